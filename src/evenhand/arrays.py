@@ -1,0 +1,14 @@
+"""Names for the array types that appear in signatures throughout the package."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Integers: TypeAlias = npt.NDArray[np.int64]
+Booleans: TypeAlias = npt.NDArray[np.bool_]
+# A dense array or a scipy.sparse array: what a party's encoded columns may be.
+Matrix: TypeAlias = Any

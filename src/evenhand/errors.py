@@ -1,0 +1,64 @@
+"""Every error evenhand raises on purpose, in one hierarchy.
+
+A message says what was wrong, where, and what to do about it. Each class carries the exit code the command line
+ends with, so that scripts can tell a typing mistake from a missing data set.
+"""
+
+from __future__ import annotations
+
+
+class EvenhandError(Exception):
+    """Base of all errors raised on purpose."""
+
+    exit_code = 1
+
+
+class InputError(EvenhandError, ValueError):
+    """What the user handed over cannot be used: a wrong shape, value, key or option."""
+
+    exit_code = 2
+
+
+class DataError(InputError):
+    """A table, column, id, label or group cannot be used."""
+
+
+class ConstraintError(InputError):
+    """A constraint cannot be stated on these rows, for instance because a slice is empty."""
+
+
+class JobError(InputError):
+    """A job file is wrong; the message names the key."""
+
+
+class FetchError(EvenhandError):
+    """A public data set could not be brought from any of its sources."""
+
+    exit_code = 3
+
+
+class RunError(EvenhandError):
+    """A run folder cannot be read, resumed or written."""
+
+    exit_code = 4
+
+
+class ProtocolError(EvenhandError):
+    """A message between roles was refused: unknown, malformed, non-finite or of the wrong size."""
+
+    exit_code = 5
+
+
+class DivergenceError(EvenhandError):
+    """Training left the finite numbers; the message says which setting to change."""
+
+    exit_code = 6
+
+
+class MissingExtraError(EvenhandError, ImportError):
+    """An optional dependency is needed; the message gives the pip command."""
+
+    exit_code = 7
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional part of evenhand: pip install 'evenhand[{extra}]'")
