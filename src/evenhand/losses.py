@@ -1,0 +1,101 @@
+"""Losses of a score: value, derivative and curvature, with the bounds that step sizes need.
+
+A loss is a function of the score z and the label y, applied elementwise; nothing here knows features, slices or
+parties. Labels of the logistic loss are ±1.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from scipy.special import expit, logsumexp, softmax
+
+from evenhand.arrays import Array, Integers
+
+
+class Loss(Protocol):
+    """What a solver may ask of a loss of one score per row."""
+
+    name: str
+    derivative_bound: float
+    """sup |∂l/∂z|; infinite where there is none."""
+    curvature_bound: float
+    """sup ∂²l/∂z²."""
+
+    def value(self, scores: Array, labels: Array) -> Array: ...
+    def derivative(self, scores: Array, labels: Array) -> Array: ...
+    def value_and_derivative(self, scores: Array, labels: Array) -> tuple[Array, Array]: ...
+    def curvature(self, scores: Array, labels: Array) -> Array: ...
+
+
+class Logistic:
+    """l(z, y) = log(1 + exp(−y z)), y = ±1."""
+
+    name = "logistic"
+    derivative_bound = 1.0
+    curvature_bound = 0.25
+
+    def value(self, scores: Array, labels: Array) -> Array:
+        return self.value_and_derivative(scores, labels)[0]
+
+    def derivative(self, scores: Array, labels: Array) -> Array:
+        return -labels * expit(-labels * scores)
+
+    def value_and_derivative(self, scores: Array, labels: Array) -> tuple[Array, Array]:
+        """Both from one exponential: the exponential is most of the cost."""
+        margin = labels * scores
+        tail = np.exp(-np.abs(margin))
+        value = np.log1p(tail)
+        value -= np.minimum(margin, 0.0)
+        derivative = np.where(margin < 0, 1.0, tail)
+        derivative /= 1.0 + tail
+        derivative *= -labels
+        return value, derivative
+
+    def curvature(self, scores: Array, labels: Array) -> Array:
+        tail = np.exp(-np.abs(scores))
+        return tail / (1.0 + tail) ** 2
+
+
+class Squared:
+    """l(z, y) = (z − y)² / 2, y real."""
+
+    name = "squared"
+    derivative_bound = np.inf
+    curvature_bound = 1.0
+
+    def value(self, scores: Array, labels: Array) -> Array:
+        return 0.5 * (scores - labels) ** 2
+
+    def derivative(self, scores: Array, labels: Array) -> Array:
+        return scores - labels
+
+    def value_and_derivative(self, scores: Array, labels: Array) -> tuple[Array, Array]:
+        residual = scores - labels
+        return 0.5 * residual**2, residual
+
+    def curvature(self, scores: Array, labels: Array) -> Array:
+        return np.ones_like(scores)
+
+
+class Softmax:
+    """l(z, y) = logsumexp(z) − z_y for a row of scores z and a class index y."""
+
+    name = "softmax"
+    curvature_bound = 0.5
+    """Largest eigenvalue of diag(p) − p pᵀ."""
+
+    def value(self, scores: Array, labels: Integers) -> Array:
+        chosen = np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
+        return np.asarray(logsumexp(scores, axis=1) - chosen, dtype=np.float64)
+
+    def derivative(self, scores: Array, labels: Integers) -> Array:
+        probability: Array = softmax(scores, axis=1)
+        np.put_along_axis(
+            probability,
+            labels[:, None],
+            np.take_along_axis(probability, labels[:, None], axis=1) - 1.0,
+            axis=1,
+        )
+        return probability
