@@ -63,10 +63,12 @@ class Point:
     def _loss(self) -> tuple[Array, Array]:
         return self._of.loss.value_and_derivative(self.scores, self._of.labels)
 
-    def _measured(self, measure: Measure) -> tuple[Array, Array]:
-        if measure.name == "loss":
-            return self._loss
-        return self._other_measures[measure]
+    @cached_property
+    def _loss_derivative(self) -> Array:
+        # An active party's local steps need no loss values: spare their logarithms unless they are there already.
+        if "_loss" in self.__dict__:
+            return self._loss[1]
+        return self._of.loss.derivative(self.scores, self._of.labels)
 
     @cached_property
     def _other_measures(self) -> dict[Measure, tuple[Array, Array]]:
@@ -88,7 +90,8 @@ class Point:
         rows = self._of.rows
         values = np.zeros(len(rows.rows))
         for measure, indices in rows.measures.items():
-            values[indices] = rows.row_values(self._measured(measure)[0], indices)
+            measured = self._loss if measure.name == "loss" else self._other_measures[measure]
+            values[indices] = rows.row_values(measured[0], indices)
         return values
 
     @cached_property
@@ -112,10 +115,11 @@ class Point:
     def derivative(self, multipliers: Array) -> Array:
         """ν = ∂f/∂z (Eq. 12)."""
         of = self._of
-        nu = self._loss[1] / len(self.scores)
+        nu = self._loss_derivative / len(self.scores)
         for measure, rows in of.rows.measures.items():
             if multipliers[:, rows].any():
-                nu += of.rows.tilt(multipliers, rows) * self._measured(measure)[1]
+                slope = self._loss_derivative if measure.name == "loss" else self._other_measures[measure][1]
+                nu += of.rows.tilt(multipliers, rows) * slope
         return nu
 
     def curvature(self, multipliers: Array) -> Array:

@@ -1,0 +1,36 @@
+"""The certificate every solver ends with: how far its answer is from satisfying the optimality conditions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Measured at the returned model and multipliers.
+
+    Attributes
+    ----------
+    stationarity
+        Norm of the gradient of the full Lagrangian in all parties' weights, regularisers included.
+    violation
+        Worst amount by which a constraint row is exceeded on the training rows; zero when all hold.
+    complementarity
+        Largest product of a multiplier and its row's slack.
+    objective
+        Mean training loss plus regularisers.
+    rounds
+        Communication rounds used.
+    converged
+        Whether the solver's own stopping rule was met, rather than a cap on rounds.
+    """
+
+    stationarity: float
+    violation: float
+    complementarity: float
+    objective: float
+    rounds: int
+    converged: bool
+
+    def as_dict(self) -> dict[str, float | int | bool]:
+        return asdict(self)

@@ -1,0 +1,88 @@
+"""Bring the tables of several parties onto the same people in the same order.
+
+This runs where all ids may be seen: in one process, or at a party trusted with them. It reveals to its caller who is
+in which table. Parties that may not share their lists of people need a private set intersection first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from evenhand.errors import DataError, InputError
+
+Table = TypeVar("Table", pd.DataFrame, pd.Series, pd.DataFrame | pd.Series)
+
+
+def align(frames: Sequence[Table], names: Sequence[str], how: Literal["equal", "inner"] = "equal") -> list[Table]:
+    """Return the tables with the same index, in the order of the first one.
+
+    Parameters
+    ----------
+    frames : tables indexed by id.
+    names : the party each table belongs to, for the messages.
+    how : ``"equal"`` demands the same ids everywhere, ``"inner"`` keeps the ids all parties have.
+    """
+    if how not in ("equal", "inner"):
+        raise InputError(f"how is 'equal' or 'inner', not {how!r}")
+    if not frames or len(frames) != len(names):
+        raise InputError(f"{len(frames)} tables came with {len(names)} names; each table needs one")
+    for frame, name in zip(frames, names, strict=True):
+        _check_ids(frame.index, name)
+    _check_same_kind([frame.index for frame in frames], names)
+    if how == "equal":
+        _check_same_ids([frame.index for frame in frames], names)
+    common = frames[0].index
+    for frame in frames[1:]:
+        common = common[common.isin(frame.index)]
+    if common.empty:
+        raise DataError(f"no id is common to {', '.join(names)}; check that they use the same kind of id")
+    return [frame if frame.index.equals(common) else frame.loc[common] for frame in frames]
+
+
+def _check_ids(index: pd.Index, name: str) -> None:
+    if isinstance(index, pd.MultiIndex):
+        raise DataError(f"{name}: the index has {index.nlevels} levels; make one id column of them")
+    if missing := int(np.count_nonzero(index.isna())):
+        raise DataError(f"{name}: {missing:,} of {len(index):,} rows have no id")
+    if index.has_duplicates:
+        repeated = index[index.duplicated()].unique()
+        raise DataError(
+            f"{name}: {len(repeated):,} ids occur more than once, such as {_some(repeated)}; "
+            "there must be one row for each id"
+        )
+
+
+def _check_same_kind(indexes: Sequence[pd.Index], names: Sequence[str]) -> None:
+    kinds = [_kind(index) for index in indexes]
+    if len({kind for kind, index in zip(kinds, indexes, strict=True) if len(index)}) > 1:
+        told = ", ".join(
+            f"{name} has {kind} (such as {_some(index[:1])})"
+            for name, kind, index in zip(names, kinds, indexes, strict=True)
+        )
+        raise DataError(f"the ids are of different kinds and would never match: {told}; convert them to one kind")
+
+
+def _kind(index: pd.Index) -> str:
+    inferred = pd.api.types.infer_dtype(index, skipna=False)
+    return {"string": "text", "integer": "integers", "floating": "decimal numbers"}.get(inferred, inferred)
+
+
+def _check_same_ids(indexes: Sequence[pd.Index], names: Sequence[str]) -> None:
+    first, first_name = indexes[0], names[0]
+    problems = []
+    for index, name in zip(indexes[1:], names[1:], strict=True):
+        for lacking, lacks, has, owner in ((index, name, first, first_name), (first, first_name, index, name)):
+            absent = has[~has.isin(lacking)]
+            if len(absent):
+                problems.append(f"{lacks} lacks {len(absent):,} of {owner}'s {len(has):,} ids, such as {_some(absent)}")
+    if problems:
+        raise DataError(f'{"; ".join(problems)}. how="inner" keeps the common ids')
+
+
+def _some(ids: Iterable[Any]) -> str:
+    few = [repr(getattr(one, "item", lambda one=one: one)()) for one in list(ids)[:4]]
+    return ", ".join(few[:3]) + (", ..." if len(few) > 3 else "")

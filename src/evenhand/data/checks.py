@@ -1,0 +1,60 @@
+"""Reading and writing the files of a public set: nothing unverified gets in, nothing half-written stays."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import tempfile
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+from evenhand.data.catalog import PublicFile
+from evenhand.errors import FetchError
+
+
+def mismatch(file: PublicFile, content: bytes) -> str | None:
+    """Say how `content` differs from what the catalog promises, or None when it does not."""
+    if len(content) > file.size:
+        # Readers stop one byte past the promised size, so there is no sum of the whole to show.
+        return f"more than the expected {file.size:,} bytes"
+    found = hashlib.sha256(content).hexdigest()
+    return None if found == file.sha256 else f"SHA-256 {found}, expected {file.sha256}"
+
+
+def check_file(file: PublicFile, path: Path) -> str | None:
+    """Like :func:`mismatch`, for a plain or gzipped file on disk."""
+    try:
+        return mismatch(file, read_plain(path, file.size + 1))
+    except (OSError, EOFError, zlib.error) as error:
+        return f"cannot be read ({error or type(error).__name__}), expected SHA-256 {file.sha256}"
+
+
+def read_plain(path: Path, limit: int = -1) -> bytes:
+    """Read a file's uncompressed content, at most `limit` bytes of it."""
+    if path.suffix == ".gz":
+        with gzip.open(path, "rb") as stream:
+            return stream.read(limit)
+    with path.open("rb") as stream:
+        return stream.read(limit)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that others see all of it or none: two processes may fill one cache."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content)
+            os.replace(partial, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(partial)
+            raise
+    except OSError as error:
+        raise FetchError(
+            f"cannot write {path}: {error.strerror or error}; "
+            "choose a writable cache folder with cache= or the variable EVENHAND_CACHE"
+        ) from error

@@ -1,0 +1,210 @@
+"""Turn one party's raw columns into the numbers its model works on, learning from its own training rows only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from evenhand.arrays import Array, Matrix
+from evenhand.data.columns import Column, LevelColumn, NumberColumn, column_from_state, fit_column
+from evenhand.errors import DataError
+
+# Measured with 40,000 and 4,800 rows on one core, X @ w and X.T @ v together: at 104 and 400 columns CSR takes half the
+# time of a dense array at density 1/4 and a seventh at 1/20; up to about 26 columns dense wins or ties from 1/5 on.
+SPARSE_BELOW: Final = 0.25
+SPARSE_FROM_COLUMNS: Final = 32
+_VERSION: Final = 1
+
+
+class PartyEncoder:
+    """Encoder of one party's columns.
+
+    Text, category and boolean columns become one 0/1 feature for each level, with no level left out; a value not seen
+    at fit becomes zeros. The levels a pandas category declares all count, seen or not. Numeric columns are
+    standardised with the mean and population standard deviation of the rows of :meth:`fit`. Sparse matrices are
+    divided by each column's largest absolute value and not centred, which keeps them sparse.
+
+    The result is a float64 array, or a :class:`scipy.sparse.csr_array` where products with it are faster; which
+    of the two depends on the columns, never on the rows.
+
+    Parameters
+    ----------
+    scale : standardise numeric columns; otherwise they pass as they are.
+    """
+
+    def __init__(self, *, scale: bool = True) -> None:
+        self.scale = scale
+        self._columns: tuple[Column, ...] | None = None
+        self._divisors: Array | None = None
+
+    def fit(self, data: Any) -> Self:
+        """Learn levels, means and scales from a DataFrame, a 2-D array or a sparse matrix."""
+        if sparse.issparse(data):
+            matrix = _finite_sparse(data)
+            self._columns, self._divisors = None, _largest(matrix) if self.scale else np.ones(matrix.shape[1])
+        else:
+            frame = _as_frame(data)
+            _require_rows(len(frame))
+            names = _unique_names(frame)
+            columns = [fit_column(frame.iloc[:, k], name, self.scale) for k, name in enumerate(names)]
+            self._columns, self._divisors = tuple(columns), None
+        return self
+
+    def transform(self, data: Any) -> Matrix:
+        """Encode rows; columns are found by name and those not seen at fit are ignored."""
+        if self._divisors is not None:
+            return self._transform_sparse(data)
+        columns = self._fitted()
+        if sparse.issparse(data):
+            raise DataError("this encoder was fitted on named columns and cannot encode a sparse matrix")
+        frame = _as_frame(data)
+        found = _find_columns(frame, columns)
+        if self.gives_sparse:
+            return _one_hot_sparse(columns, found, len(frame))
+        return _one_hot_dense(columns, found, len(frame))
+
+    def fit_transform(self, data: Any) -> Matrix:
+        """Fit on these rows and encode them."""
+        return self.fit(data).transform(data)
+
+    @property
+    def feature_names_out(self) -> list[str]:
+        """Names of the encoded features, such as ``age`` and ``education=Masters``."""
+        if self._divisors is not None:
+            return [f"x{k}" for k in range(self._divisors.size)]
+        return [name for column in self._fitted() for name in column.names_out]
+
+    @property
+    def gives_sparse(self) -> bool:
+        """Whether :meth:`transform` returns a sparse array."""
+        if self._divisors is not None:
+            return True
+        columns = self._fitted()
+        width = sum(len(column.names_out) for column in columns)
+        return width >= SPARSE_FROM_COLUMNS and len(columns) / width <= SPARSE_BELOW
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what was learned as plain JSON values."""
+        head = {"version": _VERSION, "scale": self.scale}
+        if self._divisors is not None:
+            return {**head, "divisors": self._divisors.tolist()}
+        return {**head, "columns": [column.to_state() for column in self._fitted()]}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """Rebuild a fitted encoder from :meth:`to_state`."""
+        try:
+            if state["version"] != _VERSION:
+                raise DataError(f"the encoder's state has version {state['version']}; this evenhand reads {_VERSION}")
+            encoder = cls(scale=bool(state["scale"]))
+            if "divisors" in state:
+                encoder._divisors = np.asarray(state["divisors"], dtype=np.float64)
+            else:
+                encoder._columns = tuple(column_from_state(one) for one in state["columns"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"this is not the state of an encoder: {error!r}") from error
+        return encoder
+
+    def _fitted(self) -> tuple[Column, ...]:
+        if self._columns is None:
+            raise DataError("this encoder has not been fitted; call fit with the training rows first")
+        return self._columns
+
+    def _transform_sparse(self, data: Any) -> Matrix:
+        if not sparse.issparse(data) and not isinstance(data, np.ndarray):
+            raise DataError("this encoder was fitted on a sparse matrix and encodes matrices only, not named columns")
+        matrix = _finite_sparse(data)
+        assert self._divisors is not None
+        if matrix.shape[1] != self._divisors.size:
+            raise DataError(
+                f"the matrix has {matrix.shape[1]} columns; the encoder was fitted on {self._divisors.size}"
+            )
+        # Copied: the caller's matrix keeps its values.
+        return sparse.csr_array(
+            (matrix.data / self._divisors[matrix.indices], matrix.indices, matrix.indptr), shape=matrix.shape
+        )
+
+
+def _as_frame(data: Any) -> pd.DataFrame:
+    if isinstance(data, pd.DataFrame):
+        return data
+    if isinstance(data, np.ndarray):
+        if data.ndim != 2:
+            raise DataError(f"an array of {data.ndim} dimensions came; rows and columns make two")
+        frame = pd.DataFrame(data, columns=[f"x{k}" for k in range(data.shape[1])])
+        return frame.infer_objects() if data.dtype == object else frame
+    raise DataError(f"a DataFrame, a 2-D array or a sparse matrix is needed, not {type(data).__name__}")
+
+
+def _unique_names(frame: pd.DataFrame) -> list[str]:
+    names = [str(name) for name in frame.columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"columns {', '.join(twice)} occur more than once; names must differ")
+    return names
+
+
+def _find_columns(frame: pd.DataFrame, columns: Sequence[Column]) -> list[pd.Series]:
+    places = {name: k for k, name in enumerate(_unique_names(frame))}
+    missing = [column.name for column in columns if column.name not in places]
+    if missing:
+        raise DataError(f"columns {', '.join(missing)} are missing; the encoder was fitted on them")
+    return [frame.iloc[:, places[column.name]] for column in columns]
+
+
+def _require_rows(rows: int) -> None:
+    if rows == 0:
+        raise DataError("there are no rows to fit the encoder on")
+
+
+def _one_hot_dense(columns: Sequence[Column], found: Sequence[pd.Series], rows: int) -> Array:
+    out = np.zeros((rows, sum(len(column.names_out) for column in columns)))
+    start = 0
+    for column, series in zip(columns, found, strict=True):
+        if isinstance(column, NumberColumn):
+            out[:, start] = column.values(series)
+        else:
+            codes = column.codes(series)
+            seen = np.flatnonzero(codes >= 0)
+            out[seen, start + codes[seen]] = 1.0
+        start += len(column.names_out)
+    return out
+
+
+def _one_hot_sparse(columns: Sequence[Column], found: Sequence[pd.Series], rows: int) -> Matrix:
+    """Build the CSR arrays directly: each raw column gives a row one entry, or none for an unseen level."""
+    places = np.empty((rows, len(columns)), dtype=np.int64)
+    values = np.ones((rows, len(columns)))
+    kept = np.ones((rows, len(columns)), dtype=bool)
+    start = 0
+    for k, (column, series) in enumerate(zip(columns, found, strict=True)):
+        if isinstance(column, LevelColumn):
+            codes = column.codes(series)
+            places[:, k] = start + codes
+            kept[:, k] = codes >= 0
+        else:
+            places[:, k] = start
+            values[:, k] = column.values(series)
+        start += len(column.names_out)
+    ends = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+    # Narrow indexes halve the memory traffic of every product.
+    width = np.int32 if max(start, int(ends[-1])) < 2**31 else np.int64
+    parts = (values[kept], places[kept].astype(width), ends.astype(width))
+    return sparse.csr_array(parts, shape=(rows, start))
+
+
+def _finite_sparse(data: Any) -> Matrix:
+    matrix = sparse.csr_array(data, dtype=np.float64)
+    if infinite := int(np.count_nonzero(~np.isfinite(matrix.data))):
+        raise DataError(f"the matrix holds {infinite:,} values that are missing or infinite; replace them")
+    return matrix
+
+
+def _largest(matrix: Matrix) -> Array:
+    _require_rows(matrix.shape[0])
+    largest = np.asarray(abs(matrix).max(axis=0).todense(), dtype=np.float64).ravel()
+    return np.where(largest > 0.0, largest, 1.0)

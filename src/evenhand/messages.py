@@ -1,0 +1,96 @@
+"""Messages between roles: named arrays and numbers with a schema, and nothing else.
+
+A message can be checked without knowing who made it, counted to the byte, and written without pickle. Each schema
+says in plain words what its content reveals to the receiver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evenhand.errors import ProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One entry of a message: `dtype` is ``"f8"`` or ``"i8"``; a named dimension is bound by the receiving role."""
+
+    dtype: str = "f8"
+    shape: tuple[int | str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """One message: its kind and its arrays (a number is an array without dimensions)."""
+
+    sender: str
+    receiver: str
+    kind: str
+    body: Mapping[str, npt.NDArray[Any]]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of content: what the arithmetic needs, without a transport's framing."""
+        return sum(array.nbytes for array in self.body.values())
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self.body[name]
+
+    def number(self, name: str) -> float:
+        return float(self.body[name])
+
+    def integer(self, name: str) -> int:
+        return int(self.body[name])
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a kind of message must look like, and what it reveals."""
+
+    kind: str
+    fields: Mapping[str, Field]
+    reveals: str
+
+    def message(self, sender: str, receiver: str, **values: Any) -> Message:
+        """Make a message of this kind; values are brought to the schema's dtypes."""
+        if values.keys() != self.fields.keys():
+            raise ProtocolError(f"{self.kind} takes {sorted(self.fields)}, was given {sorted(values)}")
+        body = {name: np.asarray(values[name], dtype=field.dtype) for name, field in self.fields.items()}
+        return Message(sender, receiver, self.kind, body)
+
+    def check(self, message: Message, sizes: Mapping[str, int]) -> None:
+        """Refuse a message with wrong names, dtypes or shapes, or with anything but finite numbers."""
+        where = f"message {message.kind!r} from {message.sender} to {message.receiver}"
+        if message.body.keys() != self.fields.keys():
+            raise ProtocolError(f"{where}: fields are {sorted(message.body)}, expected {sorted(self.fields)}")
+        for name, field in self.fields.items():
+            array = message.body[name]
+            shape = tuple(sizes[size] if isinstance(size, str) else size for size in field.shape)
+            if array.dtype != np.dtype(field.dtype) or array.shape != shape:
+                raise ProtocolError(
+                    f"{where}: {name} is {array.dtype} of shape {array.shape}, expected {field.dtype} of shape {shape}"
+                )
+            # A sum is finite only if every term is (short of overflow, which is refused just as well), and is cheap.
+            if not np.isfinite(array.sum()):
+                raise ProtocolError(f"{where}: {name} holds numbers that are not finite")
+
+
+class Vocabulary:
+    """The kinds of messages one family of solvers speaks."""
+
+    def __init__(self, *schemas: Schema) -> None:
+        self._schemas = {schema.kind: schema for schema in schemas}
+
+    def __iter__(self) -> Iterator[Schema]:
+        return iter(self._schemas.values())
+
+    def check(self, message: Message, sizes: Mapping[str, int]) -> None:
+        schema = self._schemas.get(message.kind)
+        if schema is None:
+            raise ProtocolError(f"unknown message kind {message.kind!r} from {message.sender}; refused")
+        schema.check(message, sizes)

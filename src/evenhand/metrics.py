@@ -1,0 +1,372 @@
+"""How a model's decisions and losses differ between groups, measured on given rows.
+
+Decisions come from scores (logits): a row is predicted positive iff its score is above 0. A value says how a model
+does on these rows; it does not make the model "fair" or "unbiased". Groups come from ``sensitive_features``: a list,
+array, Series, dict of columns or DataFrame. Several columns are looked at one attribute at a time, and a summary keeps
+the worst of them; to look at intersections, pass a column that names them.
+
+The names are the papers': ACC is ``accuracy``; DEO, DFP and DFN are those of FairVFL (Definition 1, Section 5.2);
+FR = 1 - DEO and HM are those of its first version (Section V).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from fairlearn.metrics import MetricFrame, count, selection_rate
+from sklearn.metrics import accuracy_score
+
+from evenhand.arrays import Array, Booleans, Integers
+from evenhand.errors import DataError, InputError
+
+__all__ = ["group_report", "intervals", "summary"]
+
+# Draws held at once while resampling: bounds memory at some tens of megabytes whatever the number of rows.
+_DRAWS_AT_ONCE = 1 << 21
+
+# Sums over each cell, shape (..., cells): one leading axis per resample, none for the estimate.
+_Sums: TypeAlias = Array
+
+
+def group_report(
+    y_true: npt.ArrayLike,
+    y_pred: npt.ArrayLike,
+    *,
+    sensitive_features: Any,
+    scores: npt.ArrayLike | None = None,
+    positive: Any = 1,
+) -> pd.DataFrame:
+    """One line per group: count, accuracy, selection_rate, TPR, FPR, FNR and base_rate.
+
+    With ``scores`` (logits) there is also ``positive_loss``, the mean logistic loss over the group's positives: DEO is
+    the largest gap in that column. A rate over no rows is NaN, not 0: the table describes, it does not judge, so a
+    group without positives (or a single group) is shown rather than refused.
+
+    The index is the groups of the attribute, or (attribute, group) when there are several attributes.
+
+    Raises
+    ------
+    DataError
+        If lengths differ, values are missing, labels are not of two kinds, or ``positive`` is not among them.
+    """
+    truths, predictions = _column(y_true, "y_true"), _column(y_pred, "y_pred")
+    attributes = _attributes(sensitive_features)
+    _check_lengths(attributes, y_true=truths, y_pred=predictions)
+    # Both columns are coded together: a model may predict one label only.
+    codes, labels = _codes(pd.concat([truths, predictions]), "y_true or y_pred")
+    truth, predicted = np.split(codes == _positive_code(labels, positive), 2)
+    metrics: dict[str, Callable[..., float]] = dict(_GROUP_METRICS)
+    sample_params: dict[str, dict[str, Array]] = {}
+    if scores is not None:
+        logits = _scores(scores)
+        _check_lengths(attributes, scores=logits)
+        metrics["positive_loss"] = lambda truth, _, scores: _mean(_loss(truth, scores)[truth])
+        sample_params["positive_loss"] = {"scores": logits}
+
+    tables: dict[str, pd.DataFrame] = {}
+    for attribute in attributes:
+        frame = MetricFrame(
+            metrics=metrics,
+            y_true=truth,
+            y_pred=predicted,
+            sensitive_features=attribute.codes,
+            sample_params=sample_params,
+        )
+        table = cast(pd.DataFrame, frame.by_group).astype({"count": int})
+        tables[attribute.name] = table.set_axis(pd.Index(attribute.groups, name=attribute.name))
+    return tables.popitem()[1] if len(tables) == 1 else pd.concat(tables, names=["attribute", "group"])
+
+
+def summary(
+    y_true: npt.ArrayLike, scores: npt.ArrayLike, *, sensitive_features: Any, positive: Any = None
+) -> dict[str, float]:
+    """Accuracy, loss and the gaps between groups, from scores (logits; predicted positive iff above 0).
+
+    A gap is the largest absolute difference between two groups of an attribute, the worst over attributes; rates
+    and means are taken within a group:
+
+    ============  =====================================================================================
+    ``accuracy``  share of rows whose decision equals the label
+    ``DEO``       gap of the mean logistic loss over positives (FairVFL, Definition 1)
+    ``DFP``       gap of false-positive rates
+    ``DFN``       gap of false-negative rates
+    ``DP``        gap of selection rates (demographic parity)
+    ``EO``        max(DFP, DFN) (equalized odds, as in fairlearn)
+    ``FR``        1 - DEO; DEO is a gap of losses and has no upper bound, so FR can be negative
+    ``HM``        harmonic mean of accuracy and FR; defined as 0 where FR is not positive
+    ``log_loss``  mean logistic loss, natural logarithm
+    ============  =====================================================================================
+
+    ``positive`` is the positive (in FairVFL "protected") class, by default the larger of the two sorted labels.
+
+    Raises
+    ------
+    DataError
+        If lengths differ, a score is not finite, a value is missing, there are not two labels or there is one group
+        only, or a group has no positives or no negatives (the message names the slice).
+    """
+    cells = _Cells.of(y_true, scores, sensitive_features, positive)
+    means = cells.group_means(*cells.sums)
+    values = cells.metrics(*cells.sums, {name: _widest(parts) for name, parts in means.items()})
+    return {name: float(value) for name, value in values.items()}
+
+
+def intervals(
+    y_true: npt.ArrayLike,
+    scores: npt.ArrayLike,
+    *,
+    sensitive_features: Any,
+    positive: Any = None,
+    level: float = 0.95,
+    repeats: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Bootstrap percentile intervals for every metric of :func:`summary`: columns estimate, low, high.
+
+    Rows are drawn with replacement within each (label x group) stratum, so no slice is ever empty. The intervals
+    therefore speak of other rows with the same number in each stratum; a stratum of m rows varies by a factor
+    (m - 1)/m too little, which matters for a handful of rows (with several attributes, strata are intersections).
+    The same rows in any order, with the same seed, give the same intervals.
+
+    A gap cannot be negative, so noise pushes it up: where groups truly differ little, the estimate of DEO, DFP, DFN,
+    DP and EO is too large on average, the more so with many groups and few rows, and FR and HM are too low.
+    Resampling adds the same push once more, and resampled gaps hardly ever reach 0. The end of the interval nearer
+    to "no gap" is therefore taken from the *signed* difference between the two groups that stand furthest apart in
+    the estimate, floored at 0; with two groups, ``low`` > 0 then has its usual meaning. With more groups or
+    attributes, and for EO, that difference was chosen for being large, and ``low`` is still somewhat too high.
+    Intervals always contain the estimate.
+
+    Raises
+    ------
+    DataError
+        As in :func:`summary`.
+    InputError
+        If ``level`` is not between 0 and 1 or ``repeats`` is not positive.
+    """
+    if not 0 < level < 1:
+        raise InputError(f"level is {level}: give a number between 0 and 1, such as 0.95")
+    if repeats < 1:
+        raise InputError(f"repeats is {repeats}: give at least 1 (1000 is usual)")
+    cells = _Cells.of(y_true, scores, sensitive_features, positive)
+    means = cells.group_means(*cells.sums)
+    estimate = cells.metrics(*cells.sums, {name: _widest(parts) for name, parts in means.items()})
+
+    resampled = cells.resample(repeats, np.random.default_rng(seed))
+    resampled_means = cells.group_means(*resampled)
+    plain = {name: _widest(parts) for name, parts in resampled_means.items()}
+    lower = {name: _at_least(parts, means[name]) for name, parts in resampled_means.items()}
+    miss = 1 - level
+    table = pd.DataFrame({"estimate": estimate})
+    table["low"] = table["high"] = table["estimate"]
+    for gaps, tail in ((plain, miss / 2), (lower, miss)):
+        values = list(cells.metrics(*resampled, gaps).values())
+        table["low"] = np.minimum(table["low"], np.quantile(values, tail, axis=1))
+        table["high"] = np.maximum(table["high"], np.quantile(values, 1 - tail, axis=1))
+    return table.rename_axis("metric")
+
+
+@dataclass(frozen=True)
+class _Attribute:
+    """A sensitive column: each row's group as an index into ``groups``."""
+
+    name: str
+    codes: Integers
+    groups: list[Any]
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Rows sorted into cells: one per label and combination of groups that occurs.
+
+    Every metric is a function of two sums over each cell, the number of rows predicted positive and the loss. That
+    makes one definition of the metrics serve the estimate and all resamples at once.
+    """
+
+    label: Booleans  # of each cell: are its rows positives?
+    size: Integers  # rows in each cell
+    groups: list[Booleans]  # for each attribute, (cells, groups): which group the cell lies in
+    losses: list[Array]  # for each cell, its rows' losses, by rising score
+    rejected: Integers  # of each cell: how many of its rows, the first ones, are not predicted positive
+
+    @classmethod
+    def of(cls, y_true: Any, scores: Any, sensitive_features: Any, positive: Any) -> _Cells:
+        truths, logits, attributes = _column(y_true, "y_true"), _scores(scores), _attributes(sensitive_features)
+        _check_lengths(attributes, y_true=truths, scores=logits)
+        codes, labels = _codes(truths, "y_true")
+        if len(labels) == 1:
+            raise DataError(f"y_true holds only the label {labels[0]!r}: gaps need rows of both labels")
+        code = _positive_code(labels, labels[1] if positive is None else positive)
+        truth = codes == code
+        _refuse_empty_slices(truth, labels[code], labels[1 - code], attributes)
+
+        cell = truth.astype(np.int64)
+        for attribute in attributes:
+            _, first, cell = np.unique(
+                cell * len(attribute.groups) + attribute.codes, return_index=True, return_inverse=True
+            )
+        size = np.bincount(cell)
+        # Sorting by score makes resampling independent of the order of the rows, and puts rejected rows first.
+        order = np.lexsort((logits, cell))
+        return cls(
+            label=truth[first],
+            size=size,
+            groups=[a.codes[first, None] == np.arange(len(a.groups)) for a in attributes],
+            losses=np.split(_loss(truth, logits)[order], np.cumsum(size)[:-1]),
+            rejected=np.bincount(cell[logits <= 0], minlength=len(size)),
+        )
+
+    @property
+    def sums(self) -> tuple[_Sums, _Sums]:
+        """(rows predicted positive, loss) summed over each cell."""
+        return (self.size - self.rejected).astype(float), np.array([loss.sum() for loss in self.losses])
+
+    def resample(self, repeats: int, random: np.random.Generator) -> tuple[_Sums, _Sums]:
+        """The same sums for rows drawn with replacement within each cell, (repeats, cells) each."""
+        selected, loss = np.empty((2, repeats, len(self.size)))
+        for cell, (size, rejected) in enumerate(zip(self.size, self.rejected, strict=True)):
+            block = max(1, _DRAWS_AT_ONCE // int(size))
+            for start in range(0, repeats, block):
+                part = slice(start, min(start + block, repeats))
+                drawn = random.integers(size, size=(part.stop - part.start, size))
+                selected[part, cell] = np.count_nonzero(drawn >= rejected, axis=1)
+                loss[part, cell] = self.losses[cell][drawn].sum(axis=1)
+        return selected, loss
+
+    def group_means(self, selected: _Sums, loss: _Sums) -> dict[str, list[Array]]:
+        """What each gap compares: for every attribute, a mean in each group, (..., groups)."""
+        means: dict[str, list[Array]] = {"DEO": [], "DFP": [], "DFN": [], "DP": []}
+        for group in self.groups:
+            positives, negatives = group & self.label[:, None], group & ~self.label[:, None]
+            means["DEO"].append(loss @ positives / (self.size @ positives))
+            means["DFP"].append(selected @ negatives / (self.size @ negatives))
+            means["DFN"].append((self.size - selected) @ positives / (self.size @ positives))
+            means["DP"].append(selected @ group / (self.size @ group))
+        # Equalized odds is the worst gap of either kind.
+        return means | {"EO": means["DFP"] + means["DFN"]}
+
+    def metrics(self, selected: _Sums, loss: _Sums, gaps: Mapping[str, Array]) -> dict[str, Array]:
+        """All metrics, in the order of the table in :func:`summary`."""
+        rows = self.size.sum()
+        accuracy = np.where(self.label, selected, self.size - selected).sum(axis=-1) / rows
+        fairness = 1 - gaps["DEO"]
+        clipped = np.maximum(fairness, 0)
+        # The tiny floor only keeps 0/0 away when accuracy and fairness are both 0.
+        harmonic = 2 * accuracy * clipped / np.maximum(accuracy + clipped, np.finfo(float).tiny)
+        return {
+            "accuracy": accuracy,
+            **gaps,
+            "FR": fairness,
+            "HM": harmonic,
+            "log_loss": loss.sum(axis=-1) / rows,
+        }
+
+
+def _widest(means: list[Array]) -> Array:
+    """Largest gap between any two groups, over all entries of ``means``."""
+    return cast(Array, np.max([np.ptp(mean, axis=-1) for mean in means], axis=0))
+
+
+def _at_least(means: list[Array], estimates: list[Array]) -> Array:
+    """The estimated gap less the largest gap between the groups' deviations from the estimate, floored at 0."""
+    deviations = [mean - estimate for mean, estimate in zip(means, estimates, strict=True)]
+    return np.maximum(_widest(estimates) - _widest(deviations), 0)
+
+
+def _loss(truth: Booleans, scores: Array) -> Array:
+    """Logistic loss log(1 + exp(-y z)), without overflow."""
+    return np.logaddexp(0, np.where(truth, -scores, scores))
+
+
+def _mean(values: npt.NDArray[Any]) -> float:
+    return float(values.mean()) if values.size else np.nan
+
+
+# fairlearn's own conditional rates are 0 where there is nothing to count; here they are NaN.
+_GROUP_METRICS: dict[str, Callable[..., float]] = {
+    "count": count,
+    "accuracy": accuracy_score,
+    "selection_rate": selection_rate,
+    "TPR": lambda truth, predicted: _mean(predicted[truth]),
+    "FPR": lambda truth, predicted: _mean(predicted[~truth]),
+    "FNR": lambda truth, predicted: _mean(~predicted[truth]),
+    "base_rate": lambda truth, _: _mean(truth),
+}
+
+
+def _column(values: Any, name: str) -> pd.Series[Any]:
+    try:
+        return pd.Series(values)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} is not a single column of values: {error}") from error
+
+
+def _codes(column: pd.Series[Any], name: str) -> tuple[Integers, list[Any]]:
+    """Each row's value as an index into the sorted distinct values."""
+    try:
+        codes, levels = pd.factorize(column, sort=True)
+    except TypeError as error:
+        raise DataError(f"{name} mixes values that have no common order: {error}") from error
+    if missing := int(np.count_nonzero(codes < 0)):
+        raise DataError(f"{name} has {missing} missing values: drop these rows or give the value a name")
+    return codes.astype(np.int64), levels.tolist()
+
+
+def _positive_code(labels: list[Any], positive: Any) -> int:
+    if len(labels) > 2:
+        raise DataError(f"there are {len(labels)} labels, {labels[:3]!r} among them: two are needed")
+    if positive not in labels:
+        raise DataError(f"the positive label {positive!r} does not occur: pass positive= one of {labels!r}")
+    return labels.index(positive)
+
+
+def _scores(scores: Any) -> Array:
+    try:
+        logits = _column(scores, "scores").to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"scores are not one number per row: {error}") from error
+    if bad := int(np.count_nonzero(~np.isfinite(logits))):
+        raise DataError(f"{bad} scores are NaN or infinite: scores are logits, one finite number per row")
+    return logits
+
+
+def _attributes(sensitive_features: Any) -> list[_Attribute]:
+    try:
+        frame = pd.DataFrame(sensitive_features)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"sensitive_features is not a column or a table of columns: {error}") from error
+    if frame.shape[1] == 0:
+        raise DataError("sensitive_features has no columns: give at least one")
+    # Columns without a name get the names fairlearn gives them.
+    prefix = "sensitive_feature_" if pd.api.types.is_integer_dtype(frame.columns) else ""
+    return [
+        _Attribute(f"{prefix}{name}", *_codes(column, f"sensitive feature '{prefix}{name}'"))
+        for name, column in frame.items()
+    ]
+
+
+def _check_lengths(attributes: list[_Attribute], **columns: Any) -> None:
+    lengths = {name: len(values) for name, values in columns.items()}
+    lengths["sensitive_features"] = len(attributes[0].codes)
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"lengths differ: {lengths}; each row needs a value in every column")
+    if 0 in lengths.values():
+        raise DataError("there are no rows to measure on")
+
+
+def _refuse_empty_slices(truth: Booleans, positive: Any, negative: Any, attributes: list[_Attribute]) -> None:
+    for attribute in attributes:
+        if len(attribute.groups) == 1:
+            raise DataError(f"{attribute.name} holds only the group {attribute.groups[0]!r}: a gap needs two")
+        for label, rows, names in ((positive, truth, "DEO and DFN"), (negative, ~truth, "DFP")):
+            sizes = np.bincount(attribute.codes[rows], minlength=len(attribute.groups))
+            if not sizes.all():
+                group = attribute.groups[int(sizes.argmin())]
+                raise DataError(
+                    f"no rows with label {label!r} and {attribute.name} = {group!r}: {names} have no value there; "
+                    "merge the group with another, leave it out, or measure on more rows"
+                )

@@ -1,0 +1,43 @@
+"""The contract of a party's model."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from evenhand.arrays import Array, Matrix
+
+
+class PartyModel(Protocol):
+    """A model over one party's columns, with its weights as one flat vector.
+
+    Its regulariser (μ/2)‖θ_k‖² is part of it, because only the party knows its weights.
+    """
+
+    weights: Array
+    rows: int
+    effort: float
+    """Multiplications of one pass over the party's data."""
+
+    def scores(self) -> Array:
+        """The party's contribution to every row's score."""
+        ...
+
+    def gradient(self, nu: Array) -> Array:
+        """Gradient, in the weights, of ν·scores + regulariser."""
+        ...
+
+    def move(self, change: Array) -> None:
+        """weights ← weights + change."""
+        ...
+
+    def squared_norm(self) -> float:
+        """‖θ_k‖² over the regularised weights."""
+        ...
+
+    def spectral_bound(self) -> float:
+        """A bound on the squared spectral norm of the scores' derivative in the weights."""
+        ...
+
+    def predict(self, matrix: Matrix) -> Array:
+        """Scores of other rows."""
+        ...

@@ -1,0 +1,68 @@
+"""A linear model over one party's columns, dense or sparse, with an optional intercept."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from evenhand.arrays import Array, Matrix
+
+
+class LinearModel:
+    """scores = X w + b, with (μ/2)‖w‖² as regulariser; the intercept b is not regularised.
+
+    Sparse columns are kept twice, row by row and column by column: the product with Xᵀ then runs along memory as the
+    product with X does (twice as fast, measured on one-hot data), for twice the memory.
+    """
+
+    def __init__(self, matrix: Matrix, regulariser: float, intercept: bool = False) -> None:
+        self.matrix = matrix
+        self._transposed = sp.csr_array(matrix.T) if sp.issparse(matrix) else matrix.T
+        self.rows, self.columns = matrix.shape
+        self.regulariser = regulariser
+        self.intercept = intercept
+        self.weights: Array = np.zeros(self.columns + intercept)
+        self.effort = float(matrix.nnz if sp.issparse(matrix) else matrix.size)
+
+    def scores(self) -> Array:
+        return self.predict(self.matrix)
+
+    def predict(self, matrix: Matrix) -> Array:
+        scores: Array = matrix @ self.weights[: self.columns]
+        if self.intercept:
+            scores += self.weights[-1]
+        return scores
+
+    def gradient(self, nu: Array) -> Array:
+        gradient = np.empty_like(self.weights)
+        gradient[: self.columns] = self._transposed @ nu
+        gradient[: self.columns] += self.regulariser * self.weights[: self.columns]
+        if self.intercept:
+            gradient[-1] = nu.sum()
+        return gradient
+
+    def move(self, change: Array) -> None:
+        self.weights = self.weights + change
+
+    def squared_norm(self) -> float:
+        inner = self.weights[: self.columns]
+        return float(inner @ inner)
+
+    def spectral_bound(self) -> float:
+        """Squared spectral norm of [X, 1], by power iteration from a fixed start, with a margin for its error.
+
+        A power iteration approaches from below; thirty steps leave a few per cent at worst on real data, and a step
+        size only needs a bound of about the right size.
+        """
+        vector = np.ones(self.weights.size)
+        value = 0.0
+        for _ in range(30):
+            value = float(np.linalg.norm(vector))
+            if value == 0.0:
+                return 0.0
+            vector /= value
+            image = self.matrix @ vector[: self.columns] + (vector[-1] if self.intercept else 0.0)
+            vector[: self.columns] = self._transposed @ image
+            if self.intercept:
+                vector[-1] = image.sum()
+        return 1.05 * float(np.linalg.norm(vector))

@@ -1,0 +1,101 @@
+"""A neural party: a perceptron with two hidden layers over the party's own columns (needs the `torch` extra)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from evenhand.arrays import Array, Matrix
+from evenhand.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtraError("A neural party (model='mlp')", "torch") from error
+    return torch
+
+
+class MLPModel:
+    """scores = g(θ; X) with ReLU between the layers, all weights regularised by (μ/2)‖θ‖², as in the paper.
+
+    Computes in double precision: scores are summed over parties and constraints are held to small tolerances.
+
+    Parameters
+    ----------
+    hidden
+        Widths of the hidden layers. The paper says there are two but not how wide.
+    seed
+        Of the initial weights (uniform in ±1/√(inputs of the layer)).
+    """
+
+    def __init__(self, matrix: Matrix, regulariser: float, hidden: tuple[int, ...] = (32, 16), seed: int = 0) -> None:
+        self._torch = _torch()
+        self._data = self._tensor(matrix)
+        self.rows = matrix.shape[0]
+        self.regulariser = regulariser
+        sizes = [matrix.shape[1], *hidden, 1]
+        self._shapes = list(itertools.pairwise(sizes))
+        rng = np.random.default_rng(seed)
+        layers = [
+            rng.uniform(-1, 1, size=(inputs + 1) * outputs) / np.sqrt(max(inputs, 1))
+            for inputs, outputs in self._shapes
+        ]
+        self.weights: Array = np.concatenate(layers)
+        self.effort = float(self.rows * self.weights.size)
+
+    def _tensor(self, matrix: Matrix) -> torch.Tensor:
+        dense = matrix.toarray() if sp.issparse(matrix) else np.ascontiguousarray(matrix, dtype=np.float64)
+        return self._torch.from_numpy(dense)
+
+    def _forward(self, flat: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+        start, last = 0, len(self._shapes) - 1
+        for index, (inputs, outputs) in enumerate(self._shapes):
+            layer = flat[start : start + (inputs + 1) * outputs].view(inputs + 1, outputs)
+            start += layer.numel()
+            data = self._torch.addmm(layer[-1], data, layer[:-1])
+            if index < last:
+                data = self._torch.relu(data)
+        return data[:, 0]
+
+    def scores(self) -> Array:
+        return self._evaluate(self._data)
+
+    def predict(self, matrix: Matrix) -> Array:
+        return self._evaluate(self._tensor(matrix))
+
+    def _evaluate(self, data: torch.Tensor) -> Array:
+        with self._torch.no_grad():
+            scores: Array = self._forward(self._torch.from_numpy(self.weights), data).numpy()
+        return scores
+
+    def gradient(self, nu: Array) -> Array:
+        flat = self._torch.from_numpy(self.weights).clone().requires_grad_(True)
+        pull = self._torch.from_numpy(np.ascontiguousarray(nu))
+        (gradient,) = self._torch.autograd.grad(self._forward(flat, self._data), flat, grad_outputs=pull)
+        return gradient.numpy() + self.regulariser * self.weights
+
+    def move(self, change: Array) -> None:
+        self.weights = self.weights + change
+
+    def squared_norm(self) -> float:
+        return float(self.weights @ self.weights)
+
+    def spectral_bound(self) -> float:
+        """Of the derivative at the present weights, by power iteration on JᵀJ: an estimate, as J changes with them."""
+        torch = self._torch
+        flat = torch.from_numpy(self.weights).clone()
+        vector = torch.ones_like(flat)
+        for _ in range(10):
+            vector /= torch.linalg.vector_norm(vector)
+            _, image = torch.func.jvp(lambda w: self._forward(w, self._data), (flat,), (vector,))
+            _, pull = torch.func.vjp(lambda w: self._forward(w, self._data), flat)
+            (vector,) = pull(image)
+        return 1.05 * float(torch.linalg.vector_norm(vector))

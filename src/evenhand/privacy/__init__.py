@@ -1,0 +1,1 @@
+"""What leaves a party, on record and under protection."""

@@ -1,0 +1,53 @@
+"""The transcript: who sent what to whom, when, and how many bytes.
+
+The only book-keeping of communication there is: tables of bytes, the report and the privacy audit all read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pandas as pd
+
+from evenhand.messages import Message
+
+
+class Entry(NamedTuple):
+    """One message sent. `time` is the runtime's clock; `nbytes` counts content, not framing."""
+
+    time: float
+    sender: str
+    receiver: str
+    kind: str
+    nbytes: int
+
+
+class Transcript:
+    """Messages in the order of sending; keeps their arrays too if asked (an audit needs them)."""
+
+    def __init__(self, keep_messages: bool = False) -> None:
+        self.entries: list[Entry] = []
+        self.total_bytes = 0
+        self.messages: list[Message] | None = [] if keep_messages else None
+
+    def add(self, time: float, message: Message) -> None:
+        nbytes = message.nbytes
+        self.entries.append(Entry(time, message.sender, message.receiver, message.kind, nbytes))
+        self.total_bytes += nbytes
+        if self.messages is not None:
+            self.messages.append(message)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def frame(self) -> pd.DataFrame:
+        return pd.DataFrame(self.entries, columns=list(Entry._fields))
+
+    def by_link(self) -> pd.DataFrame:
+        """Messages and bytes for each direction of each link."""
+        grouped = self.frame().groupby(["sender", "receiver"], sort=True)
+        return grouped.agg(messages=("nbytes", "size"), nbytes=("nbytes", "sum"))

@@ -1,0 +1,48 @@
+"""The virtual clock: how long computing and sending would take on machines and links of given speeds.
+
+Time here is arithmetic, not measurement: a run on a thousand slow machines is simulated exactly, and repeatably, in
+one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from evenhand.errors import InputError
+
+
+@dataclass(frozen=True)
+class VirtualClock:
+    """Speeds of roles and links.
+
+    Parameters
+    ----------
+    speed
+        Multiplications a second of every role, unless `speeds` names the role.
+    latency
+        Seconds a message is under way, whatever its size, unless `latencies` names one of its two ends.
+    bandwidth
+        Bytes a second of every link.
+    """
+
+    speed: float = 1e9
+    latency: float = 0.0
+    bandwidth: float = float("inf")
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    latencies: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in {"speed": self.speed, "bandwidth": self.bandwidth, **dict(self.speeds)}.items():
+            if not value > 0:
+                raise InputError(f"virtual clock: {name} is {value}; it must be positive")
+        for name, value in {"latency": self.latency, **dict(self.latencies)}.items():
+            if not value >= 0:
+                raise InputError(f"virtual clock: latency {name} is {value}; it must be zero or more")
+
+    def computing(self, role: str, effort: float) -> float:
+        return effort / self.speeds.get(role, self.speed)
+
+    def sending(self, sender: str, receiver: str, nbytes: int) -> float:
+        ends = [self.latencies[end] for end in (sender, receiver) if end in self.latencies]
+        return max(ends, default=self.latency) + nbytes / self.bandwidth

@@ -1,0 +1,1 @@
+"""Training over parties that hold different columns of the same rows."""

@@ -1,0 +1,339 @@
+"""FairVFL: asynchronous gradient coordinate-descent ascent (Algorithms 1-3), and its first version.
+
+Round t: parties' scores X_k θ_k → z, constraint values → λ^(t) (Eq. 10, with the −c_t λ of the regularised dual) → ν
+(Eq. 12) to passive parties, (z, λ) to active ones → parties step (Eq. 11). Passive parties step once a round; active
+ones up to Q times, refreshing their own block only: the others' scores stay as last received, the paper's inconsistent
+read θ̃. In the first version every party is active.
+
+Symbols: η is 1/`step`, β is `dual_step`, c is `damping`, Q is `local_steps`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.errors import InputError, ProtocolError
+from evenhand.lagrangian import Lagrangian, Point
+from evenhand.messages import Message
+from evenhand.models.base import PartyModel
+from evenhand.roles import Sends, State
+from evenhand.vertical.messages import COMBINED_SCORES, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
+from evenhand.vertical.parties import Party
+from evenhand.vertical.server import SERVER, Server
+
+
+@dataclass(frozen=True)
+class FairVFLOptions:
+    """Settings of FairVFL; the defaults are those of the papers' experiments.
+
+    Parameters
+    ----------
+    schedule
+        ``"constant"``: `step`, `dual_step` and `damping` as given. ``"theorem"``: those of Theorem 2, with
+        c_t = β t^(−1/4) / 2 and η_t at its lower bound, the Lipschitz constants estimated from the data.
+    step
+        1/η. None takes 1/L, with L a bound on the curvature of the Lagrangian at the present multipliers.
+    dual_step
+        β. The theorem asks for β ≥ L_λ, and L_λ is zero since the Lagrangian is linear in λ.
+    damping
+        c, with the constant schedule.
+    local_steps
+        Q, the most local updates of an active party in a round.
+    pace
+        ``"exact"``: active parties do exactly Q updates, then send once. ``"until-server-speaks"``: they send after
+        each update and go on while the server is silent, at most Q times (Algorithm 2).
+    """
+
+    schedule: Literal["constant", "theorem"] = "constant"
+    step: float | None = 0.01
+    dual_step: float = 0.1
+    damping: float = 1e-3
+    local_steps: int = 1
+    pace: Literal["exact", "until-server-speaks"] = "exact"
+
+    def __post_init__(self) -> None:
+        if self.step is not None and not self.step > 0:
+            raise InputError(f"step is {self.step}; it must be positive, or None to have it estimated")
+        if not self.dual_step > 0:
+            raise InputError(f"dual_step is {self.dual_step}; it must be positive")
+        if not self.damping >= 0:
+            raise InputError(f"damping is {self.damping}; it must be zero or more")
+        if self.local_steps < 1:
+            raise InputError(f"local_steps is {self.local_steps}; it must be at least 1")
+
+    @property
+    def needs_spectrum(self) -> bool:
+        return self.schedule == "theorem" or self.step is None
+
+
+class Schedule:
+    """(step, damping) for each round; Theorem 2's, or the experiments' constants."""
+
+    TAU = 9.0
+    """τ of Theorem 2, which asks for more than 8."""
+
+    def __init__(self, options: FairVFLOptions, lagrangian: Lagrangian, parties: int, regulariser: float) -> None:
+        self.options = options
+        self._lagrangian = lagrangian
+        self._local_updates = parties * options.local_steps
+        self._regulariser = regulariser
+
+    def damping(self, round_number: int) -> float:
+        if self.options.schedule == "constant":
+            return self.options.damping
+        return 0.5 * self.options.dual_step * max(round_number, 1) ** -0.25
+
+    def step(self, round_number: int, multipliers: Array, squared_norm: float) -> float:
+        """1/η_t. `squared_norm` bounds the squared spectral norm of all parties' columns together."""
+        if not self.options.needs_spectrum:
+            assert self.options.step is not None
+            return self.options.step
+        rows = len(self._lagrangian.labels)
+        smooth = self._lagrangian.curvature_limit(multipliers) * squared_norm / rows + self._regulariser
+        if self.options.schedule == "constant":
+            return 1.0 / smooth
+        kq = self._local_updates
+        coupling = self._lagrangian.coupling_limit() ** 2 * squared_norm
+        inverse = (smooth**2 * (kq + 2) * (kq - 1) + 2 * (smooth + 1)) / 4
+        inverse += coupling * kq * (1 + 32 * self.TAU * np.sqrt(max(round_number, 1))) / (2 * self.options.dual_step)
+        return float(1.0 / inverse)
+
+
+class FairVFLServer(Server):
+    """Algorithm 1."""
+
+    def __init__(
+        self,
+        lagrangian: Lagrangian,
+        parties: list[str],
+        active: list[str],
+        regulariser: float,
+        options: FairVFLOptions,
+        max_rounds: int,
+        tol: float,
+    ) -> None:
+        super().__init__(lagrangian, parties, active, regulariser)
+        self.options = options
+        self.schedule = Schedule(options, lagrangian, len(parties), regulariser)
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.gap = np.nan
+        self.dual_gap = np.nan
+        self.step = np.nan
+        self.closing = False
+        self.moved_while_closing = False
+        self.answered = np.full(len(parties), -1)
+        self.sequences = np.zeros(len(parties), dtype=np.int64)
+        self.squared_moves = np.zeros(len(parties))
+        self.spectra = np.full(len(parties), np.nan if options.needs_spectrum else 0.0)
+
+    def handle(self, message: Message) -> Sends:
+        place = self.place(message)
+        if message.kind == SPECTRUM.kind:
+            self.spectra[place] = message.number("squared_norm")
+        elif message.kind == SCORES.kind:
+            self._take_scores(place, message)
+        else:
+            return self._take_gradient_norm(message)
+        everybody = (self.answered == self.round).all() and not np.isnan(self.spectra).any()
+        return self._next_round() if everybody and not self.closing else ()
+
+    def _take_scores(self, place: int, message: Message) -> None:
+        self.latest[place] = message["scores"]
+        self.squared_norms[place] = message.number("squared_norm")
+        self.squared_moves[place] = message.number("squared_move")
+        self.sequences[place] = message.integer("sequence")
+        self.answered[place] = message.integer("round")
+        self.moved_while_closing |= self.closing
+
+    def _next_round(self) -> Sends:
+        point = self.lagrangian.at(self.combined())
+        self.effort += 20.0 * len(point.scores)
+        if self.round > 0:
+            self.gap = float(np.hypot(np.sqrt(self.squared_moves.sum()) / self.step, self.dual_gap))
+        self._ascend(point)
+        self._report(point)
+        if self.gap <= self.tol or self.round >= self.max_rounds:
+            self.closing = True
+        else:
+            self.round += 1
+            self.step = self.schedule.step(self.round, self.multipliers, float(self.spectra.sum()))
+        return self._broadcast(point)
+
+    def _ascend(self, point: Point) -> None:
+        """λ ← [λ + β (∂f/∂λ − c λ)]₊ (Eq. 10), and the λ part of the stationarity gap (Eq. 13) at the new λ."""
+        beta, damping = self.options.dual_step, self.schedule.damping(self.round)
+        gradient = point.dual_gradient()
+        self.multipliers = np.maximum(self.multipliers + beta * (gradient - damping * self.multipliers), 0.0)
+        projected = np.maximum(self.multipliers + beta * gradient, 0.0)
+        self.dual_gap = float(np.linalg.norm(self.multipliers - projected)) / beta
+
+    def _report(self, point: Point) -> None:
+        """`gap` is ‖∇G‖ of the round that led here: the parties' moves are known only after it."""
+        self.reports.append({"round": self.round, **self.row_report(point), "gap": self.gap})
+
+    def _broadcast(self, point: Point) -> Sends:
+        head = {"round": self.round, "last": int(self.closing), "step": 0.0 if self.closing else self.step}
+        nu = None
+        sends = []
+        for place, party in enumerate(self.parties):
+            if party in self.active:
+                body = {"sequence": self.sequences[place], "scores": point.scores, "multipliers": self.multipliers}
+                sends.append(COMBINED_SCORES.message(SERVER, party, **head, **body))
+            else:
+                nu = point.derivative(self.multipliers) if nu is None else nu
+                sends.append(WEIGHTED_DERIVATIVE.message(SERVER, party, **head, nu=nu))
+        return sends
+
+    def _take_gradient_norm(self, message: Message) -> Sends:
+        """Close the run, unless scores were still under way when it was closed: then ask once more, at rest."""
+        self.receive_gradient_norm(message, converged=bool(self.gap <= self.tol))
+        if self.done and self.moved_while_closing:
+            self.done = self.moved_while_closing = False
+            self.squared_gradients[:] = np.nan
+            return self._broadcast(self.lagrangian.at(self.combined()))
+        return ()
+
+    _NUMBERS = ("gap", "dual_gap", "step", "closing", "moved_while_closing")
+    _ARRAYS = ("answered", "sequences", "squared_moves", "spectra")
+
+    def snapshot(self) -> State:
+        numbers = {name: getattr(self, name) for name in self._NUMBERS}
+        arrays = {name: getattr(self, name).copy() for name in self._ARRAYS}
+        return super().snapshot() | numbers | arrays
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        for name in self._NUMBERS:
+            setattr(self, name, state[name])
+        for name in self._ARRAYS:
+            setattr(self, name, np.array(state[name]))
+
+
+class FairVFLParty(Party):
+    """What active and passive parties share: stepping, and sending scores that carry a running number."""
+
+    def __init__(self, name: str, model: PartyModel, constraints: int, options: FairVFLOptions) -> None:
+        super().__init__(name, model, constraints)
+        self.options = options
+        self.sequence = 0
+
+    def start(self) -> Sends:
+        sends = [self.send_scores(self.own_scores(), squared_move=0.0)]
+        if self.options.needs_spectrum:
+            sends.insert(0, SPECTRUM.message(self.name, SERVER, squared_norm=self.model.spectral_bound()))
+        return sends
+
+    def send_scores(self, scores: Array, squared_move: float) -> Message:
+        self.sequence += 1
+        return SCORES.message(
+            self.name,
+            SERVER,
+            round=self.round,
+            sequence=self.sequence,
+            scores=scores,
+            squared_norm=self.model.squared_norm(),
+            squared_move=squared_move,
+        )
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {"sequence": self.sequence}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.sequence = int(state["sequence"])
+
+
+class PassiveParty(FairVFLParty):
+    """Algorithm 3: one step for each ν."""
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind != WEIGHTED_DERIVATIVE.kind:
+            raise ProtocolError(f"{self.name} is passive and takes no {message.kind!r}")
+        if message.integer("last"):
+            return [self.gradient_norm(message["nu"])]
+        self.round = message.integer("round")
+        change = -message.number("step") * self.gradient(message["nu"])
+        self.model.move(change)
+        return [self.send_scores(self.own_scores(), squared_move=float(change @ change))]
+
+
+class ActiveParty(FairVFLParty):
+    """Algorithm 2: up to Q local steps for each (z, λ), each with its own block refreshed."""
+
+    def __init__(self, name: str, model: PartyModel, lagrangian: Lagrangian, options: FairVFLOptions) -> None:
+        super().__init__(name, model, len(lagrangian.rows.rows), options)
+        self.lagrangian = lagrangian
+        self.left = 0
+        self.step = 0.0
+        self.multipliers = lagrangian.rows.no_multipliers()
+        self.scores: Array = np.zeros(model.rows)
+        self.others: Array = np.zeros(model.rows)
+        self.weights_at_start: Array = model.weights
+        # Scores sent and perhaps not yet read by the server: what it sends back contains one of them.
+        self.unread: dict[int, Array] = {}
+
+    def send_scores(self, scores: Array, squared_move: float) -> Message:
+        self.scores = scores
+        message = super().send_scores(scores, squared_move)
+        self.unread[self.sequence] = scores
+        return message
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind != COMBINED_SCORES.kind:
+            raise ProtocolError(f"{self.name} is active and takes no {message.kind!r}")
+        read = message.integer("sequence")
+        if read not in self.unread:
+            raise ProtocolError(f"{self.name}: the server says it read scores {read}, which were never sent")
+        self.unread = {number: scores for number, scores in self.unread.items() if number >= read}
+        self.others = message["scores"] - self.unread[read]
+        self.multipliers = message["multipliers"]
+        self.left = 0
+        if message.integer("last"):
+            return [self.gradient_norm(self._nu())]
+        self.round = message.integer("round")
+        self.step = message.number("step")
+        self.weights_at_start = self.model.weights
+        self.left = self.options.local_steps
+        if self.options.pace == "until-server-speaks":
+            return self.work()
+        while self.left > 1:
+            self._local_step()
+            self.scores = self.own_scores()
+        return self.work()
+
+    def work(self) -> Sends:
+        """One local step and its scores, while there are any left (Algorithm 2, lines 4-9)."""
+        if self.left == 0:
+            return ()
+        self._local_step()
+        moved = self.model.weights - self.weights_at_start
+        return [self.send_scores(self.own_scores(), squared_move=float(moved @ moved))]
+
+    def _local_step(self) -> None:
+        self.left -= 1
+        self.model.move(-self.step * self.gradient(self._nu()))
+
+    def _nu(self) -> Array:
+        self.effort += 10.0 * self.model.rows
+        return self.lagrangian.at(self.others + self.scores).derivative(self.multipliers)
+
+    _ARRAYS = ("multipliers", "scores", "others", "weights_at_start")
+
+    def snapshot(self) -> State:
+        arrays = {name: getattr(self, name).copy() for name in self._ARRAYS}
+        unread = {f"unread {number}": scores.copy() for number, scores in self.unread.items()}
+        return super().snapshot() | arrays | unread | {"left": self.left, "step": self.step}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        for name in self._ARRAYS:
+            setattr(self, name, np.array(state[name]))
+        unread = {name: scores for name, scores in state.items() if name.startswith("unread ")}
+        self.unread = {int(name.removeprefix("unread ")): np.array(scores) for name, scores in unread.items()}
+        self.left = int(state["left"])
+        self.step = float(state["step"])

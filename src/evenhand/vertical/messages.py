@@ -1,0 +1,69 @@
+"""What the roles of vertical training say to each other, and what each message reveals.
+
+Sizes: `rows` is the number of aligned rows n, `constraints` the number of constraint rows R.
+"""
+
+from __future__ import annotations
+
+from evenhand.messages import Field, Schema, Vocabulary
+
+INTEGER = Field("i8")
+NUMBER = Field("f8")
+PER_ROW = Field("f8", ("rows",))
+
+SPECTRUM = Schema(
+    "spectrum",
+    {"squared_norm": NUMBER},
+    reveals="One number: the squared spectral norm of the party's columns. Says how large and how correlated they are.",
+)
+
+SCORES = Schema(
+    "scores",
+    {
+        "round": INTEGER,
+        "sequence": INTEGER,
+        "scores": PER_ROW,
+        "squared_norm": NUMBER,
+        "squared_move": NUMBER,
+    },
+    reveals=(
+        "The party's contribution X_k θ_k to every row's score, ‖θ_k‖² and the size of its last move. Rows with equal "
+        "columns have equal scores. Over as many rounds as the party has columns, the scores span its column space: "
+        "the receiver then knows X_k up to an unknown linear map. (The papers call this secure because infinitely "
+        "many X_k explain the scores; that is true of X_k itself, not of everything computed from it.)"
+    ),
+)
+
+WEIGHTED_DERIVATIVE = Schema(
+    "weighted-derivative",
+    {"round": INTEGER, "last": INTEGER, "step": NUMBER, "nu": PER_ROW},
+    reveals=(
+        "ν of Eq. 12 to a passive party. With the logistic loss and a positive sample weight the sign of ν_i is the "
+        "opposite of the label, its size gives the whole score, and the tilt of the slices gives away the sensitive "
+        "group: this message discloses labels and groups, although the papers argue that it does not."
+    ),
+)
+
+COMBINED_SCORES = Schema(
+    "combined-scores",
+    {
+        "round": INTEGER,
+        "last": INTEGER,
+        "step": NUMBER,
+        "sequence": INTEGER,
+        "scores": PER_ROW,
+        "multipliers": Field("f8", (2, "constraints")),
+    },
+    reveals=(
+        "The sum of all parties' scores and the multipliers, to an active party, which holds labels and groups anyway. "
+        "It learns the others' joint contribution to every row's score."
+    ),
+)
+
+GRADIENT_NORM = Schema(
+    "gradient-norm",
+    {"squared_gradient": NUMBER},
+    reveals="One number: how far the party's own weights are from stationary.",
+)
+
+VOCABULARY = Vocabulary(SPECTRUM, SCORES, WEIGHTED_DERIVATIVE, COMBINED_SCORES, GRADIENT_NORM)

@@ -1,0 +1,52 @@
+"""What parties of every vertical solver have in common: a model over their own columns, and scores to send."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.errors import DivergenceError
+from evenhand.messages import Message
+from evenhand.models.base import PartyModel
+from evenhand.roles import Role, State
+from evenhand.vertical.messages import GRADIENT_NORM, VOCABULARY
+from evenhand.vertical.server import SERVER
+
+
+class Party(Role):
+    """Holds a model; its data never leave it, only what its messages say."""
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, name: str, model: PartyModel, constraints: int) -> None:
+        super().__init__(name, {"rows": model.rows, "constraints": constraints})
+        self.model = model
+        self.round = 0
+
+    def own_scores(self) -> Array:
+        self.effort += self.model.effort
+        scores = self.model.scores()
+        if not np.isfinite(scores.sum()):
+            raise DivergenceError(
+                f"{self.name}: scores left the finite numbers in round {self.round}; the steps are too long. "
+                "Scale the columns, or choose a smaller step"
+            )
+        return scores
+
+    def gradient(self, nu: Array) -> Array:
+        self.effort += self.model.effort
+        return self.model.gradient(nu)
+
+    def gradient_norm(self, nu: Array) -> Message:
+        """The party's part of the certificate; after it the party has nothing more to do unless asked again."""
+        self.done = True
+        gradient = self.gradient(nu)
+        return GRADIENT_NORM.message(self.name, SERVER, squared_gradient=gradient @ gradient)
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {"round": self.round, "weights": self.model.weights.copy()}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.round = int(state["round"])
+        self.model.weights = np.array(state["weights"])

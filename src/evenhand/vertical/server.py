@@ -1,0 +1,116 @@
+"""What the server of every vertical solver has in common: the parties' latest scores, and the certificate at the end.
+
+The server holds labels and groups. In a deployment it runs at the active party, or at somebody all active parties
+trust with both.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.certificate import Certificate
+from evenhand.errors import ProtocolError
+from evenhand.lagrangian import Lagrangian, Point
+from evenhand.messages import Message
+from evenhand.roles import Role, Sends, State
+from evenhand.vertical.messages import VOCABULARY
+
+SERVER = "server"
+
+
+class Server(Role):
+    """Sums the parties' scores and keeps the multipliers.
+
+    Parameters
+    ----------
+    lagrangian
+        Labels, constraint rows and loss.
+    parties
+        Names of the parties, in the order in which scores are summed.
+    active
+        Those among them that hold labels and groups.
+    regulariser
+        μ.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(
+        self, lagrangian: Lagrangian, parties: Sequence[str], active: Sequence[str], regulariser: float
+    ) -> None:
+        rows, constraints = len(lagrangian.labels), len(lagrangian.rows.rows)
+        super().__init__(SERVER, {"rows": rows, "constraints": constraints})
+        self.lagrangian = lagrangian
+        self.parties = tuple(parties)
+        self.active = frozenset(active)
+        self.regulariser = regulariser
+        self.round = 0
+        self.multipliers = lagrangian.rows.no_multipliers()
+        self.latest: Array = np.zeros((len(self.parties), rows))
+        self.squared_norms: Array = np.zeros(len(self.parties))
+        self.squared_gradients: Array = np.full(len(self.parties), np.nan)
+        self.certificate: Certificate | None = None
+        self._place = {name: place for place, name in enumerate(self.parties)}
+
+    def place(self, message: Message) -> int:
+        """The sender's place among the parties; a stranger is refused."""
+        if message.sender not in self._place:
+            raise ProtocolError(f"{message.sender!r} is not a party of this run; its message is refused")
+        return self._place[message.sender]
+
+    def combined(self) -> Array:
+        total: Array = self.latest.sum(axis=0)
+        return total
+
+    def objective(self, point: Point) -> float:
+        return point.loss + 0.5 * self.regulariser * float(self.squared_norms.sum())
+
+    def row_report(self, point: Point) -> dict[str, float]:
+        """One row of history: objective, and value, exact rate and multipliers of each constraint row."""
+        report: dict[str, float] = {"objective": self.objective(point), "violation": point.violation}
+        for index, name in enumerate(self.lagrangian.rows.names):
+            report[f"value[{name}]"] = float(point.values[index])
+            report[f"exact[{name}]"] = float(point.exact[index])
+            report[f"upper multiplier[{name}]"] = float(self.multipliers[0, index])
+            report[f"lower multiplier[{name}]"] = float(self.multipliers[1, index])
+        return report
+
+    def receive_gradient_norm(self, message: Message, converged: bool) -> None:
+        """Take one party's part of the stationarity; with the last one, the certificate is complete."""
+        self.squared_gradients[self.place(message)] = message.number("squared_gradient")
+        if np.isnan(self.squared_gradients).any():
+            return
+        point = self.lagrangian.at(self.combined())
+        self.certificate = Certificate(
+            stationarity=float(np.sqrt(self.squared_gradients.sum())),
+            violation=point.violation,
+            complementarity=self.lagrangian.rows.complementarity(point.values, self.multipliers),
+            objective=self.objective(point),
+            rounds=self.round,
+            converged=converged,
+        )
+        self.done = True
+
+    @abstractmethod
+    def handle(self, message: Message) -> Sends: ...
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {
+            "round": self.round,
+            "multipliers": self.multipliers.copy(),
+            "latest": self.latest.copy(),
+            "squared_norms": self.squared_norms.copy(),
+            "squared_gradients": self.squared_gradients.copy(),
+        }
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.round = int(state["round"])
+        self.multipliers = np.array(state["multipliers"])
+        self.latest = np.array(state["latest"])
+        self.squared_norms = np.array(state["squared_norms"])
+        self.squared_gradients = np.array(state["squared_gradients"])
