@@ -16,7 +16,7 @@ from fairlearn.metrics import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, norm
 from sklearn.metrics import accuracy_score, log_loss
 
 import evenhand.metrics
@@ -104,6 +104,7 @@ def test_large_scores_do_not_overflow() -> None:
 
 
 @given(samples())
+@settings(max_examples=25, deadline=None)  # a MetricFrame takes tens of milliseconds
 def test_agrees_with_fairlearn_and_sklearn(sample: Any) -> None:
     y, z, s = sample
     predicted = (z > 0).astype(int)
@@ -124,6 +125,7 @@ def test_agrees_with_fairlearn_and_sklearn(sample: Any) -> None:
 
 
 @given(samples())
+@settings(max_examples=25, deadline=None)
 def test_summary_agrees_with_the_report(sample: Any) -> None:
     y, z, s = sample
     report = group_report(y, (z > 0).astype(int), sensitive_features=s, scores=z)
@@ -135,6 +137,7 @@ def test_summary_agrees_with_the_report(sample: Any) -> None:
 
 
 @given(samples(), st.randoms(use_true_random=False))
+@settings(deadline=None)
 def test_rows_in_any_order_give_the_same(sample: Any, random: Any) -> None:
     order = random.sample(range(len(sample[0])), len(sample[0]))
     y, z, s = sample
@@ -149,7 +152,7 @@ def test_rows_in_any_order_give_the_same(sample: Any, random: Any) -> None:
 
 @pytest.mark.parametrize("labels", [(-1, 1), (False, True), ("no", "yes"), (0.5, 7.25), ("yes", "no"), (1, 0)])
 @given(sample=samples())
-@settings(max_examples=20)
+@settings(max_examples=8, deadline=None)
 def test_labels_may_be_any_two_values(labels: tuple[Any, Any], sample: Any) -> None:
     y, z, s = sample
     renamed = np.array(labels)[y]
@@ -172,6 +175,7 @@ def test_the_other_class_as_positive_swaps_the_error_rates() -> None:
 
 
 @given(samples(), st.permutations(range(5)))
+@settings(deadline=None)
 def test_swapping_groups_changes_nothing(sample: Any, names: list[int]) -> None:
     y, z, s = sample
     swapped = summary(y, z, sensitive_features=np.array(names)[s])
@@ -179,6 +183,7 @@ def test_swapping_groups_changes_nothing(sample: Any, names: list[int]) -> None:
 
 
 @given(samples(), st.integers(2, 4))
+@settings(deadline=None)
 def test_identical_groups_have_no_gaps(sample: Any, copies: int) -> None:
     y, z, _ = sample
     values = summary(np.tile(y, copies), np.tile(z, copies), sensitive_features=np.repeat(range(copies), len(y)))
@@ -246,10 +251,10 @@ def test_report_shows_undefined_rates_as_missing() -> None:
         ({"sensitive_features": pd.DataFrame(index=range(8))}, "no columns"),
         ({"sensitive_features": np.ones((8, 1, 1))}, "not a column or a table"),
         ({"sensitive_features": [(1, 2), 1, "a", (1, 2), 1, "a", 1, "a"]}, "sensitive"),
-        ({"sensitive_features": {"sex": list("aaabbbbb")}, "y_true": [1, 1, 1, -1, 1, 1, 1, -1]}, "no rows with label -1 and sex = 'a': DFP"),
+        ({"sensitive_features": {"sex": list("aabbbbbb")}}, "no rows with label -1 and sex = 'a': DFP"),
         ({"sensitive_features": {"sex": list("aaccaaaa")}, "positive": 1}, "no rows with label 1 and sex = 'c': DEO"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("function", [summary, intervals])
 def test_refuses_what_it_cannot_measure(function: Any, changes: dict[str, Any], message: str) -> None:
     given_rows: dict[str, Any] = {"y_true": Y, "scores": Z, "sensitive_features": S} | changes
@@ -280,6 +285,7 @@ def test_intervals_refuse_impossible_options(option: dict[str, Any]) -> None:
 
 
 @given(samples(), st.integers(0, 9))
+@settings(deadline=None)
 def test_intervals_contain_the_estimate(sample: Any, seed: int) -> None:
     y, z, s = sample
     table = intervals(y, z, sensitive_features=s, repeats=30, seed=seed)
@@ -312,41 +318,43 @@ def test_strata_of_one_row_cannot_vary() -> None:
 
 
 def test_bootstrap_spread_matches_the_binomial_formula() -> None:
-    """A rate over m rows has variance p(1-p)/m; the normal interval from it is within 10 % of ours at 4,000 repeats."""
-    y, z, s = draw(np.random.default_rng(4), n=4000, groups=2)
-    table = intervals(y, z, sensitive_features=s, repeats=4000)
-    selected = pd.Series(z > 0)[y == 1].groupby(s[y == 1])
-    deviation = np.sqrt((selected.mean() * (1 - selected.mean()) / selected.size()).sum())
-    low, high = table.loc["DFN", ["low", "high"]]
-    assert low > 0  # so that neither end is folded and the formula applies
-    assert high - low == pytest.approx(2 * 1.96 * deviation, rel=0.1)
+    """A rate over m rows has variance p(1-p)/m; with a clear gap, both ends follow from it within 10 %.
 
-
-@pytest.mark.parametrize("shift", [0.0, 0.5])
-def test_coverage(shift: float) -> None:
-    """Nominal 90 % intervals cover the truth in 84 % to 100 % of 200 samples, with and without a true gap.
-
-    The seed is fixed; for other seeds, an interval with true coverage 90 % would fall below the band with probability
-    under 0.5 % (asserted). The upper end is open: near a gap of 0 the interval is conservative by construction.
+    The far end is a normal 97.5 % point away, the near end the 97.5 % point of an absolute normal (see `intervals`).
     """
-    trials, threshold, groups = 200, 168, np.repeat([0, 1], 200)
+    y, z, s = draw(np.random.default_rng(4), n=4000, groups=2)
+    table = intervals(y, z + s, sensitive_features=s, repeats=4000)
+    selected = pd.Series(z + s > 0)[y == 1].groupby(s[y == 1])
+    deviation = np.sqrt((selected.mean() * (1 - selected.mean()) / selected.size()).sum())
+    estimate, low, high = table.loc["DFN"]
+    assert high - estimate == pytest.approx(norm.ppf(0.975) * deviation, rel=0.1)
+    assert estimate - low == pytest.approx(norm.ppf(0.9875) * deviation, rel=0.1)
+
+
+@pytest.mark.parametrize(("groups", "shift"), [(2, 0.0), (2, 0.5), (5, 0.0)])
+def test_coverage(groups: int, shift: float) -> None:
+    """Nominal 90 % intervals cover the truth in at least 83 % of 150 samples, with and without a true gap.
+
+    The seed is fixed; for any other, an interval with true coverage 90 % falls below the band with a probability
+    under 0.5 % (asserted). The band is open above: `intervals` says where it is cautious, and that HM without any gap
+    is covered less often, which is why only there HM is left out.
+    """
+    trials, threshold = 150, 125
     assert binom.cdf(threshold - 1, trials, 0.9) < 0.005
-    y = np.tile([0, 1], 200)
     random = np.random.default_rng(5)
 
-    def sample(groups: Any, y: Any) -> Any:
-        return random.normal(loc=2 * y - 1 + shift * groups)
+    def rows(of_each: int) -> tuple[Any, Any, Any]:
+        y, s = np.tile([0, 1], of_each * groups), np.repeat(np.arange(groups), 2 * of_each)
+        return y, random.normal(loc=2 * y - 1 + shift * s), s
 
-    many = np.repeat([0, 1], 200_000), np.tile([0, 1], 200_000)
-    truth = summary(many[1], sample(*many), sensitive_features=many[0])
-    if shift == 0:  # known exactly: without it, the noise of even this sample would hide a low end just above 0
-        truth |= dict.fromkeys(GAPS, 0.0) | {"FR": 1.0}
-    covered = pd.Series(0, index=list(truth))
+    y, z, s = rows(200_000)
+    truth = pd.Series(summary(y, z, sensitive_features=s))
+    if shift == 0:  # known exactly, where the noise of even this sample would hide a `low` just above 0
+        truth[GAPS], truth["FR"] = 0.0, 1.0
+        truth = truth.drop("HM")
+    covered = 0 * truth
     for trial in range(trials):
-        table = intervals(y, sample(groups, y), sensitive_features=groups, level=0.9, repeats=200, seed=trial)
-        expected = pd.Series(truth)
-        covered += (table["low"] <= expected) & (expected <= table["high"])
-    checked = covered.drop("EO")  # the larger of two gaps: the docstring says that its low end is too high
-    if shift == 0:
-        checked = checked.drop("HM")
-    assert (checked >= threshold).all(), covered
+        y, z, s = rows(100)
+        table = intervals(y, z, sensitive_features=s, level=0.9, repeats=200, seed=trial).loc[truth.index]
+        covered += (table["low"] <= truth) & (truth <= table["high"])
+    assert (covered >= threshold).all(), covered

@@ -126,7 +126,7 @@ def intervals(
     repeats: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Bootstrap percentile intervals for every metric of :func:`summary`: columns estimate, low, high.
+    """Bootstrap percentile intervals: a row for each metric of :func:`summary`, columns estimate, low, high.
 
     Rows are drawn with replacement within each (label x group) stratum, so no slice is ever empty. The intervals
     therefore speak of other rows with the same number in each stratum; a stratum of m rows varies by a factor
@@ -135,11 +135,12 @@ def intervals(
 
     A gap cannot be negative, so noise pushes it up: where groups truly differ little, the estimate of DEO, DFP, DFN,
     DP and EO is too large on average, the more so with many groups and few rows, and FR and HM are too low.
-    Resampling adds the same push once more, and resampled gaps hardly ever reach 0. The end of the interval nearer
-    to "no gap" is therefore taken from the *signed* difference between the two groups that stand furthest apart in
-    the estimate, floored at 0; with two groups, ``low`` > 0 then has its usual meaning. With more groups or
-    attributes, and for EO, that difference was chosen for being large, and ``low`` is still somewhat too high.
-    Intervals always contain the estimate.
+    Resampling adds the same push once more: percentiles of resampled gaps hardly ever reach 0, even if the groups do
+    not differ. The end nearer to "no gap" is therefore the estimate less the percentile of the largest gap between
+    the groups' resampled deviations, floored at 0. No true gap can lie below that unless the deviations were larger
+    still, whatever the number of groups and attributes, so ``low`` > 0 can be read as evidence of a gap. The price is
+    an interval that is cautious where gaps are clear: measured at level 0.9, gaps of two groups were covered 87-98 %
+    of the time, of five groups 93-99 %; HM, where there is no gap at all, 84 %. Intervals contain the estimate.
 
     Raises
     ------
@@ -159,14 +160,14 @@ def intervals(
     resampled = cells.resample(repeats, np.random.default_rng(seed))
     resampled_means = cells.group_means(*resampled)
     plain = {name: _widest(parts) for name, parts in resampled_means.items()}
-    lower = {name: _at_least(parts, means[name]) for name, parts in resampled_means.items()}
-    miss = 1 - level
+    smaller = {name: _at_least(parts, means[name]) for name, parts in resampled_means.items()}
     table = pd.DataFrame({"estimate": estimate})
     table["low"] = table["high"] = table["estimate"]
-    for gaps, tail in ((plain, miss / 2), (lower, miss)):
+    # The smaller gaps set `low` for gaps, and `high` for what falls with DEO: FR and HM.
+    for gaps in (plain, smaller):
         values = list(cells.metrics(*resampled, gaps).values())
-        table["low"] = np.minimum(table["low"], np.quantile(values, tail, axis=1))
-        table["high"] = np.maximum(table["high"], np.quantile(values, 1 - tail, axis=1))
+        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=1)
+        table["low"], table["high"] = np.minimum(table["low"], low), np.maximum(table["high"], high)
     return table.rename_axis("metric")
 
 

@@ -30,6 +30,10 @@ class NumberColumn:
     scale: float
 
     @property
+    def width(self) -> int:
+        return 1
+
+    @property
     def names_out(self) -> list[str]:
         return [self.name]
 
@@ -50,6 +54,10 @@ class LevelColumn:
     name: str
     kind: str
     levels: tuple[Level, ...]
+
+    @property
+    def width(self) -> int:
+        return len(self.levels)
 
     @property
     def names_out(self) -> list[str]:

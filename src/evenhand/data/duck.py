@@ -21,7 +21,7 @@ _TABLES: Final = (
     "UNION ALL SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL"
 )
 # Extensions would be downloaded at run time.
-_CONFIG: Final = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+_CONFIG: Final[dict[str, Any]] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
 
 def read_file(path: Path, sql: str | None) -> pa.Table:

@@ -5,7 +5,7 @@ The only book-keeping of communication there is: tables of bytes, the report and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import pandas as pd
@@ -37,6 +37,12 @@ class Transcript:
         self.total_bytes += nbytes
         if self.messages is not None:
             self.messages.append(message)
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Take over entries read back from a file."""
+        for entry in entries:
+            self.entries.append(entry)
+            self.total_bytes += entry.nbytes
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -10,6 +10,7 @@ Symbols: η is 1/`step`, β is `dual_step`, c is `damping`, Q is `local_steps`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,13 +18,16 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import InputError, ProtocolError
+from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian, Point
 from evenhand.messages import Message
 from evenhand.models.base import PartyModel
 from evenhand.roles import Sends, State
 from evenhand.vertical.messages import COMBINED_SCORES, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
 from evenhand.vertical.parties import Party
+from evenhand.vertical.problem import PartyColumns, build_models
 from evenhand.vertical.server import SERVER, Server
+from evenhand.vertical.solver import Solver
 
 
 @dataclass(frozen=True)
@@ -106,21 +110,10 @@ class Schedule:
 class FairVFLServer(Server):
     """Algorithm 1."""
 
-    def __init__(
-        self,
-        lagrangian: Lagrangian,
-        parties: list[str],
-        active: list[str],
-        regulariser: float,
-        options: FairVFLOptions,
-        max_rounds: int,
-        tol: float,
-    ) -> None:
-        super().__init__(lagrangian, parties, active, regulariser)
+    def __init__(self, lagrangian: Lagrangian, parties: Mapping[str, bool], job: Job, options: FairVFLOptions) -> None:
+        super().__init__(lagrangian, parties, job)
         self.options = options
-        self.schedule = Schedule(options, lagrangian, len(parties), regulariser)
-        self.max_rounds = max_rounds
-        self.tol = tol
+        self.schedule = Schedule(options, lagrangian, len(parties), self.regulariser)
         self.gap = np.nan
         self.dual_gap = np.nan
         self.step = np.nan
@@ -157,7 +150,7 @@ class FairVFLServer(Server):
             self.gap = float(np.hypot(np.sqrt(self.squared_moves.sum()) / self.step, self.dual_gap))
         self._ascend(point)
         self._report(point)
-        if self.gap <= self.tol or self.round >= self.max_rounds:
+        if self.gap <= self.job.tol or self.round >= self.job.max_rounds:
             self.closing = True
         else:
             self.round += 1
@@ -191,7 +184,7 @@ class FairVFLServer(Server):
 
     def _take_gradient_norm(self, message: Message) -> Sends:
         """Close the run, unless scores were still under way when it was closed: then ask once more, at rest."""
-        self.receive_gradient_norm(message, converged=bool(self.gap <= self.tol))
+        self.receive_gradient_norm(message, converged=bool(self.gap <= self.job.tol))
         if self.done and self.moved_while_closing:
             self.done = self.moved_while_closing = False
             self.squared_gradients[:] = np.nan
@@ -337,3 +330,18 @@ class ActiveParty(FairVFLParty):
         self.unread = {int(name.removeprefix("unread ")): np.array(scores) for name, scores in unread.items()}
         self.left = int(state["left"])
         self.step = float(state["step"])
+
+
+def build(parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job) -> tuple[Server, list[Party]]:
+    options = FairVFLOptions(**job.options)
+    server = FairVFLServer(lagrangian, {party.name: party.active for party in parties}, job, options)
+    roles: list[Party] = []
+    for party, model in zip(parties, build_models(parties, job), strict=True):
+        if party.active:
+            roles.append(ActiveParty(party.name, model, lagrangian, options))
+        else:
+            roles.append(PassiveParty(party.name, model, len(lagrangian.rows.rows), options))
+    return server, roles
+
+
+SOLVER = Solver(options=FairVFLOptions, build=build)

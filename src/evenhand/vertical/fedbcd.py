@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from evenhand.constraints import Constraints
-from evenhand.errors import InputError
-from evenhand.vertical.fairvfl import FairVFLOptions
+from evenhand.vertical import fairvfl
+from evenhand.vertical.solver import Solver
 
-
-class FedBCDOptions(FairVFLOptions):
-    """`step` and `local_steps` as in FairVFL; what concerns multipliers has no effect."""
-
-
-def refuse_constraints(constraints: Constraints) -> None:
-    """A constraint that would silently be ignored is an error."""
-    if constraints is not None:
-        raise InputError("solver 'fedbcd' trains without constraints; use 'fairvfl', or leave the constraint out")
+SOLVER = Solver(options=fairvfl.FairVFLOptions, build=fairvfl.build, takes_constraints=False)

@@ -7,13 +7,14 @@ trust with both.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.certificate import Certificate
 from evenhand.errors import ProtocolError
+from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian, Point
 from evenhand.messages import Message
 from evenhand.roles import Role, Sends, State
@@ -30,24 +31,21 @@ class Server(Role):
     lagrangian
         Labels, constraint rows and loss.
     parties
-        Names of the parties, in the order in which scores are summed.
-    active
-        Those among them that hold labels and groups.
-    regulariser
-        μ.
+        Each party's name and whether it is active, in the order in which scores are summed.
+    job
+        Regulariser, most rounds, tolerance.
     """
 
     vocabulary = VOCABULARY
 
-    def __init__(
-        self, lagrangian: Lagrangian, parties: Sequence[str], active: Sequence[str], regulariser: float
-    ) -> None:
+    def __init__(self, lagrangian: Lagrangian, parties: Mapping[str, bool], job: Job) -> None:
         rows, constraints = len(lagrangian.labels), len(lagrangian.rows.rows)
         super().__init__(SERVER, {"rows": rows, "constraints": constraints})
         self.lagrangian = lagrangian
+        self.job = job
         self.parties = tuple(parties)
-        self.active = frozenset(active)
-        self.regulariser = regulariser
+        self.active = frozenset(name for name, active in parties.items() if active)
+        self.regulariser = job.regulariser(rows)
         self.round = 0
         self.multipliers = lagrangian.rows.no_multipliers()
         self.latest: Array = np.zeros((len(self.parties), rows))

@@ -1,0 +1,70 @@
+"""A job: what to train, under which constraint, by which solver. Data are not part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from evenhand.constraints import Constraint
+from evenhand.errors import InputError
+
+ModelName = Literal["linear", "mlp"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything about a run that is not data.
+
+    Parameters
+    ----------
+    solver
+        Name of the solver, for instance ``"fairvfl"``.
+    constraints
+        Constraints the model is trained under; none trains without.
+    model
+        ``"linear"``, or ``"mlp"`` for neural parties.
+    alpha
+        μ of the regulariser (μ/2)‖θ‖²; None is 2/n, the papers' choice.
+    max_rounds
+        Most communication rounds.
+    tol
+        The solver's stopping tolerance.
+    seed
+        Of everything random: the initial weights of neural parties.
+    fit_intercept
+        Whether the first active party's linear model has an intercept (which is not regularised).
+    hidden
+        Widths of a neural party's hidden layers.
+    options
+        The solver's own settings by name, for instance ``{"local_steps": 7}``.
+    """
+
+    solver: str = "fairvfl"
+    constraints: tuple[Constraint, ...] = ()
+    model: ModelName = "linear"
+    alpha: float | None = None
+    max_rounds: int = 1000
+    tol: float = 1e-4
+    seed: int = 0
+    fit_intercept: bool = True
+    hidden: tuple[int, ...] = (32, 16)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.model not in ("linear", "mlp"):
+            raise InputError(f"model is {self.model!r}; choose 'linear' or 'mlp'")
+        if self.alpha is not None and not 0 <= self.alpha < np.inf:
+            raise InputError(f"alpha is {self.alpha}; it must be zero or more, or None for 2/n")
+        if not self.max_rounds >= 1:
+            raise InputError(f"max_rounds is {self.max_rounds}; it must be at least 1")
+        if not self.tol >= 0:
+            raise InputError(f"tol is {self.tol}; it must be zero or more")
+        if not all(width >= 1 for width in self.hidden):
+            raise InputError(f"hidden is {self.hidden}; each layer needs at least one unit")
+
+    def regulariser(self, rows: int) -> float:
+        """μ for n rows of data."""
+        return 2.0 / rows if self.alpha is None else self.alpha
