@@ -139,8 +139,9 @@ def intervals(
     not differ. The end nearer to "no gap" is therefore the estimate less the percentile of the largest gap between
     the groups' resampled deviations, floored at 0. No true gap can lie below that unless the deviations were larger
     still, whatever the number of groups and attributes, so ``low`` > 0 can be read as evidence of a gap. The price is
-    an interval that is cautious where gaps are clear: measured at level 0.9, gaps of two groups were covered 87-98 %
-    of the time, of five groups 93-99 %; HM, where there is no gap at all, 84 %. Intervals contain the estimate.
+    an interval that is cautious where gaps are clear. At level 0.9, on 400 simulated samples of 200 rows a group for
+    each of four true gaps, gaps of two groups were covered 87-98 % of the time and those of five groups 93-100 %; HM,
+    where there is no true gap, only 84-85 %. Intervals contain the estimate.
 
     Raises
     ------

@@ -132,7 +132,8 @@ class _Recorder:
                 raise RunError(f"{self._folder.path} was begun with another job or other data; start a new run")
             checkpoints.put_back(runtime, states)
         self._written = (progress["rows"], progress["entries"])
-        self.history, runtime.transcript = self._folder.rewind(*self._written)
+        self.history, entries = self._folder.rewind(*self._written)
+        runtime.transcript.extend(entries)
 
     def report(self, row: Report) -> None:
         self.history.append(row)

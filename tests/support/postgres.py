@@ -7,6 +7,7 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -28,7 +29,9 @@ class PostgresUnavailable(Exception):
 def postgres_server() -> Iterator[str]:
     """Run a server on loopback with a password, and yield its URL; it is stopped by its own process id."""
     password = f"p@ss/{secrets.token_hex(8)}"
-    with tempfile.TemporaryDirectory(prefix="evenhand-pg-") as name:
+    # Root's own temporary folder may be closed to the account the server runs as.
+    place = "/tmp" if os.geteuid() == 0 else None
+    with tempfile.TemporaryDirectory(prefix="evenhand-pg-", dir=place) as name:
         folder = Path(name)
         account = _account(folder)
         programs = _programs(folder, account)
@@ -36,7 +39,16 @@ def postgres_server() -> Iterator[str]:
         port = _free_port()
         with (folder / "log").open("wb") as log:
             command = [programs / "postgres", "-D", folder / "db", "-p", str(port), "-k", folder]
-            command += ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "timezone=UTC", "-c", "log_timezone=UTC"]
+            command += [
+                "-c",
+                "listen_addresses=127.0.0.1",
+                "-c",
+                "fsync=off",
+                "-c",
+                "timezone=UTC",
+                "-c",
+                "log_timezone=UTC",
+            ]
             server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, **account)
         try:
             _wait(server, programs, port, folder / "log")
@@ -44,7 +56,7 @@ def postgres_server() -> Iterator[str]:
             yield f"postgresql://{USER}:{password.replace('@', '%40').replace('/', '%2F')}@127.0.0.1:{port}/postgres"
         finally:
             # SIGINT asks for a fast shutdown: open sessions are ended, files are left in order.
-            server.send_signal(2)
+            server.send_signal(signal.SIGINT)
             try:
                 server.wait(20)
             except subprocess.TimeoutExpired:
@@ -75,13 +87,25 @@ def _programs(folder: Path, account: dict[str, Any]) -> Path:
         tried.append(str(place))
     for place in _packaged():
         # The environment may lie where only its owner can go; a copy in the server's own folder can be reached.
-        copy = folder / "install"
-        shutil.copytree(place.parent, copy, symlinks=True)
-        os.chmod(folder, 0o755)
+        copy = _copy_install(place.parent, folder / "install", account)
         if _runs(copy / "bin", folder, account):
             return copy / "bin"
-        shutil.rmtree(copy)
+        shutil.rmtree(folder / "install")
     raise PostgresUnavailable(f"no PostgreSQL binaries that run here; looked in {', '.join(tried) or 'no place'}")
+
+
+def _copy_install(install: Path, target: Path, account: dict[str, Any]) -> Path:
+    """Copy a packaged server with the libraries beside its package, which its programs find by relative path."""
+    package = install.parent
+    copy = target / package.name / install.name
+    shutil.copytree(install, copy, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, target / libraries.name, symlinks=True)
+    if account:
+        for path in (target, *target.rglob("*")):
+            os.chown(path, account["user"], account["group"], follow_symlinks=False)
+    return copy
 
 
 def _candidates() -> list[Path]:

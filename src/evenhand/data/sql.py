@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _SQLITE: Final = "sqlite:///"
 _POSTGRES: Final = ("postgresql://", "postgres://")
+_CONNECT_SECONDS: Final = 10
 # The SQLite driver takes a column's type from its first batch and fails on a later surprise: look at many rows.
 _SQLITE_BATCH: Final = {"adbc.sqlite.query.batch_rows": 1 << 16}
 
@@ -29,7 +30,7 @@ def query(database: str, sql: str) -> pa.Table:
         # Opened read-only; quoting keeps ? and # in a file's name from being taken for options.
         return _run("adbc_driver_sqlite", f"file:{quote(str(path.resolve()))}?mode=ro", sql, address, _SQLITE_BATCH)
     if address.startswith(_POSTGRES):
-        return _run("adbc_driver_postgresql", address, sql, address, None)
+        return _run("adbc_driver_postgresql", _impatient(address), sql, address, None)
     raise DataError(f"the database address {redact(database)} is not known; it starts with {_SQLITE} or {_POSTGRES[0]}")
 
 
@@ -50,6 +51,14 @@ def _run(driver: str, uri: str, sql: str, address: str, options: dict[str, Any] 
         problem = " ".join(str(error).split())
     # Raised outside the handler: the driver's own error, which may quote the address, must not be chained.
     raise DataError(f"cannot read from {redact(address)}: {scrub(problem, address)}")
+
+
+def _impatient(address: str) -> str:
+    """Add a connection time limit where the address has none: libpq would wait for minutes on a host that is away."""
+    if "connect_timeout" in address:
+        return address
+    joint = "&" if "?" in address.rpartition("@")[2] else "?"
+    return f"{address}{joint}connect_timeout={_CONNECT_SECONDS}"
 
 
 def _driver(name: str) -> Any:

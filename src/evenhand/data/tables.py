@@ -53,7 +53,7 @@ def read_table(source: TableSource) -> pd.DataFrame:
     table = _read_arrow(source)
     where = source.describe()
     if table.num_rows == 0:
-        raise DataError(f"{where} holds no rows")
+        raise DataError(f"{where} gives no rows")
     _require_distinct(table.column_names, where)
     wanted = list(table.column_names) if source.columns is None else list(source.columns)
     if source.id is not None:

@@ -20,7 +20,7 @@ from typing import Any
 import tomli_w
 
 from evenhand.errors import RunError
-from evenhand.privacy.transcript import Entry, Transcript
+from evenhand.privacy.transcript import Entry
 from evenhand.roles import Report, State
 from evenhand.runtime import checkpoints
 from evenhand.runtime.statefiles import read_state, write_bytes, write_state
@@ -74,12 +74,10 @@ class RunFolder:
     def last_checkpoint(self) -> dict[str, State] | None:
         return checkpoints.load(self._checkpoints)
 
-    def rewind(self, rows: int, entries: int) -> tuple[list[Report], Transcript]:
+    def rewind(self, rows: int, entries: int) -> tuple[list[Report], list[Entry]]:
         """Drop what was written after the last checkpoint and return what is left."""
         history = self._truncate("metrics.jsonl", rows)
-        transcript = Transcript()
-        transcript.extend(Entry(**entry) for entry in self._truncate("transcript.jsonl", entries))
-        return history, transcript
+        return history, [Entry(**entry) for entry in self._truncate("transcript.jsonl", entries)]
 
     def _truncate(self, name: str, count: int) -> list[dict[str, Any]]:
         path = self.path / name

