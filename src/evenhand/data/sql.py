@@ -49,6 +49,8 @@ def _run(driver: str, uri: str, sql: str, address: str, options: dict[str, Any] 
             problem = "the sql returns no table; a SELECT is needed"
     except (dbapi.Error, OSError) as error:
         problem = " ".join(str(error).split())
+        if "Type mismatch" in problem:
+            problem += "; make the column one type in the sql, such as cast(v as text)"
     # Raised outside the handler: the driver's own error, which may quote the address, must not be chained.
     raise DataError(f"cannot read from {redact(address)}: {scrub(problem, address)}")
 

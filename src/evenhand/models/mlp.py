@@ -39,9 +39,10 @@ class MLPModel:
     def __init__(self, matrix: Matrix, regulariser: float, hidden: tuple[int, ...] = (32, 16), seed: int = 0) -> None:
         self._torch = _torch()
         self._data = self._tensor(matrix)
-        self.rows = matrix.shape[0]
+        self.rows, self.columns = matrix.shape
+        self.hidden = hidden
         self.regulariser = regulariser
-        sizes = [matrix.shape[1], *hidden, 1]
+        sizes = [self.columns, *hidden, 1]
         self._shapes = list(itertools.pairwise(sizes))
         rng = np.random.default_rng(seed)
         layers = [

@@ -40,7 +40,7 @@ class FairVFLOptions:
         ``"constant"``: `step`, `dual_step` and `damping` as given. ``"theorem"``: those of Theorem 2, with
         c_t = β t^(−1/4) / 2 and η_t at its lower bound, the Lipschitz constants estimated from the data.
     step
-        1/η. None takes 1/L, with L a bound on the curvature of the Lagrangian at the present multipliers.
+        1/η. ``"auto"`` takes 1/L, with L a bound on the curvature of the Lagrangian at the present multipliers.
     dual_step
         β. The theorem asks for β ≥ L_λ, and L_λ is zero since the Lagrangian is linear in λ.
     damping
@@ -53,15 +53,19 @@ class FairVFLOptions:
     """
 
     schedule: Literal["constant", "theorem"] = "constant"
-    step: float | None = 0.01
+    step: float | Literal["auto"] = 0.01
     dual_step: float = 0.1
     damping: float = 1e-3
     local_steps: int = 1
     pace: Literal["exact", "until-server-speaks"] = "exact"
 
     def __post_init__(self) -> None:
-        if self.step is not None and not self.step > 0:
-            raise InputError(f"step is {self.step}; it must be positive, or None to have it estimated")
+        if self.step != "auto" and not (isinstance(self.step, (int, float)) and self.step > 0):
+            raise InputError(f"step is {self.step!r}; it must be a positive number, or 'auto' to have it estimated")
+        if self.schedule not in ("constant", "theorem"):
+            raise InputError(f"schedule is {self.schedule!r}; choose 'constant' or 'theorem'")
+        if self.pace not in ("exact", "until-server-speaks"):
+            raise InputError(f"pace is {self.pace!r}; choose 'exact' or 'until-server-speaks'")
         if not self.dual_step > 0:
             raise InputError(f"dual_step is {self.dual_step}; it must be positive")
         if not self.damping >= 0:
@@ -71,7 +75,7 @@ class FairVFLOptions:
 
     @property
     def needs_spectrum(self) -> bool:
-        return self.schedule == "theorem" or self.step is None
+        return self.schedule == "theorem" or self.step == "auto"
 
 
 class Schedule:
@@ -94,8 +98,7 @@ class Schedule:
     def step(self, round_number: int, multipliers: Array, squared_norm: float) -> float:
         """1/η_t. `squared_norm` bounds the squared spectral norm of all parties' columns together."""
         if not self.options.needs_spectrum:
-            assert self.options.step is not None
-            return self.options.step
+            return float(self.options.step)
         rows = len(self._lagrangian.labels)
         smooth = self._lagrangian.curvature_limit(multipliers) * squared_norm / rows + self._regulariser
         if self.options.schedule == "constant":

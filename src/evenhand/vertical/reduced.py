@@ -157,7 +157,9 @@ class _Search:
         self, multipliers: Array, penalty: float, tolerance: float, feasibility: float, limit: int
     ) -> ReducedSolution:
         now = self.evaluate(np.zeros(len(self.basis)))
-        safe, allowed = now, (max(feasibility, now.missed), max(feasibility, now.point.violation))
+        # Rows that each hold within the tolerance may add up to this.
+        allowed = max(feasibility, now.point.violation), max(feasibility * len(self.rows.rows), now.missed)
+        safe = now
         status, chord, last = Status.LIMIT, False, np.inf
         root = np.zeros((len(self.basis), len(self.basis)))
         iteration = 0
@@ -185,7 +187,7 @@ class _Search:
                 break
             now, full = after
             chord = full and found.decrement < CHORD
-            if now.missed <= allowed[0] and now.point.violation <= allowed[1]:
+            if now.point.violation <= allowed[0] and now.missed <= allowed[1]:
                 safe = now
         return self.finish(safe, multipliers, penalty, root, status, iteration)
 

@@ -1,0 +1,57 @@
+"""`evenhand predict`: score rows with a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+from rich.console import Console
+
+from evenhand.errors import InputError
+from evenhand.jobfile import read_job
+from evenhand.report.record import RunFolder
+from evenhand.runs import score_rows
+from evenhand.runtime.statefiles import write_bytes
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="Run folder of a finished run.")],
+    table: Annotated[
+        list[str] | None, typer.Option(help="NAME=FILE: read this file in place of the party's table. Repeatable.")
+    ] = None,
+    job: Annotated[Path | None, typer.Option(help="Job file that says where the parties' new tables are.")] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV or Parquet file to write; default is to print CSV.")] = None,
+) -> None:
+    """Score rows: each party's table through its own encoder and weights, summed by id.
+
+    \b
+    Examples:
+      evenhand predict runs/monday
+      evenhand predict runs/monday --table bank=new-bank.csv --table shop=new-shop.csv --out scores.csv
+      evenhand predict runs/monday --job tuesday.toml --out scores.parquet
+    """
+    if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
+        raise InputError(f"--out {out}: the name must end in .csv or .parquet")
+    folder = RunFolder.open(run)
+    scores = score_rows(folder, None if job is None else read_job(job), _tables(table or []))
+    if out is None:
+        print(scores.to_csv(), end="")
+        return
+    write_bytes(out, _content(scores, out.suffix.lower()))
+    Console(stderr=True).print(f"{len(scores):,} rows scored into {out}")
+
+
+def _tables(given: list[str]) -> dict[str, Path]:
+    tables = {}
+    for entry in given:
+        name, separator, path = entry.partition("=")
+        if not (name and separator and path):
+            raise InputError(f"--table {entry}: write it as NAME=FILE, for instance bank=new-bank.csv")
+        tables[name] = Path(path)
+    return tables
+
+
+def _content(scores: pd.DataFrame, suffix: str) -> bytes:
+    return scores.to_parquet() if suffix == ".parquet" else scores.to_csv().encode()

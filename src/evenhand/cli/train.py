@@ -1,0 +1,75 @@
+"""`evenhand train`: train as a job file says."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from evenhand.federation import load_federation
+from evenhand.jobfile import JobFile, read_job
+from evenhand.report.progress import Progress
+from evenhand.report.tables import certificate_table, compare, links_table
+from evenhand.runs import FinishedRun, run_job
+
+
+def train(
+    job: Annotated[
+        Path, typer.Argument(help="Job file (TOML): the parties, their tables, the constraint, the solver.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Run folder to make; default runs/<job>-<date>-<time>.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with the run in --out if it was interrupted.")] = False,
+    checkpoint_seconds: Annotated[float, typer.Option(help="Least time between two checkpoints.")] = 10.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the run folder.")] = False,
+) -> None:
+    """Train across parties' tables as a job file says, and leave a run folder.
+
+    \b
+    Examples:
+      evenhand train job.toml
+      evenhand train job.toml --out runs/monday
+      evenhand train job.toml --out runs/monday --resume
+    """
+    console = Console(quiet=quiet)
+    content = read_job(job)
+    folder = out or Path("runs") / f"{job.stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    try:
+        finished = run_with_progress(
+            content, job.parent, folder, resume=resume, checkpoint_seconds=checkpoint_seconds, show=not quiet
+        )
+    except KeyboardInterrupt:
+        console.print(f"interrupted; go on with: evenhand train {job} --out {folder} --resume")
+        raise
+    rows = "test" if "test" in finished.result["quality"] else "train"
+    console.print(compare({content.job.solver: finished.result}, rows, title=f"quality on {rows} rows"))
+    console.print(certificate_table(finished.result["certificate"]))
+    console.print(links_table(finished.run.transcript))
+    if not finished.result["certificate"]["converged"]:
+        console.print("The solver stopped at its cap on rounds, not at its tolerance: see max_rounds and tol.")
+    print(folder)
+
+
+def run_with_progress(
+    job: JobFile,
+    base: Path,
+    out: Path,
+    *,
+    resume: bool = False,
+    checkpoint_seconds: float = 10.0,
+    show: bool = True,
+    title: str = "training",
+) -> FinishedRun:
+    federation = load_federation(job, base)
+    with Progress(job.job.max_rounds, title=title, enabled=show) as progress:
+        return run_job(
+            job,
+            base,
+            out,
+            resume=resume,
+            on_round=progress.round,
+            checkpoint_seconds=checkpoint_seconds,
+            federation=federation,
+        )

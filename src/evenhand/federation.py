@@ -1,0 +1,128 @@
+"""From parties' tables to columns ready for training: read, align by id, hold out test rows, encode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from evenhand.arrays import Array, Booleans, Matrix
+from evenhand.constraints import bind
+from evenhand.data.align import align
+from evenhand.data.encoding import PartyEncoder
+from evenhand.data.splits import held_out
+from evenhand.data.tables import read_table
+from evenhand.errors import DataError
+from evenhand.jobfile import JobFile, PartySection, table_source
+from evenhand.vertical.problem import PartyColumns
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Aligned, encoded tables of all parties, with training and test rows apart.
+
+    Attributes
+    ----------
+    encoders
+        Each party's own, fitted on its training rows.
+    matrices
+        Each party's encoded columns for all rows.
+    signs
+        ±1, +1 for the positive label.
+    sensitive
+        One column for each sensitive attribute; None where no party names any.
+    test
+        Which rows are held out.
+    negative, positive
+        The two labels.
+    """
+
+    ids: pd.Index
+    active: Mapping[str, bool]
+    encoders: Mapping[str, PartyEncoder]
+    matrices: Mapping[str, Matrix]
+    signs: Array
+    sensitive: pd.DataFrame | None
+    test: Booleans
+    negative: Any
+    positive: Any
+
+    def training_columns(self) -> list[PartyColumns]:
+        train = np.flatnonzero(~self.test)
+        return [PartyColumns(name, matrix[train], self.active[name]) for name, matrix in self.matrices.items()]
+
+
+def load_federation(job: JobFile, base: Path) -> Federation:
+    """Read and check everything a job needs, before anything is trained or written."""
+    frames = {party.name: _read(party, base) for party in job.party}
+    names = list(frames)
+    frames = dict(zip(names, align(list(frames.values()), names, how=job.job.ids), strict=True))
+    holder = job.label_party
+    signs, negative, positive = _labels(frames[holder.name], holder)
+    sensitive = frames[holder.name][holder.sensitive] if holder.sensitive else None
+    ids = frames[names[0]].index
+    fraction = job.job.test_fraction
+    test = held_out(ids, fraction, job.job.seed) if fraction > 0 else np.zeros(len(ids), dtype=bool)
+    # Bound here once, so that an empty slice or a single group is found before training.
+    bind(job.to_job().constraints, signs[~test], None if sensitive is None else sensitive[~test])
+    encoders, matrices = {}, {}
+    for party in job.party:
+        features = _features(frames[party.name], party)
+        try:
+            encoders[party.name] = PartyEncoder(scale=job.job.scale).fit(features[~test])
+            matrices[party.name] = encoders[party.name].transform(features)
+        except DataError as error:
+            raise DataError(f"party {party.name!r}: {error}") from error
+    active = {party.name: party.role == "active" for party in job.party}
+    return Federation(ids, active, encoders, matrices, signs, sensitive, test, negative, positive)
+
+
+def _read(party: PartySection, base: Path) -> pd.DataFrame:
+    wanted = None
+    if party.columns is not None:
+        label = [] if party.label is None else [party.label.column]
+        wanted = list(dict.fromkeys([*party.columns, *label, *party.sensitive]))
+    try:
+        frame = read_table(table_source(party, base, wanted))
+        for column in party.sensitive:
+            if column not in frame.columns:
+                raise DataError(f"no sensitive column {column!r}; there is {', '.join(map(repr, frame.columns))}")
+    except DataError as error:
+        raise DataError(f"party {party.name!r}: {error}") from error
+    return frame
+
+
+def _labels(frame: pd.DataFrame, party: PartySection) -> tuple[Array, Any, Any]:
+    assert party.label is not None
+    column, positive = party.label.column, party.label.positive
+    where = f"party {party.name!r}: label column {column!r}"
+    if column not in frame.columns:
+        raise DataError(f"{where} is not in the table; there is {', '.join(map(repr, frame.columns))}")
+    values = frame[column]
+    if missing := int(values.isna().sum()):
+        raise DataError(f"{where} has {missing} missing values; drop those rows")
+    classes = np.unique(values.to_numpy()).tolist()
+    if len(classes) != 2:
+        raise DataError(f"{where} has {len(classes)} different values ({classes[:5]}); it needs exactly two")
+    positive = classes[1] if positive is None else positive
+    if positive not in classes:
+        raise DataError(f"{where}: positive is {positive!r}, the values are {classes[0]!r} and {classes[1]!r}")
+    negative = classes[0] if positive == classes[1] else classes[1]
+    return np.where(values.to_numpy() == positive, 1.0, -1.0), negative, positive
+
+
+def _features(frame: pd.DataFrame, party: PartySection) -> pd.DataFrame:
+    """The columns named; else all but label and sensitive ones, which are features only if named."""
+    label = None if party.label is None else party.label.column
+    if party.columns is not None:
+        if label in party.columns:
+            raise DataError(f"party {party.name!r}: columns lists the label {label!r}; a model must not see it")
+        return frame[party.columns]
+    features = frame.drop(columns=[name for name in (label, *party.sensitive) if name is not None])
+    if features.shape[1] == 0:
+        raise DataError(f"party {party.name!r}: no feature columns are left beside id, label and sensitive ones")
+    return features

@@ -1,0 +1,203 @@
+"""Job files: TOML that says what a person would say, checked key by key before anything is read or written."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from evenhand.constraints import KINDS, Constraint
+from evenhand.data.tables import TableSource
+from evenhand.errors import ConstraintError, InputError, JobError
+from evenhand.job import Job, ModelName
+from evenhand.runtime.clock import VirtualClock
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class JobSection(_Strict):
+    """`[job]`: what to train and how."""
+
+    split: Literal["vertical"] = "vertical"
+    solver: str = "fairvfl"
+    constraint: dict[str, Any] | list[dict[str, Any]] = Field(default_factory=list)
+    model: ModelName = "linear"
+    alpha: float | None = None
+    max_rounds: int = 1000
+    tol: float = 1e-4
+    seed: int = 0
+    fit_intercept: bool = True
+    hidden: list[int] = Field(default_factory=lambda: [32, 16])
+    options: dict[str, Any] = Field(default_factory=dict)
+    scale: bool = True
+    test_fraction: float = Field(default=0.0, ge=0.0, lt=1.0)
+    ids: Literal["equal", "inner"] = "equal"
+
+
+class ClockSection(_Strict):
+    """`[clock]`: speeds of machines and links, for the virtual clock."""
+
+    speed: float = 1e9
+    latency: float = 0.0
+    bandwidth: float = float("inf")
+    speeds: dict[str, float] = Field(default_factory=dict)
+    latencies: dict[str, float] = Field(default_factory=dict)
+
+
+class LabelSection(_Strict):
+    """`label = { column = "defaulted", positive = "yes" }`."""
+
+    column: str
+    positive: str | int | float | bool | None = None
+
+
+class PartySection(_Strict):
+    """`[[party]]`: one party, its table and what it holds."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    role: Literal["active", "passive"] = "passive"
+    table: str | None = None
+    database: str | None = None
+    sql: str | None = None
+    id: str
+    columns: list[str] | None = None
+    label: LabelSection | None = None
+    sensitive: list[str] = Field(default_factory=list)
+
+
+class JobFile(_Strict):
+    """A whole job file."""
+
+    job: JobSection = Field(default_factory=JobSection)
+    clock: ClockSection = Field(default_factory=ClockSection)
+    party: list[PartySection] = Field(min_length=1)
+
+    def to_job(self) -> Job:
+        section = self.job
+        given = section.constraint if isinstance(section.constraint, list) else [section.constraint]
+        return Job(
+            solver=section.solver,
+            constraints=tuple(_constraint(one) for one in given),
+            model=section.model,
+            alpha=section.alpha,
+            max_rounds=section.max_rounds,
+            tol=section.tol,
+            seed=section.seed,
+            fit_intercept=section.fit_intercept,
+            hidden=tuple(section.hidden),
+            options=section.options,
+        )
+
+    def to_clock(self) -> VirtualClock:
+        return VirtualClock(**self.clock.model_dump())
+
+    @property
+    def label_party(self) -> PartySection:
+        return next(party for party in self.party if party.label is not None)
+
+
+def read_job(path: Path) -> JobFile:
+    """Read and check a job file; whatever is wrong with it is a JobError that names file and key."""
+    if not path.is_file():
+        raise JobError(f"there is no job file {path}")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise JobError(f"{path}: not valid TOML: {error}") from error
+    return parse_job(content, str(path))
+
+
+def parse_job(content: dict[str, Any], where: str) -> JobFile:
+    try:
+        job = JobFile.model_validate(content)
+    except ValidationError as error:
+        raise JobError("\n".join(f"{where}: {_explain(problem)}" for problem in error.errors())) from error
+    try:
+        _check_parties(job)
+        job.to_job()
+        job.to_clock()
+    except InputError as error:
+        raise JobError(f"{where}: {error}") from error
+    return job
+
+
+def _check_parties(job: JobFile) -> None:
+    names = [party.name for party in job.party]
+    for name in names:
+        if names.count(name) > 1:
+            raise JobError(f"two parties are called {name!r}; names must differ")
+    if "server" in names:
+        raise JobError("a party is called 'server', which is the server's own name; choose another")
+    with_label = [party for party in job.party if party.label is not None]
+    if len(with_label) != 1:
+        raise JobError(f'{len(with_label)} parties have a label; exactly one must: label = {{ column = "..." }}')
+    if with_label[0].role != "active":
+        raise JobError(f'party {with_label[0].name!r} holds the label, so its role must be "active"')
+    for party in job.party:
+        if party.sensitive and party.label is None:
+            raise JobError(f"party {party.name!r} names sensitive columns; only the party with the label may")
+        try:
+            table_source(party, Path())
+        except InputError as error:
+            raise JobError(f"party {party.name!r}: {error}") from error
+
+
+def table_source(party: PartySection, base: Path, columns: list[str] | None = None) -> TableSource:
+    """Where a party's table is; paths are relative to the job file's folder."""
+    table = None if party.table is None else base / Path(party.table).expanduser()
+    return TableSource(table=table, database=party.database, sql=party.sql, id=party.id, columns=columns)
+
+
+def _constraint(given: dict[str, Any]) -> Constraint:
+    given = dict(given)
+    kind = given.pop("kind", None)
+    if kind not in KINDS:
+        raise JobError(f"job.constraint.kind is {kind!r}; choose one of {', '.join(KINDS)}")
+    known = [field.name for field in fields(KINDS[kind])]
+    for key in given:
+        if key not in known:
+            raise JobError(f"job.constraint: {kind} has no key {key!r}{_near(key, known)}")
+    try:
+        return KINDS[kind](**given)
+    except (ConstraintError, TypeError) as error:
+        raise JobError(f"job.constraint: {error}") from error
+
+
+def _explain(problem: Any) -> str:
+    """One pydantic problem in words, with the key's full path."""
+    path = [str(part) for part in problem["loc"]]
+    key = ".".join(path)
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {key}{_near(path[-1], _known_keys(path[:-1]))}"
+    if problem["type"] == "missing":
+        return f"key {key} is missing"
+    return f"key {key}: {problem['msg']} (it is {problem['input']!r})"
+
+
+def _known_keys(path: list[str]) -> list[str]:
+    """The keys allowed at a place in the file."""
+    section: type[BaseModel] = JobFile
+    for part in path:
+        if part.isdigit():
+            continue
+        annotation = section.model_fields[part].annotation
+        section = next(
+            (
+                kind
+                for kind in (annotation, *get_args(annotation))
+                if isinstance(kind, type) and issubclass(kind, BaseModel)
+            ),
+            JobFile,
+        )
+    return list(section.model_fields)
+
+
+def _near(key: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known keys are {', '.join(known)}"
