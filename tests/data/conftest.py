@@ -10,14 +10,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.postgres import PostgresUnavailable, postgres_server
 
 from evenhand.data import Dataset, load
 from evenhand.errors import FetchError
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TESTS))
-
-from support.postgres import PostgresUnavailable, postgres_server  # noqa: E402
 
 
 def _local_folder() -> Path | None:

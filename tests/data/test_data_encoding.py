@@ -48,6 +48,7 @@ def test_names_and_values() -> None:
     out = encoder.fit_transform(FRAME)
     names = ["age", "job=clerk", "job=cook", "job=nurse", "member=False", "member=True", "income"]
     assert encoder.feature_names_out == names
+    assert encoder.columns_in == list(FRAME.columns)
     assert out.dtype == np.float64
     expected = np.column_stack(
         [
@@ -143,7 +144,8 @@ def test_sparse_matrix_is_scaled_without_centring(form: Any) -> None:
     assert isinstance(out, sparse.csr_array)
     np.testing.assert_array_equal(out.toarray(), [[0.0, -1.0, 0.0], [1.0, 0.25, 0.0]])
     np.testing.assert_array_equal(matrix.toarray(), [[0.0, -4.0, 0.0], [2.0, 1.0, 0.0]])
-    assert encoder.feature_names_out == ["x0", "x1", "x2"]
+    assert encoder.feature_names_out == encoder.columns_in == ["x0", "x1", "x2"]
+    assert encoder.gives_sparse
     again = PartyEncoder.from_state(json.loads(json.dumps(encoder.to_state())))
     np.testing.assert_array_equal(again.transform(matrix).toarray(), out.toarray())
     raw = PartyEncoder(scale=False).fit_transform(matrix)

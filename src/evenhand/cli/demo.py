@@ -52,8 +52,8 @@ def demo(
         finished = run_with_progress(read_job(path), path.parent, out / name, title=f"{name:>13}")
         results[name] = finished.result
     console.print(compare(results, title="on the held-out rows"))
-    gap = results["unconstrained"]["quality"]["test"]["DEO"] - results["fair"]["quality"]["test"]["DEO"]
-    cost = results["unconstrained"]["quality"]["test"]["accuracy"] - results["fair"]["quality"]["test"]["accuracy"]
+    gap = results["plain"]["quality"]["test"]["DEO"] - results["fair"]["quality"]["test"]["DEO"]
+    cost = results["plain"]["quality"]["test"]["accuracy"] - results["fair"]["quality"]["test"]["accuracy"]
     console.print(f"The constraint takes {gap:.3f} off DEO at a price of {100 * cost:.1f} points of accuracy.")
     console.print(f"Run folders, tables and job files to change and run again: {out}", soft_wrap=True)
     console.print(f"  evenhand train {jobs['fair']} --out {out / 'again'}", soft_wrap=True)
@@ -77,7 +77,7 @@ def write_demo(data: Dataset, out: Path, epsilon: float, rounds: int) -> dict[st
         parties.append(party)
     common = {"max_rounds": rounds, "test_fraction": round(5222 / 45222, 4), "options": {"step": "auto"}}
     kinds: dict[str, dict[str, Any]] = {
-        "unconstrained": {"solver": "fedbcd"},
+        "plain": {"solver": "fedbcd"},
         "fair": {"solver": "fairvfl", "constraint": {"kind": "equal-opportunity", "epsilon": epsilon}},
     }
     jobs = {}

@@ -70,7 +70,9 @@ class PartyEncoder:
 
     @property
     def columns_in(self) -> list[str]:
-        """Names of the raw columns the encoder needs."""
+        """Names of the raw columns the encoder needs; a sparse matrix has numbered ones."""
+        if self._divisors is not None:
+            return self.feature_names_out
         return [column.name for column in self._fitted()]
 
     @property

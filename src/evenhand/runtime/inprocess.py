@@ -33,7 +33,7 @@ class Event(NamedTuple):
 
 
 @dataclass
-class _Desk:
+class Desk:
     """What the runtime keeps for a role."""
 
     role: Role
@@ -64,7 +64,7 @@ class InProcess:
         transcript: Transcript | None = None,
         on_report: Callable[[Report], None] | None = None,
     ) -> None:
-        self.desks = {role.name: _Desk(role) for role in roles}
+        self.desks = {role.name: Desk(role) for role in roles}
         if len(self.desks) != len(roles):
             raise ProtocolError("two roles have the same name")
         self.clock = VirtualClock() if clock is None else clock
@@ -87,15 +87,18 @@ class InProcess:
             self.time = event.time
             desk = self.desks[event.role]
             if event.message is not None:
-                desk.inbox.append(event.message)
-                if not desk.idle:
+                self._arrived(event.number, desk, event.message)
+                if not (desk.idle and desk.inbox):
                     continue
             self._serve(event.role, desk)
         waiting = [name for name, desk in self.desks.items() if not desk.role.done]
         if waiting:
             raise ProtocolError(f"the run stalled: nothing is under way, yet {', '.join(waiting)} wait for messages")
 
-    def _serve(self, name: str, desk: _Desk) -> None:
+    def _arrived(self, number: int, desk: Desk, message: Message) -> None:
+        desk.inbox.append(message)
+
+    def _serve(self, name: str, desk: Desk) -> None:
         before = desk.role.effort
         if desk.inbox:
             sends = desk.role.receive(desk.inbox.popleft())
@@ -106,7 +109,7 @@ class InProcess:
                 return
         self._after(name, desk, before, sends)
 
-    def _after(self, name: str, desk: _Desk, effort_before: float, sends: Sends) -> None:
+    def _after(self, name: str, desk: Desk, effort_before: float, sends: Sends) -> None:
         """Put a role's answer on its way, and the role to its next turn once it has computed it."""
         finished = self.time + self.clock.computing(name, desk.role.effort - effort_before)
         bytes_until_now = self.transcript.total_bytes

@@ -98,7 +98,7 @@ def minimise_kinked(
     # Pairwise rows of several groups are linearly dependent, and so is Q; the ridge picks one of the many solutions.
     ridge = 1e-13 * max(float(np.trace(quadratic)), 1e-300)
     matrix = quadratic + ridge * np.eye(len(y))
-    small = 1e-14 * (1.0 + float(np.abs(linear).max()))
+    small = 1e-13 * (1.0 + float(np.abs(linear).max()))
     for _ in range(sweeps):
         before = y.copy()
         for i in range(len(y)):

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import eigh, lapack, solve_triangular
@@ -97,18 +98,42 @@ class ReducedSolution:
     iterations: int
 
 
-@dataclass(frozen=True)
 class _Trial:
-    """Coefficients and what they give."""
+    """Coefficients and what they give; each quantity is computed once, when first asked for."""
 
-    coefficients: Array
-    point: Point
-    objective: float
-    missed: float
-    """Sum of the rows' excesses."""
+    def __init__(self, search: _Search, coefficients: Array) -> None:
+        self._search = search
+        self.coefficients = coefficients
+        self.point = search.lagrangian.at(search.start + coefficients @ search.basis)
+
+    @cached_property
+    def objective(self) -> float:
+        return self.point.loss + self._search.regulariser.value(self.coefficients)
+
+    @cached_property
+    def missed(self) -> float:
+        """Sum of the rows' excesses."""
+        rows = self._search.rows
+        return missed(self.point.values, rows.lower, rows.upper)
 
     def merit(self, penalty: float) -> float:
         return self.objective + penalty * self.missed
+
+    @cached_property
+    def slopes(self) -> tuple[Array, Array]:
+        """∇F, and the derivative in α of every row's value."""
+        search, of, rows = self._search, self._search.lagrangian, self._search.rows
+        nu = self.point.derivative(rows.no_multipliers())
+        gradient = search.basis @ nu
+        gradient += search.regulariser.linear + search.regulariser.gram @ self.coefficients
+        jacobian = np.zeros((len(rows.rows), len(self.coefficients)))
+        for measure, indices in rows.measures.items():
+            if measure.name == "loss":
+                slope = nu * len(nu)  # without multipliers ν is the derivative of the mean loss
+            else:
+                slope = measure.value_and_derivative(of.loss, self.point.scores, of.labels)[1]
+            jacobian[indices] = (rows.weights[indices][:, rows.cell] * slope) @ search.basis.T
+        return gradient, jacobian
 
 
 def solve_reduced(
@@ -156,7 +181,7 @@ class _Search:
     def run(
         self, multipliers: Array, penalty: float, tolerance: float, feasibility: float, limit: int
     ) -> ReducedSolution:
-        now = self.evaluate(np.zeros(len(self.basis)))
+        now = _Trial(self, np.zeros(len(self.basis)))
         # Rows that each hold within the tolerance may add up to this.
         allowed = max(feasibility, now.point.violation), max(feasibility * len(self.rows.rows), now.missed)
         safe = now
@@ -164,11 +189,10 @@ class _Search:
         root = np.zeros((len(self.basis), len(self.basis)))
         iteration = 0
         while True:
-            slopes = self.slopes(now)
-            found = self.step(now, slopes, root, penalty) if chord else None
+            found = self.step(now, root, penalty) if chord else None
             if found is None or found.decrement > 0.2 * last:
                 chord, root = False, self.inverse_root(now.point, multipliers)
-                found = self.step(now, slopes, root, penalty)
+                found = self.step(now, root, penalty)
             penalty, last = found.penalty, found.decrement
             multipliers = np.stack([np.maximum(found.net, 0.0), np.maximum(-found.net, 0.0)])
             slack = max(now.point.violation, self.rows.complementarity(now.point.values, multipliers))
@@ -178,7 +202,7 @@ class _Search:
             if iteration == limit:
                 break
             iteration += 1
-            after = self.search(now, slopes, root, found)
+            after = self.search(now, root, found)
             if after is None and chord:
                 chord, last = False, -np.inf
                 continue
@@ -191,25 +215,9 @@ class _Search:
                 safe = now
         return self.finish(safe, multipliers, penalty, root, status, iteration)
 
-    def evaluate(self, coefficients: Array) -> _Trial:
-        point = self.lagrangian.at(self.start + coefficients @ self.basis)
-        objective = point.loss + self.regulariser.value(coefficients)
-        return _Trial(coefficients, point, objective, missed(point.values, self.rows.lower, self.rows.upper))
-
-    def slopes(self, trial: _Trial) -> tuple[Array, Array]:
-        """∇F, and the derivative in α of every row's value."""
-        of, point = self.lagrangian, trial.point
-        gradient = self.basis @ point.derivative(self.rows.no_multipliers())
-        gradient += self.regulariser.linear + self.regulariser.gram @ trial.coefficients
-        jacobian = np.zeros((len(self.rows.rows), len(self.basis)))
-        for measure, indices in self.rows.measures.items():
-            slope = measure.value_and_derivative(of.loss, point.scores, of.labels)[1]
-            jacobian[indices] = (self.rows.weights[indices][:, self.rows.cell] * slope) @ self.basis.T
-        return gradient, jacobian
-
-    def step(self, now: _Trial, slopes: tuple[Array, Array], root: Array, penalty: float) -> ElasticStep:
+    def step(self, now: _Trial, root: Array, penalty: float) -> ElasticStep:
         values = now.point.values
-        return elastic_step(root, *slopes, self.rows.lower - values, self.rows.upper - values, penalty)
+        return elastic_step(root, *now.slopes, self.rows.lower - values, self.rows.upper - values, penalty)
 
     def inverse_root(self, point: Point, multipliers: Array) -> Array:
         """W with W Wᵀ = H⁻¹ for the convexified Hessian H of the Lagrangian."""
@@ -234,11 +242,9 @@ class _Search:
             root = root @ (vectors / np.sqrt(np.maximum(1.0 - values, CURVATURE_FLOOR)))
         return root
 
-    def search(
-        self, now: _Trial, slopes: tuple[Array, Array], root: Array, found: ElasticStep
-    ) -> tuple[_Trial, bool] | None:
+    def search(self, now: _Trial, root: Array, found: ElasticStep) -> tuple[_Trial, bool] | None:
         """A trial with a lower merit, and whether it took the full step; None if there is none."""
-        gradient, jacobian = slopes
+        gradient, jacobian = now.slopes
         penalty, merit = found.penalty, now.merit(found.penalty)
         predicted = float(gradient @ found.step) + penalty * (found.missed - now.missed)
         # What rounding may do to the merit; less than that is no descent.
@@ -247,14 +253,16 @@ class _Search:
             return None
         length = 1.0
         while length > 1e-9:
-            trial = self.evaluate(now.coefficients + length * found.step)
+            trial = _Trial(self, now.coefficients + length * found.step)
             if trial.merit(penalty) <= merit + 1e-4 * length * predicted + noise:
                 return trial, length == 1.0
             if length == 1.0 and trial.missed > now.missed:
                 # The rows as they are after the step, less what their slope gave: a step that follows their bend.
                 bent = trial.point.values - jacobian @ found.step
-                step = elastic_step(root, *slopes, self.rows.lower - bent, self.rows.upper - bent, penalty).step
-                corrected = self.evaluate(now.coefficients + step)
+                step = elastic_step(
+                    root, gradient, jacobian, self.rows.lower - bent, self.rows.upper - bent, penalty
+                ).step
+                corrected = _Trial(self, now.coefficients + step)
                 if corrected.merit(penalty) <= merit + 1e-4 * predicted + noise:
                     return corrected, True
             length *= 0.5 if np.isfinite(trial.objective) else 0.1
@@ -263,7 +271,7 @@ class _Search:
     def finish(
         self, trial: _Trial, multipliers: Array, penalty: float, root: Array, status: Status, iterations: int
     ) -> ReducedSolution:
-        gradient, jacobian = self.slopes(trial)
+        gradient, jacobian = trial.slopes
         slope = gradient + (multipliers[0] - multipliers[1]) @ jacobian
         whitened = root.T @ slope
         units = np.sqrt((root**2).sum(axis=1))
