@@ -45,12 +45,15 @@ class Logistic:
     def value_and_derivative(self, scores: Array, labels: Array) -> tuple[Array, Array]:
         """Both from one exponential: the exponential is most of the cost."""
         margin = labels * scores
-        tail = np.exp(-np.abs(margin))
+        tail = np.abs(margin)
+        np.negative(tail, out=tail)
+        np.exp(tail, out=tail)
         value = np.log1p(tail)
         value -= np.minimum(margin, 0.0)
-        derivative = np.where(margin < 0, 1.0, tail)
-        derivative /= 1.0 + tail
-        derivative *= -labels
+        derivative = np.where(margin < 0, -1.0, -tail)
+        tail += 1.0
+        derivative /= tail
+        derivative *= labels
         return value, derivative
 
     def curvature(self, scores: Array, labels: Array) -> Array:

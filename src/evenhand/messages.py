@@ -6,6 +6,7 @@ says in plain words what its content reveals to the receiver.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -65,19 +66,23 @@ class Schema:
 
     def check(self, message: Message, sizes: Mapping[str, int]) -> None:
         """Refuse a message with wrong names, dtypes or shapes, or with anything but finite numbers."""
-        where = f"message {message.kind!r} from {message.sender} to {message.receiver}"
         if message.body.keys() != self.fields.keys():
-            raise ProtocolError(f"{where}: fields are {sorted(message.body)}, expected {sorted(self.fields)}")
+            raise ProtocolError(f"{_where(message)}: fields are {sorted(message.body)}, expected {sorted(self.fields)}")
         for name, field in self.fields.items():
             array = message.body[name]
             shape = tuple(sizes[size] if isinstance(size, str) else size for size in field.shape)
-            if array.dtype != np.dtype(field.dtype) or array.shape != shape:
+            if array.dtype.str[1:] != field.dtype or array.shape != shape:
                 raise ProtocolError(
-                    f"{where}: {name} is {array.dtype} of shape {array.shape}, expected {field.dtype} of shape {shape}"
+                    f"{_where(message)}: {name} is {array.dtype} of shape {array.shape}, "
+                    f"expected {field.dtype} of shape {shape}"
                 )
             # A sum is finite only if every term is (short of overflow, which is refused just as well), and is cheap.
-            if not np.isfinite(array.sum()):
-                raise ProtocolError(f"{where}: {name} holds numbers that are not finite")
+            if not math.isfinite(array.sum() if shape else array.item()):
+                raise ProtocolError(f"{_where(message)}: {name} holds numbers that are not finite")
+
+
+def _where(message: Message) -> str:
+    return f"message {message.kind!r} from {message.sender} to {message.receiver}"
 
 
 class Vocabulary:

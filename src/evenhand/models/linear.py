@@ -8,21 +8,34 @@ import scipy.sparse as sp
 from evenhand.arrays import Array, Matrix
 
 
+SPARSE_BELOW = 0.15
+"""Share of non-zeros below which sparse products are the faster ones, for blocks stored by column."""
+
+
+def column_major(matrix: Matrix) -> Matrix:
+    """A block stored column by column, sparse or dense by its share of non-zeros."""
+    size = max(1, matrix.shape[0] * matrix.shape[1])
+    filled = (matrix.nnz if sp.issparse(matrix) else np.count_nonzero(matrix)) / size
+    if filled < SPARSE_BELOW:
+        return sp.csc_array(matrix, dtype=np.float64)
+    return np.asfortranarray(matrix.toarray() if sp.issparse(matrix) else matrix, dtype=np.float64)
+
+
 class LinearModel:
     """scores = X w + b, with (μ/2)‖w‖² as regulariser; the intercept b is not regularised.
 
-    Sparse columns are kept twice, row by row and column by column: the product with Xᵀ then runs along memory as the
-    product with X does (twice as fast, measured on one-hot data), for twice the memory.
+    Columns are kept one after the other in memory (CSC, or Fortran order): on tall narrow blocks both products, with X
+    and with Xᵀ, are then two to four times as fast as row by row (measured on Adult's six blocks).
     """
 
     def __init__(self, matrix: Matrix, regulariser: float, intercept: bool = False) -> None:
-        self.matrix = matrix
-        self._transposed = sp.csr_array(matrix.T) if sp.issparse(matrix) else matrix.T
+        self.matrix = column_major(matrix)
+        self._transposed = self.matrix.T
         self.rows, self.columns = matrix.shape
         self.regulariser = regulariser
         self.intercept = intercept
         self.weights: Array = np.zeros(self.columns + intercept)
-        self.effort = float(matrix.nnz if sp.issparse(matrix) else matrix.size)
+        self.effort = float(self.matrix.nnz if sp.issparse(self.matrix) else self.matrix.size)
 
     def scores(self) -> Array:
         return self.predict(self.matrix)

@@ -25,13 +25,13 @@ class Party(Role):
 
     def own_scores(self) -> Array:
         self.effort += self.model.effort
-        scores = self.model.scores()
-        if not np.isfinite(scores.sum()):
+        # Said here, where the cause is known; the receiver would only see numbers it has to refuse.
+        if not np.isfinite(self.model.squared_norm()):
             raise DivergenceError(
-                f"{self.name}: scores left the finite numbers in round {self.round}; the steps are too long. "
+                f"{self.name}: weights left the finite numbers in round {self.round}; the steps are too long. "
                 "Scale the columns, or choose a smaller step"
             )
-        return scores
+        return self.model.scores()
 
     def gradient(self, nu: Array) -> Array:
         self.effort += self.model.effort

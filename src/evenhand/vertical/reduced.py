@@ -31,7 +31,7 @@ from evenhand.arrays import Array
 from evenhand.lagrangian import Lagrangian, Point
 from evenhand.vertical.elastic import ElasticStep, elastic_step, missed
 
-CURVATURE_FLOOR = 0.1
+CURVATURE_FLOOR = 0.3
 """Smallest eigenvalue of the Hessian in the metric of its positive part."""
 CHORD = 1e-4
 """Below this decrement a full step may be followed by one with the same Hessian: Newton's method is then so close

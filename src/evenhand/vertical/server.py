@@ -48,7 +48,7 @@ class Server(Role):
         self.regulariser = job.regulariser(rows)
         self.round = 0
         self.multipliers = lagrangian.rows.no_multipliers()
-        self.latest: Array = np.zeros((len(self.parties), rows))
+        self.latest: list[Array] = [np.zeros(rows)] * len(self.parties)
         self.squared_norms: Array = np.zeros(len(self.parties))
         self.squared_gradients: Array = np.full(len(self.parties), np.nan)
         self.certificate: Certificate | None = None
@@ -61,7 +61,9 @@ class Server(Role):
         return self._place[message.sender]
 
     def combined(self) -> Array:
-        total: Array = self.latest.sum(axis=0)
+        total = self.latest[0].copy()
+        for scores in self.latest[1:]:
+            total += scores
         return total
 
     def objective(self, point: Point) -> float:
@@ -100,7 +102,7 @@ class Server(Role):
         return super().snapshot() | {
             "round": self.round,
             "multipliers": self.multipliers.copy(),
-            "latest": self.latest.copy(),
+            "latest": np.stack(self.latest),
             "squared_norms": self.squared_norms.copy(),
             "squared_gradients": self.squared_gradients.copy(),
         }
@@ -109,6 +111,6 @@ class Server(Role):
         super().restore(state)
         self.round = int(state["round"])
         self.multipliers = np.array(state["multipliers"])
-        self.latest = np.array(state["latest"])
+        self.latest = list(np.array(state["latest"]))
         self.squared_norms = np.array(state["squared_norms"])
         self.squared_gradients = np.array(state["squared_gradients"])

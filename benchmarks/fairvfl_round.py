@@ -1,0 +1,98 @@
+"""What a round of FairVFL costs, as a ratio to the two passes over the data it has to make.
+
+Adult as in the papers (40,000 training rows, 104 encoded features, 19 at the active party, 17 at each of five passive
+ones), DEO ≤ 0.01, one local step. The bare passes are the products X_k θ_k and X_kᵀ ν of all six parties with numpy or
+scipy alone: with each block in the faster of the two everyday layouts (CSR, or dense in C order), and, as a harder
+yardstick, each product in the fastest of four. All are timed in turn in one process, one thread.
+
+    python benchmarks/fairvfl_round.py [--source FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
+
+from evenhand.constraints import EqualOpportunity, bind
+from evenhand.data import PARTY_SIZES, PartyEncoder, load, papers_split, split_columns
+from evenhand.job import Job
+from evenhand.lagrangian import Lagrangian
+from evenhand.runtime.inprocess import InProcess
+from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.solvers import build_roles
+
+ROUNDS, REPEATS = 100, 7
+
+
+def seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def fastest(products: list[Callable[[], object]]) -> Callable[[], object]:
+    """The quickest of several ways to compute the same product."""
+    timed = [(min(seconds(product) for _ in range(20)), place) for place, product in enumerate(products)]
+    return products[min(timed)[1]]
+
+
+def bare_products(blocks: list[Any], nu: np.ndarray, everyday: bool) -> list[Callable[[], object]]:
+    """Each party's two products, in the fastest layout of those allowed."""
+    products = []
+    for block in blocks:
+        layouts = [block, block.toarray()]
+        if not everyday:
+            layouts += [sp.csc_array(block), np.asfortranarray(block.toarray())]
+        weights = np.ones(block.shape[1])
+        products.append(fastest([lambda x=x, w=weights: x @ w for x in layouts]))
+        products.append(fastest([lambda x=x: x.T @ nu for x in layouts]))
+    return products
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", type=Path, help="local folder with the Adult files")
+    source = parser.parse_args().source
+    data = load("adult", source=source)
+    train, _ = papers_split("adult", seed=0)
+    matrix = PartyEncoder().fit_transform(data.frame.loc[train])
+    labels = np.where(data.label.loc[train] == data.positive, 1.0, -1.0)
+    lagrangian = Lagrangian(labels, bind(EqualOpportunity(0.01), labels, data.sensitive.loc[train]))
+    shares = split_columns(matrix.shape[1], PARTY_SIZES["journal"]["adult"], seed=0)
+    blocks = [sp.csr_array(matrix[:, share]) for share in shares]
+    parties = [PartyColumns(f"party{k}", block, k == 0) for k, block in enumerate(blocks)]
+
+    def run() -> None:
+        server, roles = build_roles(parties, lagrangian, Job(max_rounds=ROUNDS, tol=0.0))
+        InProcess([server, *roles]).run()
+
+    def repeat(products: list[Callable[[], object]]) -> Callable[[], None]:
+        def passes() -> None:
+            for _ in range(ROUNDS):
+                for product in products:
+                    product()
+
+        return passes
+
+    nu = np.ones(len(labels))
+    with threadpool_limits(limits=1, user_api="blas"):
+        plain, fast = (repeat(bare_products(blocks, nu, everyday)) for everyday in (True, False))
+        times = np.array([[seconds(run), seconds(plain), seconds(fast)] for _ in range(REPEATS)]) * 1000 / ROUNDS
+    best, ratios = times.min(axis=0), np.median(times[:, :1] / times[:, 1:], axis=0)
+    print(
+        f"rows x features: {matrix.shape[0]:,} x {matrix.shape[1]}, six parties, {REPEATS} repeats of {ROUNDS} rounds"
+    )
+    print(f"fairvfl round                        : {best[0]:6.2f} ms")
+    print(f"bare products, everyday layouts      : {best[1]:6.2f} ms   ratio {ratios[0]:5.2f}  (wanted: at most 2)")
+    print(f"bare products, fastest layout of each: {best[2]:6.2f} ms   ratio {ratios[1]:5.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Neural parties: gradients by finite differences, shapes, seeds, and a clear word when torch is missing."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from support.problems import numerical_gradient
+
+from evenhand.errors import MissingExtraError
+from evenhand.models.mlp import MLPModel
+
+DATA = np.random.default_rng(0).normal(size=(12, 3))
+
+
+@pytest.mark.parametrize("hidden", [(5, 4), (3,), ()])
+def test_gradient_is_the_finite_difference(hidden: tuple[int, ...]) -> None:
+    model = MLPModel(DATA, 0.2, hidden, seed=1)
+    weights, nu = model.weights, np.random.default_rng(1).normal(size=12)
+
+    def value(at: np.ndarray) -> float:
+        model.weights = at
+        return float(nu @ model.scores() + 0.5 * 0.2 * at @ at)
+
+    expected = numerical_gradient(value, weights)
+    model.weights = weights
+    np.testing.assert_allclose(model.gradient(nu), expected, atol=1e-7)
+
+
+def test_scores_are_two_hidden_layers_with_relu() -> None:
+    model = MLPModel(DATA, 0.0, (5, 4), seed=2)
+    sizes, layers, start = [(4, 5), (6, 4), (5, 1)], [], 0
+    for shape in sizes:
+        layers.append(model.weights[start : start + shape[0] * shape[1]].reshape(shape))
+        start += layers[-1].size
+    assert start == model.weights.size
+    out = DATA
+    for place, layer in enumerate(layers):
+        out = out @ layer[:-1] + layer[-1]
+        out = np.maximum(out, 0.0) if place < 2 else out
+    np.testing.assert_allclose(model.scores(), out[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(model.predict(DATA[:3]), out[:3, 0], rtol=1e-12)
+    assert model.scores().dtype == np.float64
+
+
+def test_sparse_columns_give_the_same_scores() -> None:
+    dense, sparse = MLPModel(DATA, 0.1, seed=3), MLPModel(sp.csr_array(DATA), 0.1, seed=3)
+    np.testing.assert_allclose(dense.scores(), sparse.scores(), rtol=1e-12)
+
+
+def test_the_seed_decides_the_start() -> None:
+    first, again, other = (MLPModel(DATA, 0.1, seed=seed).weights for seed in (4, 4, 5))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_moving_leaves_older_weights_and_scores_alone() -> None:
+    model = MLPModel(DATA, 0.1, (4,), seed=6)
+    weights, scores = model.weights, model.scores()
+    kept_weights, kept_scores = weights.copy(), scores.copy()
+    model.move(np.ones_like(weights))
+    np.testing.assert_array_equal(weights, kept_weights)
+    np.testing.assert_array_equal(scores, kept_scores)
+    assert model.squared_norm() == pytest.approx(float(((kept_weights + 1) ** 2).sum()))
+
+
+def test_the_spectral_bound_is_about_the_norm_of_the_derivative() -> None:
+    model = MLPModel(DATA, 0.0, (5, 4), seed=7)
+    jacobian = np.array([model.gradient(unit) for unit in np.eye(12)])
+    true = float(np.linalg.norm(jacobian, 2) ** 2)
+    assert true <= model.spectral_bound() <= 1.3 * true
+
+
+def test_without_torch_the_message_gives_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"model='mlp'.*pip install 'evenhand\[torch\]'") as refusal:
+        MLPModel(DATA, 0.1)
+    assert isinstance(refusal.value, ImportError)
