@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from evenhand.constraints import KINDS, Constraint
+from evenhand.data.addresses import redact
 from evenhand.data.tables import TableSource
-from evenhand.errors import ConstraintError, InputError, JobError
+from evenhand.errors import InputError, JobError
 from evenhand.job import Job, ModelName
 from evenhand.runtime.clock import VirtualClock
+from evenhand.vertical.solvers import SOLVERS, check_job
+
+T = TypeVar("T")
+_SQLITE: Final = "sqlite:///"
 
 
 class _Strict(BaseModel):
@@ -31,7 +37,7 @@ class JobSection(_Strict):
     alpha: float | None = None
     max_rounds: int = 1000
     tol: float = 1e-4
-    seed: int = 0
+    seed: int = Field(default=0, ge=0)
     fit_intercept: bool = True
     hidden: list[int] = Field(default_factory=lambda: [32, 16])
     options: dict[str, Any] = Field(default_factory=dict)
@@ -117,11 +123,13 @@ def parse_job(content: dict[str, Any], where: str) -> JobFile:
     try:
         job = JobFile.model_validate(content)
     except ValidationError as error:
-        raise JobError("\n".join(f"{where}: {_explain(problem)}" for problem in error.errors())) from error
+        # Without the cause: pydantic quotes its input, which may be an address with a password.
+        raise JobError("\n".join(f"{where}: {line}" for line in _explain(error))) from None
     try:
         _check_parties(job)
-        job.to_job()
-        job.to_clock()
+        _check_options(job.job)
+        check_job(job.to_job())
+        _check_clock(job)
     except InputError as error:
         raise JobError(f"{where}: {error}") from error
     return job
@@ -143,41 +151,114 @@ def _check_parties(job: JobFile) -> None:
         if party.sensitive and party.label is None:
             raise JobError(f"party {party.name!r} names sensitive columns; only the party with the label may")
         try:
+            _check_columns(party)
             table_source(party, Path())
         except InputError as error:
             raise JobError(f"party {party.name!r}: {error}") from error
 
 
+def _check_columns(party: PartySection) -> None:
+    """Each column has one part to play; only sensitive ones may be features as well."""
+    label = None if party.label is None else party.label.column
+    named = {"columns": party.columns or [], "sensitive": party.sensitive, "label": [label] if label else []}
+    for key, columns in named.items():
+        if party.id in columns:
+            raise JobError(f"{key} lists the id {party.id!r}, which says who a row is and nothing about them")
+        if key != "label" and label in columns:
+            raise JobError(f"{key} lists the label {label!r}; a model must not see it")
+        for name in columns:
+            if columns.count(name) > 1:
+                raise JobError(f"{key} lists {name!r} twice")
+    if party.columns == []:
+        raise JobError("columns is empty; name at least one, or leave the key out to take all")
+
+
+def _check_options(section: JobSection) -> None:
+    if section.solver in SOLVERS:
+        options = SOLVERS[section.solver].options
+        _build(options, section.options, "job.options", f"solver {section.solver!r}", "option")
+
+
+def _check_clock(job: JobFile) -> None:
+    names = ["server", *(party.name for party in job.party)]
+    for key, table in {"speeds": job.clock.speeds, "latencies": job.clock.latencies}.items():
+        for name in table:
+            if name not in names:
+                raise JobError(f"clock.{key} names {name!r}, which is no party{_near(name, names)}")
+    try:
+        job.to_clock()
+    except InputError as error:
+        raise JobError(f"clock: {error}") from error
+
+
 def table_source(party: PartySection, base: Path, columns: list[str] | None = None) -> TableSource:
-    """Where a party's table is; paths are relative to the job file's folder."""
-    table = None if party.table is None else base / Path(party.table).expanduser()
-    return TableSource(table=table, database=party.database, sql=party.sql, id=party.id, columns=columns)
+    """Where a party's table is; paths, an SQLite file's too, are relative to the job file's folder."""
+    table, database = None, party.database
+    if party.table is not None:
+        if "://" in party.table:
+            raise JobError(f"table is an address, {redact(party.table)}; give it as database, with sql")
+        table = base / Path(party.table).expanduser()
+    if database is not None and database.startswith(_SQLITE):
+        database = f"{_SQLITE}{base / database.removeprefix(_SQLITE)}"
+    return TableSource(table=table, database=database, sql=party.sql, id=party.id, columns=columns)
 
 
 def _constraint(given: dict[str, Any]) -> Constraint:
     given = dict(given)
     kind = given.pop("kind", None)
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise JobError(f"job.constraint.kind is {kind!r}; choose one of {', '.join(KINDS)}")
-    known = [field.name for field in fields(KINDS[kind])]
+    return _build(KINDS[kind], given, "job.constraint", kind, "key")
+
+
+def _build(what: type[T], given: Mapping[str, Any], where: str, owner: str, noun: str) -> T:
+    """A dataclass from a table of the file, with its types checked before its own checks run."""
+    known = [field.name for field in fields(what)]  # type: ignore[arg-type]
     for key in given:
         if key not in known:
-            raise JobError(f"job.constraint: {kind} has no key {key!r}{_near(key, known)}")
+            raise JobError(f"{where}: {owner} has no {noun} {key!r}{_near(key, known)}")
     try:
-        return KINDS[kind](**given)
-    except (ConstraintError, TypeError) as error:
-        raise JobError(f"job.constraint: {error}") from error
+        TypeAdapter(what).validate_python(dict(given), strict=True)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        if problem["type"] != "value_error":
+            raise JobError(f"key {where}.{problem['loc'][0]}: {_said(problem)}") from None
+    try:
+        return what(**given)
+    except InputError as error:
+        raise JobError(f"{where}: {error}") from error
 
 
-def _explain(problem: Any) -> str:
-    """One pydantic problem in words, with the key's full path."""
-    path = [str(part) for part in problem["loc"]]
-    key = ".".join(path)
-    if problem["type"] == "extra_forbidden":
-        return f"unknown key {key}{_near(path[-1], _known_keys(path[:-1]))}"
-    if problem["type"] == "missing":
-        return f"key {key} is missing"
-    return f"key {key}: {problem['msg']} (it is {problem['input']!r})"
+def _explain(error: ValidationError) -> list[str]:
+    """What pydantic found wrong in words, one line for each key, with the key's full path."""
+    lines: dict[str, str] = {}
+    for problem in error.errors():
+        path = _key_path(problem["loc"])
+        key = ".".join(path)
+        if problem["type"] == "extra_forbidden":
+            line = f"unknown key {key}{_near(path[-1], _known_keys(path[:-1]))}"
+        elif problem["type"] == "missing":
+            line = f"key {key} is missing"
+        else:
+            line = f"key {key}: {_said(problem)}"
+        # A key that may be of several kinds gives one problem for each; the first says enough.
+        lines.setdefault(key, line)
+    return list(lines.values())
+
+
+def _key_path(parts: tuple[int | str, ...]) -> list[str]:
+    """A problem's place without the names of kinds that pydantic adds where a key may be of several."""
+    return [str(part) for part in parts if isinstance(part, int) or part.replace("_", "").replace("-", "").isalnum()]
+
+
+def _said(problem: Any) -> str:
+    """pydantic's own words; the value only where it is short and cannot hold a password."""
+    value = problem["input"]
+    if isinstance(value, str):
+        value = redact(value)
+    elif not isinstance(value, (bool, int, float)):
+        return str(problem["msg"])
+    return f"{problem['msg']} (it is {value!r})"
 
 
 def _known_keys(path: list[str]) -> list[str]:

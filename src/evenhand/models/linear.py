@@ -7,7 +7,6 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Matrix
 
-
 SPARSE_BELOW = 0.15
 """Share of non-zeros below which sparse products are the faster ones, for blocks stored by column."""
 

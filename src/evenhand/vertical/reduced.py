@@ -234,7 +234,7 @@ class _Search:
             np.fill_diagonal(positive, 1.0 + ridge)
             factor, failed = lapack.dpotrf(positive, lower=1)
             ridge *= 100.0
-        root = solve_triangular(factor, np.diag(units), lower=True).T
+        root: Array = solve_triangular(factor, np.diag(units), lower=True).T
         below = np.flatnonzero(weights < 0.0)
         if len(below):
             whitened = (root.T @ self.basis[:, below]) * np.sqrt(-weights[below])
