@@ -13,6 +13,7 @@ test: lint types unit
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python docs/generate.py --check
 
 types: .venv/installed-dev
 	$(BIN)/mypy

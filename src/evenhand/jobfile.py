@@ -7,9 +7,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from evenhand.constraints import KINDS, Constraint
 from evenhand.data.addresses import redact
@@ -23,6 +24,19 @@ T = TypeVar("T")
 _SQLITE: Final = "sqlite:///"
 
 
+def _tables(value: Any) -> list[dict[str, Any]]:
+    tables = value if isinstance(value, list) else [value]
+    if not all(isinstance(table, dict) for table in tables):
+        raise PydanticCustomError("tables", "Input should be a table such as {{ kind = ... }}, or a list of them")
+    return tables
+
+
+def _plain(value: Any) -> str | int | float | bool:
+    if not isinstance(value, (str, int, float, bool)):
+        raise PydanticCustomError("plain", "Input should be text, a number, true or false")
+    return value
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -32,7 +46,7 @@ class JobSection(_Strict):
 
     split: Literal["vertical"] = "vertical"
     solver: str = "fairvfl"
-    constraint: dict[str, Any] | list[dict[str, Any]] = Field(default_factory=list)
+    constraint: Annotated[list[dict[str, Any]], PlainValidator(_tables)] = Field(default_factory=list)
     model: ModelName = "linear"
     alpha: float | None = None
     max_rounds: int = 1000
@@ -60,7 +74,7 @@ class LabelSection(_Strict):
     """`label = { column = "defaulted", positive = "yes" }`."""
 
     column: str
-    positive: str | int | float | bool | None = None
+    positive: Annotated[str | int | float | bool | None, PlainValidator(_plain)] = None
 
 
 class PartySection(_Strict):
@@ -86,10 +100,9 @@ class JobFile(_Strict):
 
     def to_job(self) -> Job:
         section = self.job
-        given = section.constraint if isinstance(section.constraint, list) else [section.constraint]
         return Job(
             solver=section.solver,
-            constraints=tuple(_constraint(one) for one in given),
+            constraints=tuple(_constraint(one) for one in section.constraint),
             model=section.model,
             alpha=section.alpha,
             max_rounds=section.max_rounds,
@@ -124,7 +137,7 @@ def parse_job(content: dict[str, Any], where: str) -> JobFile:
         job = JobFile.model_validate(content)
     except ValidationError as error:
         # Without the cause: pydantic quotes its input, which may be an address with a password.
-        raise JobError("\n".join(f"{where}: {line}" for line in _explain(error))) from None
+        raise JobError("\n".join(f"{where}: {_explain(problem)}" for problem in error.errors())) from None
     try:
         _check_parties(job)
         _check_options(job.job)
@@ -176,7 +189,7 @@ def _check_columns(party: PartySection) -> None:
 def _check_options(section: JobSection) -> None:
     if section.solver in SOLVERS:
         options = SOLVERS[section.solver].options
-        _build(options, section.options, "job.options", f"solver {section.solver!r}", "option")
+        _build(options, section.options, "job.options", f"solver {section.solver!r}")
 
 
 def _check_clock(job: JobFile) -> None:
@@ -208,57 +221,45 @@ def _constraint(given: dict[str, Any]) -> Constraint:
     kind = given.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
         raise JobError(f"job.constraint.kind is {kind!r}; choose one of {', '.join(KINDS)}")
-    return _build(KINDS[kind], given, "job.constraint", kind, "key")
+    return _build(KINDS[kind], given, "job.constraint", kind)
 
 
-def _build(what: type[T], given: Mapping[str, Any], where: str, owner: str, noun: str) -> T:
+def _build(what: type[T], given: Mapping[str, Any], where: str, owner: str) -> T:
     """A dataclass from a table of the file, with its types checked before its own checks run."""
-    known = [field.name for field in fields(what)]  # type: ignore[arg-type]
-    for key in given:
-        if key not in known:
-            raise JobError(f"{where}: {owner} has no {noun} {key!r}{_near(key, known)}")
-    try:
-        TypeAdapter(what).validate_python(dict(given), strict=True)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        if problem["type"] != "value_error":
-            raise JobError(f"key {where}.{problem['loc'][0]}: {_said(problem)}") from None
+    kinds = {field.name: get_type_hints(what)[field.name] for field in fields(what)}  # type: ignore[arg-type]
+    for key, value in given.items():
+        if key not in kinds:
+            raise JobError(f"{where}: {owner} has no key {key!r}{_near(key, list(kinds))}")
+        try:
+            TypeAdapter(kinds[key]).validate_python(value, strict=True)
+        except ValidationError as error:
+            raise JobError(f"key {where}.{key}: {_said(*error.errors())}") from None
     try:
         return what(**given)
     except InputError as error:
         raise JobError(f"{where}: {error}") from error
 
 
-def _explain(error: ValidationError) -> list[str]:
-    """What pydantic found wrong in words, one line for each key, with the key's full path."""
-    lines: dict[str, str] = {}
-    for problem in error.errors():
-        path = _key_path(problem["loc"])
-        key = ".".join(path)
-        if problem["type"] == "extra_forbidden":
-            line = f"unknown key {key}{_near(path[-1], _known_keys(path[:-1]))}"
-        elif problem["type"] == "missing":
-            line = f"key {key} is missing"
-        else:
-            line = f"key {key}: {_said(problem)}"
-        # A key that may be of several kinds gives one problem for each; the first says enough.
-        lines.setdefault(key, line)
-    return list(lines.values())
+def _explain(problem: Any) -> str:
+    """One pydantic problem in words, with the key's full path."""
+    path = [str(part) for part in problem["loc"]]
+    key = ".".join(path)
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {key}{_near(path[-1], _known_keys(path[:-1]))}"
+    if problem["type"] == "missing":
+        return f"key {key} is missing"
+    return f"key {key}: {_said(problem)}"
 
 
-def _key_path(parts: tuple[int | str, ...]) -> list[str]:
-    """A problem's place without the names of kinds that pydantic adds where a key may be of several."""
-    return [str(part) for part in parts if isinstance(part, int) or part.replace("_", "").replace("-", "").isalnum()]
-
-
-def _said(problem: Any) -> str:
-    """pydantic's own words; the value only where it is short and cannot hold a password."""
-    value = problem["input"]
+def _said(*problems: Any) -> str:
+    """What pydantic says of one value, which is shown only where it is short and cannot hold a password."""
+    text = " or ".join(problem["msg"] for problem in problems).replace(" or Input should be", " or")
+    value = problems[0]["input"]
     if isinstance(value, str):
         value = redact(value)
     elif not isinstance(value, (bool, int, float)):
-        return str(problem["msg"])
-    return f"{problem['msg']} (it is {value!r})"
+        return text
+    return f"{text} (it is {value!r})"
 
 
 def _known_keys(path: list[str]) -> list[str]:

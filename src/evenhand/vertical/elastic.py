@@ -84,48 +84,52 @@ def missed(values: Array, below: Array, above: Array) -> float:
     return float((np.maximum(values - above, 0.0) + np.maximum(below - values, 0.0)).sum())
 
 
-def minimise_kinked(
-    quadratic: Array, linear: Array, below: Array, above: Array, side: float, sweeps: int = 200
-) -> Array:
+def minimise_kinked(quadratic: Array, linear: Array, below: Array, above: Array, side: float) -> Array:
     """argmin ½ yᵀQy + qᵀy + Σ max(above · y, below · y) over |y| ≤ side; Q positive semidefinite, below ≤ above.
 
-    Sweeps of exact coordinate minimisations settle the signs; a Newton step on the coordinates that are neither zero
-    nor at the side, within their signs, then finishes in a few iterations.
+    An active-set method: coordinates rest at zero (the kink) or at the side, the others take Newton steps, cut where
+    the first of them comes to rest. When the others are stationary, the resting coordinate that gains most is set
+    free. Each round of this lowers the objective, and there are finitely many sets, so it ends.
     """
     y = np.zeros(len(linear))
     if not len(y):
         return y
     # Pairwise rows of several groups are linearly dependent, and so is Q; the ridge picks one of the many solutions.
-    ridge = 1e-13 * max(float(np.trace(quadratic)), 1e-300)
-    matrix = quadratic + ridge * np.eye(len(y))
+    matrix = quadratic + (1e-13 * float(np.trace(quadratic)) or 1e-13) * np.eye(len(y))
     small = 1e-13 * (1.0 + float(np.abs(linear).max()))
-    for _ in range(sweeps):
-        before = y.copy()
-        for i in range(len(y)):
-            rest = float(matrix[i] @ y) - matrix[i, i] * y[i] + linear[i]
-            if rest + above[i] < 0.0:
-                y[i] = min(-(rest + above[i]) / matrix[i, i], side)
-            elif rest + below[i] > 0.0:
-                y[i] = max(-(rest + below[i]) / matrix[i, i], -side)
-            else:
-                y[i] = 0.0
-        slope = matrix @ y + linear + np.where(y > 0.0, above, np.where(y < 0.0, below, 0.0))
-        free = (y != 0.0) & ((np.abs(y) < side) | (slope * y > 0.0))
-        settled = bool(np.array_equal(np.sign(y), np.sign(before)))
-        if settled and (not free.any() or float(np.abs(slope[free]).max()) <= small):
+    sign, free = np.zeros(len(y)), np.zeros(len(y), dtype=bool)
+    for _ in range(100 + 20 * len(y)):
+        slope = matrix @ y + linear
+        up, down = -(slope + above), slope + below
+        # At zero a coordinate may leave upwards or downwards; at the side, inwards only.
+        gain = np.where(sign == 0.0, np.maximum(up, down), np.where(sign > 0.0, -up, -down))
+        gain[free] = 0.0
+        best = int(np.argmax(gain))
+        if gain[best] <= small:
             break
-        if free.any():
-            y = _newton(matrix, y, slope, free, side)
+        if sign[best] == 0.0:
+            sign[best] = 1.0 if up[best] >= down[best] else -1.0
+        free[best] = True
+        y = _settle(matrix, linear, below, above, y, sign, free, side)
     return y
 
 
-def _newton(matrix: Array, y: Array, slope: Array, free: Booleans, side: float) -> Array:
-    """A Newton step on the free coordinates, kept within their signs and halved until it lowers the quadratic."""
-    move = np.zeros_like(y)
-    move[free] = -cho_solve(cho_factor(matrix[np.ix_(free, free)]), slope[free])
-    low, high = np.where(y < 0.0, -side, 0.0), np.where(y > 0.0, side, 0.0)
-    for halving in range(12):
-        change = np.clip(y + 0.5**halving * move, low, high) - y
-        if float(slope @ change + 0.5 * change @ matrix @ change) < 0.0:
-            return y + change
+def _settle(
+    matrix: Array, linear: Array, below: Array, above: Array, y: Array, sign: Array, free: Booleans, side: float
+) -> Array:
+    """Newton steps on the free coordinates until one is not cut; those that come to rest leave `free` and `sign`."""
+    y = y.copy()
+    while free.any():
+        here = np.flatnonzero(free)
+        slope = (matrix @ y + linear)[here] + np.where(sign[here] > 0.0, above[here], below[here])
+        move = -cho_solve(cho_factor(matrix[np.ix_(here, here)]), slope)
+        rest = np.where(move * sign[here] > 0.0, side * sign[here], 0.0)
+        room = np.divide(rest - y[here], move, out=np.full(len(here), np.inf), where=move != 0.0)
+        first = int(np.argmin(room))
+        y[here] += min(max(room[first], 0.0), 1.0) * move
+        if room[first] >= 1.0:
+            break
+        resting = here[first]
+        y[resting], free[resting] = rest[first], False
+        sign[resting] = np.sign(rest[first])
     return y

@@ -22,6 +22,7 @@ from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian, Point
 from evenhand.messages import Message
 from evenhand.models.base import PartyModel
+from evenhand.models.optimisers import OptimiserName, make_optimiser
 from evenhand.roles import Sends, State
 from evenhand.vertical.messages import COMBINED_SCORES, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
 from evenhand.vertical.parties import Party
@@ -47,6 +48,11 @@ class FairVFLOptions:
         c, with the constant schedule.
     local_steps
         Q, the most local updates of an active party in a round.
+    optimiser
+        ``"plain"``: the papers' step. ``"adam"``: each party scales its gradient by Adam; for neural parties.
+    penalty
+        ρ. Zero is the papers' method. With ρ > 0 the parties are sent λ + ρ · excess in place of λ (as an augmented
+        Lagrangian has it), so that rows are met long before λ has grown.
     pace
         ``"exact"``: active parties do exactly Q updates, then send once. ``"until-server-speaks"``: they send after
         each update and go on while the server is silent, at most Q times (Algorithm 2).
@@ -57,6 +63,8 @@ class FairVFLOptions:
     dual_step: float = 0.1
     damping: float = 1e-3
     local_steps: int = 1
+    optimiser: OptimiserName = "plain"
+    penalty: float = 0.0
     pace: Literal["exact", "until-server-speaks"] = "exact"
 
     def __post_init__(self) -> None:
@@ -70,6 +78,10 @@ class FairVFLOptions:
             raise InputError(f"dual_step is {self.dual_step}; it must be positive")
         if not self.damping >= 0:
             raise InputError(f"damping is {self.damping}; it must be zero or more")
+        if not self.penalty >= 0:
+            raise InputError(f"penalty is {self.penalty}; it must be zero or more")
+        if self.optimiser not in ("plain", "adam"):
+            raise InputError(f"optimiser is {self.optimiser!r}; choose 'plain' or 'adam'")
         if self.local_steps < 1:
             raise InputError(f"local_steps is {self.local_steps}; it must be at least 1")
 
@@ -172,16 +184,23 @@ class FairVFLServer(Server):
         """`gap` is ‖∇G‖ of the round that led here: the parties' moves are known only after it."""
         self.reports.append({"round": self.round, **self.row_report(point), "gap": self.gap})
 
+    def _sent_multipliers(self, point: Point) -> Array:
+        """λ, or [λ + ρ · excess]₊ while the run goes on with a penalty; the certificate is about λ alone."""
+        if self.options.penalty == 0.0 or self.closing:
+            return self.multipliers
+        return np.maximum(self.multipliers + self.options.penalty * point.dual_gradient(), 0.0)
+
     def _broadcast(self, point: Point) -> Sends:
+        multipliers = self._sent_multipliers(point)
         head = {"round": self.round, "last": int(self.closing), "step": 0.0 if self.closing else self.step}
         nu = None
         sends = []
         for place, party in enumerate(self.parties):
             if party in self.active:
-                body = {"sequence": self.sequences[place], "scores": point.scores, "multipliers": self.multipliers}
+                body = {"sequence": self.sequences[place], "scores": point.scores, "multipliers": multipliers}
                 sends.append(COMBINED_SCORES.message(SERVER, party, **head, **body))
             else:
-                nu = point.derivative(self.multipliers) if nu is None else nu
+                nu = point.derivative(multipliers) if nu is None else nu
                 sends.append(WEIGHTED_DERIVATIVE.message(SERVER, party, **head, nu=nu))
         return sends
 
@@ -216,6 +235,7 @@ class FairVFLParty(Party):
     def __init__(self, name: str, model: PartyModel, constraints: int, options: FairVFLOptions) -> None:
         super().__init__(name, model, constraints)
         self.options = options
+        self.optimiser = make_optimiser(options.optimiser, model.weights.size)
         self.sequence = 0
 
     def start(self) -> Sends:
@@ -237,10 +257,11 @@ class FairVFLParty(Party):
         )
 
     def snapshot(self) -> State:
-        return super().snapshot() | {"sequence": self.sequence}
+        return super().snapshot() | self.optimiser.snapshot() | {"sequence": self.sequence}
 
     def restore(self, state: State) -> None:
         super().restore(state)
+        self.optimiser.restore(state)
         self.sequence = int(state["sequence"])
 
 
@@ -253,7 +274,7 @@ class PassiveParty(FairVFLParty):
         if message.integer("last"):
             return [self.gradient_norm(message["nu"])]
         self.round = message.integer("round")
-        change = -message.number("step") * self.gradient(message["nu"])
+        change = self.optimiser.change(self.gradient(message["nu"]), message.number("step"))
         self.model.move(change)
         return [self.send_scores(self.own_scores(), squared_move=float(change @ change))]
 
@@ -312,7 +333,7 @@ class ActiveParty(FairVFLParty):
 
     def _local_step(self) -> None:
         self.left -= 1
-        self.model.move(-self.step * self.gradient(self._nu()))
+        self.model.move(self.optimiser.change(self.gradient(self._nu()), self.step))
 
     def _nu(self) -> Array:
         self.effort += 10.0 * self.model.rows

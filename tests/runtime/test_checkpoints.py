@@ -1,0 +1,375 @@
+"""Stop and go on: a resumed run is the uninterrupted one bit for bit, whatever stopped it, and nothing else resumes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.problems import Problem, deal, small
+
+from evenhand.constraints import EqualizedOdds, EqualOpportunity
+from evenhand.errors import RunError
+from evenhand.job import Job
+from evenhand.report.record import RunFolder
+from evenhand.runtime import checkpoints
+from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.statefiles import read_state, write_state
+from evenhand.training import Run, train_vertical
+
+ROUNDS = 6
+BLOCKS = [[0, 1], [2], [3]]
+CLOCK = VirtualClock(latency=3e-7, bandwidth=2e9, speeds={"p0": 2e9, "p1": 3e7, "p2": 1e8})
+EXACT = {"step": 0.2, "dual_step": 0.5, "local_steps": 2}
+ASYNCHRONOUS = {**EXACT, "local_steps": 5, "pace": "until-server-speaks"}
+JOBS = {
+    "exact": Job(constraints=(EqualizedOdds(0.02),), options=EXACT, max_rounds=ROUNDS, tol=0.0),
+    "asynchronous": Job(constraints=(EqualizedOdds(0.02),), options=ASYNCHRONOUS, max_rounds=ROUNDS, tol=0.0),
+    "theorem": Job(constraints=(EqualOpportunity(0.0),), options={"schedule": "theorem"}, max_rounds=ROUNDS, tol=0.0),
+    "neural": Job(
+        constraints=(EqualizedOdds(0.02),), options=ASYNCHRONOUS, max_rounds=ROUNDS, tol=0.0, model="mlp", hidden=(4, 3)
+    ),
+}
+
+
+class Stop(Exception):
+    """Stands for anything that ends a process between two messages."""
+
+
+def _stop_at(index: int) -> Callable[[Any], None]:
+    calls = iter(range(10**9))
+
+    def on_round(report: Any) -> None:
+        if next(calls) == index:
+            raise Stop
+
+    return on_round
+
+
+def _train(job: Job, problem: Problem | None = None, **runtime: Any) -> Run:
+    problem = small() if problem is None else problem
+    parties = deal(problem, BLOCKS, (0, 2))
+    return train_vertical(job, parties, problem.labels, problem.sensitive, clock=CLOCK, **runtime)
+
+
+def _folder(path: Path) -> RunFolder:
+    return RunFolder.open(path) if (path / "run.toml").exists() else RunFolder.create(path, {"job": "test"})
+
+
+def _interrupted(job: Job, path: Path, *stops: int) -> None:
+    """Begin, and be stopped at these reports, one after the other, counted from where each attempt begins."""
+    for index in stops:
+        with pytest.raises(Stop):
+            _train(job, folder=_folder(path), checkpoint_seconds=0, on_round=_stop_at(index))
+
+
+def _same(one: Run, other: Run) -> None:
+    """Bit for bit."""
+    for name, model in one.models.items():
+        assert model.weights.tobytes() == other.models[name].weights.tobytes()
+    assert one.multipliers.tobytes() == other.multipliers.tobytes()
+    assert one.certificate == other.certificate
+    assert one.transcript.entries == other.transcript.entries
+    assert one.transcript.total_bytes == other.transcript.total_bytes
+    pd.testing.assert_frame_equal(one.history, other.history, check_exact=True)
+
+
+@pytest.fixture(scope="module", params=JOBS)
+def job_and_whole_run(request: pytest.FixtureRequest) -> tuple[Job, Run]:
+    job = JOBS[request.param]
+    return job, _train(job)
+
+
+@pytest.mark.parametrize("index", range(ROUNDS + 1))
+def test_a_run_stopped_at_any_round_ends_as_if_it_had_not_been(
+    job_and_whole_run: tuple[Job, Run], index: int, tmp_path: Path
+) -> None:
+    job, whole = job_and_whole_run
+    _interrupted(job, tmp_path / "run", index)
+    _same(_train(job, folder=_folder(tmp_path / "run"), checkpoint_seconds=0), whole)
+
+
+@settings(max_examples=8)
+@given(stops=st.lists(st.integers(0, 2), min_size=2, max_size=3), every=st.sampled_from([0.0, 1e-3]))
+def test_a_run_may_be_stopped_again_and_again(
+    stops: list[int], every: float, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    job = JOBS["asynchronous"]
+    path = tmp_path_factory.mktemp("runs") / "run"
+    _interrupted(job, path, *stops)
+    _same(_train(job, folder=_folder(path), checkpoint_seconds=every), _train(job))
+
+
+def test_the_files_of_a_resumed_run_are_those_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    job = JOBS["asynchronous"]
+    _interrupted(job, tmp_path / "stopped", 3, 1)
+    resumed = _train(job, folder=_folder(tmp_path / "stopped"), checkpoint_seconds=0)
+    _train(job, folder=_folder(tmp_path / "whole"), checkpoint_seconds=1e9)
+    for name in ("metrics.jsonl", "transcript.jsonl"):
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    folder = _folder(tmp_path / "stopped")
+    assert len(folder.read_lines("metrics.jsonl")) == ROUNDS + 1
+    assert [tuple(line.values()) for line in folder.read_lines("transcript.jsonl")] == resumed.transcript.entries
+
+
+def test_a_finished_run_keeps_no_checkpoint(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "run")
+    _train(JOBS["exact"], folder=folder, checkpoint_seconds=0)
+    assert folder.last_checkpoint() is not None
+    assert not folder.finished
+    folder.finish({"ok": True})
+    assert folder.last_checkpoint() is None
+    assert folder.finished
+    assert folder.result == {"ok": True}
+
+
+def test_older_checkpoints_are_removed(tmp_path: Path) -> None:
+    _train(JOBS["exact"], folder=_folder(tmp_path / "run"), checkpoint_seconds=0)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"{ROUNDS + 1:08d}"]
+
+
+def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    job = JOBS["exact"]
+    _interrupted(job, tmp_path / "run", 3)
+    partial = tmp_path / "run" / "checkpoints" / "00000004.partial"
+    partial.mkdir()
+    (partial / "runtime.safetensors").write_bytes(b"half")
+    _same(_train(job, folder=_folder(tmp_path / "run"), checkpoint_seconds=0), _train(job))
+
+
+def test_lines_written_after_the_checkpoint_and_half_a_line_are_dropped(tmp_path: Path) -> None:
+    job = JOBS["exact"]
+    _interrupted(job, tmp_path / "run", 3)
+    for name in ("metrics.jsonl", "transcript.jsonl"):
+        with (tmp_path / "run" / name).open("a") as file:
+            file.write(json.dumps({"time": 1.0}) + '\n{"ti')
+    _same(_train(job, folder=_folder(tmp_path / "run")), _train(job))
+    assert len(_folder(tmp_path / "run").read_lines("metrics.jsonl")) == ROUNDS + 1
+
+
+# -- what must not resume
+
+
+def _changed_matrix(problem: Problem) -> Problem:
+    matrix = problem.matrix.copy()
+    matrix[7, 2] += 1e-9
+    return replace(problem, matrix=matrix)
+
+
+def _changed_labels(problem: Problem) -> Problem:
+    labels = problem.labels.copy()
+    labels[20] *= -1
+    return replace(problem, labels=labels)
+
+
+def _changed_groups(problem: Problem) -> Problem:
+    sensitive = problem.sensitive.copy()
+    sensitive.iloc[20, 0] = "a" if sensitive.iloc[20, 0] == "b" else "b"
+    return replace(problem, sensitive=sensitive)
+
+
+@pytest.mark.parametrize("change", [_changed_matrix, _changed_labels, _changed_groups])
+def test_other_data_do_not_resume(change: Callable[[Problem], Problem], tmp_path: Path) -> None:
+    _interrupted(JOBS["exact"], tmp_path / "run", 3)
+    with pytest.raises(RunError, match="another job or other data"):
+        _train(JOBS["exact"], change(small()), folder=_folder(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"constraints": (EqualizedOdds(0.03),)},
+        {"max_rounds": 9},
+        {"alpha": 0.1},
+        {"seed": 1},
+        {"options": {**EXACT, "step": 0.3}},
+        {"fit_intercept": False},
+    ],
+    ids=str,
+)
+def test_another_job_does_not_resume(change: dict[str, Any], tmp_path: Path) -> None:
+    _interrupted(JOBS["exact"], tmp_path / "run", 3)
+    with pytest.raises(RunError, match="another job or other data"):
+        _train(replace(JOBS["exact"], **change), folder=_folder(tmp_path / "run"))
+
+
+def test_another_clock_does_not_resume(tmp_path: Path) -> None:
+    """With other speeds an asynchronous run goes another way: its end would be neither the one nor the other."""
+    job, problem = JOBS["asynchronous"], small()
+    _interrupted(job, tmp_path / "run", 3)
+    parties = deal(problem, BLOCKS, (0, 2))
+    with pytest.raises(RunError, match="another"):
+        train_vertical(job, parties, problem.labels, problem.sensitive, folder=_folder(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("spoil", ["truncate", "empty", "noise", "header", "remove"])
+@pytest.mark.parametrize("which", ["role server", "role p0", "runtime", "role progress"])
+def test_a_spoiled_checkpoint_is_a_run_error(spoil: str, which: str, tmp_path: Path) -> None:
+    _interrupted(JOBS["exact"], tmp_path / "run", 3)
+    [checkpoint] = (tmp_path / "run" / "checkpoints").iterdir()
+    path = checkpoint / f"{which}.safetensors"
+    if not path.exists():
+        pytest.skip(f"checkpoints hold no {which}")
+    content = path.read_bytes()
+    spoiled = {
+        "truncate": content[: len(content) // 2],
+        "empty": b"",
+        "noise": bytes(reversed(content)),
+        "header": content[:8] + b"X" * 20 + content[28:],
+    }
+    if spoil == "remove":
+        path.unlink()
+    else:
+        path.write_bytes(spoiled[spoil])
+    with pytest.raises(RunError):
+        _train(JOBS["exact"], folder=_folder(tmp_path / "run"))
+
+
+def test_a_state_file_of_something_else_is_a_run_error(tmp_path: Path) -> None:
+    """Well-formed, but not the state of the role: entries are missing."""
+    _interrupted(JOBS["exact"], tmp_path / "run", 3)
+    [checkpoint] = (tmp_path / "run" / "checkpoints").iterdir()
+    write_state(checkpoint / "role p0.safetensors", {"weights": np.zeros(3)})
+    with pytest.raises(RunError):
+        _train(JOBS["exact"], folder=_folder(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "transcript.jsonl"])
+def test_a_shortened_record_is_a_run_error(name: str, tmp_path: Path) -> None:
+    _interrupted(JOBS["exact"], tmp_path / "run", 3)
+    path = tmp_path / "run" / name
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:1]))
+    with pytest.raises(RunError, match="the folder was changed"):
+        _train(JOBS["exact"], folder=_folder(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "transcript.jsonl"])
+def test_a_record_that_is_no_json_is_a_run_error(name: str, tmp_path: Path) -> None:
+    _interrupted(JOBS["exact"], tmp_path / "run", 3)
+    path = tmp_path / "run" / name
+    path.write_bytes(path.read_bytes().replace(b"{", b"#"))
+    with pytest.raises(RunError):
+        _train(JOBS["exact"], folder=_folder(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", ["progress", "a/b", "..", "a b", "ä", "runtime", ""])
+def test_any_name_of_a_party_can_be_resumed_or_is_refused(name: str, tmp_path: Path) -> None:
+    """Names become file names: whatever a party is called, its run resumes, or is refused before it begins."""
+    problem = small()
+    parties = deal(problem, [[0, 1], [2, 3]])
+    parties[1] = replace(parties[1], name=name)
+
+    def run(**runtime: Any) -> Run:
+        return train_vertical(JOBS["exact"], parties, problem.labels, problem.sensitive, **runtime)
+
+    try:
+        with pytest.raises(Stop):
+            run(folder=_folder(tmp_path / "run"), checkpoint_seconds=0, on_round=_stop_at(3))
+    except (RunError, ValueError) as refusal:
+        assert "name" in str(refusal)  # noqa: PT017 (either outcome is good)
+        return
+    _same(run(folder=_folder(tmp_path / "run")), run())
+    assert not (tmp_path / "b").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def test_a_checkpoint_of_other_roles_is_refused() -> None:
+    from evenhand.runtime.inprocess import InProcess
+
+    problem = small()
+    taken: list[dict[str, Any]] = []
+
+    class Recorder:
+        runtime: InProcess
+
+    from evenhand.constraints import bind
+    from evenhand.lagrangian import Lagrangian
+    from evenhand.vertical.solvers import build_roles
+
+    def roles(blocks: list[list[int]]) -> list[Any]:
+        lagrangian = Lagrangian(problem.labels, bind(JOBS["exact"].constraints, problem.labels, problem.sensitive))
+        server, parties = build_roles(deal(problem, blocks), lagrangian, JOBS["exact"])
+        return [server, *parties]
+
+    runtime = InProcess(roles(BLOCKS))
+    taken.append(checkpoints.take(runtime))
+    with pytest.raises(RunError, match=r"holds roles \['p0', 'p1', 'p2', 'server'\], the job has \['p0', 'server'\]"):
+        checkpoints.put_back(InProcess(roles([[0, 1, 2, 3]])), taken[0])
+
+
+# -- state files
+
+
+def test_a_state_survives_the_disk_bit_for_bit(tmp_path: Path) -> None:
+    state = {
+        "numbers": np.array([[0.1, -0.0, 1e-310], [np.pi, np.nan, -np.inf]]),
+        "integers": np.arange(3),
+        "empty": np.zeros((2, 0)),
+        "no dimensions": np.array(0.1),
+        "not a number": float("nan"),
+        "fraction": np.float64(0.1),
+        "flag": True,
+        "text": "ä",
+        "nested": {"list": [1, 2.5, "x", None]},
+    }
+    write_state(tmp_path / "state.safetensors", state)
+    found = read_state(tmp_path / "state.safetensors")
+    assert found.keys() == state.keys()
+    for name, value in state.items():
+        if isinstance(value, np.ndarray):
+            assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape)
+            assert found[name].tobytes() == value.tobytes()
+        else:
+            assert repr(found[name]) == repr(value.item() if isinstance(value, np.generic) else value)
+    assert [path.name for path in tmp_path.iterdir()] == ["state.safetensors"]
+
+
+# -- a process that is really killed
+
+CHILD = """
+import sys
+sys.path[:0] = {paths!r}
+from pathlib import Path
+from test_checkpoints import KILLED_JOB, _folder, _train
+_train(KILLED_JOB, folder=_folder(Path(sys.argv[1])), checkpoint_seconds=0)
+"""
+KILLED_JOB = Job(constraints=(EqualizedOdds(0.02),), options=ASYNCHRONOUS, max_rounds=1500, tol=0.0)
+
+
+def _checkpoints_seen(path: Path) -> int:
+    found = [int(entry.name) for entry in path.glob("checkpoints/*") if entry.name.isdigit()]
+    return max(found, default=0)
+
+
+def test_a_killed_process_resumes_bit_for_bit(tmp_path: Path) -> None:
+    """SIGKILL at moments nobody chose: each time a little after some new checkpoint has appeared."""
+    here = Path(__file__).resolve()
+    script = CHILD.format(paths=[str(here.parent), str(here.parents[1])])
+    path = tmp_path / "run"
+    delays = np.random.default_rng().uniform(0.0, 0.05, size=2)
+    for delay in delays:
+        before = _checkpoints_seen(path)
+        child = subprocess.Popen([sys.executable, "-W", "error", "-c", script, str(path)])
+        try:
+            while _checkpoints_seen(path) < before + 5:
+                assert child.poll() is None, "the child ended before it could be killed"
+                time.sleep(0.002)
+            time.sleep(delay)
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+        assert child.returncode == -signal.SIGKILL, "the child was done before it was killed: the job is too short"
+    assert 0 < len(_folder(path).read_lines("metrics.jsonl")[:5])
+    resumed = _train(KILLED_JOB, folder=_folder(path), checkpoint_seconds=1e9)
+    _same(resumed, _train(KILLED_JOB))
