@@ -19,7 +19,8 @@ def messages_page() -> str:
         "# What each message reveals",
         "",
         "Made from the schemas in `src/evenhand/vertical/messages.py` by `python docs/generate.py`.",
-        "`n` is the number of aligned rows, `R` the number of constraint rows. A number takes 8 bytes.",
+        "`n` is the number of aligned rows, `R` the number of constraint rows, `h` the number of past steps that",
+        "`subspace` keeps. A number takes 8 bytes.",
         "",
     ]
     for schema in VOCABULARY:
@@ -32,7 +33,7 @@ def messages_page() -> str:
 def _content(schema: Schema, name: str) -> str:
     field = schema.fields[name]
     kind = {"f8": "number", "i8": "integer"}[field.dtype]
-    symbols = {"rows": "n", "constraints": "R"}
+    symbols = {"rows": "n", "constraints": "R", "basis": "(h + 1)"}
     shape = " × ".join(symbols.get(str(size), str(size)) for size in field.shape)
     return f"{shape} {kind}s" if shape else f"one {kind}"
 

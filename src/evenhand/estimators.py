@@ -38,7 +38,8 @@ class VerticalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     solver
-        ``"fairvfl"`` or ``"fedbcd"`` (which takes no constraint).
+        ``"subspace"`` (linear parties, about ten rounds), ``"fairvfl"`` (the papers' method, also for neural
+        parties) or ``"fedbcd"`` (which takes no constraint); ``"auto"`` is the first that applies.
     constraint
         One constraint or several, for instance ``EqualOpportunity(0.01)``. None trains without.
     model
@@ -51,7 +52,8 @@ class VerticalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     max_rounds
         Most communication rounds.
     tol
-        The solver stops when its stationarity gap is at most this.
+        When to stop: ``"subspace"`` when the parties' quadratic models promise a gain of at most this share of the
+        objective and every row holds, ``"fairvfl"`` when its stationarity gap is at most this.
     runtime
         ``"inprocess"``, or a :class:`~evenhand.VirtualClock` with speeds of machines and links.
     random_state
@@ -84,7 +86,7 @@ class VerticalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        solver: str = "fairvfl",
+        solver: str = "auto",
         constraint: Constraints = None,
         model: ModelName = "linear",
         roles: Sequence[RoleName] | Literal["all-active"] | None = None,

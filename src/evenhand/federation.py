@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,9 +17,12 @@ from evenhand.data.align import align
 from evenhand.data.encoding import PartyEncoder
 from evenhand.data.splits import held_out
 from evenhand.data.tables import read_table
-from evenhand.errors import DataError
+from evenhand.errors import ConstraintError, DataError
 from evenhand.jobfile import JobFile, PartySection, table_source
 from evenhand.vertical.problem import PartyColumns
+
+# DuckDB reads a CSV column of these words as true and false, whatever the job file calls them.
+_WORDS: Final = {"yes": True, "true": True, "t": True, "no": False, "false": False, "f": False}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,23 +64,23 @@ def load_federation(job: JobFile, base: Path) -> Federation:
     """Read and check everything a job needs, before anything is trained or written."""
     frames = {party.name: _read(party, base) for party in job.party}
     names = list(frames)
-    frames = dict(zip(names, align(list(frames.values()), names, how=job.job.ids), strict=True))
-    holder = job.label_party
-    signs, negative, positive = _labels(frames[holder.name], holder)
-    sensitive = frames[holder.name][holder.sensitive] if holder.sensitive else None
+    frames = dict(zip(names, align_parties(list(frames.values()), names, job.job.ids), strict=True))
     ids = frames[names[0]].index
-    fraction = job.job.test_fraction
-    test = held_out(ids, fraction, job.job.seed) if fraction > 0 else np.zeros(len(ids), dtype=bool)
-    # Bound here once, so that an empty slice or a single group is found before training.
-    bind(job.to_job().constraints, signs[~test], None if sensitive is None else sensitive[~test])
+    test = _held_out(ids, job.job.test_fraction, job.job.seed)
+    holder = job.label_party
+    with naming(holder.name):
+        signs, negative, positive = _labels(frames[holder.name], holder)
+        sensitive = frames[holder.name][holder.sensitive] if holder.sensitive else None
+        if len(set(signs[~test])) < 2:
+            raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
+        # Bound here once, so that an empty slice or a single group is found before training.
+        bind(job.to_job().constraints, signs[~test], None if sensitive is None else sensitive[~test])
     encoders, matrices = {}, {}
     for party in job.party:
-        features = _features(frames[party.name], party)
-        try:
+        with naming(party.name):
+            features = _features(frames[party.name], party)
             encoders[party.name] = PartyEncoder(scale=job.job.scale).fit(features[~test])
             matrices[party.name] = encoders[party.name].transform(features)
-        except DataError as error:
-            raise DataError(f"party {party.name!r}: {error}") from error
     active = {party.name: party.role == "active" for party in job.party}
     return Federation(ids, active, encoders, matrices, signs, sensitive, test, negative, positive)
 
@@ -86,20 +90,47 @@ def _read(party: PartySection, base: Path) -> pd.DataFrame:
     if party.columns is not None:
         label = [] if party.label is None else [party.label.column]
         wanted = list(dict.fromkeys([*party.columns, *label, *party.sensitive]))
-    try:
+    with naming(party.name):
         frame = read_table(table_source(party, base, wanted))
         for column in party.sensitive:
             if column not in frame.columns:
                 raise DataError(f"no sensitive column {column!r}; there is {', '.join(map(repr, frame.columns))}")
-    except DataError as error:
-        raise DataError(f"party {party.name!r}: {error}") from error
     return frame
+
+
+@contextmanager
+def naming(party: str) -> Iterator[None]:
+    """Say whose table an error is about."""
+    try:
+        yield
+    except (DataError, ConstraintError) as error:
+        raise type(error)(f"party {party!r}: {error}") from error
+
+
+def align_parties(
+    frames: Sequence[pd.DataFrame], names: Sequence[str], how: Literal["equal", "inner"]
+) -> list[pd.DataFrame]:
+    try:
+        return align(frames, names, how)
+    except DataError as error:
+        # The advice is in the words of the function; a job file says it with a key.
+        raise DataError(str(error).replace('how="inner"', 'ids = "inner" in [job]')) from error
+
+
+def _held_out(ids: pd.Index, fraction: float, seed: int) -> Booleans:
+    if fraction == 0:
+        return np.zeros(len(ids), dtype=bool)
+    test = held_out(ids, fraction, seed)
+    if test.all() or not test.any():
+        part = "all" if test.all() else "none"
+        raise DataError(f"test_fraction = {fraction} holds out {part} of the {len(ids)} rows; change it, or the seed")
+    return test
 
 
 def _labels(frame: pd.DataFrame, party: PartySection) -> tuple[Array, Any, Any]:
     assert party.label is not None
     column, positive = party.label.column, party.label.positive
-    where = f"party {party.name!r}: label column {column!r}"
+    where = f"label column {column!r}"
     if column not in frame.columns:
         raise DataError(f"{where} is not in the table; there is {', '.join(map(repr, frame.columns))}")
     values = frame[column]
@@ -108,21 +139,24 @@ def _labels(frame: pd.DataFrame, party: PartySection) -> tuple[Array, Any, Any]:
     classes = np.unique(values.to_numpy()).tolist()
     if len(classes) != 2:
         raise DataError(f"{where} has {len(classes)} different values ({classes[:5]}); it needs exactly two")
+    if pd.api.types.is_datetime64_any_dtype(values) or not isinstance(classes[0], (str, int, float)):
+        raise DataError(f"{where} holds {values.dtype} values; labels are text, numbers, true or false")
+    if isinstance(positive, str) and isinstance(classes[0], bool):
+        positive = _WORDS.get(positive.lower(), positive)
     positive = classes[1] if positive is None else positive
     if positive not in classes:
         raise DataError(f"{where}: positive is {positive!r}, the values are {classes[0]!r} and {classes[1]!r}")
-    negative = classes[0] if positive == classes[1] else classes[1]
-    return np.where(values.to_numpy() == positive, 1.0, -1.0), negative, positive
+    # The table's own value: a job file may say 1 where the table holds 1.0 or true.
+    place = classes.index(positive)
+    return np.where(values.to_numpy() == classes[place], 1.0, -1.0), classes[1 - place], classes[place]
 
 
 def _features(frame: pd.DataFrame, party: PartySection) -> pd.DataFrame:
     """The columns named; else all but label and sensitive ones, which are features only if named."""
     label = None if party.label is None else party.label.column
     if party.columns is not None:
-        if label in party.columns:
-            raise DataError(f"party {party.name!r}: columns lists the label {label!r}; a model must not see it")
         return frame[party.columns]
     features = frame.drop(columns=[name for name in (label, *party.sensitive) if name is not None])
     if features.shape[1] == 0:
-        raise DataError(f"party {party.name!r}: no feature columns are left beside id, label and sensitive ones")
+        raise DataError("no feature columns are left beside id, label and sensitive ones")
     return features

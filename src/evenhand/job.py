@@ -21,7 +21,7 @@ class Job:
     Parameters
     ----------
     solver
-        Name of the solver, for instance ``"fairvfl"``.
+        Name of the solver, or ``"auto"``: ``"subspace"`` for linear parties, ``"fairvfl"`` for neural ones.
     constraints
         Constraints the model is trained under; none trains without.
     model
@@ -42,7 +42,7 @@ class Job:
         The solver's own settings by name, for instance ``{"local_steps": 7}``.
     """
 
-    solver: str = "fairvfl"
+    solver: str = "auto"
     constraints: tuple[Constraint, ...] = ()
     model: ModelName = "linear"
     alpha: float | None = None

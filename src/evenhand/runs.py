@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -14,18 +15,19 @@ from scipy.special import expit
 
 from evenhand.arrays import Array, Booleans
 from evenhand.data.addresses import redact
-from evenhand.data.align import align
 from evenhand.data.encoding import PartyEncoder
 from evenhand.data.tables import read_table
-from evenhand.errors import DataError, RunError
-from evenhand.federation import Federation, load_federation
+from evenhand.errors import DataError, EvenhandError, RunError
+from evenhand.federation import Federation, align_parties, load_federation, naming
 from evenhand.jobfile import JobFile, PartySection, parse_job, table_source
 from evenhand.metrics import summary
 from evenhand.models.saved import from_state, to_state
 from evenhand.report.record import RunFolder
 from evenhand.roles import Report
 from evenhand.training import Run, train_vertical
-from evenhand.vertical.solvers import check_job
+
+# An address whose password is named, not written: it may be kept, and serves to score rows later.
+_PASSWORD_NAMED: Final = re.compile(r"[^:]*://[^:/?#@]*:\$\{\w+\}@[^@]*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,22 +60,29 @@ def run_job(
     federation
         The job's tables, if they have been loaded already.
     """
-    check_job(job.to_job())
     federation = load_federation(job, base) if federation is None else federation
+    _check_measurable(federation)
+    fresh = not (out / "run.toml").exists()
     folder = _folder(job, base, out, resume)
-    for name, encoder in federation.encoders.items():
-        folder.write_party(name, "encoder", encoder.to_state())
     train = ~federation.test
-    run = train_vertical(
-        job.to_job(),
-        federation.training_columns(),
-        federation.signs[train],
-        None if federation.sensitive is None else federation.sensitive[train],
-        clock=job.to_clock(),
-        folder=folder,
-        checkpoint_seconds=checkpoint_seconds,
-        on_round=on_round,
-    )
+    try:
+        for name, encoder in federation.encoders.items():
+            folder.write_party(name, "encoder", encoder.to_state())
+        run = train_vertical(
+            job.to_job(),
+            federation.training_columns(),
+            federation.signs[train],
+            None if federation.sensitive is None else federation.sensitive[train],
+            clock=job.to_clock(),
+            folder=folder,
+            checkpoint_seconds=checkpoint_seconds,
+            on_round=on_round,
+        )
+    except EvenhandError:
+        # A run that was refused before it recorded anything leaves nothing behind.
+        if fresh and not folder.read_lines("metrics.jsonl"):
+            folder.remove()
+        raise
     for name, model in run.models.items():
         folder.write_party(name, "weights", to_state(model))
     result = _result(run, federation)
@@ -82,24 +91,33 @@ def run_job(
 
 
 def _folder(job: JobFile, base: Path, out: Path, resume: bool) -> RunFolder:
-    from evenhand import __version__
-
-    if resume and (out / "run.toml").is_file():
-        folder = RunFolder.open(out)
-        if folder.finished:
-            raise RunError(f"the run in {out} has finished; there is nothing to resume")
-        return folder
     content = job.model_dump(exclude_unset=True)
     for party in content["party"]:
-        if "database" in party:
+        if "database" in party and not _PASSWORD_NAMED.fullmatch(party["database"]):
             party["database"] = redact(party["database"])
-    return RunFolder.create(out, {"evenhand": __version__, "base": str(base.resolve()), **content})
+    description = {"evenhand": version("evenhand"), "base": str(base.resolve()), **content}
+    if not (resume and (out / "run.toml").is_file()):
+        return RunFolder.create(out, description)
+    folder = RunFolder.open(out)
+    if folder.finished:
+        raise RunError(f"the run in {out} has finished; there is nothing to resume")
+    if not folder.describes(content):
+        raise RunError(f"the run in {out} was begun with another job file; start a new run in another folder")
+    return folder
+
+
+def _check_measurable(federation: Federation) -> None:
+    """Find out before training, not after it, that the quality on some rows would have no value."""
+    for name, rows in _parts(federation).items():
+        try:
+            _quality(federation, np.zeros(len(rows)), rows)
+        except DataError as error:
+            raise DataError(f"{name} rows: {error}") from error
 
 
 def _result(run: Run, federation: Federation) -> dict[str, Any]:
     scores = np.sum([run.models[name].predict(matrix) for name, matrix in federation.matrices.items()], axis=0)
-    parts = {"train": ~federation.test, "test": federation.test}
-    quality = {name: _quality(federation, scores, rows) for name, rows in parts.items() if rows.any()}
+    quality = {name: _quality(federation, scores, rows) for name, rows in _parts(federation).items()}
     return {
         "certificate": run.certificate.as_dict(),
         "quality": quality,
@@ -109,15 +127,28 @@ def _result(run: Run, federation: Federation) -> dict[str, Any]:
     }
 
 
+def _parts(federation: Federation) -> dict[str, Booleans]:
+    parts = {"train": ~federation.test, "test": federation.test}
+    return {name: rows for name, rows in parts.items() if rows.any()}
+
+
 def _quality(federation: Federation, scores: Array, rows: Booleans) -> dict[str, float]:
     """Accuracy and, where sensitive attributes are named, fairness metrics of some rows."""
-    signs = federation.signs[rows]
+    is_positive = federation.signs[rows] > 0
     if federation.sensitive is None:
-        return {"accuracy": float(np.mean((scores[rows] > 0) == (signs > 0)))}
-    return summary(signs, scores[rows], sensitive_features=federation.sensitive[rows], positive=1.0)
+        return {"accuracy": float(np.mean((scores[rows] > 0) == is_positive))}
+    labels = [federation.positive if one else federation.negative for one in is_positive]
+    sensitive = federation.sensitive[rows]
+    return summary(labels, scores[rows], sensitive_features=sensitive, positive=federation.positive)
 
 
-def score_rows(folder: RunFolder, job: JobFile | None = None, tables: Mapping[str, Path] | None = None) -> pd.DataFrame:
+def score_rows(
+    folder: RunFolder,
+    job: JobFile | None = None,
+    tables: Mapping[str, Path] | None = None,
+    *,
+    base: Path | None = None,
+) -> pd.DataFrame:
     """Score rows with a finished run: each party's table through its own encoder and weights, summed by id.
 
     Parameters
@@ -126,6 +157,8 @@ def score_rows(folder: RunFolder, job: JobFile | None = None, tables: Mapping[st
         A job file whose parties say where their tables are; None takes the run's own.
     tables
         Files to read in place of a party's table, by the party's name.
+    base
+        Folder that relative paths in `job` start from; None is that of the run's own job.
     """
     labels = folder.result["labels"]
     job = _own_job(folder) if job is None else job
@@ -135,14 +168,14 @@ def score_rows(folder: RunFolder, job: JobFile | None = None, tables: Mapping[st
         raise DataError(f"the job's parties are {', '.join(names)}; the run's are {', '.join(trained)}")
     if unknown := sorted((tables or {}).keys() - set(names)):
         raise DataError(f"no party is called {unknown[0]!r}; the run's parties are {', '.join(names)}")
-    encoders = {name: PartyEncoder.from_state(folder.read_party(name, "encoder")) for name in names}
-    base = Path(folder.description["base"])
+    encoders = {name: _encoder(folder, name) for name in names}
+    base = Path(folder.description["base"]) if base is None else base
     frames = [_new_rows(party, base, encoders[party.name], (tables or {}).get(party.name)) for party in job.party]
-    frames = align(frames, names, how=job.job.ids)
+    frames = align_parties(frames, names, job.job.ids)
     scores = np.zeros(len(frames[0]))
     for name, frame in zip(names, frames, strict=True):
-        with _naming(name):
-            scores += from_state(folder.read_party(name, "weights")).predict(encoders[name].transform(frame))
+        with naming(name):
+            scores += _party_scores(folder, name, encoders[name], frame)
     predicted = [labels["positive"] if score > 0 else labels["negative"] for score in scores]
     columns = {"score": scores, "probability": expit(scores), "prediction": predicted}
     return pd.DataFrame(columns, index=frames[0].index)
@@ -153,17 +186,36 @@ def _own_job(folder: RunFolder) -> JobFile:
     return parse_job(content, str(folder.path / "run.toml"))
 
 
+def _encoder(folder: RunFolder, name: str) -> PartyEncoder:
+    state = folder.read_party(name, "encoder")
+    try:
+        return PartyEncoder.from_state(state)
+    except DataError as error:
+        raise RunError(f"{folder.path}: the encoder of party {name!r} cannot be used: {error}") from error
+
+
+def _party_scores(folder: RunFolder, name: str, encoder: PartyEncoder, frame: pd.DataFrame) -> Array:
+    matrix = encoder.transform(frame)
+    state = folder.read_party(name, "weights")
+    try:
+        model = from_state(state)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{folder.path}: the weights of party {name!r} are not a model's: {error!r}") from error
+    if state["columns"] != matrix.shape[1]:
+        raise RunError(
+            f"{folder.path}: party {name!r} has weights for {state['columns']} encoded columns, its encoder makes "
+            f"{matrix.shape[1]}; the folder was changed"
+        )
+    return model.predict(matrix)
+
+
 def _new_rows(party: PartySection, base: Path, encoder: PartyEncoder, table: Path | None) -> pd.DataFrame:
     if table is not None:
         party = party.model_copy(update={"table": str(table.absolute()), "database": None, "sql": None})
-    with _naming(party.name):
+    with naming(party.name):
+        if party.database is not None and redact(party.database) == party.database and "***" in party.database:
+            raise DataError(
+                "the run folder does not keep the password of its database; say where the new rows are with a job "
+                "file (--job) or a table (--table), or write the password as ${NAME} in the job file before training"
+            )
         return read_table(table_source(party, base, encoder.columns_in))
-
-
-@contextmanager
-def _naming(party: str) -> Iterator[None]:
-    """Say whose table an error is about."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"party {party!r}: {error}") from error

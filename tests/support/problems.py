@@ -187,7 +187,9 @@ class Reference:
         for place, row in enumerate(self.rows):
 
             def room(w: Array, sign: float, row: ReferenceRow = row) -> float:
-                return row.upper - row.value(self.scores(w), y) if sign > 0 else row.value(self.scores(w), y) - row.lower
+                return (
+                    row.upper - row.value(self.scores(w), y) if sign > 0 else row.value(self.scores(w), y) - row.lower
+                )
 
             def slope(w: Array, sign: float, row: ReferenceRow = row) -> Array:
                 return -sign * self.design.T @ row.slope(self.scores(w), y)

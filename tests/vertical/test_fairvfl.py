@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def _partitions(draw: st.DrawFn) -> tuple[list[list[int]], list[int]]:
     columns = draw(st.permutations(range(5)))
     cuts = draw(st.sets(st.integers(1, 4)))
     places = [0, *sorted(cuts), 5]
-    blocks = [columns[start:stop] for start, stop in zip(places[:-1], places[1:], strict=True)]
+    blocks = [columns[start:stop] for start, stop in pairwise(places)]
     active = draw(st.sets(st.integers(0, len(blocks) - 1), min_size=1))
     return blocks, sorted(active)
 
@@ -116,6 +117,19 @@ def test_local_steps_of_unequal_parties_end_at_the_same_optimum(pace: str) -> No
     np.testing.assert_allclose(run.multipliers, multipliers, atol=1e-6)
 
 
+def test_a_penalty_ends_at_the_same_optimum_and_the_certificate_is_about_the_multipliers() -> None:
+    """[λ + ρ · excess]₊ is λ at the solution; before it, the certificate is the plain Lagrangian's."""
+    constraint, rows = LIMITS["equalized odds"]
+    reference = Reference(PROBLEM, rows, MU)
+    weights, multipliers = reference.optimum()
+    options = {"step": 0.4, "dual_step": 0.4, "damping": 0.0, "penalty": 1.0}
+    run = train(PROBLEM, constraint, BLOCKS, alpha=MU, max_rounds=4000, tol=1e-8, options=options)
+    np.testing.assert_allclose(pooled_weights(run, BLOCKS), weights, atol=1e-6)
+    np.testing.assert_allclose(run.multipliers, multipliers, atol=1e-6)
+    early = train(PROBLEM, constraint, BLOCKS, alpha=MU, max_rounds=3, tol=0.0, options=options)
+    _check_certificate(early, reference)
+
+
 # -- (c) FedBCD
 
 
@@ -139,9 +153,7 @@ def test_fedbcd_refuses_a_constraint() -> None:
 
 @pytest.mark.parametrize("alpha", [MU, None])
 def test_the_limit_of_fedbcd_is_logistic_regression(alpha: float | None) -> None:
-    run = train(
-        PROBLEM, None, BLOCKS, solver="fedbcd", alpha=alpha, max_rounds=4000, tol=1e-9, options={"step": 1.0}
-    )
+    run = train(PROBLEM, None, BLOCKS, solver="fedbcd", alpha=alpha, max_rounds=4000, tol=1e-9, options={"step": 1.0})
     n = len(PROBLEM.labels)
     pooled = LogisticRegression(C=1 / (n * (2 / n if alpha is None else alpha)), tol=1e-12, solver="newton-cholesky")
     pooled.fit(PROBLEM.matrix, PROBLEM.labels)
@@ -352,7 +364,9 @@ def test_active_parties_use_their_own_fresh_scores_and_the_others_as_last_receiv
             read_by_all = [scores["p1", t][1]["scores"]]
             for active in ("p0", "p2"):
                 other = next(
-                    m for _, m in sent if m.receiver == active and m.kind == "combined-scores" and m.integer("round") == t
+                    m
+                    for _, m in sent
+                    if m.receiver == active and m.kind == "combined-scores" and m.integer("round") == t
                 )
                 read_by_all.append(scores[active, other.integer("sequence")][1]["scores"])
             np.testing.assert_allclose(heard["scores"], np.sum(read_by_all, axis=0), atol=1e-12)
@@ -432,7 +446,10 @@ def test_the_certificate_is_true_wherever_the_run_stops(
 
 
 @given(
-    slow=st.floats(1, 1e4), latency=st.floats(0, 1e-5), rounds=st.integers(1, 6), slow_party=st.sampled_from(["p1", "p2"])
+    slow=st.floats(1, 1e4),
+    latency=st.floats(0, 1e-5),
+    rounds=st.integers(1, 6),
+    slow_party=st.sampled_from(["p1", "p2"]),
 )
 def test_the_certificate_is_true_when_scores_are_under_way_at_the_end(
     slow: float, latency: float, rounds: int, slow_party: str
@@ -455,9 +472,7 @@ def test_the_certificate_is_true_when_scores_are_under_way_at_the_end(
 
 
 def test_the_run_stops_when_the_gap_is_at_most_the_tolerance() -> None:
-    run = train(
-        PROBLEM, None, BLOCKS, solver="fedbcd", alpha=MU, options={"step": 1.0}, max_rounds=1000, tol=1e-4
-    )
+    run = train(PROBLEM, None, BLOCKS, solver="fedbcd", alpha=MU, options={"step": 1.0}, max_rounds=1000, tol=1e-4)
     gaps = run.history["gap"].to_numpy()
     assert run.certificate.converged
     assert gaps[-1] <= 1e-4
@@ -488,6 +503,10 @@ def test_the_run_stops_when_the_gap_is_at_most_the_tolerance() -> None:
         {"local_steps": 0},
         {"local_steps": 1.5},
         {"local_steps": "7"},
+        {"penalty": -1.0},
+        {"penalty": float("inf")},
+        {"penalty": None},
+        {"optimiser": "newton"},
         {"pace": "slow"},
         {"schedule": "cosine"},
         {"momentum": 0.9},
@@ -505,9 +524,7 @@ def test_a_run_without_an_active_party_is_refused() -> None:
 
 
 def test_an_intercept_can_be_left_out() -> None:
-    run = train(
-        PROBLEM, None, BLOCKS, fit_intercept=False, alpha=MU, options={"step": 1.0}, max_rounds=2000, tol=1e-9
-    )
+    run = train(PROBLEM, None, BLOCKS, fit_intercept=False, alpha=MU, options={"step": 1.0}, max_rounds=2000, tol=1e-9)
     pooled = LogisticRegression(C=1 / (80 * MU), tol=1e-12, fit_intercept=False).fit(PROBLEM.matrix, PROBLEM.labels)
     np.testing.assert_allclose(pooled_weights(run, BLOCKS), pooled.coef_[0], atol=1e-5)
 

@@ -23,6 +23,7 @@ from evenhand.constraints import (
     NeymanPearson,
     bind,
 )
+from evenhand.errors import DivergenceError
 from evenhand.lagrangian import Lagrangian
 from evenhand.losses import Squared
 from evenhand.vertical.elastic import elastic_step, minimise_kinked
@@ -218,6 +219,13 @@ def test_nothing_but_zero_columns() -> None:
     found = problem.solve()
     np.testing.assert_array_equal(found.coefficients, 0.0)
     assert np.isfinite([found.objective, found.stationarity, found.decrement]).all()
+
+
+def test_columns_that_are_not_finite_are_refused() -> None:
+    problem = Problem(EqualOpportunity(0.01))
+    problem.columns[3, 2] = np.nan
+    with pytest.raises(DivergenceError, match="not finite"):
+        problem.solve()
 
 
 def test_a_solution_is_recognised_at_once() -> None:

@@ -6,6 +6,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from evenhand.cli import data, demo, predict, train
 from evenhand.errors import EvenhandError
@@ -30,11 +31,8 @@ def main() -> None:
     try:
         app()
     except EvenhandError as error:
-        Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
+        # Text, not markup: messages quote paths and values, which may hold brackets and colons.
+        Console(stderr=True).print(Text.assemble(("error:", "bold red"), f" {error}"), soft_wrap=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")

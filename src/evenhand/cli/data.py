@@ -25,9 +25,8 @@ def list_sets() -> None:
     table = Table("name", "rows", "what it is", "terms", title="public data sets", title_justify="left")
     for name, entry in CATALOG.items():
         table.add_row(name, f"{entry.rows:,}", entry.title, entry.terms)
-    console = Console()
-    console.print(table)
-    console.print(f"Files are kept in {default_cache()}")
+    Console().print(table)
+    print(f"Files are kept in {default_cache()}")
 
 
 @app.command("fetch")
@@ -45,8 +44,7 @@ def fetch_sets(
       evenhand data fetch adult
       evenhand data fetch all
     """
-    console = Console()
     for name in list(CATALOG) if names == ["all"] else names:
-        files = fetch(name, source=source, offline=offline, progress=lambda line: console.print(f"  {line}"))
+        files = fetch(name, source=source, offline=offline, progress=lambda line: print(f"  {line}"))
         for file in files.values():
-            console.print(f"{name}: {file}", soft_wrap=True)
+            print(f"{name}: {file}")

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from evenhand.cli.train import run_with_progress
 from evenhand.data import Dataset, load
-from evenhand.errors import RunError
-from evenhand.jobfile import read_job
+from evenhand.jobfile import parse_job, read_job
+from evenhand.report.record import check_free, make_folder
 from evenhand.report.tables import compare
 
 ACTIVE = "bank"
@@ -30,8 +30,8 @@ PARTIES: dict[str, list[str]] = {
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for tables, job files and run folders.")] = Path("runs/demo"),
-    epsilon: Annotated[float, typer.Option(help="Bound on DEO, the gap in mean loss among positives.")] = 0.01,
-    rounds: Annotated[int, typer.Option(help="Most communication rounds of each run.")] = 1000,
+    epsilon: Annotated[float, typer.Option(min=0.0, help="Bound on DEO, the gap in mean loss among positives.")] = 0.01,
+    rounds: Annotated[int, typer.Option(min=1, help="Most communication rounds of each run.")] = 1000,
     source: Annotated[Path | None, typer.Option(help="Local folder with the Adult files.")] = None,
 ) -> None:
     """Train on Adult, split over six parties (one active, five passive), without and with a fairness constraint.
@@ -41,9 +41,8 @@ def demo(
       evenhand demo
       evenhand demo --epsilon 0.05 --out runs/demo-loose
     """
-    console = Console()
-    if out.exists() and any(out.iterdir()):
-        raise RunError(f"{out} exists and is not empty; remove it, or choose another folder with --out")
+    console = Console(markup=False, emoji=False)
+    check_free(out, "remove it, or choose another with --out")
     console.print("Adult census data: does this person earn more than 50,000 dollars a year? Sensitive attribute: sex.")
     data = load("adult", source=source, progress=lambda line: console.print(f"  {line}"))
     jobs = write_demo(data, out, epsilon, rounds)
@@ -61,27 +60,36 @@ def demo(
 
 def write_demo(data: Dataset, out: Path, epsilon: float, rounds: int) -> dict[str, Path]:
     """Six parties' tables, each in an order of its own, and two job files; returns the job files by name."""
+    jobs = {name: {"job": job, "party": _parties(data)} for name, job in _jobs(epsilon, rounds).items()}
+    for name, content in jobs.items():
+        # Before anything is written.
+        parse_job(content, f"{name}.toml")
     tables = out / "tables"
-    tables.mkdir(parents=True, exist_ok=True)
+    make_folder(tables)
     rng = np.random.default_rng(0)
     ids = pd.Index([f"p{number:05d}" for number in rng.permutation(len(data.frame))], name="person")
-    parties = []
     for name, columns in PARTIES.items():
         frame = data.frame[columns].set_axis(ids)
-        party: dict[str, Any] = {"name": name, "table": f"tables/{name}.parquet", "id": "person", "columns": columns}
         if name == ACTIVE:
             frame = frame.assign(income=data.label.to_numpy(), sex=data.sensitive["sex"].to_numpy())
-            label = {"column": "income", "positive": data.positive}
-            party |= {"role": "active", "label": label, "sensitive": ["sex"]}
         frame.iloc[rng.permutation(len(frame))].to_parquet(tables / f"{name}.parquet")
-        parties.append(party)
-    common = {"max_rounds": rounds, "test_fraction": round(5222 / 45222, 4), "options": {"step": "auto"}}
-    kinds: dict[str, dict[str, Any]] = {
-        "plain": {"solver": "fedbcd"},
-        "fair": {"solver": "fairvfl", "constraint": {"kind": "equal-opportunity", "epsilon": epsilon}},
+    paths = {name: out / f"{name}.toml" for name in jobs}
+    for name, path in paths.items():
+        path.write_text(tomli_w.dumps(jobs[name]), encoding="utf-8")
+    return paths
+
+
+def _parties(data: Dataset) -> list[dict[str, Any]]:
+    parties: dict[str, dict[str, Any]] = {
+        name: {"name": name, "table": f"tables/{name}.parquet", "id": "person", "columns": columns}
+        for name, columns in PARTIES.items()
     }
-    jobs = {}
-    for name, job in kinds.items():
-        jobs[name] = out / f"{name}.toml"
-        jobs[name].write_text(tomli_w.dumps({"job": job | common, "party": parties}), encoding="utf-8")
-    return jobs
+    label = {"column": "income", "positive": data.positive}
+    parties[ACTIVE] |= {"role": "active", "label": label, "sensitive": ["sex"]}
+    return list(parties.values())
+
+
+def _jobs(epsilon: float, rounds: int) -> dict[str, dict[str, Any]]:
+    common = {"max_rounds": rounds, "test_fraction": round(5222 / 45222, 4), "options": {"step": "auto"}}
+    constraint = {"kind": "equal-opportunity", "epsilon": epsilon}
+    return {"plain": {"solver": "fedbcd"} | common, "fair": {"solver": "fairvfl", "constraint": constraint} | common}

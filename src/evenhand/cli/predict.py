@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
 import typer
-from rich.console import Console
 
 from evenhand.errors import InputError
 from evenhand.jobfile import read_job
@@ -34,13 +34,16 @@ def predict(
     """
     if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--out {out}: the name must end in .csv or .parquet")
+    if out is not None and not out.parent.is_dir():
+        raise InputError(f"--out {out}: there is no folder {out.parent}")
     folder = RunFolder.open(run)
-    scores = score_rows(folder, None if job is None else read_job(job), _tables(table or []))
+    content = None if job is None else read_job(job)
+    scores = score_rows(folder, content, _tables(table or []), base=None if job is None else job.parent)
     if out is None:
         print(scores.to_csv(), end="")
         return
     write_bytes(out, _content(scores, out.suffix.lower()))
-    Console(stderr=True).print(f"{len(scores):,} rows scored into {out}")
+    print(f"{len(scores):,} rows scored into {out}", file=sys.stderr)
 
 
 def _tables(given: list[str]) -> dict[str, Path]:

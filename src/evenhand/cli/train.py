@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from evenhand.errors import InputError
 from evenhand.federation import load_federation
 from evenhand.jobfile import JobFile, read_job
 from evenhand.report.progress import Progress
@@ -22,7 +25,7 @@ def train(
     ],
     out: Annotated[Path | None, typer.Option(help="Run folder to make; default runs/<job>-<date>-<time>.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out if it was interrupted.")] = False,
-    checkpoint_seconds: Annotated[float, typer.Option(help="Least time between two checkpoints.")] = 10.0,
+    checkpoint_seconds: Annotated[float, typer.Option(min=0.0, help="Least time between two checkpoints.")] = 10.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the run folder.")] = False,
 ) -> None:
     """Train across parties' tables as a job file says, and leave a run folder.
@@ -33,7 +36,9 @@ def train(
       evenhand train job.toml --out runs/monday
       evenhand train job.toml --out runs/monday --resume
     """
-    console = Console(quiet=quiet)
+    if resume and out is None:
+        raise InputError("--resume needs --out: the folder of the run to go on with")
+    console = Console(quiet=quiet, markup=False, emoji=False)
     content = read_job(job)
     folder = out or Path("runs") / f"{job.stem}-{datetime.now():%Y%m%d-%H%M%S}"
     try:
@@ -41,7 +46,8 @@ def train(
             content, job.parent, folder, resume=resume, checkpoint_seconds=checkpoint_seconds, show=not quiet
         )
     except KeyboardInterrupt:
-        console.print(f"interrupted; go on with: evenhand train {job} --out {folder} --resume")
+        again = shlex.join(["evenhand", "train", str(job), "--out", str(folder), "--resume"])
+        print(f"interrupted; go on with: {again}", file=sys.stderr)
         raise
     rows = "test" if "test" in finished.result["quality"] else "train"
     console.print(compare({content.job.solver: finished.result}, rows, title=f"quality on {rows} rows"))

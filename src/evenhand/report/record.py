@@ -11,6 +11,7 @@ result.json           certificate and measured quality, once it is
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -36,9 +37,8 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, description: Mapping[str, Any]) -> RunFolder:
         """A new folder with its description. An existing one is never written over."""
-        if path.exists() and any(path.iterdir()):
-            raise RunError(f"{path} exists and is not empty; resume it, or choose another folder")
-        path.mkdir(parents=True, exist_ok=True)
+        check_free(path, "resume it, or choose another folder")
+        make_folder(path)
         folder = cls(path)
         folder.describe({"status": "running", **description})
         return folder
@@ -54,7 +54,17 @@ class RunFolder:
 
     @property
     def description(self) -> dict[str, Any]:
-        return tomllib.loads((self.path / "run.toml").read_text(encoding="utf-8"))
+        path = self.path / "run.toml"
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} cannot be read: {error}") from error
+
+    def describes(self, content: Mapping[str, Any]) -> bool:
+        """Whether the description holds this content, as TOML would give it back."""
+        description = self.description
+        known = {"status", "evenhand", "base"}
+        return {key: value for key, value in description.items() if key not in known} == dict(content)
 
     @property
     def finished(self) -> bool:
@@ -76,7 +86,7 @@ class RunFolder:
 
     def rewind(self, rows: int, entries: int) -> tuple[list[Report], list[Entry]]:
         """Drop what was written after the last checkpoint and return what is left."""
-        history = self._truncate("metrics.jsonl", rows)
+        history = [_with_nan(row) for row in self._truncate("metrics.jsonl", rows)]
         return history, [Entry(**entry) for entry in self._truncate("transcript.jsonl", entries)]
 
     def _truncate(self, name: str, count: int) -> list[dict[str, Any]]:
@@ -89,7 +99,7 @@ class RunFolder:
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         path = self.path / name
-        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+        return [_with_nan(json.loads(line)) for line in path.read_bytes().splitlines()] if path.exists() else []
 
     # -- what parties own
 
@@ -106,11 +116,7 @@ class RunFolder:
         folder = self.path / "parties" / name
         if what == "weights":
             return read_state(folder / "weights.safetensors")
-        path = folder / f"{what}.json"
-        if not path.is_file():
-            raise RunError(f"{path} is missing; the run is not complete")
-        content: dict[str, Any] = json.loads(path.read_bytes())
-        return content
+        return _read_json(folder / f"{what}.json")
 
     # -- the end
 
@@ -124,9 +130,44 @@ class RunFolder:
         path = self.path / "result.json"
         if not path.is_file():
             raise RunError(f"{self.path} holds a run that has not finished; go on with: evenhand train --resume")
-        content: dict[str, Any] = json.loads(path.read_bytes())
-        return content
+        return _read_json(path)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path)
+
+
+def check_free(path: Path, advice: str) -> None:
+    """Refuse a folder with anything in it but what a kill at the very start leaves."""
+    try:
+        taken = path.exists() and any(entry.name != "run.toml.partial" for entry in path.iterdir())
+    except OSError as error:
+        raise RunError(f"{path} cannot be the run's folder: {error.strerror}; choose another") from error
+    if taken:
+        raise RunError(f"{path} exists and is not empty; {advice}")
+
+
+def make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot make the folder {path}: {error.strerror}; choose another") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{path} does not hold what a run writes there")
+    return content
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"
+    """One line of JSON, which has no NaN: a value that is not there yet is null."""
+    plain = {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
+    return json.dumps(plain, ensure_ascii=False) + "\n"
+
+
+def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: math.nan if value is None else value for key, value in row.items()}

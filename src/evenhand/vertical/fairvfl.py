@@ -129,6 +129,7 @@ class FairVFLServer(Server):
         super().__init__(lagrangian, parties, job)
         self.options = options
         self.schedule = Schedule(options, lagrangian, len(parties), self.regulariser)
+        self.latest: list[Array] = [np.zeros(len(lagrangian.labels))] * len(parties)
         self.gap = np.nan
         self.dual_gap = np.nan
         self.step = np.nan
@@ -149,6 +150,12 @@ class FairVFLServer(Server):
             return self._take_gradient_norm(message)
         everybody = (self.answered == self.round).all() and not np.isnan(self.spectra).any()
         return self._next_round() if everybody and not self.closing else ()
+
+    def combined(self) -> Array:
+        total = self.latest[0].copy()
+        for scores in self.latest[1:]:
+            total += scores
+        return total
 
     def _take_scores(self, place: int, message: Message) -> None:
         self.latest[place] = message["scores"]
@@ -219,7 +226,7 @@ class FairVFLServer(Server):
     def snapshot(self) -> State:
         numbers = {name: getattr(self, name) for name in self._NUMBERS}
         arrays = {name: getattr(self, name).copy() for name in self._ARRAYS}
-        return super().snapshot() | numbers | arrays
+        return super().snapshot() | numbers | arrays | {"latest": np.stack(self.latest)}
 
     def restore(self, state: State) -> None:
         super().restore(state)
@@ -227,6 +234,7 @@ class FairVFLServer(Server):
             setattr(self, name, state[name])
         for name in self._ARRAYS:
             setattr(self, name, np.array(state[name]))
+        self.latest = list(np.array(state["latest"]))
 
 
 class FairVFLParty(Party):

@@ -1,6 +1,7 @@
 """What the roles of vertical training say to each other, and what each message reveals.
 
-Sizes: `rows` is the number of aligned rows n, `constraints` the number of constraint rows R.
+Sizes: `rows` is the number of aligned rows n, `constraints` the number of constraint rows R, `basis` one more than
+the number of past steps a subspace party keeps.
 """
 
 from __future__ import annotations
@@ -60,10 +61,46 @@ COMBINED_SCORES = Schema(
     ),
 )
 
+DERIVATIVE = Schema(
+    "derivative",
+    {"round": INTEGER, "last": INTEGER, "nu": PER_ROW},
+    reveals=(
+        "ν, to every party, with which it forms a direction of its own. What is said of weighted-derivative holds "
+        "here too: to a passive party it discloses labels and groups. It is sent a dozen times rather than a thousand."
+    ),
+)
+
+DIRECTION = Schema(
+    "direction",
+    {
+        "round": INTEGER,
+        "scores": PER_ROW,
+        "gram": Field("f8", ("basis", "basis")),
+        "linear": Field("f8", ("basis",)),
+        "squared_norm": NUMBER,
+        "squared_gradient": NUMBER,
+        "decrement": NUMBER,
+    },
+    reveals=(
+        "What the party's direction would change in every row's score, and inner products of its direction, its past "
+        "steps and its weights with each other. Like scores, a vector in the span of the party's columns for each "
+        "round: after as many rounds as it has columns the receiver knows X_k up to a linear map; a dozen rounds "
+        "reveal a dozen such vectors at most."
+    ),
+)
+
+COEFFICIENTS = Schema(
+    "coefficients",
+    {"round": INTEGER, "last": INTEGER, "coefficients": Field("f8", ("basis",)), "intercept": NUMBER},
+    reveals="How far the party is to go along its own direction and past steps: a few numbers.",
+)
+
 GRADIENT_NORM = Schema(
     "gradient-norm",
     {"squared_gradient": NUMBER},
     reveals="One number: how far the party's own weights are from stationary.",
 )
 
-VOCABULARY = Vocabulary(SPECTRUM, SCORES, WEIGHTED_DERIVATIVE, COMBINED_SCORES, GRADIENT_NORM)
+VOCABULARY = Vocabulary(
+    SPECTRUM, SCORES, WEIGHTED_DERIVATIVE, COMBINED_SCORES, DERIVATIVE, DIRECTION, COEFFICIENTS, GRADIENT_NORM
+)

@@ -20,6 +20,7 @@ Nothing here depends on the units of the columns; zero, repeated and dependent c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -28,6 +29,7 @@ import numpy as np
 from scipy.linalg import eigh, lapack, solve_triangular
 
 from evenhand.arrays import Array
+from evenhand.errors import DivergenceError
 from evenhand.lagrangian import Lagrangian, Point
 from evenhand.vertical.elastic import ElasticStep, elastic_step, missed
 
@@ -98,6 +100,11 @@ class ReducedSolution:
     iterations: int
 
 
+def _blocks(rows: int, size: int = 1 << 16) -> Iterator[slice]:
+    """Blocks of rows of data: with a million rows, temporary copies of all columns would not fit."""
+    return (slice(start, start + size) for start in range(0, rows, size))
+
+
 class _Trial:
     """Coefficients and what they give; each quantity is computed once, when first asked for."""
 
@@ -132,7 +139,9 @@ class _Trial:
                 slope = nu * len(nu)  # without multipliers ν is the derivative of the mean loss
             else:
                 slope = measure.value_and_derivative(of.loss, self.point.scores, of.labels)[1]
-            jacobian[indices] = (rows.weights[indices][:, rows.cell] * slope) @ search.basis.T
+            for part in _blocks(len(nu)):
+                tilts = rows.weights[indices][:, rows.cell[part]] * slope[part]
+                jacobian[indices] += tilts @ search.basis[:, part].T
         return gradient, jacobian
 
 
@@ -224,13 +233,20 @@ class _Search:
         weights = point.curvature(multipliers)
         # Saturated scores have no curvature left; the floor keeps Newton steps finite.
         floor = 1e-7 * self.lagrangian.loss.curvature_bound / len(weights)
-        scaled = self.basis * np.sqrt(np.maximum(weights, floor))
-        positive = scaled @ scaled.T + self.regulariser.gram
+        roots = np.sqrt(np.maximum(weights, floor))
+        positive = self.regulariser.gram.copy()
+        for part in _blocks(len(weights)):
+            scaled = self.basis[:, part] * roots[part]
+            positive += scaled @ scaled.T
         size = np.sqrt(positive.diagonal())
         units = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
         positive *= units * units[:, None]
         factor, failed, ridge = None, 1, RIDGE
         while failed:
+            if not ridge < 1.0:
+                raise DivergenceError(
+                    "scores or columns of a subspace round are not finite; check the parties' columns"
+                )
             np.fill_diagonal(positive, 1.0 + ridge)
             factor, failed = lapack.dpotrf(positive, lower=1)
             ridge *= 100.0

@@ -1,4 +1,4 @@
-"""What the server of every vertical solver has in common: the parties' latest scores, and the certificate at the end.
+"""What the server of every vertical solver has in common: labels, multipliers, and the certificate at the end.
 
 The server holds labels and groups. In a deployment it runs at the active party, or at somebody all active parties
 trust with both.
@@ -24,7 +24,7 @@ SERVER = "server"
 
 
 class Server(Role):
-    """Sums the parties' scores and keeps the multipliers.
+    """Judges the sum of the parties' scores and keeps the multipliers.
 
     Parameters
     ----------
@@ -48,7 +48,6 @@ class Server(Role):
         self.regulariser = job.regulariser(rows)
         self.round = 0
         self.multipliers = lagrangian.rows.no_multipliers()
-        self.latest: list[Array] = [np.zeros(rows)] * len(self.parties)
         self.squared_norms: Array = np.zeros(len(self.parties))
         self.squared_gradients: Array = np.full(len(self.parties), np.nan)
         self.certificate: Certificate | None = None
@@ -60,11 +59,9 @@ class Server(Role):
             raise ProtocolError(f"{message.sender!r} is not a party of this run; its message is refused")
         return self._place[message.sender]
 
+    @abstractmethod
     def combined(self) -> Array:
-        total = self.latest[0].copy()
-        for scores in self.latest[1:]:
-            total += scores
-        return total
+        """The sum of all parties' scores, as last known."""
 
     def objective(self, point: Point) -> float:
         return point.loss + 0.5 * self.regulariser * float(self.squared_norms.sum())
@@ -82,9 +79,10 @@ class Server(Role):
     def receive_gradient_norm(self, message: Message, converged: bool) -> None:
         """Take one party's part of the stationarity; with the last one, the certificate is complete."""
         self.squared_gradients[self.place(message)] = message.number("squared_gradient")
-        if np.isnan(self.squared_gradients).any():
-            return
-        point = self.lagrangian.at(self.combined())
+        if not np.isnan(self.squared_gradients).any():
+            self.certify(self.lagrangian.at(self.combined()), converged)
+
+    def certify(self, point: Point, converged: bool) -> None:
         self.certificate = Certificate(
             stationarity=float(np.sqrt(self.squared_gradients.sum())),
             violation=point.violation,
@@ -102,7 +100,6 @@ class Server(Role):
         return super().snapshot() | {
             "round": self.round,
             "multipliers": self.multipliers.copy(),
-            "latest": np.stack(self.latest),
             "squared_norms": self.squared_norms.copy(),
             "squared_gradients": self.squared_gradients.copy(),
         }
@@ -111,6 +108,5 @@ class Server(Role):
         super().restore(state)
         self.round = int(state["round"])
         self.multipliers = np.array(state["multipliers"])
-        self.latest = list(np.array(state["latest"]))
         self.squared_norms = np.array(state["squared_norms"])
         self.squared_gradients = np.array(state["squared_gradients"])

@@ -20,3 +20,4 @@ class Solver:
     options: type[Any]
     build: Callable[[Sequence[PartyColumns], Lagrangian, Job], tuple[Server, list[Party]]]
     takes_constraints: bool = True
+    models: tuple[str, ...] = ("linear", "mlp")

@@ -8,25 +8,34 @@ from dataclasses import fields
 from evenhand.errors import InputError
 from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian
-from evenhand.vertical import fairvfl, fedbcd
+from evenhand.vertical import fairvfl, fedbcd, subspace
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.server import Server
 
-SOLVERS = {"fairvfl": fairvfl.SOLVER, "fedbcd": fedbcd.SOLVER}
+SOLVERS = {"subspace": subspace.SOLVER, "fairvfl": fairvfl.SOLVER, "fedbcd": fedbcd.SOLVER}
+
+
+def solver_name(job: Job) -> str:
+    """The job's solver; ``"auto"`` is the subspace solver, or FairVFL where parties are neural."""
+    if job.solver == "auto":
+        return "subspace" if job.model == "linear" else "fairvfl"
+    return job.solver
 
 
 def check_job(job: Job) -> None:
     """Refuse an unknown solver or option, or a constraint the solver would ignore."""
-    solver = SOLVERS.get(job.solver)
+    solver = SOLVERS.get(solver_name(job))
     if solver is None:
-        raise InputError(f"solver is {job.solver!r}; choose one of {', '.join(map(repr, SOLVERS))}")
+        raise InputError(f"solver is {job.solver!r}; choose 'auto' or one of {', '.join(map(repr, SOLVERS))}")
     if job.constraints and not solver.takes_constraints:
         raise InputError(f"solver {job.solver!r} trains without constraints; choose another, or drop the constraint")
+    if job.model not in solver.models:
+        raise InputError(f"solver {job.solver!r} takes {' or '.join(solver.models)} parties, not {job.model!r} ones")
     known = [field.name for field in fields(solver.options)]
     for name in job.options:
         if name not in known:
-            raise InputError(f"solver {job.solver!r} has no option {name!r}; it has {', '.join(known)}")
+            raise InputError(f"solver {solver_name(job)!r} has no option {name!r}; it has {', '.join(known)}")
     solver.options(**job.options)
 
 
@@ -35,4 +44,4 @@ def build_roles(parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Jo
     check_job(job)
     if not any(party.active for party in parties):
         raise InputError("no party is active; the one that holds the labels must be")
-    return SOLVERS[job.solver].build(parties, lagrangian, job)
+    return SOLVERS[solver_name(job)].build(parties, lagrangian, job)

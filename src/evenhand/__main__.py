@@ -1,0 +1,5 @@
+"""`python -m evenhand`: the command line."""
+
+from evenhand.cli import main
+
+main()

@@ -1,0 +1,337 @@
+"""Subspace: fair in ten rounds.
+
+Round: the server sends ν = ∂f/∂z at the present scores and multipliers. Party k answers with its own direction
+
+    d_k = −(¼ X_kᵀX_k / n + μI)⁻¹ (X_kᵀν + μθ_k),
+
+as the change X_k d_k it would make to every row's score. The server, which holds labels and groups, then knows what
+any combination of the parties' directions and of their last few steps would do to objective and constraints, and
+solves for the best one exactly (`reduced.py`): a constrained problem in a few dozen variables. It returns each party
+its few coefficients. Constraints hold to the solver's precision after the first round or two, the tiny problem's
+multipliers are next round's λ, and neither objective nor violation ever gets worse.
+
+Past steps cost no messages: the server keeps their columns, the party keeps the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.errors import InputError, ProtocolError
+from evenhand.job import Job
+from evenhand.lagrangian import Lagrangian, Point
+from evenhand.messages import Message
+from evenhand.models.linear import LinearModel
+from evenhand.models.preconditioner import make_preconditioner
+from evenhand.roles import Sends, State
+from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GRADIENT_NORM, SCORES
+from evenhand.vertical.parties import Party
+from evenhand.vertical.problem import PartyColumns, build_models
+from evenhand.vertical.reduced import Quadratic, ReducedSolution, solve_reduced
+from evenhand.vertical.server import SERVER, Server
+from evenhand.vertical.solver import Solver
+
+FEASIBLE = 1e-6
+"""Largest violation and complementarity at which a run may stop; the tiny problem is solved to a tenth of it."""
+
+
+@dataclass(frozen=True)
+class SubspaceOptions:
+    """Settings of the subspace solver.
+
+    Parameters
+    ----------
+    history
+        How many of its last steps each party and the server keep. More means fewer rounds on correlated columns, and
+        columns of n numbers at the server. None keeps 8, or fewer where there are many parties.
+    """
+
+    history: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.history is not None and not 0 <= self.history <= 50:
+            raise InputError(f"history is {self.history}; it must be between 0 and 50")
+
+    def steps_kept(self, parties: int) -> int:
+        """At most about 60 columns in all, so that the tiny problem stays tiny; never fewer than two steps each."""
+        return self.history if self.history is not None else min(8, max(2, 60 // parties - 1))
+
+
+class SubspaceServer(Server):
+    """Asks for directions, combines them, and stops by certificate."""
+
+    def __init__(
+        self, lagrangian: Lagrangian, parties: Mapping[str, bool], job: Job, history: int, warm: frozenset[str]
+    ) -> None:
+        super().__init__(lagrangian, parties, job)
+        self.history = history
+        self.sizes = {**self.sizes, "basis": history + 1}
+        self.awaited = set(warm)
+        self.scores: Array = np.zeros(len(lagrangian.labels))
+        self.penalty = 1.0
+        self.intercept_due = 0.0
+        self.decrement = np.nan
+        self.closing = False
+        # What each party's direction and last steps do to the scores, newest first.
+        self.columns: list[list[Array]] = [[] for _ in self.parties]
+        self.answers: dict[int, Message] = {}
+
+    def combined(self) -> Array:
+        return self.scores
+
+    def start(self) -> Sends:
+        return () if self.awaited else self._begin()
+
+    def handle(self, message: Message) -> Sends:
+        place = self.place(message)
+        if message.kind == SCORES.kind and message.sender in self.awaited:
+            self.awaited.remove(message.sender)
+            self.scores = self.scores + message["scores"]
+            self.squared_norms[place] = message.number("squared_norm")
+            return () if self.awaited else self._begin()
+        if message.kind == DIRECTION.kind and message.integer("round") == self.round and not self.closing:
+            self.answers[place] = message
+            return self._combine() if len(self.answers) == len(self.parties) else ()
+        if message.kind == GRADIENT_NORM.kind and self.closing:
+            self.receive_gradient_norm(message, converged=False)
+            if self.done:
+                self._report(self.lagrangian.at(self.scores))
+            return ()
+        raise ProtocolError(f"server: {message.kind!r} from {message.sender} does not belong to round {self.round}")
+
+    def _begin(self) -> Sends:
+        """Before the first round, the best intercept: it needs nobody's columns."""
+        if self.job.fit_intercept:
+            column = np.ones((len(self.scores), 1))
+            nothing = Quadratic(np.zeros((1, 1)), np.zeros(1))
+            self._accept(solve_reduced(self.lagrangian, self.scores, column, nothing, self.multipliers))
+        return self._ask(self.lagrangian.at(self.scores))
+
+    def _ask(self, point: Point) -> Sends:
+        self.closing = self.round >= self.job.max_rounds
+        self.squared_gradients[:] = np.nan
+        self.round += not self.closing
+        nu = point.derivative(self.multipliers)
+        head = {"round": self.round, "last": int(self.closing)}
+        return [DERIVATIVE.message(SERVER, party, **head, nu=nu) for party in self.parties]
+
+    def _combine(self) -> Sends:
+        """All directions are in. Stop if they say that nothing is left to gain; else take the best combination."""
+        answers = [self.answers.pop(place) for place in range(len(self.parties))]
+        self.squared_norms = np.array([answer.number("squared_norm") for answer in answers])
+        self.squared_gradients = np.array([answer.number("squared_gradient") for answer in answers])
+        self.decrement = sum(answer.number("decrement") for answer in answers)
+        point = self.lagrangian.at(self.scores)
+        self.round -= 1
+        self._report(point)
+        if self._settled(point):
+            self.certify(point, converged=True)
+            return self._return(np.zeros((len(self.parties), self.history + 1)), last=True)
+        self.round += 1
+        for columns, answer in zip(self.columns, answers, strict=True):
+            columns.insert(0, answer["scores"])
+        solution = self._solve(answers)
+        shares = self._shares(solution.coefficients)
+        self._accept(solution)
+        for place, (answer, share) in enumerate(zip(answers, shares, strict=True)):
+            self.squared_norms[place] += share @ (2.0 * answer["linear"] + answer["gram"] @ share)
+            self._keep_step(self.columns[place], share)
+        return [*self._return(shares, last=False), *self._ask(solution.point)]
+
+    def _settled(self, point: Point) -> bool:
+        """Whether the parties' own quadratic models leave nothing to gain, and every row holds as it should."""
+        slack = max(point.violation, self.lagrangian.rows.complementarity(point.values, self.multipliers))
+        return slack <= FEASIBLE and self.decrement <= self.job.tol * self.objective(point)
+
+    def _solve(self, answers: Sequence[Message]) -> ReducedSolution:
+        """The tiny problem over everybody's direction and last steps, and the intercept."""
+        counts = [len(columns) for columns in self.columns]
+        size = sum(counts) + self.job.fit_intercept
+        matrix = np.empty((len(self.scores), size), order="F")
+        gram, linear = np.zeros((size, size)), np.zeros(size)
+        start = 0
+        for columns, count, answer in zip(self.columns, counts, answers, strict=True):
+            part = slice(start, start + count)
+            for place, column in enumerate(columns, start):
+                matrix[:, place] = column
+            gram[part, part] = self.regulariser * answer["gram"][:count, :count]
+            linear[part] = self.regulariser * answer["linear"][:count]
+            start += count
+        matrix[:, start:] = 1.0
+        solution = solve_reduced(
+            self.lagrangian,
+            self.scores,
+            matrix,
+            Quadratic(gram, linear, 0.5 * self.regulariser * float(self.squared_norms.sum())),
+            self.multipliers,
+            penalty=self.penalty,
+            tolerance=max(1e-9, 0.01 * self.decrement),
+            feasibility=0.1 * FEASIBLE,
+        )
+        self.effort += solution.iterations * float(matrix.size) * size
+        return solution
+
+    def _shares(self, coefficients: Array) -> Array:
+        """(parties, history + 1): each party's coefficients, zeros where it has fewer steps to its name."""
+        shares = np.zeros((len(self.parties), self.history + 1))
+        start = 0
+        for share, columns in zip(shares, self.columns, strict=True):
+            share[: len(columns)] = coefficients[start : start + len(columns)]
+            start += len(columns)
+        return shares
+
+    def _keep_step(self, columns: list[Array], share: Array) -> None:
+        """The step just taken becomes the newest past step; the direction itself is forgotten."""
+        step = np.zeros_like(self.scores)
+        for column, weight in zip(columns, share, strict=False):
+            step += weight * column
+        columns[0] = step
+        del columns[self.history :]
+
+    def _accept(self, solution: ReducedSolution) -> None:
+        self.scores = solution.point.scores
+        self.multipliers = solution.multipliers
+        self.penalty = solution.penalty
+        if self.job.fit_intercept:
+            self.intercept_due += float(solution.coefficients[-1])
+
+    def _return(self, shares: Array, last: bool) -> Sends:
+        holder = next(name for name in self.parties if name in self.active)
+        sends = []
+        for party, share in zip(self.parties, shares, strict=True):
+            intercept = self.intercept_due if party == holder else 0.0
+            body = {"coefficients": share, "intercept": intercept}
+            sends.append(COEFFICIENTS.message(SERVER, party, round=self.round, last=int(last), **body))
+        self.intercept_due = 0.0
+        return sends
+
+    def _report(self, point: Point) -> None:
+        complementarity = self.lagrangian.rows.complementarity(point.values, self.multipliers)
+        stationarity = float(np.sqrt(self.squared_gradients.sum()))
+        extra = {"stationarity": stationarity, "complementarity": complementarity, "decrement": self.decrement}
+        self.reports.append({"round": self.round, **self.row_report(point), **extra})
+
+    def snapshot(self) -> State:
+        columns = {
+            f"column {place} {age}": column.copy()
+            for place, columns in enumerate(self.columns)
+            for age, column in enumerate(columns)
+        }
+        answers = {
+            f"answer {place} {name}": array
+            for place, answer in self.answers.items()
+            for name, array in answer.body.items()
+        }
+        own: State = {name: getattr(self, name) for name in ("penalty", "intercept_due", "decrement", "closing")}
+        own |= {"awaited": sorted(self.awaited), "scores": self.scores.copy()}
+        return super().snapshot() | own | columns | answers
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        for name in ("penalty", "intercept_due", "decrement", "closing"):
+            setattr(self, name, state[name])
+        self.awaited = set(state["awaited"])
+        self.scores = np.array(state["scores"])
+        self.columns = [[] for _ in self.parties]
+        bodies: dict[int, dict[str, Array]] = {}
+        for name in sorted((name for name in state if name.startswith("column ")), key=lambda key: int(key.split()[2])):
+            self.columns[int(name.split()[1])].append(np.array(state[name]))
+        for name, value in state.items():
+            if name.startswith("answer "):
+                _, place, field = name.split(" ", 2)
+                bodies.setdefault(int(place), {})[field] = np.array(value)
+        self.answers = {
+            place: Message(self.parties[place], SERVER, DIRECTION.kind, body) for place, body in bodies.items()
+        }
+
+
+class SubspaceParty(Party):
+    """Forms directions from its own columns, and goes where the server's coefficients say."""
+
+    model: LinearModel
+
+    def __init__(self, name: str, model: LinearModel, constraints: int, curvature_bound: float, history: int) -> None:
+        super().__init__(name, model, constraints)
+        self.sizes = {**self.sizes, "basis": history + 1}
+        self.history = history
+        self.preconditioner = make_preconditioner(model.matrix, curvature_bound / model.rows, model.regulariser)
+        self.direction: Array = np.zeros(model.columns)
+        self.steps: list[Array] = []
+
+    def start(self) -> Sends:
+        """A party that starts from weights of an earlier run says what they score; at zero there is nothing to say."""
+        if not self.model.weights.any():
+            return ()
+        body = {"scores": self.own_scores(), "squared_norm": self.model.squared_norm(), "squared_move": 0.0}
+        return [SCORES.message(self.name, SERVER, round=0, sequence=1, **body)]
+
+    def handle(self, message: Message) -> Sends:
+        self.round = message.integer("round")
+        if message.kind == DERIVATIVE.kind:
+            if message.integer("last"):
+                return [self.gradient_norm(message["nu"])]
+            return [self._propose(message["nu"])]
+        if message.kind == COEFFICIENTS.kind:
+            self._go(message["coefficients"], message.number("intercept"))
+            self.done = bool(message.integer("last"))
+            return ()
+        raise ProtocolError(f"{self.name} takes no {message.kind!r}")
+
+    def _propose(self, nu: Array) -> Message:
+        gradient = self.gradient(nu)
+        slope = gradient[: self.model.columns]
+        self.direction = -self.preconditioner.solve(slope)
+        self.effort += self.preconditioner.effort + self.model.effort
+        basis = np.zeros((self.history + 1, self.model.columns))
+        basis[: len(self.steps) + 1] = [self.direction, *self.steps]
+        weights = self.model.weights[: self.model.columns]
+        return DIRECTION.message(
+            self.name,
+            SERVER,
+            round=self.round,
+            scores=self.model.matrix @ self.direction,
+            gram=basis @ basis.T,
+            linear=basis @ weights,
+            squared_norm=weights @ weights,
+            squared_gradient=gradient @ gradient,
+            decrement=-0.5 * slope @ self.direction,
+        )
+
+    def _go(self, coefficients: Array, intercept: float) -> None:
+        change = np.zeros_like(self.model.weights)
+        step = change[: self.model.columns]
+        for weight, part in zip(coefficients, [self.direction, *self.steps], strict=False):
+            step += weight * part
+        if self.model.intercept:
+            change[-1] = intercept
+        self.model.move(change)
+        self.steps = [step.copy(), *self.steps][: self.history]
+
+    def snapshot(self) -> State:
+        steps = {f"step {age}": step.copy() for age, step in enumerate(self.steps)}
+        return super().snapshot() | steps | {"direction": self.direction.copy()}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.direction = np.array(state["direction"])
+        ages = sorted(int(name.split()[1]) for name in state if name.startswith("step "))
+        self.steps = [np.array(state[f"step {age}"]) for age in ages]
+
+
+def build(parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job) -> tuple[Server, list[Party]]:
+    history = SubspaceOptions(**job.options).steps_kept(len(parties))
+    roles: list[Party] = []
+    for party, model in zip(parties, build_models(parties, job), strict=True):
+        assert isinstance(model, LinearModel), "check_job admits linear models only"
+        constraints, bound = len(lagrangian.rows.rows), lagrangian.loss.curvature_bound
+        roles.append(SubspaceParty(party.name, model, constraints, bound, history))
+    warm = frozenset(role.name for role in roles if role.model.weights.any())
+    names = {party.name: party.active for party in parties}
+    return SubspaceServer(lagrangian, names, job, history, warm), roles
+
+
+SOLVER = Solver(options=SubspaceOptions, build=build, models=("linear",))

@@ -1,0 +1,255 @@
+"""What every vertical solver owes, as one suite: a solver passes it by being listed in `SOLVERS`.
+
+A subclass gives the fixture `solver`, a name. Nothing here knows a solver's messages or options, apart from the
+settings in `SUITABLE` with which a small problem converges.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small
+
+from evenhand.constraints import EqualOpportunity, bind
+from evenhand.errors import InputError, ProtocolError
+from evenhand.job import Job
+from evenhand.lagrangian import Lagrangian
+from evenhand.messages import Message
+from evenhand.privacy.transcript import Transcript
+from evenhand.roles import Report, Role, Sends
+from evenhand.runtime import checkpoints
+from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.inprocess import Desk, InProcess
+from evenhand.runtime.statefiles import read_state, write_state
+from evenhand.training import Run, train_vertical
+from evenhand.vertical.server import Server
+from evenhand.vertical.solvers import SOLVERS, build_roles
+
+SUITABLE: dict[str, dict[str, Any]] = {
+    "fairvfl": {"step": 0.5, "dual_step": 0.5, "damping": 0.0},
+    "fedbcd": {"step": 0.5},
+}
+"""Options with which a solver converges on these problems; a solver that is not named is run with its defaults."""
+
+EPSILON, MU = 0.02, 0.05
+PROBLEM = small(seed=1, rows=80)
+BLOCKS = [[2, 0], [1], [3]]
+CLOCK = VirtualClock(latency=3e-7, speeds={"p0": 2e9, "p1": 3e7, "p2": 1e8})
+
+
+def make_job(solver: str, **changes: Any) -> Job:
+    constraints = (EqualOpportunity(EPSILON),) if SOLVERS[solver].takes_constraints else ()
+    settings: dict[str, Any] = {"alpha": MU, "max_rounds": 4000, "tol": 1e-8, "options": SUITABLE.get(solver, {})}
+    return Job(solver=solver, constraints=constraints, **{**settings, **changes})
+
+
+def make_roles(job: Job, problem: Problem = PROBLEM) -> dict[str, Role]:
+    lagrangian = Lagrangian(problem.labels, bind(job.constraints, problem.labels, problem.sensitive))
+    server, parties = build_roles(deal(problem, BLOCKS, (0, 2)), lagrangian, job)
+    return {role.name: role for role in [server, *parties]}
+
+
+def reference_for(solver: str) -> Reference:
+    rows = parity_rows(PROBLEM, [1], EPSILON) if SOLVERS[solver].takes_constraints else []
+    return Reference(PROBLEM, rows, MU)
+
+
+def train(job: Job, blocks: Sequence[Sequence[int]] = BLOCKS, active: Sequence[int] = (0, 2), **runtime: Any) -> Run:
+    parties = deal(PROBLEM, blocks, active)
+    return train_vertical(job, parties, PROBLEM.labels, PROBLEM.sensitive, **{"clock": CLOCK, **runtime})
+
+
+def assert_same_run(one: Run, other: Run) -> None:
+    """Bit for bit."""
+    for name, model in one.models.items():
+        assert model.weights.tobytes() == other.models[name].weights.tobytes()
+    assert one.multipliers.tobytes() == other.multipliers.tobytes()
+    assert one.certificate == other.certificate
+    assert one.transcript.entries == other.transcript.entries
+    pd.testing.assert_frame_equal(one.history, other.history, check_exact=True)
+
+
+def assert_same_state(left: dict[str, Any], right: dict[str, Any]) -> None:
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        np.testing.assert_array_equal(value, right[name], err_msg=name)
+
+
+class Reborn(InProcess):
+    """After every turn, the role that had it is thrown away and made anew from its snapshot, by way of the disk."""
+
+    def __init__(self, job: Job, folder: Path, reports: list[Report]) -> None:
+        super().__init__(list(make_roles(job).values()), CLOCK, Transcript(), reports.append)
+        self._job, self._file, self._turns = job, folder / "state.safetensors", 0
+
+    def _serve(self, name: str, desk: Desk) -> None:
+        super()._serve(name, desk)
+        state = desk.role.snapshot()
+        self._turns += 1
+        if self._turns % 10 == 0:
+            write_state(self._file, state)
+            state = read_state(self._file)
+        desk.role = make_roles(self._job)[name]
+        desk.role.restore(state)
+
+
+class Listening(InProcess):
+    """Notes every message that reaches a role."""
+
+    def __init__(self, roles: Sequence[Role]) -> None:
+        super().__init__(roles, CLOCK, Transcript(keep_messages=True))
+        self.heard: Counter[tuple[str, str, str, int]] = Counter()
+        for role in roles:
+            self._listen(role)
+
+    def _listen(self, role: Role) -> None:
+        inner = role.receive
+
+        def receive(message: Message) -> Sends:
+            self.heard[message.sender, role.name, message.kind, message.nbytes] += 1
+            return inner(message)
+
+        role.receive = receive  # type: ignore[method-assign]
+
+
+def spoiled(message: Message) -> list[Message]:
+    """Ways in which a message can be wrong."""
+    head = (message.sender, message.receiver)
+    body = dict(message.body)
+    first = next(iter(body))
+    found = [
+        Message(*head, "no-such-kind", body),
+        Message(*head, message.kind, {**body, "extra": np.array(1.0)}),
+        Message(*head, message.kind, {name: array for name, array in body.items() if name != first}),
+        Message("stranger", message.receiver, message.kind, body),
+    ]
+    for name, array in body.items():
+        wrong = [array[None], array.astype(np.float32)]
+        if array.dtype.kind == "f":
+            wrong += [np.full_like(array, np.nan), np.full_like(array, np.inf)]
+        found += [Message(*head, message.kind, {**body, name: value}) for value in wrong if value.size]
+    return found
+
+
+class SolverContract:
+    """Every test here is run for every solver."""
+
+    def test_two_runs_with_one_seed_are_the_same_run(self, solver: str) -> None:
+        job = make_job(solver, max_rounds=6)
+        assert_same_run(train(job), train(job))
+
+    def test_the_seed_decides_where_neural_parties_begin(self, solver: str) -> None:
+        first, again, other = (
+            make_roles(make_job(solver, model="mlp", hidden=(3, 2), seed=seed)) for seed in (4, 4, 5)
+        )
+        weights = [
+            np.concatenate([role.model.weights for name, role in roles.items() if name != "server"])  # type: ignore[attr-defined]
+            for roles in (first, again, other)
+        ]
+        np.testing.assert_array_equal(weights[0], weights[1])
+        assert not np.array_equal(weights[0], weights[2])
+
+    def test_a_role_restored_after_every_message_runs_as_if_it_had_not_been(self, solver: str, tmp_path: Path) -> None:
+        job = make_job(solver, max_rounds=4, tol=0.0)
+        whole, reports = train(job), list[Report]()
+        reborn = Reborn(job, tmp_path, reports)
+        reborn.run()
+        assert reborn.transcript.entries == whole.transcript.entries
+        pd.testing.assert_frame_equal(pd.DataFrame(reports), whole.history, check_exact=True)
+        server = reborn.desks["server"].role
+        assert isinstance(server, Server)
+        assert server.multipliers.tobytes() == whole.multipliers.tobytes()
+        assert server.certificate == whole.certificate
+
+    def test_a_run_taken_up_from_a_checkpoint_ends_the_same(self, solver: str) -> None:
+        job = make_job(solver, max_rounds=4, tol=0.0)
+        taken: list[dict[str, Any]] = []
+        runtime = InProcess(
+            list(make_roles(job).values()), CLOCK, on_report=lambda _: taken.append(checkpoints.take(runtime))
+        )
+        runtime.run()
+        ends = {name: desk.role.snapshot() for name, desk in runtime.desks.items()}
+        assert len(taken) > 1
+        for states in taken:
+            resumed = InProcess(list(make_roles(job).values()), CLOCK)
+            checkpoints.put_back(resumed, states)
+            resumed.run()
+            assert resumed.time == runtime.time
+            for name, desk in resumed.desks.items():
+                assert_same_state(desk.role.snapshot(), ends[name])
+
+    @pytest.mark.parametrize(
+        ("blocks", "active"),
+        [([[0, 1, 2, 3]], (0,)), ([[3], [0, 1, 2]], (1,)), ([[1], [3], [0], [2]], (0, 1, 2, 3)), (BLOCKS, (0,))],
+    )
+    def test_any_partition_ends_at_the_pooled_optimum(
+        self, solver: str, blocks: list[list[int]], active: tuple[int, ...]
+    ) -> None:
+        weights, multipliers = reference_for(solver).optimum()
+        run = train(make_job(solver), blocks, active, clock=None)
+        assert run.certificate.converged
+        np.testing.assert_allclose(pooled_weights(run, blocks), weights, atol=2e-6)
+        np.testing.assert_allclose(run.multipliers, multipliers, atol=2e-6)
+
+    @pytest.mark.parametrize("rounds", [1, 3, 4000])
+    def test_the_certificate_is_true(self, solver: str, rounds: int) -> None:
+        run, reference = train(make_job(solver, max_rounds=rounds)), reference_for(solver)
+        weights, told = pooled_weights(run, BLOCKS), run.certificate
+        excess = reference.excess(weights)
+        gradient = reference.gradient(weights, run.multipliers)
+        assert told.stationarity == pytest.approx(np.linalg.norm(gradient), rel=1e-6, abs=1e-12)
+        assert told.violation == pytest.approx(np.max(excess, initial=0.0), abs=1e-12)
+        assert told.complementarity == pytest.approx(np.abs(run.multipliers * excess).max(initial=0.0), abs=1e-12)
+        assert told.objective == pytest.approx(reference.objective(weights), rel=1e-12)
+        assert told.rounds <= rounds
+        assert told.converged == (rounds == 4000)
+        assert told.rounds == run.history["round"].iloc[-1]
+
+    def test_a_malformed_message_is_refused_and_changes_nothing(self, solver: str) -> None:
+        job = make_job(solver, max_rounds=2, tol=0.0)
+        run = train(job, keep_messages=True)
+        every_kind = {(message.receiver, message.kind): message for message in run.transcript.messages or []}
+        assert {receiver for receiver, _ in every_kind} == {"server", "p0", "p1", "p2"}
+        roles = make_roles(job)
+        for (receiver, _), message in every_kind.items():
+            for wrong in spoiled(message):
+                before = roles[receiver].snapshot()
+                with pytest.raises(ProtocolError):
+                    roles[receiver].receive(wrong)
+                assert_same_state(roles[receiver].snapshot(), before)
+
+    def test_the_transcript_has_every_message_once(self, solver: str) -> None:
+        runtime = Listening(list(make_roles(make_job(solver, max_rounds=3)).values()))
+        runtime.run()
+        transcript = runtime.transcript
+        assert Counter((e.sender, e.receiver, e.kind, e.nbytes) for e in transcript) == runtime.heard
+        sizes = [sum(array.nbytes for array in message.body.values()) for message in transcript.messages or []]
+        assert [entry.nbytes for entry in transcript] == sizes
+        assert transcript.total_bytes == sum(sizes)
+
+    def test_history_has_a_row_a_round_with_bytes_and_time_that_grow(self, solver: str) -> None:
+        run = train(make_job(solver, max_rounds=5, tol=0.0))
+        history = run.history
+        assert list(history["round"]) == sorted(set(history["round"]))
+        assert history["round"].iloc[-1] == 5
+        assert history["bytes"].is_monotonic_increasing
+        assert history["time"].is_monotonic_increasing
+        assert history["bytes"].iloc[-1] <= run.transcript.total_bytes
+        assert history[["objective", "violation", "bytes", "time"]].notna().all(axis=None)
+        for name in run.row_names:
+            for column in ("value", "exact", "upper multiplier", "lower multiplier"):
+                assert history[f"{column}[{name}]"].notna().all()
+
+    def test_an_unknown_option_is_refused(self, solver: str) -> None:
+        with pytest.raises(InputError, match="no option 'no_such_option'"):
+            train(make_job(solver, options={"no_such_option": 1}))
+
+    def test_a_run_needs_an_active_party(self, solver: str) -> None:
+        with pytest.raises(InputError, match="no party is active"):
+            train(make_job(solver), active=())
