@@ -43,8 +43,8 @@ def _frames() -> list[pd.DataFrame]:
 
 
 def _classifier(**changes: Any) -> VerticalClassifier:
-    settings: dict[str, Any] = {"max_rounds": 60, "tol": 1e-6, "solver_options": {"step": "auto"}, "random_state": 0}
-    return VerticalClassifier(**{**settings, **changes})
+    settings: dict[str, Any] = {"solver": "fairvfl", "solver_options": {"step": "auto"}, "max_rounds": 60, "tol": 1e-6}
+    return VerticalClassifier(**{**settings, "random_state": 0, **changes})
 
 
 def _fair(**changes: Any) -> VerticalClassifier:
@@ -105,9 +105,18 @@ def test_a_constraint_is_met_and_costs_accuracy_of_the_loss() -> None:
         "solver_options": {"step": 0.3, "dual_step": 0.5, "damping": 0.0},
     }
     free = VerticalClassifier(solver="fairvfl", **settings).fit(_tables(), LABELS)
-    fair = VerticalClassifier(constraint=EqualOpportunity(0.01), **settings).fit(_tables(), LABELS, GROUPS)
+    fair = VerticalClassifier(solver="fairvfl", constraint=EqualOpportunity(0.01), **settings).fit(
+        _tables(), LABELS, GROUPS
+    )
     assert fair.certificate_.violation < 1e-6
     assert fair.certificate_.objective > free.certificate_.objective + 1e-4
+
+
+def test_the_defaults_meet_a_constraint() -> None:
+    model = VerticalClassifier(constraint=EqualOpportunity(0.01)).fit(_tables(), LABELS, GROUPS)
+    assert model.certificate_.converged
+    assert model.certificate_.violation < 1e-4
+    assert abs(model.history_["value[loss(y=+1 & group=a) − loss(y=+1 & group=b)]"].iloc[-1]) < 0.01 + 1e-4
 
 
 def test_several_constraints_can_be_given() -> None:
@@ -455,7 +464,7 @@ def test_clone_and_params_go_both_ways() -> None:
 
 
 @parametrize_with_checks(
-    [SplitTableClassifier(VerticalClassifier(max_rounds=200, solver_options={"step": "auto"}))],
+    [SplitTableClassifier(), SplitTableClassifier(_classifier(max_rounds=200, tol=1e-4))],
     expected_failed_checks=lambda _: {},
 )
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:

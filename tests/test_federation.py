@@ -1,4 +1,4 @@
-"""From parties' tables to columns ready for training: whatever the tables come from, and whatever is wrong with them."""
+"""From parties' tables to columns ready for training, whatever they come from and whatever is wrong with them."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_only_training_rows_shape_the_encoders(small: SmallJob) -> None:
 def test_inner_keeps_the_people_everybody_knows(small: SmallJob) -> None:
     small.frames["shop"] = small.frames["shop"].iloc[5:]
     small.frames["social"] = small.frames["social"].iloc[:-7]
-    with pytest.raises(DataError, match='shop lacks 5 of bank.*ids = "inner" in \\[job\\]'):
+    with pytest.raises(DataError, match=r'shop lacks 5 of bank.*ids = "inner" in \[job\]'):
         load(small)
     small.content["job"]["ids"] = "inner"
     assert sorted(load(small).ids) == list(small.frames["bank"].index[5:-7])

@@ -106,7 +106,7 @@ def test_every_schema_says_what_it_reveals() -> None:
 def _roles() -> dict[str, Role]:
     problem = small(rows=ROWS)
     lagrangian = Lagrangian(problem.labels, bind(EqualOpportunity(0.1), problem.labels, problem.sensitive))
-    job = Job(constraints=(EqualOpportunity(0.1),), options={"step": "auto"})
+    job = Job(solver="fairvfl", constraints=(EqualOpportunity(0.1),), options={"step": "auto"})
     server, parties = build_roles(deal(problem, [[0, 1], [2, 3]]), lagrangian, job)
     for role in parties:
         role.start()

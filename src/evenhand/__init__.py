@@ -13,6 +13,7 @@ from evenhand.constraints import (
 from evenhand.errors import EvenhandError
 from evenhand.estimators import SplitTableClassifier, VerticalClassifier
 from evenhand.runtime.clock import VirtualClock
+from evenhand.selection import Selection, frontier, select
 
 __version__ = version("evenhand")
 
@@ -24,8 +25,11 @@ __all__ = [
     "GroupAgainstOverall",
     "LossParity",
     "NeymanPearson",
+    "Selection",
     "SplitTableClassifier",
     "VerticalClassifier",
     "VirtualClock",
     "__version__",
+    "frontier",
+    "select",
 ]

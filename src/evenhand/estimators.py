@@ -23,7 +23,7 @@ from evenhand.job import Job, ModelName
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
 from evenhand.training import Run, train_vertical
-from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.problem import PartyColumns, Start
 from evenhand.vertical.solvers import check_job
 
 RoleName = Literal["active", "passive"]
@@ -69,6 +69,8 @@ class VerticalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Widths of a neural party's hidden layers.
     solver_options
         The solver's own settings, for instance ``{"step": 0.01, "local_steps": 7}``.
+    warm_start
+        Begin where the last `fit` ended, if it saw the same features: for a neighbouring ε or alpha.
     verbose
         Show progress.
 
@@ -100,6 +102,7 @@ class VerticalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         fit_intercept: bool = True,
         hidden: Sequence[int] = (32, 16),
         solver_options: Mapping[str, Any] | None = None,
+        warm_start: bool = False,
         verbose: bool = False,
     ) -> None:
         self.solver = solver
@@ -116,6 +119,7 @@ class VerticalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.hidden = hidden
         self.solver_options = solver_options
+        self.warm_start = warm_start
         self.verbose = verbose
 
     def fit(self, X: Tables, y: Any, sensitive_features: Any = None) -> Self:
@@ -144,9 +148,17 @@ class VerticalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for name, role in zip(tables, self._role_names(len(tables)), strict=True)
         ]
         with Progress(job.max_rounds, enabled=self.verbose) as progress:
-            run = train_vertical(job, parties, signs, groups, clock=clock, on_round=progress.round)
+            start = self._start(parties)
+            run = train_vertical(job, parties, signs, groups, clock=clock, on_round=progress.round, start=start)
         self._keep(run)
         return self
+
+    def _start(self, parties: Sequence[PartyColumns]) -> Start | None:
+        if not (self.warm_start and hasattr(self, "run_")):
+            return None
+        last = {name: coefficients.size for name, coefficients in zip(self.models_, self.coef_, strict=True)}
+        same = self.model == "linear" and last == {party.name: party.matrix.shape[1] for party in parties}
+        return self.run_.as_start() if same else None
 
     def _job(self) -> Job:
         constraint = self.constraint
@@ -349,6 +361,14 @@ def _aligned(tables: dict[str, Any], y: Any, sensitive: Any) -> tuple[dict[str, 
             raise DataError(f"{name} has {size} rows, {first} has {rows}")
     labels = column_or_1d(named["y"], warn=True) if y is not None else np.empty(0)
     return {name: named[name] for name in tables}, labels, named.get("sensitive_features")
+
+
+def aligned_inputs(X: Tables, y: Any, sensitive: Any) -> tuple[dict[str, Any], npt.NDArray[Any], Any, pd.Index]:
+    """What `fit` works on: tables, labels and groups in one order, and the ids of their rows."""
+    tables, labels, sensitive = _aligned(_named(X), y, sensitive)
+    indexed = [table.index for table in tables.values() if isinstance(table, pd.DataFrame)]
+    ids = indexed[0] if indexed else pd.RangeIndex(len(labels))
+    return tables, labels, sensitive, ids
 
 
 def _encode(name: str, encoder: PartyEncoder, table: Any) -> Any:

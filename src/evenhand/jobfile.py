@@ -18,7 +18,7 @@ from evenhand.data.tables import TableSource
 from evenhand.errors import InputError, JobError
 from evenhand.job import Job, ModelName
 from evenhand.runtime.clock import VirtualClock
-from evenhand.vertical.solvers import SOLVERS, check_job
+from evenhand.vertical.solvers import SOLVERS, check_job, solver_name
 
 T = TypeVar("T")
 _SQLITE: Final = "sqlite:///"
@@ -140,7 +140,7 @@ def parse_job(content: dict[str, Any], where: str) -> JobFile:
         raise JobError("\n".join(f"{where}: {_explain(problem)}" for problem in error.errors())) from None
     try:
         _check_parties(job)
-        _check_options(job.job)
+        _check_options(job.to_job())
         check_job(job.to_job())
         _check_clock(job)
     except InputError as error:
@@ -186,10 +186,10 @@ def _check_columns(party: PartySection) -> None:
         raise JobError("columns is empty; name at least one, or leave the key out to take all")
 
 
-def _check_options(section: JobSection) -> None:
-    if section.solver in SOLVERS:
-        options = SOLVERS[section.solver].options
-        _build(options, section.options, "job.options", f"solver {section.solver!r}")
+def _check_options(job: Job) -> None:
+    name = solver_name(job)
+    if name in SOLVERS:
+        _build(SOLVERS[name].options, job.options, "job.options", f"solver {name!r}")
 
 
 def _check_clock(job: JobFile) -> None:

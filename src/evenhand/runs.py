@@ -22,7 +22,7 @@ from evenhand.federation import Federation, align_parties, load_federation, nami
 from evenhand.jobfile import JobFile, PartySection, parse_job, table_source
 from evenhand.metrics import summary
 from evenhand.models.saved import from_state, to_state
-from evenhand.report.record import RunFolder
+from evenhand.report.record import RunFolder, check_free
 from evenhand.roles import Report
 from evenhand.training import Run, train_vertical
 
@@ -60,14 +60,13 @@ def run_job(
     federation
         The job's tables, if they have been loaded already.
     """
+    check_folder(out, resume)
     federation = load_federation(job, base) if federation is None else federation
     _check_measurable(federation)
     fresh = not (out / "run.toml").exists()
     folder = _folder(job, base, out, resume)
     train = ~federation.test
     try:
-        for name, encoder in federation.encoders.items():
-            folder.write_party(name, "encoder", encoder.to_state())
         run = train_vertical(
             job.to_job(),
             federation.training_columns(),
@@ -84,10 +83,19 @@ def run_job(
             folder.remove()
         raise
     for name, model in run.models.items():
+        folder.write_party(name, "encoder", federation.encoders[name].to_state())
         folder.write_party(name, "weights", to_state(model))
     result = _result(run, federation)
     folder.finish(result)
     return FinishedRun(run, folder, result)
+
+
+def check_folder(out: Path, resume: bool) -> None:
+    """Refuse a folder that a run cannot be recorded in; worth asking before tables are read."""
+    if not (resume and (out / "run.toml").is_file()):
+        check_free(out, "resume it, or choose another folder")
+    elif RunFolder.open(out).finished:
+        raise RunError(f"the run in {out} has finished; there is nothing to resume")
 
 
 def _folder(job: JobFile, base: Path, out: Path, resume: bool) -> RunFolder:
@@ -99,8 +107,6 @@ def _folder(job: JobFile, base: Path, out: Path, resume: bool) -> RunFolder:
     if not (resume and (out / "run.toml").is_file()):
         return RunFolder.create(out, description)
     folder = RunFolder.open(out)
-    if folder.finished:
-        raise RunError(f"the run in {out} has finished; there is nothing to resume")
     if not folder.describes(content):
         raise RunError(f"the run in {out} was begun with another job file; start a new run in another folder")
     return folder

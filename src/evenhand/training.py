@@ -26,7 +26,7 @@ from evenhand.roles import Report
 from evenhand.runtime import checkpoints
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
-from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.problem import PartyColumns, Start
 from evenhand.vertical.solvers import build_roles
 
 
@@ -57,6 +57,10 @@ class Run:
     multipliers: Array
     row_names: Sequence[str]
 
+    def as_start(self) -> Start:
+        """Where this run ended, for another to begin from."""
+        return Start({name: model.weights for name, model in self.models.items()}, self.multipliers)
+
 
 def train_vertical(
     job: Job,
@@ -69,6 +73,7 @@ def train_vertical(
     checkpoint_seconds: float = 10.0,
     on_round: Callable[[Report], None] | None = None,
     keep_messages: bool = False,
+    start: Start | None = None,
 ) -> Run:
     """Train across parties in this process.
 
@@ -87,9 +92,11 @@ def train_vertical(
         Called with each row of history as it appears.
     keep_messages
         Keep the arrays of all messages in the transcript.
+    start
+        Weights and multipliers to begin with, of an earlier run on the same columns.
     """
     lagrangian = Lagrangian(labels, bind(job.constraints, labels, sensitive))
-    server, roles = build_roles(parties, lagrangian, job)
+    server, roles = build_roles(parties, lagrangian, job, start)
     recorder = _Recorder(folder, checkpoint_seconds, on_round)
     runtime = InProcess([server, *roles], clock, Transcript(keep_messages), recorder.report)
     recorder.attach(runtime, _fingerprint(job, parties, labels, sensitive))

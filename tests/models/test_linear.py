@@ -23,16 +23,35 @@ def _model(matrix: np.ndarray, intercept: bool, seed: int = 0) -> LinearModel:
     return model
 
 
-@given(matrix=matrices, intercept=st.booleans())
-def test_dense_and_sparse_are_the_same_model(matrix: np.ndarray, intercept: bool) -> None:
-    dense, sparse = _model(matrix, intercept), _model(sp.csr_array(matrix), intercept)
+@given(matrix=matrices, intercept=st.booleans(), thin=st.booleans(), sparse=st.booleans())
+def test_a_model_is_its_definition_however_its_columns_are_given_and_stored(
+    matrix: np.ndarray, intercept: bool, thin: bool, sparse: bool
+) -> None:
+    if thin:
+        # Few enough non-zeros to be stored as a sparse matrix.
+        matrix = np.where(np.arange(matrix.size).reshape(matrix.shape) % 11 == 0, matrix, 0.0)
+    given_matrix = sp.csr_array(matrix) if sparse else matrix
+    model = _model(given_matrix, intercept)
+    inner = model.weights[: matrix.shape[1]]
+    bias = model.weights[-1] if intercept else 0.0
     nu = np.random.default_rng(1).normal(size=len(matrix))
-    np.testing.assert_allclose(dense.scores(), sparse.scores(), atol=1e-12)
-    np.testing.assert_allclose(dense.gradient(nu), sparse.gradient(nu), atol=1e-12)
-    np.testing.assert_allclose(dense.predict(matrix[:1]), sparse.predict(sp.csr_array(matrix[:1])), atol=1e-12)
-    assert dense.squared_norm() == sparse.squared_norm()
-    assert dense.spectral_bound() == pytest.approx(sparse.spectral_bound(), rel=1e-6, abs=1e-9)
-    assert (dense.effort, sparse.effort) == (matrix.size, np.count_nonzero(matrix))
+    np.testing.assert_allclose(model.scores(), matrix @ inner + bias, atol=1e-12)
+    np.testing.assert_allclose(model.predict(given_matrix[:1]), matrix[:1] @ inner + bias, atol=1e-12)
+    expected = np.append(matrix.T @ nu + 0.3 * inner, [nu.sum()] * intercept)
+    np.testing.assert_allclose(model.gradient(nu), expected, atol=1e-12)
+    assert model.squared_norm() == pytest.approx(inner @ inner)
+    stored = model.matrix
+    assert model.effort == (stored.nnz if sp.issparse(stored) else stored.size)
+
+
+def test_sparse_columns_are_stored_sparse_and_full_ones_dense() -> None:
+    full, thin = np.ones((40, 3)), np.eye(40)
+    for given_matrix in (full, sp.csr_array(full)):
+        assert not sp.issparse(LinearModel(given_matrix, 0.0).matrix)
+    for given_matrix in (thin, sp.csr_array(thin)):
+        model = LinearModel(given_matrix, 0.0)
+        assert sp.issparse(model.matrix)
+        assert model.effort == 40
 
 
 @given(matrix=matrices, intercept=st.booleans())

@@ -88,7 +88,7 @@ def train(
 ) -> Run:
     """Train by `fairvfl` (or the solver in `job`) with `options` for the solver and `runtime` for the runtime."""
     constraints = () if constraint is None else (constraint,)
-    full = Job(constraints=constraints, options=options or {}, **job)
+    full = Job(**{"solver": "fairvfl", "constraints": constraints, "options": options or {}, **job})
     return train_vertical(full, deal(problem, blocks, active), problem.labels, problem.sensitive, **(runtime or {}))
 
 

@@ -200,7 +200,7 @@ def test_damping_leaves_a_bias_that_vanishes_with_it() -> None:
     """With c > 0 the fixed point has λ = max(0, excess / c): the constraint is exceeded by c λ."""
     constraint, rows = LIMITS["equal opportunity"]
     options = {"step": 0.5, "dual_step": 0.5, "damping": 0.05}
-    run = train(PROBLEM, constraint, BLOCKS, alpha=MU, options=options, max_rounds=3000, tol=0.0)
+    run = train(PROBLEM, constraint, BLOCKS, alpha=MU, options=options, max_rounds=800, tol=0.0)
     value = Reference(PROBLEM, rows, MU).values(pooled_weights(run, BLOCKS))[0]
     assert run.multipliers[0, 0] == pytest.approx((value - 0.02) / 0.05, abs=1e-7)
     assert run.certificate.violation == pytest.approx(0.05 * run.multipliers[0, 0], abs=1e-7)
@@ -283,7 +283,7 @@ def test_more_local_steps_reach_an_objective_in_fewer_rounds(epsilon: float) -> 
     for steps in (1, 4, 7):
         options = {"step": 0.05, "dual_step": 0.1, "local_steps": steps}
         run = train(
-            problem, EqualOpportunity(epsilon), blocks, (0, 1, 2), options=options, alpha=MU, max_rounds=400, tol=0.0
+            problem, EqualOpportunity(epsilon), blocks, (0, 1, 2), options=options, alpha=MU, max_rounds=150, tol=0.0
         )
         objective = run.history["objective"].to_numpy()
         if steps == 1:

@@ -100,32 +100,30 @@ class EqualOddsPostprocessor(BaseEstimator):  # type: ignore[misc]
 
     def selection_probability(self, scores: Any, sensitive_features: Any) -> Array:
         """The chance that each row's decision is +1, without drawing."""
-        check_is_fitted(self)
-        numbers = finite_scores(scores)
-        codes = self._groups.codes(sensitive_features, len(numbers))
+        ranks, codes = self._inputs(scores, sensitive_features)
         # fairlearn has no public name for this.
-        chances = self.optimizer_._pmf_predict(self._ranks(numbers), sensitive_features=codes)[:, 1]
-        # Its interpolation weights are off [0, 1] by a rounding error now and then.
-        return np.clip(chances, 0.0, 1.0)
+        return self.optimizer_._pmf_predict(ranks, sensitive_features=codes)[:, 1]
 
     def predict(self, scores: Any, sensitive_features: Any, *, random_state: Seed = None) -> Integers:
         """Decisions, ±1, drawn with ``random_state`` (None: the one given to the constructor)."""
+        ranks, codes = self._inputs(scores, sensitive_features)
+        seed = self.random_state if random_state is None else random_state
+        return decisions(self.optimizer_.predict(ranks, sensitive_features=codes, random_state=seed) == 1)
+
+    def _inputs(self, scores: Any, sensitive_features: Any) -> tuple[Array, Integers]:
         check_is_fitted(self)
         numbers = finite_scores(scores)
-        codes = self._groups.codes(sensitive_features, len(numbers))
-        seed = self.random_state if random_state is None else random_state
-        return decisions(
-            self.optimizer_.predict(self._ranks(numbers), sensitive_features=codes, random_state=seed) == 1
-        )
+        return self._ranks(numbers), self._groups.codes(sensitive_features, len(numbers))
 
     def _ranks(self, scores: Array) -> Array:
         """Scores as (fractional) ranks among the fitted ones, as a column.
 
         fairlearn puts thresholds halfway between neighbouring scores. Where these are neighbouring floats, as among
         probabilities that saturate at 1, "halfway" rounds to one of them and its rows fall on the wrong side. Ranks
-        are 1 apart; interpolation keeps the halfway rule for scores that were not fitted.
+        are 1 apart. A threshold then lies halfway in rank instead of score, which the fitting rows cannot tell; other
+        scores get their rank by interpolation.
         """
-        return scores[:, None]
+        return np.interp(scores, self._knots, np.arange(len(self._knots), dtype=np.float64))[:, None]
 
 
 class _Identity(BaseEstimator):  # type: ignore[misc]

@@ -9,8 +9,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evenhand.data import CATALOG, default_cache, fetch
-
 app = typer.Typer(help="Public data sets: what there is, and bring it here.", no_args_is_help=True)
 
 
@@ -22,6 +20,8 @@ def list_sets() -> None:
     Example:
       evenhand data list
     """
+    from evenhand.data import CATALOG, default_cache
+
     table = Table("name", "rows", "what it is", "terms", title="public data sets", title_justify="left")
     for name, entry in CATALOG.items():
         table.add_row(name, f"{entry.rows:,}", entry.title, entry.terms)
@@ -44,6 +44,8 @@ def fetch_sets(
       evenhand data fetch adult
       evenhand data fetch all
     """
+    from evenhand.data import CATALOG, fetch
+
     for name in list(CATALOG) if names == ["all"] else names:
         files = fetch(name, source=source, offline=offline, progress=lambda line: print(f"  {line}"))
         for file in files.values():

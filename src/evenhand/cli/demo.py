@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import pandas as pd
 import tomli_w
 import typer
 from rich.console import Console
 
 from evenhand.cli.train import run_with_progress
-from evenhand.data import Dataset, load
-from evenhand.jobfile import parse_job, read_job
-from evenhand.report.record import check_free, make_folder
-from evenhand.report.tables import compare
+
+if TYPE_CHECKING:
+    from evenhand.data import Dataset
 
 ACTIVE = "bank"
 PARTIES: dict[str, list[str]] = {
@@ -41,6 +38,11 @@ def demo(
       evenhand demo
       evenhand demo --epsilon 0.05 --out runs/demo-loose
     """
+    from evenhand.data import load
+    from evenhand.jobfile import read_job
+    from evenhand.report.record import check_free
+    from evenhand.report.tables import compare
+
     console = Console(markup=False, emoji=False)
     check_free(out, "remove it, or choose another with --out")
     console.print("Adult census data: does this person earn more than 50,000 dollars a year? Sensitive attribute: sex.")
@@ -60,6 +62,12 @@ def demo(
 
 def write_demo(data: Dataset, out: Path, epsilon: float, rounds: int) -> dict[str, Path]:
     """Six parties' tables, each in an order of its own, and two job files; returns the job files by name."""
+    import numpy as np
+    import pandas as pd
+
+    from evenhand.jobfile import parse_job
+    from evenhand.report.record import make_folder
+
     jobs = {name: {"job": job, "party": _parties(data)} for name, job in _jobs(epsilon, rounds).items()}
     for name, content in jobs.items():
         # Before anything is written.

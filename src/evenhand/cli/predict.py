@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 
 from evenhand.errors import InputError
-from evenhand.jobfile import read_job
-from evenhand.report.record import RunFolder
-from evenhand.runs import score_rows
-from evenhand.runtime.statefiles import write_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def predict(
@@ -32,6 +30,12 @@ def predict(
       evenhand predict runs/monday --table bank=new-bank.csv --table shop=new-shop.csv --out scores.csv
       evenhand predict runs/monday --job tuesday.toml --out scores.parquet
     """
+    # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
+    from evenhand.jobfile import read_job
+    from evenhand.report.record import RunFolder
+    from evenhand.runs import score_rows
+    from evenhand.runtime.statefiles import write_bytes
+
     if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--out {out}: the name must end in .csv or .parquet")
     if out is not None and not out.parent.is_dir():

@@ -6,17 +6,16 @@ import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from evenhand.errors import InputError
-from evenhand.federation import load_federation
-from evenhand.jobfile import JobFile, read_job
-from evenhand.report.progress import Progress
-from evenhand.report.tables import certificate_table, compare, links_table
-from evenhand.runs import FinishedRun, run_job
+
+if TYPE_CHECKING:
+    from evenhand.jobfile import JobFile
+    from evenhand.runs import FinishedRun
 
 
 def train(
@@ -36,6 +35,10 @@ def train(
       evenhand train job.toml --out runs/monday
       evenhand train job.toml --out runs/monday --resume
     """
+    # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
+    from evenhand.jobfile import read_job
+    from evenhand.report.tables import certificate_table, compare, links_table
+
     if resume and out is None:
         raise InputError("--resume needs --out: the folder of the run to go on with")
     console = Console(quiet=quiet, markup=False, emoji=False)
@@ -68,6 +71,11 @@ def run_with_progress(
     show: bool = True,
     title: str = "training",
 ) -> FinishedRun:
+    from evenhand.federation import load_federation
+    from evenhand.report.progress import Progress
+    from evenhand.runs import check_folder, run_job
+
+    check_folder(out, resume)
     federation = load_federation(job, base)
     with Progress(job.job.max_rounds, title=title, enabled=show) as progress:
         return run_job(

@@ -9,6 +9,7 @@ from evenhand.data.recipes import load
 from evenhand.data.splits import (
     PAPER_ROWS,
     PARTY_SIZES,
+    fold_numbers,
     held_out,
     papers_split,
     party_sizes,
@@ -31,6 +32,7 @@ __all__ = [
     "align",
     "default_cache",
     "fetch",
+    "fold_numbers",
     "held_out",
     "load",
     "lookup",

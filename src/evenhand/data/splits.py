@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Booleans, Integers
+from evenhand.arrays import Array, Booleans, Integers
 from evenhand.data.catalog import lookup
 from evenhand.errors import InputError
 
@@ -95,12 +95,23 @@ def held_out(ids: Sequence[Any] | pd.Index, fraction: float, seed: int) -> Boole
     """
     if not 0.0 < fraction < 1.0:
         raise InputError(f"the test fraction is between 0 and 1, not {fraction}")
+    return np.asarray(_places(ids, seed) < fraction)
+
+
+def fold_numbers(ids: Sequence[Any] | pd.Index, folds: int, seed: int) -> Integers:
+    """Tell for each id which of `folds` folds it belongs to, by the same rule as :func:`held_out`."""
+    if folds < 2:
+        raise InputError(f"folds is {folds}; there must be at least two")
+    return np.floor(_places(ids, seed) * folds).astype(np.int64)
+
+
+def _places(ids: Sequence[Any] | pd.Index, seed: int) -> Array:
+    """A place on the unit interval for each id, as good as random and always the same."""
     key = hashlib.blake2b(str(int(seed)).encode(), digest_size=32).digest()
     # The text of an id is what parties have in common: 7 from a CSV file and numpy's int64(7) must agree.
     digests = b"".join(hashlib.blake2b(str(one).encode(), digest_size=8, key=key).digest() for one in ids)
     # 2^64 places on the unit interval: the top 53 bits fill a float exactly.
-    places = (np.frombuffer(digests, dtype=">u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return np.asarray(places < fraction)
+    return (np.frombuffer(digests, dtype=">u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def train_test_split_ids(ids: Sequence[Any] | pd.Index, test_fraction: float, seed: int) -> tuple[pd.Index, pd.Index]:

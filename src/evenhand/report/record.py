@@ -86,20 +86,30 @@ class RunFolder:
 
     def rewind(self, rows: int, entries: int) -> tuple[list[Report], list[Entry]]:
         """Drop what was written after the last checkpoint and return what is left."""
-        history = [_with_nan(row) for row in self._truncate("metrics.jsonl", rows)]
-        return history, [Entry(**entry) for entry in self._truncate("transcript.jsonl", entries)]
+        counts = {"metrics.jsonl": rows, "transcript.jsonl": entries}
+        # Both are read before either is cut: a folder that cannot be resumed stays as it was.
+        kept = {name: self._first_lines(name, count) for name, count in counts.items()}
+        history, sent = (self._parsed(name, lines) for name, lines in kept.items())
+        for name, lines in kept.items():
+            write_bytes(self.path / name, b"".join(lines))
+        return history, [Entry(**entry) for entry in sent]
 
-    def _truncate(self, name: str, count: int) -> list[dict[str, Any]]:
+    def _first_lines(self, name: str, count: int) -> list[bytes]:
         path = self.path / name
         lines = path.read_bytes().splitlines(keepends=True)[:count] if path.exists() else []
         if len(lines) < count:
             raise RunError(f"{path} has {len(lines)} lines, the checkpoint needs {count}; the folder was changed")
-        write_bytes(path, b"".join(lines))
-        return [json.loads(line) for line in lines]
+        return lines
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         path = self.path / name
-        return [_with_nan(json.loads(line)) for line in path.read_bytes().splitlines()] if path.exists() else []
+        return self._parsed(name, path.read_bytes().splitlines() if path.exists() else [])
+
+    def _parsed(self, name: str, lines: Iterable[bytes]) -> list[dict[str, Any]]:
+        try:
+            return [_with_nan(json.loads(line)) for line in lines]
+        except ValueError as error:
+            raise RunError(f"{self.path / name} holds a line that is not JSON: {error}") from error
 
     # -- what parties own
 

@@ -26,7 +26,7 @@ from evenhand.models.optimisers import OptimiserName, make_optimiser
 from evenhand.roles import Sends, State
 from evenhand.vertical.messages import COMBINED_SCORES, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
 from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyColumns, build_models
+from evenhand.vertical.problem import PartyColumns, Start, build_models
 from evenhand.vertical.server import SERVER, Server
 from evenhand.vertical.solver import Solver
 
@@ -364,11 +364,13 @@ class ActiveParty(FairVFLParty):
         self.step = float(state["step"])
 
 
-def build(parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job) -> tuple[Server, list[Party]]:
+def build(
+    parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None
+) -> tuple[Server, list[Party]]:
     options = FairVFLOptions(**job.options)
     server = FairVFLServer(lagrangian, {party.name: party.active for party in parties}, job, options)
     roles: list[Party] = []
-    for party, model in zip(parties, build_models(parties, job), strict=True):
+    for party, model in zip(parties, build_models(parties, job, start), strict=True):
         if party.active:
             roles.append(ActiveParty(party.name, model, lagrangian, options))
         else:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from evenhand.arrays import Matrix
+from evenhand.arrays import Array, Matrix
+from evenhand.errors import InputError
 from evenhand.job import Job
 from evenhand.models.base import PartyModel
 from evenhand.models.linear import LinearModel
@@ -23,7 +24,15 @@ class PartyColumns:
     active: bool = False
 
 
-def build_models(parties: Sequence[PartyColumns], job: Job) -> list[PartyModel]:
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where to begin instead of at zero: each party's weights, and the server's multipliers."""
+
+    weights: Mapping[str, Array]
+    multipliers: Array
+
+
+def build_models(parties: Sequence[PartyColumns], job: Job, start: Start | None = None) -> list[PartyModel]:
     """One model per party; the intercept of linear ones sits at the first active party."""
     regulariser = job.regulariser(parties[0].matrix.shape[0])
     first_active = next(party.name for party in parties if party.active)
@@ -35,4 +44,11 @@ def build_models(parties: Sequence[PartyColumns], job: Job) -> list[PartyModel]:
             models.append(MLPModel(party.matrix, regulariser, job.hidden, seed))
         else:
             models.append(LinearModel(party.matrix, regulariser, job.fit_intercept and party.name == first_active))
+        if start is not None:
+            weights = start.weights[party.name]
+            if weights.shape != models[-1].weights.shape:
+                raise InputError(
+                    f"{party.name}: {weights.size} weights to start from, {models[-1].weights.size} needed"
+                )
+            models[-1].weights = weights.copy()
     return models

@@ -238,15 +238,13 @@ class _Search:
         for part in _blocks(len(weights)):
             scaled = self.basis[:, part] * roots[part]
             positive += scaled @ scaled.T
+        if not np.isfinite(positive).all():
+            raise DivergenceError("scores or columns of a subspace round are not finite; check the parties' columns")
         size = np.sqrt(positive.diagonal())
         units = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
         positive *= units * units[:, None]
         factor, failed, ridge = None, 1, RIDGE
         while failed:
-            if not ridge < 1.0:
-                raise DivergenceError(
-                    "scores or columns of a subspace round are not finite; check the parties' columns"
-                )
             np.fill_diagonal(positive, 1.0 + ridge)
             factor, failed = lapack.dpotrf(positive, lower=1)
             ridge *= 100.0

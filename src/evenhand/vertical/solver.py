@@ -9,7 +9,7 @@ from typing import Any
 from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian
 from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.problem import PartyColumns, Start
 from evenhand.vertical.server import Server
 
 
@@ -18,6 +18,6 @@ class Solver:
     """A solver's options (a dataclass that checks itself) and the function that builds its roles."""
 
     options: type[Any]
-    build: Callable[[Sequence[PartyColumns], Lagrangian, Job], tuple[Server, list[Party]]]
+    build: Callable[[Sequence[PartyColumns], Lagrangian, Job, Start | None], tuple[Server, list[Party]]]
     takes_constraints: bool = True
     models: tuple[str, ...] = ("linear", "mlp")

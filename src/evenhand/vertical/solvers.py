@@ -10,7 +10,7 @@ from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian
 from evenhand.vertical import fairvfl, fedbcd, subspace
 from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.problem import PartyColumns, Start
 from evenhand.vertical.server import Server
 
 SOLVERS = {"subspace": subspace.SOLVER, "fairvfl": fairvfl.SOLVER, "fedbcd": fedbcd.SOLVER}
@@ -39,9 +39,14 @@ def check_job(job: Job) -> None:
     solver.options(**job.options)
 
 
-def build_roles(parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job) -> tuple[Server, list[Party]]:
+def build_roles(
+    parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None = None
+) -> tuple[Server, list[Party]]:
     """The server and the parties of a run, ready to be handed to a runtime."""
     check_job(job)
     if not any(party.active for party in parties):
         raise InputError("no party is active; the one that holds the labels must be")
-    return SOLVERS[solver_name(job)].build(parties, lagrangian, job)
+    server, roles = SOLVERS[solver_name(job)].build(parties, lagrangian, job, start)
+    if start is not None and start.multipliers.shape == server.multipliers.shape:
+        server.multipliers = start.multipliers.copy()
+    return server, roles

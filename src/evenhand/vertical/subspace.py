@@ -30,7 +30,7 @@ from evenhand.models.preconditioner import make_preconditioner
 from evenhand.roles import Sends, State
 from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GRADIENT_NORM, SCORES
 from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyColumns, build_models
+from evenhand.vertical.problem import PartyColumns, Start, build_models
 from evenhand.vertical.reduced import Quadratic, ReducedSolution, solve_reduced
 from evenhand.vertical.server import SERVER, Server
 from evenhand.vertical.solver import Solver
@@ -322,10 +322,12 @@ class SubspaceParty(Party):
         self.steps = [np.array(state[f"step {age}"]) for age in ages]
 
 
-def build(parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job) -> tuple[Server, list[Party]]:
+def build(
+    parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None
+) -> tuple[Server, list[Party]]:
     history = SubspaceOptions(**job.options).steps_kept(len(parties))
     roles: list[Party] = []
-    for party, model in zip(parties, build_models(parties, job), strict=True):
+    for party, model in zip(parties, build_models(parties, job, start), strict=True):
         assert isinstance(model, LinearModel), "check_job admits linear models only"
         constraints, bound = len(lagrangian.rows.rows), lagrangian.loss.curvature_bound
         roles.append(SubspaceParty(party.name, model, constraints, bound, history))

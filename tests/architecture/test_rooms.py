@@ -1,0 +1,164 @@
+"""The rooms of the house: arrows point down only, solvers touch no transport, and nobody pickles.
+
+Imports are read from the source with `ast`, so that an import inside a function counts like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = "evenhand"
+SOURCE = Path(__file__).resolve().parents[2] / "src" / PACKAGE
+
+# From the top down: a room may import from its own layer and from those below. "" is the package itself.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("", "__main__", "cli", "estimators", "selection"),
+    ("training", "runs", "federation", "jobfile", "report"),
+    ("runtime",),
+    ("vertical",),
+    ("models", "privacy", "data", "metrics", "central"),
+    (
+        *("job", "roles", "messages", "lagrangian", "constraints", "slices"),
+        *("measures", "losses", "arrays", "errors", "certificate"),
+    ),
+)
+# A solver is a state machine without input, output or a clock: style.md, point 1.
+NOT_FOR_SOLVERS = {"socket", "ssl", "threading", "multiprocessing", "asyncio", "concurrent", "subprocess", "time"}
+NOT_FOR_SOLVERS |= {f"{PACKAGE}.{room}" for room in ("runtime", "report", "cli", "data", "training", "runs")}
+PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+PICKLING_WORDS = {"allow_pickle", "read_pickle", "to_pickle"}
+
+
+class Arrow(NamedTuple):
+    """One import: the module that does it, the module it names, and where."""
+
+    module: str
+    imported: str
+    line: int
+
+
+def modules(source: Path) -> dict[str, Path]:
+    names = {}
+    for path in sorted(source.rglob("*.py")):
+        parts = (PACKAGE, *path.relative_to(source).with_suffix("").parts)
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return names
+
+
+def arrows(source: Path) -> Iterator[Arrow]:
+    known = modules(source)
+    for module, path in known.items():
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (Arrow(module, alias.name, node.lineno) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+                origin = ".".join([*above, *([node.module] if node.module else [])])
+                for alias in node.names:
+                    # `from evenhand.runtime import clock` names a module, `from evenhand.errors import X` does not.
+                    whole = f"{origin}.{alias.name}"
+                    yield Arrow(module, whole if whole in known else origin, node.lineno)
+
+
+def room(module: str) -> str:
+    return module.removeprefix(PACKAGE).removeprefix(".").partition(".")[0]
+
+
+def layer(module: str) -> int:
+    found = [depth for depth, rooms in enumerate(LAYERS) if room(module) in rooms]
+    assert found, f"{module} is in no layer: give it its place in LAYERS, or move it to a room that has one"
+    return found[0]
+
+
+def is_inside(module: str, place: str) -> bool:
+    return module == place or module.startswith(f"{place}.")
+
+
+def pointing_up(source: Path) -> list[str]:
+    return [
+        f"{arrow.module}:{arrow.line} imports {arrow.imported}"
+        for arrow in arrows(source)
+        if is_inside(arrow.imported, PACKAGE) and layer(arrow.imported) < layer(arrow.module)
+    ]
+
+
+def forbidden(source: Path, inside: str, places: set[str]) -> list[str]:
+    return [
+        f"{arrow.module}:{arrow.line} imports {arrow.imported}"
+        for arrow in arrows(source)
+        if is_inside(arrow.module, inside) and any(is_inside(arrow.imported, place) for place in places)
+    ]
+
+
+def test_every_module_has_a_layer() -> None:
+    for module in modules(SOURCE):
+        layer(module)
+    rooms = [name for rooms in LAYERS for name in rooms]
+    assert len(rooms) == len(set(rooms))
+    assert set(rooms) == {room(module) for module in modules(SOURCE)}, "LAYERS names a room that is not there"
+
+
+def test_arrows_point_down_only() -> None:
+    assert pointing_up(SOURCE) == []
+
+
+def test_no_module_waits_for_itself() -> None:
+    known = modules(SOURCE)
+    graph: dict[str, set[str]] = {module: set() for module in known}
+    for arrow in arrows(SOURCE):
+        if arrow.imported in known:
+            graph[arrow.module].add(arrow.imported)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"modules import each other in a circle: {' -> '.join(error.args[1])}")
+
+
+def test_solvers_touch_neither_transport_nor_clock() -> None:
+    assert forbidden(SOURCE, f"{PACKAGE}.vertical", NOT_FOR_SOLVERS) == []
+
+
+def test_nobody_pickles() -> None:
+    assert forbidden(SOURCE, PACKAGE, PICKLES) == []
+    for module, path in modules(SOURCE).items():
+        words = {
+            word
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            for word in (getattr(node, "attr", None), getattr(node, "arg", None))
+        }
+        assert not words & PICKLING_WORDS, module
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "found"),
+    [
+        ("vertical/bad.py", "from evenhand.runtime import clock", "evenhand.vertical.bad:1 imports evenhand.runtime"),
+        ("vertical/bad.py", "def f():\n    import evenhand.cli", "evenhand.vertical.bad:2 imports evenhand.cli"),
+        ("vertical/bad.py", "from ..report.record import RunFolder", "evenhand.vertical.bad:1 imports evenhand.report"),
+        ("runs.py", "from evenhand import VerticalClassifier", "evenhand.runs:1 imports evenhand"),
+        ("errors.py", "from .job import Job", None),
+        ("losses.py", "from evenhand.models.linear import LinearModel", "evenhand.losses:1 imports evenhand.models"),
+        ("cli/fine.py", "from evenhand.vertical import fairvfl", None),
+    ],
+)
+def test_an_arrow_that_points_up_is_found(path: str, line: str, found: str | None, tmp_path: Path) -> None:
+    """The check itself can fail."""
+    target = tmp_path / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(line)
+    problems = pointing_up(tmp_path)
+    assert [problem.startswith(found) for problem in problems] == [True] if found else problems == []
+
+
+@pytest.mark.parametrize("line", ["import socket", "from threading import Lock", "import time as t"])
+def test_a_solver_with_a_clock_is_found(line: str, tmp_path: Path) -> None:
+    (tmp_path / "vertical").mkdir()
+    (tmp_path / "vertical" / "bad.py").write_text(line)
+    assert len(forbidden(tmp_path, f"{PACKAGE}.vertical", NOT_FOR_SOLVERS)) == 1

@@ -1,0 +1,58 @@
+"""`evenhand demo` on the real Adult data: what it prints, and what it leaves to go on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from evenhand.jobfile import read_job
+from evenhand.report.record import RunFolder
+
+
+def test_the_demo_trains_compares_and_leaves_everything(evenhand: Any, adult_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    done = evenhand("demo", "--rounds", 20, "--out", out, "--source", adult_folder)
+    assert done.returncode == 0, done.stderr
+    header = next(line for line in done.stdout.splitlines() if "ACC" in line)
+    assert header.split() == ["ACC", "DEO", "DFP", "DFN", "FR", "HM", "rounds", "bytes"]
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith((" plain", " fair"))]
+    rows = {name: cells for name, *cells in lines}
+    assert rows.keys() == {"plain", "fair"}
+    assert f"evenhand train {out / 'fair.toml'} --out {out / 'again'}" in done.stdout
+
+    results = {name: RunFolder.open(out / name).result for name in ("plain", "fair")}
+    for name, result in results.items():
+        assert RunFolder.open(out / name).finished
+        assert rows[name][0] == f"{result['quality']['test']['accuracy']:.3f}"
+        assert rows[name][1] == f"{result['quality']['test']['DEO']:.3f}"
+        assert result["certificate"]["rounds"] <= 20
+        assert result["quality"]["test"]["accuracy"] > 0.75
+        job = read_job(out / f"{name}.toml")
+        assert [party.role for party in job.party] == ["active"] + ["passive"] * 5
+    assert results["fair"]["quality"]["test"]["DEO"] < results["plain"]["quality"]["test"]["DEO"]
+
+    tables = {party.name: pd.read_parquet(out / "tables" / f"{party.name}.parquet") for party in job.party}
+    assert {len(table) for table in tables.values()} == {45_222}
+    first, *others = (table.index for table in tables.values())
+    assert all(not index.equals(first) and set(index) == set(first) for index in others)
+    assert sorted(path.name for path in out.iterdir()) == ["fair", "fair.toml", "plain", "plain.toml", "tables"]
+
+
+def test_the_demo_refuses_what_it_cannot_do_and_leaves_nothing(here: Any, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    done = here("demo", "--out", tmp_path / "mine")
+    assert done.returncode == 4
+    assert "exists and is not empty; remove it, or choose another with --out" in done.stderr
+    for arguments in (["--epsilon", "-1"], ["--rounds", "0"]):
+        assert here("demo", "--out", tmp_path / "demo", *arguments).returncode == 2
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "notes.txt"]
+
+
+def test_a_wrong_bound_is_refused_before_anything_is_written(here: Any, adult_folder: Path, tmp_path: Path) -> None:
+    done = here("demo", "--epsilon", "inf", "--out", tmp_path / "demo", "--source", adult_folder)
+    assert done.returncode == 2
+    assert "job.constraint: epsilon is inf" in done.stderr
+    assert list(tmp_path.iterdir()) == []

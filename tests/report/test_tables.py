@@ -1,0 +1,65 @@
+"""Tables for people: every number has its column, at the width of an ordinary terminal."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from evenhand.messages import Message
+from evenhand.privacy.transcript import Transcript
+from evenhand.report.tables import certificate_table, compare, links_table
+
+QUALITY = {"accuracy": 0.8141, "DEO": 0.0099, "DFP": 0.0123, "DFN": 0.0821, "FR": 0.9901, "HM": 0.8935, "DP": 0.1}
+CERTIFICATE = {"stationarity": 1.234e-5, "violation": 0.0, "rounds": 1000, "converged": True}
+
+
+def shown(table: Table) -> list[str]:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def result(**changed: float) -> dict[str, object]:
+    quality = dict.fromkeys(("train", "test"), QUALITY | changed)
+    return {"quality": quality, "certificate": CERTIFICATE, "bytes": 1_234_567_890}
+
+
+def test_runs_stand_side_by_side() -> None:
+    lines = shown(compare({"plain": result(DEO=0.25), "fair": result()}, title="on the held-out rows"))
+    assert lines[0].strip() == "on the held-out rows"
+    header = next(line for line in lines if "ACC" in line)
+    assert header.split() == ["ACC", "DEO", "DFP", "DFN", "FR", "HM", "rounds", "bytes"]
+    fair = next(line for line in lines if "fair" in line)
+    assert fair.split() == ["fair", "0.814", "0.010", "0.012", "0.082", "0.990", "0.893", "1000", "1.2", "GB"]
+    assert "0.250" in next(line for line in lines if "plain" in line)
+
+
+def test_what_was_not_measured_is_left_empty() -> None:
+    only_accuracy = {"quality": {"train": {"accuracy": 0.75}}, "certificate": {"rounds": 3}, "bytes": 0}
+    line = next(line for line in shown(compare({"run": only_accuracy}, "train")) if "run" in line and "0.75" in line)
+    assert line.split() == ["run", "0.750", "3", "0", "bytes"]
+
+
+def test_the_certificate_is_told_value_by_value() -> None:
+    lines = [line.split() for line in shown(certificate_table(CERTIFICATE)) if line.strip()]
+    assert lines == [
+        ["certificate"],
+        ["stationarity", "1.234e-05"],
+        ["violation", "0.000e+00"],
+        ["rounds", "1000"],
+        ["converged", "True"],
+    ]
+
+
+def test_links_add_up_messages_and_bytes() -> None:
+    transcript = Transcript()
+    for count in (3, 5):
+        transcript.add(0.0, Message("bank", "server", "scores", {"scores": np.zeros(count)}))
+    transcript.add(1.0, Message("server", "bank", "answer", {"nu": np.zeros(1000)}))
+    rows = [line.split() for line in shown(links_table(transcript))]
+    assert ["from", "to", "messages", "bytes"] in rows
+    assert ["bank", "server", "2", "64", "bytes"] in rows
+    assert ["server", "bank", "1", "8.0", "kB"] in rows
