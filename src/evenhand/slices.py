@@ -75,6 +75,10 @@ class BoundRows:
         object.__setattr__(self, "lower", np.array([row.lower for row in self.rows], dtype=np.float64))
         object.__setattr__(self, "upper", np.array([row.upper for row in self.rows], dtype=np.float64))
 
+    def with_rows(self, rows: tuple[Row, ...]) -> BoundRows:
+        """Rows over the same slices with other bounds or temperatures."""
+        return BoundRows(rows, self.cell, self.weights)
+
     @cached_property
     def names(self) -> list[str]:
         return [str(row) for row in self.rows]
