@@ -10,22 +10,19 @@ yardstick, each product in the fastest of four. All are timed in turn in one pro
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from problems import arguments, problem
 from threadpoolctl import threadpool_limits
 
 from evenhand.constraints import EqualOpportunity, bind
-from evenhand.data import PARTY_SIZES, PartyEncoder, load, papers_split, split_columns
 from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian
 from evenhand.runtime.inprocess import InProcess
-from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.solvers import build_roles
 
 ROUNDS, REPEATS = 100, 7
@@ -57,20 +54,13 @@ def bare_products(blocks: list[Any], nu: np.ndarray, everyday: bool) -> list[Cal
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=Path, help="local folder with the Adult files")
-    source = parser.parse_args().source
-    data = load("adult", source=source)
-    train, _ = papers_split("adult", seed=0)
-    matrix = PartyEncoder().fit_transform(data.frame.loc[train])
-    labels = np.where(data.label.loc[train] == data.positive, 1.0, -1.0)
-    lagrangian = Lagrangian(labels, bind(EqualOpportunity(0.01), labels, data.sensitive.loc[train]))
-    shares = split_columns(matrix.shape[1], PARTY_SIZES["journal"]["adult"], seed=0)
-    blocks = [sp.csr_array(matrix[:, share]) for share in shares]
-    parties = [PartyColumns(f"party{k}", block, k == 0) for k, block in enumerate(blocks)]
+    given = problem("adult", arguments(__doc__).source)
+    labels = given.labels
+    lagrangian = Lagrangian(labels, bind(EqualOpportunity(0.01), labels, given.sensitive))
+    blocks = [sp.csr_array(party.matrix) for party in given.parties]
 
     def run() -> None:
-        server, roles = build_roles(parties, lagrangian, Job(max_rounds=ROUNDS, tol=0.0))
+        server, roles = build_roles(given.parties, lagrangian, Job(solver="fairvfl", max_rounds=ROUNDS, tol=0.0))
         InProcess([server, *roles]).run()
 
     def repeat(products: list[Callable[[], object]]) -> Callable[[], None]:
@@ -86,9 +76,8 @@ def main() -> None:
         plain, fast = (repeat(bare_products(blocks, nu, everyday)) for everyday in (True, False))
         times = np.array([[seconds(run), seconds(plain), seconds(fast)] for _ in range(REPEATS)]) * 1000 / ROUNDS
     best, ratios = times.min(axis=0), np.median(times[:, :1] / times[:, 1:], axis=0)
-    print(
-        f"rows x features: {matrix.shape[0]:,} x {matrix.shape[1]}, six parties, {REPEATS} repeats of {ROUNDS} rounds"
-    )
+    rows, columns = given.matrix.shape
+    print(f"rows x features: {rows:,} x {columns}, six parties, {REPEATS} repeats of {ROUNDS} rounds")
     print(f"fairvfl round                        : {best[0]:6.2f} ms")
     print(f"bare products, everyday layouts      : {best[1]:6.2f} ms   ratio {ratios[0]:5.2f}  (wanted: at most 2)")
     print(f"bare products, fastest layout of each: {best[2]:6.2f} ms   ratio {ratios[1]:5.2f}")

@@ -1,0 +1,40 @@
+"""The papers' problems for benchmarks: encoded training rows, split over six parties as published."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from evenhand.data import PartyEncoder, load, papers_split, party_sizes, split_columns
+from evenhand.vertical.problem import PartyColumns
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Training rows of one draw: the whole encoded matrix, its blocks at the parties, labels ±1 and groups."""
+
+    matrix: Any
+    parties: list[PartyColumns]
+    labels: np.ndarray
+    sensitive: pd.DataFrame
+
+
+def problem(name: str, source: Path | None, seed: int = 10) -> Problem:
+    data = load(name, source=source)
+    train, _ = papers_split(name, seed=seed)
+    matrix = PartyEncoder().fit_transform(data.frame.loc[train])
+    labels = np.where(data.label.loc[train] == data.positive, 1.0, -1.0)
+    shares = split_columns(matrix.shape[1], party_sizes(name), seed=seed)
+    parties = [PartyColumns(f"party{k}", matrix[:, share], k == 0) for k, share in enumerate(shares)]
+    return Problem(matrix, parties, labels, data.sensitive.loc[train])
+
+
+def arguments(description: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", type=Path, help="local folder with the data files")
+    return parser.parse_args()
