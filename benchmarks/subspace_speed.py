@@ -1,9 +1,9 @@
 """Wall-clock of a fair model on Adult, in one process, beside pooled learners that people use.
 
-The same 40,000 encoded rows for everybody: `VerticalClassifier` over six parties (equal opportunity, DEO ≤ 0.01, default
-settings), fairlearn's ExponentiatedGradient over scikit-learn's LogisticRegression (true-positive-rate parity at 0.01,
-default settings otherwise), and plain unconstrained LogisticRegression at the same regularisation. Repeats are taken in
-turn; ratios are medians of paired repeats, ExponentiatedGradient runs once.
+The same 40,000 encoded rows for everybody: `VerticalClassifier` over six parties (equal opportunity, DEO ≤ 0.01,
+default settings), fairlearn's ExponentiatedGradient over scikit-learn's LogisticRegression (true-positive-rate parity
+at 0.01, default settings otherwise), and plain unconstrained LogisticRegression at the same regularisation. Repeats are
+taken in turn; ratios are medians of paired repeats, ExponentiatedGradient runs once.
 
     python benchmarks/subspace_speed.py [--source FOLDER]
 """

@@ -1,21 +1,21 @@
 """evenhand: fair and constrained models, trained across parties that may not pool their data."""
 
-from importlib.metadata import version
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from evenhand.constraints import (
-    DemographicParity,
-    EqualizedOdds,
-    EqualOpportunity,
-    GroupAgainstOverall,
-    LossParity,
-    NeymanPearson,
-)
-from evenhand.errors import EvenhandError
-from evenhand.estimators import SplitTableClassifier, VerticalClassifier
-from evenhand.runtime.clock import VirtualClock
-from evenhand.selection import Selection, frontier, select
-
-__version__ = version("evenhand")
+if TYPE_CHECKING:
+    from evenhand.constraints import (
+        DemographicParity,
+        EqualizedOdds,
+        EqualOpportunity,
+        GroupAgainstOverall,
+        LossParity,
+        NeymanPearson,
+    )
+    from evenhand.errors import EvenhandError
+    from evenhand.estimators import SplitTableClassifier, VerticalClassifier
+    from evenhand.runtime.clock import VirtualClock
+    from evenhand.selection import Selection, frontier, select
 
 __all__ = [
     "DemographicParity",
@@ -33,3 +33,34 @@ __all__ = [
     "frontier",
     "select",
 ]
+
+# Loaded when first asked for: pandas, scikit-learn and matplotlib take seconds, and `evenhand --help` needs none.
+_HOMES = {
+    "constraints": (
+        "DemographicParity",
+        "EqualOpportunity",
+        "EqualizedOdds",
+        "GroupAgainstOverall",
+        "LossParity",
+        "NeymanPearson",
+    ),
+    "errors": ("EvenhandError",),
+    "estimators": ("SplitTableClassifier", "VerticalClassifier"),
+    "runtime.clock": ("VirtualClock",),
+    "selection": ("Selection", "frontier", "select"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("evenhand")
+    if name in _HOME:
+        return getattr(import_module(f"evenhand.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'evenhand' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

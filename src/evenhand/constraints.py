@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -193,7 +193,7 @@ def groups_frame(sensitive: pd.DataFrame | pd.Series | np.ndarray | None, rows: 
 
 def bind(constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None = None) -> BoundRows:
     """Meet constraints with labels (±1) and groups; an empty slice is an error that names it."""
-    wanted = _as_list(constraints)
+    wanted = as_list(constraints)
     frame = groups_frame(sensitive, len(labels))
     codes: dict[str, Integers] = {}
     groups: dict[str, list[Hashable]] = {}
@@ -222,10 +222,12 @@ def bind(constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None
     return BoundRows(rows, cell, weights)
 
 
-def _as_list(constraints: Constraints) -> list[Constraint]:
+def as_list(constraints: Constraints) -> list[Constraint]:
     if constraints is None:
         return []
-    wanted = [constraints] if isinstance(constraints, Constraint) else list(constraints)
+    wanted: list[Any] = [constraints]
+    if isinstance(constraints, Iterable) and not isinstance(constraints, (str, type)):
+        wanted = list(constraints)
     for constraint in wanted:
         if not isinstance(constraint, Constraint):
             raise ConstraintError(

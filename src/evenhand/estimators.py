@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from evenhand.arrays import Array
-from evenhand.constraints import Constraint, Constraints, groups_frame
+from evenhand.constraints import Constraints, as_list, groups_frame
 from evenhand.data.align import align
 from evenhand.data.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
@@ -140,16 +140,18 @@ class VerticalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_job(job)
         clock = self._clock()
         tables, labels, sensitive = _aligned(_named(X), y, sensitive_features)
-        signs = self._signs(labels)
+        classes, positive, signs = self._signs(labels)
         groups = None if sensitive is None else groups_frame(sensitive, len(signs))
-        self.encoders_ = {name: self._encoder(name, table) for name, table in tables.items()}
+        encoders = {name: self._encoder(name, table) for name, table in tables.items()}
         parties = [
-            PartyColumns(name, _encode(name, self.encoders_[name], tables[name]), role == "active")
+            PartyColumns(name, _encode(name, encoders[name], tables[name]), role == "active")
             for name, role in zip(tables, self._role_names(len(tables)), strict=True)
         ]
         with Progress(job.max_rounds, enabled=self.verbose) as progress:
             start = self._start(parties)
             run = train_vertical(job, parties, signs, groups, clock=clock, on_round=progress.round, start=start)
+        # Only now: a fit that was refused leaves an earlier one as it was.
+        self.classes_, self.positive_, self.encoders_ = classes, positive, encoders
         self._keep(run)
         return self
 
@@ -161,14 +163,13 @@ class VerticalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.run_.as_start() if same else None
 
     def _job(self) -> Job:
-        constraint = self.constraint
-        if constraint is None or isinstance(constraint, Constraint):
-            constraint = () if constraint is None else (constraint,)
         state = self.random_state
-        seed = state if isinstance(state, int) else int(check_random_state(state).randint(2**31))
+        seed = int(state) if isinstance(state, (int, np.integer)) else int(check_random_state(state).randint(2**31))
+        if not isinstance(self.hidden, Sequence):
+            raise InputError(f"hidden is {self.hidden!r}; give the width of each hidden layer, for instance (32, 16)")
         return Job(
             solver=self.solver,
-            constraints=tuple(constraint),
+            constraints=tuple(as_list(self.constraint)),
             model=self.model,
             alpha=self.alpha,
             max_rounds=self.max_rounds,
@@ -200,18 +201,22 @@ class VerticalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"a role is {role!r}; choose 'active' or 'passive'")
         return self.roles
 
-    def _signs(self, labels: npt.NDArray[Any]) -> Array:
+    def _signs(self, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any, Array]:
+        """The two classes, the positive one, and ±1 for each row."""
+        if missing := int(pd.isna(labels).sum()):
+            raise DataError(f"y has {missing} missing labels; fill or drop those rows (NaN or None is no class)")
         check_classification_targets(labels)
-        self.classes_ = np.unique(labels)
-        if len(self.classes_) != 2:
-            some = ", ".join(map(repr, self.classes_[:5].tolist()))
+        classes = np.unique(labels)
+        if len(classes) != 2:
+            some = ", ".join(map(repr, classes[:5].tolist()))
             raise DataError(
-                f"y has {len(self.classes_)} class(es) ({some}); the classifier can't train when there are not two"
+                f"y has {len(classes)} class(es) ({some}); the classifier can't train when there are not two. "
+                "Only binary classification is supported."
             )
-        self.positive_ = self.classes_[1] if self.positive is None else self.positive
-        if self.positive_ not in self.classes_:
-            raise DataError(f"positive is {self.positive!r}, which y does not have; its labels are {self.classes_}")
-        return np.where(labels == self.positive_, 1.0, -1.0)
+        positive = classes[1] if self.positive is None else self.positive
+        if positive not in classes:
+            raise DataError(f"positive is {self.positive!r}, which y does not have; its labels are {classes}")
+        return classes, positive, np.where(labels == positive, 1.0, -1.0)
 
     def _encoder(self, name: str, table: Any) -> PartyEncoder:
         try:
@@ -236,9 +241,9 @@ class VerticalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Scores, positive in favour of ``classes_[1]``. Each party scores its own table; the sum is the score."""
         check_is_fitted(self, "run_")
         tables = _named(X)
-        if list(tables) != list(self.models_):
+        if tables.keys() != self.models_.keys():
             raise DataError(f"tables are of {', '.join(tables)}; the model was trained on {', '.join(self.models_)}")
-        tables, _, _ = _aligned(tables, None, None)
+        tables, _, _ = _aligned({name: tables[name] for name in self.models_}, None, None)
         total = np.sum(
             [model.predict(_encode(name, self.encoders_[name], tables[name])) for name, model in self.models_.items()],
             axis=0,
@@ -246,7 +251,8 @@ class VerticalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(total if self.positive_ == self.classes_[1] else -total)
 
     def predict(self, X: Tables) -> npt.NDArray[Any]:
-        return self.classes_[(self.decision_function(X) > 0).astype(np.int64)]
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(np.int64)]
 
     def predict_proba(self, X: Tables) -> Array:
         """Columns in the order of ``classes_``."""
@@ -280,6 +286,11 @@ class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def fit(self, X: Any, y: Any, sensitive_features: Any = None) -> Self:
         X, y = self._checked(X, y, reset=True)
+        if isinstance(X, pd.DataFrame) and X.index.has_duplicates:
+            # The rows of one table belong together; ids that repeat could only keep its parts from being aligned.
+            X, y = X.reset_index(drop=True), np.asarray(y)
+            if isinstance(sensitive_features, (pd.DataFrame, pd.Series)):
+                sensitive_features = sensitive_features.reset_index(drop=True)
         self.columns_ = self._columns()
         self.classifier_ = VerticalClassifier() if self.classifier is None else clone(self.classifier)
         self.classifier_.fit(self._dealt(X), y, sensitive_features)
@@ -289,10 +300,14 @@ class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def decision_function(self, X: Any) -> Array:
         check_is_fitted(self, "classifier_")
-        return self.classifier_.decision_function(self._dealt(self._checked(X, None, reset=False)[0]))
+        X = self._checked(X, None, reset=False)[0]
+        if isinstance(X, pd.DataFrame) and X.index.has_duplicates:
+            X = X.reset_index(drop=True)
+        return self.classifier_.decision_function(self._dealt(X))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        return self.classes_[(self.decision_function(X) > 0).astype(np.int64)]
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(np.int64)]
 
     def predict_proba(self, X: Any) -> Array:
         scores = self.decision_function(X)
@@ -308,8 +323,10 @@ class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return validate_data(self, X, y, reset=reset, accept_sparse="csr", dtype=np.float64)
 
     def _columns(self) -> list[list[int]]:
-        if isinstance(self.parties, int):
-            count = max(1, min(self.parties, self.n_features_in_))
+        if isinstance(self.parties, (int, np.integer)):
+            if self.parties < 1:
+                raise InputError(f"parties is {self.parties}; there must be at least one")
+            count = max(1, min(int(self.parties), self.n_features_in_))
             return [part.tolist() for part in np.array_split(np.arange(self.n_features_in_), count)]
         names = list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
         columns = []

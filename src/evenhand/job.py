@@ -14,6 +14,16 @@ from evenhand.errors import InputError
 ModelName = Literal["linear", "mlp"]
 
 
+def is_number(value: object) -> bool:
+    """Whether a setting is a finite number; True and False are none."""
+    kinds = (int, float, np.integer, np.floating)
+    return isinstance(value, kinds) and not isinstance(value, bool) and bool(np.isfinite(value))
+
+
+def is_whole(value: object) -> bool:
+    return is_number(value) and isinstance(value, (int, np.integer))
+
+
 @dataclass(frozen=True)
 class Job:
     """Everything about a run that is not data.
@@ -56,12 +66,12 @@ class Job:
     def __post_init__(self) -> None:
         if self.model not in ("linear", "mlp"):
             raise InputError(f"model is {self.model!r}; choose 'linear' or 'mlp'")
-        if self.alpha is not None and not 0 <= self.alpha < np.inf:
-            raise InputError(f"alpha is {self.alpha}; it must be zero or more, or None for 2/n")
-        if not self.max_rounds >= 1:
-            raise InputError(f"max_rounds is {self.max_rounds}; it must be at least 1")
-        if not self.tol >= 0:
-            raise InputError(f"tol is {self.tol}; it must be zero or more")
+        if self.alpha is not None and not (is_number(self.alpha) and self.alpha >= 0):
+            raise InputError(f"alpha is {self.alpha!r}; it must be zero or more, or None for 2/n")
+        if not (is_whole(self.max_rounds) and self.max_rounds >= 1):
+            raise InputError(f"max_rounds is {self.max_rounds!r}; it must be at least 1")
+        if not (is_number(self.tol) and self.tol >= 0):
+            raise InputError(f"tol is {self.tol!r}; it must be zero or more")
         if not all(width >= 1 for width in self.hidden):
             raise InputError(f"hidden is {self.hidden}; each layer needs at least one unit")
 

@@ -70,15 +70,19 @@ class Schema:
             raise ProtocolError(f"{_where(message)}: fields are {sorted(message.body)}, expected {sorted(self.fields)}")
         for name, field in self.fields.items():
             array = message.body[name]
+            if not isinstance(array, np.ndarray):
+                raise ProtocolError(f"{_where(message)}: {name} is a {type(array).__name__}, expected an array")
             # A size the role does not know belongs to another solver's message; no array has it.
             shape = tuple(sizes.get(size, -1) if isinstance(size, str) else size for size in field.shape)
-            if array.dtype.str[1:] != field.dtype or array.shape != shape:
+            if array.dtype != field.dtype or array.shape != shape:
                 raise ProtocolError(
                     f"{_where(message)}: {name} is {array.dtype} of shape {array.shape}, "
                     f"expected {field.dtype} of shape {shape}"
                 )
             # A sum is finite only if every term is (short of overflow, which is refused just as well), and is cheap.
-            if not math.isfinite(array.sum() if shape else array.item()):
+            with np.errstate(over="ignore", invalid="ignore"):
+                total = array.sum() if shape else array.item()
+            if not math.isfinite(total):
                 raise ProtocolError(f"{_where(message)}: {name} holds numbers that are not finite")
 
 

@@ -99,10 +99,11 @@ def train_vertical(
     server, roles = build_roles(parties, lagrangian, job, start)
     recorder = _Recorder(folder, checkpoint_seconds, on_round)
     runtime = InProcess([server, *roles], clock, Transcript(keep_messages), recorder.report)
-    recorder.attach(runtime, _fingerprint(job, parties, labels, sensitive))
+    recorder.attach(runtime, _fingerprint(job, clock, parties, labels, sensitive))
     # One BLAS thread: a party's products are short and bound by memory, waiting threads cost more than they bring
     # (six times a round's time on two busy cores), and sums come out the same whatever the machine.
-    with threadpool_limits(limits=1, user_api="blas"):
+    # Numbers that overflow are a DivergenceError of the party that sees them first, not a warning on the way there.
+    with threadpool_limits(limits=1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
         runtime.run()
     recorder.flush()
     if server.certificate is None:
@@ -137,12 +138,13 @@ class _Recorder:
         if self._folder is None:
             return
         states = self._folder.last_checkpoint()
-        progress = {"rows": 0, "entries": 0} if states is None else states.pop("progress")
         if states is not None:
-            if progress["fingerprint"] != fingerprint:
+            # The recorder's own numbers travel with the runtime's: any other key could be the name of a party.
+            progress = states.get("", {}).get("progress", {})
+            if progress.get("fingerprint") != fingerprint:
                 raise RunError(f"{self._folder.path} was begun with another job or other data; start a new run")
             checkpoints.put_back(runtime, states)
-        self._written = (progress["rows"], progress["entries"])
+            self._written = (progress["rows"], progress["entries"])
         self.history, entries = self._folder.rewind(*self._written)
         runtime.transcript.extend(entries)
 
@@ -154,7 +156,9 @@ class _Recorder:
             self.flush()
             rows, entries = self._written
             progress: dict[str, Any] = {"rows": rows, "entries": entries, "fingerprint": self._fingerprint}
-            self._folder.checkpoint(checkpoints.take(self._runtime) | {"progress": progress})
+            states = checkpoints.take(self._runtime)
+            states[""]["progress"] = progress
+            self._folder.checkpoint(states)
             self._last = time.monotonic()
 
     def flush(self) -> None:
@@ -166,9 +170,15 @@ class _Recorder:
         self._written = (len(self.history), len(transcript))
 
 
-def _fingerprint(job: Job, parties: Sequence[PartyColumns], labels: Array, sensitive: pd.DataFrame | None) -> str:
+def _fingerprint(
+    job: Job,
+    clock: VirtualClock | None,
+    parties: Sequence[PartyColumns],
+    labels: Array,
+    sensitive: pd.DataFrame | None,
+) -> str:
     """A sum over job and data: resuming with anything else would not be resuming."""
-    digest = hashlib.blake2b(repr(job).encode(), digest_size=16)
+    digest = hashlib.blake2b(repr((job, clock or VirtualClock())).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(labels).tobytes())
     if sensitive is not None:
         digest.update(pd.util.hash_pandas_object(sensitive, index=False).to_numpy().tobytes())

@@ -28,7 +28,7 @@ def roles(pace: str = "exact", rounds: int = 6):
     lagrangian = Lagrangian(labels, bind(EqualOpportunity(0.01), labels, groups))
     parties = [PartyColumns(f"party{k}", columns[:, 2 * k : 2 * k + 2], k == 0) for k in range(3)]
     options = {"step": 0.5, "local_steps": 3, "pace": pace}
-    return build_roles(parties, lagrangian, Job(max_rounds=rounds, tol=0.0, options=options))
+    return build_roles(parties, lagrangian, Job(solver="fairvfl", max_rounds=rounds, tol=0.0, options=options))
 
 
 def finish(runtime_of) -> tuple[list[np.ndarray], object, list[dict]]:

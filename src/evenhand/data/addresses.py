@@ -12,7 +12,8 @@ from evenhand.errors import DataError
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # Greedy up to the last @, because people forget to percent-encode an @ or / in a password.
 _USER_PASSWORD: Final = re.compile(r"(://[^:/?#@]*):(.*)@")
-_QUERY_PASSWORD: Final = re.compile(r"([?&](?:ssl)?password=)([^&#]*)", re.IGNORECASE)
+# In the query of an address, or among libpq's "key = value" words, where it may be quoted.
+_QUERY_PASSWORD: Final = re.compile(r"((?:^|[?&\s])(?:ssl)?password\s*=\s*)('[^']*'|[^&#\s]*)", re.IGNORECASE)
 _HIDDEN: Final = "***"
 
 

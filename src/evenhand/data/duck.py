@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _READERS: Final = {
-    # Types are guessed from the whole file: a guess from its first rows fails on row 20,481.
-    ".csv": "SELECT * FROM read_csv(?, header = true, sample_size = -1)",
+    # Types are guessed from the whole file: a guess from its first rows fails on row 20,481. Not booleans: DuckDB takes
+    # yes and no for them, and a label of yes and no shall stay what it is.
+    ".csv": "SELECT * FROM read_csv(?, header = true, sample_size = -1, auto_type_candidates = "
+    "['NULL', 'BIGINT', 'DOUBLE', 'TIME', 'DATE', 'TIMESTAMP', 'TIMESTAMPTZ', 'VARCHAR'])",
     ".parquet": "SELECT * FROM read_parquet(?)",
 }
 _DATABASES: Final = (".duckdb", ".ddb")
@@ -36,7 +38,8 @@ def read_file(path: Path, sql: str | None) -> pa.Table:
         raise DataError(f"{path}: sql goes with a database or a DuckDB file; for {suffix} name the columns instead")
     try:
         if suffix in _READERS:
-            return _read_plain_file(path, _READERS[suffix])
+            table = _read_plain_file(path, _READERS[suffix])
+            return _true_and_false(table) if suffix == ".csv" else table
         return _read_database(path, sql)
     except duckdb.Error as error:
         raise DataError(f"cannot read {path}: {error}") from error
@@ -76,3 +79,16 @@ def _only_table(connection: Any, path: Path) -> str:
         names = ", ".join(table if schema == "main" else f"{schema}.{table}" for schema, table in tables)
         raise DataError(f"{path} holds {f'several tables ({names})' if tables else 'no table'}; choose with sql")
     return ".".join('"{}"'.format(part.replace('"', '""')) for part in tables[0])
+
+
+def _true_and_false(table: pa.Table) -> pa.Table:
+    """Text columns that say nothing but true and false, as booleans: what they are in every other format."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for k, column in enumerate(table.schema):
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            words = pc.utf8_lower(table.column(k))
+            if set(words.unique().to_pylist()) <= {"true", "false", None}:
+                table = table.set_column(k, column.name, pc.equal(words, "true"))
+    return table

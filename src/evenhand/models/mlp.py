@@ -96,7 +96,8 @@ class MLPModel:
         vector = torch.ones_like(flat)
         for _ in range(10):
             vector /= torch.linalg.vector_norm(vector)
-            _, image = torch.func.jvp(lambda w: self._forward(w, self._data), (flat,), (vector,))
+            # autograd's own jvp (two backward passes): torch.func.jvp loads deprecated torch.jit code.
+            _, image = torch.autograd.functional.jvp(lambda w: self._forward(w, self._data), flat, vector)
             _, pull = torch.func.vjp(lambda w: self._forward(w, self._data), flat)
             (vector,) = pull(image)
         return 1.05 * float(torch.linalg.vector_norm(vector))

@@ -36,11 +36,18 @@ def take(runtime: InProcess) -> dict[str, State]:
 
 def put_back(runtime: InProcess, states: dict[str, State]) -> None:
     """Bring freshly made roles and runtime to where `take` found them."""
-    own = states[""]
-    if states.keys() - {""} != runtime.desks.keys():
+    if "" not in states or states.keys() - {""} != runtime.desks.keys():
         raise RunError(
             f"the checkpoint holds roles {sorted(states.keys() - {''})}, the job has {sorted(runtime.desks)}"
         )
+    try:
+        _put_back(runtime, states)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"the checkpoint is not one of this run ({error!r}); it cannot go on from it") from error
+
+
+def _put_back(runtime: InProcess, states: dict[str, State]) -> None:
+    own = states[""]
     for name, desk in runtime.desks.items():
         desk.role.restore(states[name])
         desk.inbox = deque(message for head in own["inboxes"][name] if (message := _message(own, head)) is not None)

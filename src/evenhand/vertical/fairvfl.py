@@ -18,13 +18,13 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import InputError, ProtocolError
-from evenhand.job import Job
+from evenhand.job import Job, is_number, is_whole
 from evenhand.lagrangian import Lagrangian, Point
 from evenhand.messages import Message
 from evenhand.models.base import PartyModel
 from evenhand.models.optimisers import OptimiserName, make_optimiser
 from evenhand.roles import Sends, State
-from evenhand.vertical.messages import COMBINED_SCORES, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
+from evenhand.vertical.messages import COMBINED_SCORES, GRADIENT_NORM, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start, build_models
 from evenhand.vertical.server import SERVER, Server
@@ -68,22 +68,22 @@ class FairVFLOptions:
     pace: Literal["exact", "until-server-speaks"] = "exact"
 
     def __post_init__(self) -> None:
-        if self.step != "auto" and not (isinstance(self.step, (int, float)) and self.step > 0):
+        if self.step != "auto" and not (is_number(self.step) and self.step > 0):
             raise InputError(f"step is {self.step!r}; it must be a positive number, or 'auto' to have it estimated")
         if self.schedule not in ("constant", "theorem"):
             raise InputError(f"schedule is {self.schedule!r}; choose 'constant' or 'theorem'")
         if self.pace not in ("exact", "until-server-speaks"):
             raise InputError(f"pace is {self.pace!r}; choose 'exact' or 'until-server-speaks'")
-        if not self.dual_step > 0:
-            raise InputError(f"dual_step is {self.dual_step}; it must be positive")
-        if not self.damping >= 0:
-            raise InputError(f"damping is {self.damping}; it must be zero or more")
-        if not self.penalty >= 0:
-            raise InputError(f"penalty is {self.penalty}; it must be zero or more")
+        if not (is_number(self.dual_step) and self.dual_step > 0):
+            raise InputError(f"dual_step is {self.dual_step!r}; it must be a positive number")
+        if not (is_number(self.damping) and self.damping >= 0):
+            raise InputError(f"damping is {self.damping!r}; it must be a number, zero or more")
+        if not (is_number(self.penalty) and self.penalty >= 0):
+            raise InputError(f"penalty is {self.penalty!r}; it must be a number, zero or more")
         if self.optimiser not in ("plain", "adam"):
             raise InputError(f"optimiser is {self.optimiser!r}; choose 'plain' or 'adam'")
-        if self.local_steps < 1:
-            raise InputError(f"local_steps is {self.local_steps}; it must be at least 1")
+        if not (is_whole(self.local_steps) and self.local_steps >= 1):
+            raise InputError(f"local_steps is {self.local_steps!r}; it must be a whole number, at least 1")
 
     @property
     def needs_spectrum(self) -> bool:
@@ -146,8 +146,10 @@ class FairVFLServer(Server):
             self.spectra[place] = message.number("squared_norm")
         elif message.kind == SCORES.kind:
             self._take_scores(place, message)
-        else:
+        elif message.kind == GRADIENT_NORM.kind and self.closing:
             return self._take_gradient_norm(message)
+        else:
+            raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender} at this point")
         everybody = (self.answered == self.round).all() and not np.isnan(self.spectra).any()
         return self._next_round() if everybody and not self.closing else ()
 
@@ -246,6 +248,17 @@ class FairVFLParty(Party):
         self.optimiser = make_optimiser(options.optimiser, model.weights.size)
         self.sequence = 0
 
+    def descend(self, nu: Array, step: float) -> Array:
+        """One step (Eq. 11); returns the gradient it was taken with."""
+        gradient = self.gradient(nu)
+        self.model.move(self.optimiser.change(gradient, step))
+        return gradient
+
+    def squared_move(self, moved: Array, first_gradient: Array, step: float) -> float:
+        """‖θ^(t) − θ^(t+1)‖² of Eq. 13. Adam's moves say nothing of stationarity: its first gradient stands in."""
+        change = moved if self.options.optimiser == "plain" else step * first_gradient
+        return float(change @ change)
+
     def start(self) -> Sends:
         sends = [self.send_scores(self.own_scores(), squared_move=0.0)]
         if self.options.needs_spectrum:
@@ -282,9 +295,10 @@ class PassiveParty(FairVFLParty):
         if message.integer("last"):
             return [self.gradient_norm(message["nu"])]
         self.round = message.integer("round")
-        change = self.optimiser.change(self.gradient(message["nu"]), message.number("step"))
-        self.model.move(change)
-        return [self.send_scores(self.own_scores(), squared_move=float(change @ change))]
+        before, step = self.model.weights, message.number("step")
+        gradient = self.descend(message["nu"], step)
+        squared_move = self.squared_move(self.model.weights - before, gradient, step)
+        return [self.send_scores(self.own_scores(), squared_move)]
 
 
 class ActiveParty(FairVFLParty):
@@ -299,6 +313,7 @@ class ActiveParty(FairVFLParty):
         self.scores: Array = np.zeros(model.rows)
         self.others: Array = np.zeros(model.rows)
         self.weights_at_start: Array = model.weights
+        self.first_gradient: Array = np.zeros_like(model.weights)
         # Scores sent and perhaps not yet read by the server: what it sends back contains one of them.
         self.unread: dict[int, Array] = {}
 
@@ -336,18 +351,20 @@ class ActiveParty(FairVFLParty):
         if self.left == 0:
             return ()
         self._local_step()
-        moved = self.model.weights - self.weights_at_start
-        return [self.send_scores(self.own_scores(), squared_move=float(moved @ moved))]
+        squared_move = self.squared_move(self.model.weights - self.weights_at_start, self.first_gradient, self.step)
+        return [self.send_scores(self.own_scores(), squared_move)]
 
     def _local_step(self) -> None:
+        gradient = self.descend(self._nu(), self.step)
+        if self.left == self.options.local_steps:
+            self.first_gradient = gradient
         self.left -= 1
-        self.model.move(self.optimiser.change(self.gradient(self._nu()), self.step))
 
     def _nu(self) -> Array:
         self.effort += 10.0 * self.model.rows
         return self.lagrangian.at(self.others + self.scores).derivative(self.multipliers)
 
-    _ARRAYS = ("multipliers", "scores", "others", "weights_at_start")
+    _ARRAYS = ("multipliers", "scores", "others", "weights_at_start", "first_gradient")
 
     def snapshot(self) -> State:
         arrays = {name: getattr(self, name).copy() for name in self._ARRAYS}

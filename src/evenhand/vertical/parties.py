@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.errors import DivergenceError
+from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.messages import Message
 from evenhand.models.base import PartyModel
-from evenhand.roles import Role, State
+from evenhand.roles import Role, Sends, State
 from evenhand.vertical.messages import GRADIENT_NORM, VOCABULARY
 from evenhand.vertical.server import SERVER
 
@@ -22,6 +22,12 @@ class Party(Role):
         super().__init__(name, {"rows": model.rows, "constraints": constraints})
         self.model = model
         self.round = 0
+
+    def receive(self, message: Message) -> Sends:
+        """Parties take orders from the server only."""
+        if message.sender != SERVER:
+            raise ProtocolError(f"{self.name} takes messages of the server only, not of {message.sender!r}")
+        return super().receive(message)
 
     def own_scores(self) -> Array:
         self.effort += self.model.effort

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from evenhand.models.base import PartyModel
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
 
+# Names become names of files.
+NAME = re.compile(r"\w[\w .-]{0,63}")
+
 
 @dataclass(frozen=True, eq=False)
 class PartyColumns:
@@ -22,6 +26,13 @@ class PartyColumns:
     name: str
     matrix: Matrix
     active: bool = False
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name) or self.name == "server":
+            raise InputError(
+                f"a party's name is {self.name!r}; a name has letters, digits, blanks, '-', '_' and '.', begins with a "
+                "letter or digit, and is not 'server'"
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -102,6 +102,7 @@ class Server(Role):
             "multipliers": self.multipliers.copy(),
             "squared_norms": self.squared_norms.copy(),
             "squared_gradients": self.squared_gradients.copy(),
+            "certificate": None if self.certificate is None else self.certificate.as_dict(),
         }
 
     def restore(self, state: State) -> None:
@@ -110,3 +111,5 @@ class Server(Role):
         self.multipliers = np.array(state["multipliers"])
         self.squared_norms = np.array(state["squared_norms"])
         self.squared_gradients = np.array(state["squared_gradients"])
+        certificate = state["certificate"]
+        self.certificate = None if certificate is None else Certificate(**certificate)
