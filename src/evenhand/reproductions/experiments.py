@@ -24,6 +24,8 @@ PUBLISHED = {"step": 0.01, "dual_step": 0.1, "damping": 1e-3}
 ADAM = {"step": 0.01, "optimiser": "adam", "penalty": 1.0}
 HIDDEN = (16, 8)
 """The paper says that neural parties have two hidden layers, not how wide."""
+MOST_ROUNDS = 100
+"""Cap on our solver's rounds, which stops by its own rule after 3 to 30."""
 NEVER_BINDS = 1e6
 """A bound on DEO that is never met: FairVFL then takes FedBCD's steps, and records DEO."""
 
@@ -57,23 +59,20 @@ def make_problem(data: Dataset, version: Version, seed: int) -> Problem:
     train, test = papers_split(data.name, seed)
     encoder = PartyEncoder().fit(data.frame.loc[train])
     shares = split_columns(encoder.feature_names_out, party_sizes(data.name, version), seed)
-    blocks = [[matrix[:, share] for share in shares] for matrix in map(encoder.transform, _parts(data, train, test))]
-    signs = pd.Series(np.where(data.label == data.positive, 1, -1), index=data.label.index)
+    blocks = [[encoder.transform(data.frame.loc[rows])[:, share] for share in shares] for rows in (train, test)]
+    # Row ids are places.
+    signs = np.where(data.label == data.positive, 1, -1).astype(np.int64)
     return Problem(
         name=data.name,
         seed=seed,
         all_active=version == "first",
         train=blocks[0],
         test=blocks[1],
-        labels=signs.loc[train].to_numpy(),
-        test_labels=signs.loc[test].to_numpy(),
+        labels=signs[train],
+        test_labels=signs[test],
         groups=data.sensitive.loc[train].reset_index(drop=True),
         test_groups=data.sensitive.loc[test].reset_index(drop=True),
     )
-
-
-def _parts(data: Dataset, train: Integers, test: Integers) -> tuple[pd.DataFrame, pd.DataFrame]:
-    return data.frame.loc[train], data.frame.loc[test]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,13 +108,13 @@ def published(
 
 def subspace(problem: Problem, constraint: Constraint | None) -> Fit:
     """Our solver, to its own stopping rule."""
-    return _fit(problem, solver="subspace", constraint=constraint)
+    return _fit(problem, solver="subspace", constraint=constraint, max_rounds=MOST_ROUNDS)
 
 
 def selected(problem: Problem, constraint: Constraint, **grid: Any) -> tuple[Fit, Selection]:
     """Our solver with ε and alpha chosen by cross-validation on the training rows."""
     start = time.perf_counter()
-    estimator = _classifier(problem, solver="subspace", constraint=constraint)
+    estimator = _classifier(problem, solver="subspace", constraint=constraint, max_rounds=MOST_ROUNDS)
     # The seed of the folds is not that of the draw, so that folds do not follow the split.
     chosen = select(estimator, problem.train, problem.labels, sensitive_features=problem.groups, seed=1, **grid)
     return Fit(chosen.estimator, time.perf_counter() - start), chosen
@@ -139,7 +138,7 @@ def measured(problem: Problem, method: str, fit: Fit, **more: Any) -> Record:
     certificate = fit.classifier.certificate_
     return {
         **head(problem, method),
-        **test_quality(problem, fit.classifier.decision_function(problem.test)),
+        **on_test_rows(problem, fit.classifier.decision_function(problem.test)),
         **{f"train {name}": train[name] for name in ("accuracy", "DEO", "DFP", "DFN")},
         "objective": certificate.objective,
         "rounds": certificate.rounds,
@@ -157,7 +156,7 @@ def quality(labels: Integers, scores: Array, groups: pd.DataFrame) -> dict[str, 
     return summary(labels, scores, sensitive_features=groups)
 
 
-def test_quality(problem: Problem, scores: Array) -> dict[str, float]:
+def on_test_rows(problem: Problem, scores: Array) -> dict[str, float]:
     """Metrics on the test rows, and the standard errors of the gaps in error rates."""
     return quality(problem.test_labels, scores, problem.test_groups) | gap_errors(problem, scores)
 
@@ -178,15 +177,9 @@ def curve(problem: Problem, method: str, fit: Fit, points: int = 60, **more: Any
     """Objective and DEO on the training rows over rounds, thinned to about evenly spaced points of a log axis."""
     history = fit.classifier.history_.drop_duplicates("round", keep="last").set_index("round")
     gap = next(name for name in history.columns if name.startswith("value["))
-    last = int(history.index[-1])
-    rounds = np.unique(np.geomspace(1, max(last, 1), points).round().astype(int))
+    rounds = np.unique(np.geomspace(1, max(int(history.index[-1]), 1), points).round().astype(int))
+    thinned = history.loc[rounds.tolist()]
     return [
-        {
-            **head(problem, method),
-            **more,
-            "round": int(number),
-            "objective": float(history.at[number, "objective"]),
-            "DEO": abs(float(history.at[number, gap])),
-        }
-        for number in rounds
+        {**head(problem, method), **more, "round": int(number), "objective": float(objective), "DEO": abs(float(value))}
+        for number, objective, value in zip(rounds, thinned["objective"], thinned[gap], strict=True)
     ]

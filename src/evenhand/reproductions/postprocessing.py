@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from evenhand.central import CalibratedEqualOddsPostprocessor, EqualOddsPostprocessor
-from evenhand.reproductions.experiments import Fit, Problem, head, test_quality
+from evenhand.reproductions.experiments import Fit, Problem, head, on_test_rows
 from evenhand.reproductions.settings import Record
 
 EO, CEO = "FedBCD + EO", "FedBCD + CEO"
@@ -28,7 +28,7 @@ def equal_odds(problem: Problem, fit: Fit) -> Record:
     processor = EqualOddsPostprocessor(objective="accuracy_score", random_state=problem.seed)
     processor.fit(fit.classifier.decision_function(problem.train), problem.labels, problem.groups)
     decisions = processor.predict(fit.classifier.decision_function(problem.test), problem.test_groups)
-    return {**head(problem, EO), **test_quality(problem, decisions.astype(np.float64))}
+    return {**head(problem, EO), **on_test_rows(problem, decisions.astype(np.float64))}
 
 
 def calibrated(problem: Problem, fit: Fit) -> Record:
@@ -36,4 +36,4 @@ def calibrated(problem: Problem, fit: Fit) -> Record:
     processor.fit(expit(fit.classifier.decision_function(problem.train)), problem.labels, problem.groups)
     mixed = processor.predict_proba(expit(fit.classifier.decision_function(problem.test)), problem.test_groups)
     needed = {"feasible": processor.feasible_, "required_rate": processor.required_rate_}
-    return {**head(problem, CEO), **test_quality(problem, logit(mixed)), **needed}
+    return {**head(problem, CEO), **on_test_rows(problem, logit(mixed)), **needed}

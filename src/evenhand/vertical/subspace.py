@@ -146,7 +146,6 @@ class SubspaceServer(Server):
         self.sizes = {**self.sizes, "basis": history + 1}
         self.awaited = set(warm)
         self.scores: Array = np.zeros(len(lagrangian.labels))
-        self.penalty = 1.0
         self.intercept_due = 0.0
         self.decrement = np.nan
         self.last_objective = np.inf
@@ -179,8 +178,11 @@ class SubspaceServer(Server):
         raise ProtocolError(f"server: {message.kind!r} from {message.sender} does not belong to round {self.round}")
 
     def _begin(self) -> Sends:
-        """Before the first round, the best intercept: it needs nobody's columns."""
-        if self.job.fit_intercept:
+        """Before the first round, the best intercept: it needs nobody's columns.
+
+        Not from weights of an earlier run: there the intercept alone could only mend a row by spoiling the rest.
+        """
+        if self.job.fit_intercept and not self.scores.any():
             column = np.ones((len(self.scores), 1))
             nothing = Quadratic(np.zeros((1, 1)), np.zeros(1))
             self._accept(solve_reduced(self.problem.at_round(1), self.scores, column, nothing, self.multipliers))
@@ -267,7 +269,8 @@ class SubspaceServer(Server):
             matrix,
             Quadratic(gram, linear, 0.5 * self.regulariser * float(self.squared_norms.sum())),
             self.multipliers,
-            penalty=self.penalty,
+            # Anew each round: a weight that one round's columns needed makes the next creep along the curve of a row.
+            penalty=max(1.0, 2.0 * float(np.max(self.multipliers, initial=0.0))),
             tolerance=max(1e-9, 0.01 * self.decrement),
             feasibility=0.1 * FEASIBLE,
             limit=30,
@@ -295,7 +298,6 @@ class SubspaceServer(Server):
     def _accept(self, solution: ReducedSolution) -> None:
         self.scores = solution.point.scores
         self.multipliers = solution.multipliers
-        self.penalty = solution.penalty
         if self.job.fit_intercept:
             self.intercept_due += float(solution.coefficients[-1])
 
@@ -316,7 +318,7 @@ class SubspaceServer(Server):
         extra = {"stationarity": stationarity, "complementarity": complementarity, "decrement": self.decrement}
         self.reports.append({"round": self.round, **self.row_report(point), **extra})
 
-    _NUMBERS = ("penalty", "intercept_due", "decrement", "last_objective", "closing")
+    _NUMBERS = ("intercept_due", "decrement", "last_objective", "closing")
 
     def snapshot(self) -> State:
         columns = {

@@ -1,0 +1,56 @@
+"""`evenhand reproduce`: the papers' tables and figures, run again."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evenhand.reproductions.registry import REPRODUCTIONS, find
+
+_NAMES = "\n".join(f"  {entry.name:<18}{entry.title}" for entry in REPRODUCTIONS.values())
+HELP = f"""Run a table or figure of the FairVFL papers again, and write the paper's numbers beside ours.
+
+\b
+Names:
+{_NAMES}
+
+\b
+Examples:
+  evenhand reproduce fairvfl-v1-table1
+  evenhand reproduce fairvfl-table1 --runs 2 --rounds 200 --set compas
+  evenhand reproduce fairvfl-fig1 --rewrite
+"""
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="One of the names above.")],
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Random runs; default 5 for tables, fewer for figures.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of the papers' method; default as stated.")] = None,
+    sets: Annotated[list[str] | None, typer.Option("--set", help="A data set; repeatable. Default: all three.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the first run; the others follow.")] = None,
+    source: Annotated[Path | None, typer.Option(help="Local folder with the data sets.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the result files.")] = Path("reproductions/results"),
+    rewrite: Annotated[bool, typer.Option("--rewrite", help="Write the page from its records, do not train.")] = False,
+) -> None:
+    find(name)
+    # Imported here: what trains takes seconds to load, and --help should not wait for it.
+    from evenhand.reproductions.running import reproduce as run
+    from evenhand.reproductions.settings import FIRST_SEED, SETS, Settings
+
+    first = FIRST_SEED if seed is None else seed
+    settings = Settings(runs, rounds, source, tuple(sets or SETS), first)
+    words = ["evenhand", "reproduce", name]
+    for option, value in (("--runs", runs), ("--rounds", rounds), ("--seed", seed)):
+        words += [] if value is None else [option, str(value)]
+    for one in sets or ():
+        words += ["--set", one]
+    for path in run(name, settings, out, command=shlex.join(words), rewrite=rewrite):
+        print(path)
+
+
+reproduce.__doc__ = HELP

@@ -1,0 +1,51 @@
+"""What the two convergence figures share: levels of ε, curves, and the table of where they end."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from evenhand.reproductions.experiments import NEVER_BINDS
+from evenhand.reproductions.settings import SETS
+from evenhand.reproductions.writing import markdown_table
+
+FREE = "FedBCD"
+
+
+def levels(epsilons: tuple[float, ...]) -> dict[str, float]:
+    """Each curve's name and its bound. FedBCD's bound never binds: the same steps, and DEO is recorded."""
+    return {FREE: NEVER_BINDS} | {f"ε={epsilon:g}": epsilon for epsilon in epsilons}
+
+
+def ends(records: pd.DataFrame) -> list[tuple[str, str]]:
+    """For each set: where each method ends, and when it first comes within 1 % of the better one's objective."""
+    methods = list(records["method"].unique())
+    header = ["bound", *[f"{what}, {method}" for method in methods for what in ("rounds", "objective", "DEO")]]
+    result = []
+    for name, part in records.groupby("set", sort=False):
+        rows = []
+        for level, lines in part.groupby("level", sort=False):
+            cells = [str(level)]
+            for method in methods:
+                line = lines[lines["method"] == method].sort_values("round")
+                last = line[line["round"] == line["round"].max()][["objective", "DEO"]].mean()
+                cells += [str(line["round"].max()), f"{last['objective']:.4f}", f"{last['DEO']:.4f}"]
+            rows.append(cells)
+        result.append((f"{SETS[str(name)]}: where the curves end", markdown_table(header, rows)))
+    return result
+
+
+def first_below(records: pd.DataFrame, level: str, slow: str, fast: str) -> list[str]:
+    """When the faster method first stands as low as the slower one does at its end, both at bound `level`."""
+    lines = []
+    for name, part in records[records["level"] == level].groupby("set", sort=False):
+        slow_line = part[part["method"] == slow].sort_values("round")
+        fast_line = part[part["method"] == fast].sort_values("round")
+        end = slow_line.iloc[-1]
+        reached = fast_line[fast_line["objective"] <= end["objective"]]
+        if len(reached):
+            lines.append(
+                f"{SETS[str(name)]}, {level}: {slow} ends at {end['objective']:.4f} after {end['round']} rounds; "
+                f"{fast} is there, or lower, by round {reached['round'].iloc[0]}, and ends at "
+                f"{fast_line['objective'].iloc[-1]:.4f}."
+            )
+    return lines

@@ -1,0 +1,80 @@
+"""Sentences about what was run and why numbers part, with the numbers taken from the records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from evenhand.reproductions.postprocessing import CEO, EO
+from evenhand.reproductions.settings import SETS
+from evenhand.reproductions.writing import means
+
+COMPAS = (
+    "COMPAS: the paper does not list its 26 features. Ours are a reconstruction with the same count (ProPublica's own "
+    "analysis columns), so that its rows can be compared with each other, less so with the paper's."
+)
+ROUNDS = (
+    "The papers do not say how many rounds they ran. With their η = 100 every step is 0.01 times the gradient, so the "
+    "number of rounds decides what model comes out."
+)
+
+
+def reach(records: pd.DataFrame, method: str, optimum: str) -> list[str]:
+    """How far the published schedule came, against the optimum of the same problem."""
+    objective = means(records, "objective")
+    lines = []
+    for name in records["set"].unique():
+        if (name, method) not in objective.index or (name, optimum) not in objective.index:
+            continue
+        reached, best = objective[name, method], objective[name, optimum]
+        rounds = records[(records["set"] == name) & (records["method"] == method)]["rounds"].mean()
+        lines.append(
+            f"{SETS[name]}: after {rounds:.0f} rounds {method} stands at an objective of {reached:.4f}, "
+            f"{100 * (reached / best - 1):.1f} % above the optimum of the same problem, {best:.4f} ({optimum}): the "
+            "published schedule leaves an under-trained model, which works like early stopping."
+        )
+    return lines
+
+
+def chance(records: pd.DataFrame, method: str) -> list[str]:
+    """What sampling alone does to gaps in error rates on the test rows."""
+    lines = []
+    for name, part in records[records["method"] == method].groupby("set", sort=False):
+        errors = {gap: float(part[f"{gap} error"].mean()) for gap in ("DFP", "DFN")}
+        # The mean of |N(0, s)| is s √(2/π).
+        expected = {gap: np.sqrt(2 / np.pi) * error for gap, error in errors.items()}
+        lines.append(
+            f"{SETS[str(name)]}: on the test rows of one run the gap in false-positive rates has a standard error of "
+            f"{errors['DFP']:.3f}, that in false-negative rates of {errors['DFN']:.3f} (at {method}). A model without "
+            f"any true gap would therefore show a mean DFP of {expected['DFP']:.3f} and DFN of {expected['DFN']:.3f}."
+        )
+    return lines
+
+
+def infeasible(records: pd.DataFrame) -> list[str]:
+    """In which runs calibrated equal odds could not equalise its cost."""
+    lines = []
+    for name, part in records[records["method"] == CEO].groupby("set", sort=False):
+        clipped = part[~part["feasible"].astype(bool)]
+        if len(clipped):
+            rates = ", ".join(f"{rate:.2f}" for rate in clipped["required_rate"])
+            lines.append(
+                f"{SETS[str(name)]}: CEO is infeasible in {len(clipped)} of {len(part)} runs: equal costs would need "
+                f"mixing rates of {rates}; they were clipped to [0, 1], which leaves a gap."
+            )
+        else:
+            lines.append(f"{SETS[str(name)]}: CEO is feasible in all {len(part)} runs.")
+    return lines
+
+
+def usual(name: str, method: str) -> str:
+    """Why one of the papers' methods may come out elsewhere than printed."""
+    if method == EO:
+        why = "post-processing of another FedBCD model, with the decisions that keep most accuracy"
+    elif method == CEO:
+        why = "post-processing of another FedBCD model; whether its mixing rate was feasible in the paper is not said"
+    else:
+        why = "the number of rounds and the random draws of rows and columns are not the paper's"
+    if name == "compas":
+        why += ", and the 26 features are a reconstruction"
+    return f"{why}."

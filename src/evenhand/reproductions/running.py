@@ -1,0 +1,29 @@
+"""Run a reproduction by name, or write its page again from the records of an earlier run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pandas as pd
+
+from evenhand.reproductions.registry import find
+from evenhand.reproductions.settings import Meter, Settings
+from evenhand.reproductions.writing import Recorded, write_page
+
+
+def reproduce(
+    name: str, settings: Settings, out: Path, *, command: str, rewrite: bool = False, show: bool = True
+) -> list[Path]:
+    """Train what the table or figure needs, and write `out`/NAME.md with its records and figure."""
+    entry = find(name)
+    experiment = entry.load()
+    if rewrite:
+        recorded = Recorded.read(out / f"{name}.json")
+    else:
+        start = time.perf_counter()
+        with Meter(show=show) as meter:
+            records = experiment.compute(settings, meter)
+        recorded = Recorded(command, time.perf_counter() - start, records)
+    out.mkdir(parents=True, exist_ok=True)
+    return write_page(name, entry.title, recorded, experiment.page(pd.DataFrame(recorded.records)), out)

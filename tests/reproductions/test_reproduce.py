@@ -1,0 +1,108 @@
+"""Tiny versions of every reproduction, the registry, and the command's refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from evenhand.errors import InputError
+from evenhand.reproductions import REPRODUCTIONS, find
+from evenhand.reproductions.papers import FIRST_TABLE1, TABLE1, TABLE2, fair
+from evenhand.reproductions.settings import Settings
+
+SETS = {name: "communities-crime" for name in REPRODUCTIONS} | {"fairvfl-v1-table1": "compas", "fairvfl-fig1": "compas"}
+
+
+def run(command: Any, name: str, out: Path, source: Path) -> str:
+    options = ["--runs", 1, "--rounds", 5, "--set", SETS[name], "--source", source, "--out", out]
+    code, _, errors = command(name, *options)
+    assert code == 0, errors
+    return (out / f"{name}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_a_tiny_reproduction_leaves_page_records_and_figure(
+    name: str, command: Any, sets_folder: Path, tmp_path: Path
+) -> None:
+    if name in ("fairvfl-table2", "fairvfl-fig2"):
+        pytest.importorskip("torch")
+    text = run(command, name, tmp_path, sets_folder)
+    assert f"    evenhand reproduce {name} --runs 1 --rounds 5 --set {SETS[name]}\n" in text
+    assert "## What was run" in text
+    assert "numpy" in text
+    assert "nan" not in text
+    expected = {f"{name}.md", f"{name}.json"} | ({f"{name}.png"} if "fig" in name else set())
+    assert {path.name for path in tmp_path.iterdir()} == expected
+    records = json.loads((tmp_path / f"{name}.json").read_text())["records"]
+    assert {record["set"] for record in records} == {SETS[name]}
+    assert {record["seed"] for record in records} == {10}
+    if "fig" in name:
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+    code, _, errors = command(name, "--rewrite", "--out", tmp_path)
+    assert code == 0, errors
+    assert (tmp_path / f"{name}.md").read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize(
+    ("name", "paper", "digits"), [("fairvfl-table1", TABLE1, 2), ("fairvfl-v1-table1", FIRST_TABLE1, 1)]
+)
+def test_a_table_has_the_papers_numbers_beside_ours(
+    name: str, paper: Any, digits: int, command: Any, sets_folder: Path, tmp_path: Path
+) -> None:
+    lines = run(command, name, tmp_path, sets_folder).splitlines()
+    records = pd.DataFrame(json.loads((tmp_path / f"{name}.json").read_text())["records"]).set_index("method")
+    for method, rows in paper.items():
+        cells = next(line for line in lines if line.startswith(f"| {method} |")).strip("| ").split(" | ")
+        assert [float(cell) for cell in cells[2:7:2]] == list(rows[SETS[name]])
+        assert float(cells[1]) == pytest.approx(100 * records.at[method, "accuracy"], abs=0.06)
+
+
+def test_the_papers_tables_are_whole() -> None:
+    for table in (TABLE1, TABLE2, FIRST_TABLE1):
+        assert all(set(row) == {"adult", "compas", "communities-crime"} for row in table.values())
+    assert TABLE1[fair(1e-3)]["adult"] == (81.41, 0.01, 0.08)
+    assert TABLE2["FedBCD + CEO"]["compas"] == (64.44, 0.11, 0.13)
+    assert FIRST_TABLE1[fair(0.01)]["communities-crime"] == (84.9, 94.4, 89.4)
+    # HM is the harmonic mean of the two other columns, up to the runs' spread.
+    for row in FIRST_TABLE1.values():
+        assert all(2 * ac * fr / (ac + fr) == pytest.approx(hm, abs=0.25) for ac, fr, hm in row.values())
+
+
+def test_registry() -> None:
+    for name, entry in REPRODUCTIONS.items():
+        assert entry.name == name == find(name).name
+        experiment = entry.load()
+        assert callable(experiment.compute)
+        assert callable(experiment.page)
+    with pytest.raises(InputError, match=r"no reproduction 'table9'; there is fairvfl-table1, "):
+        find("table9")
+
+
+def test_settings() -> None:
+    assert Settings().draws({"adult": 1, "compas": 2, "communities-crime": 0}) == [
+        ("adult", 10),
+        ("compas", 10),
+        ("compas", 11),
+    ]
+    assert Settings(runs=1, sets=("compas",), seed=3).draws(5) == [("compas", 3)]
+    with pytest.raises(InputError, match="no set 'german' in the papers"):
+        Settings(sets=("german",))
+
+
+def test_the_command_lists_names_and_refuses_others(command: Any, tmp_path: Path) -> None:
+    code, out, _ = command("--help")
+    assert code == 0
+    for name in REPRODUCTIONS:
+        assert name in out
+    code, _, errors = command("table9", "--out", tmp_path / "results")
+    assert code == 2
+    assert "fairvfl-v1-fig2" in errors
+    code, _, errors = command("fairvfl-fig1", "--rewrite", "--out", tmp_path / "results")
+    assert code == 4
+    assert "run without --rewrite" in errors
+    assert not list(tmp_path.iterdir())
