@@ -1,6 +1,6 @@
 """What fairness costs on Adult: choose ε by cross-validation over three parties, and draw the frontier.
 
-    python examples/frontier.py [FOLDER WITH THE ADULT FILES]
+python examples/frontier.py [FOLDER WITH THE ADULT FILES]
 """
 
 import sys

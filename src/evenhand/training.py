@@ -96,14 +96,14 @@ def train_vertical(
         Weights and multipliers to begin with, of an earlier run on the same columns.
     """
     lagrangian = Lagrangian(labels, bind(job.constraints, labels, sensitive))
-    server, roles = build_roles(parties, lagrangian, job, start)
     recorder = _Recorder(folder, checkpoint_seconds, on_round)
-    runtime = InProcess([server, *roles], clock, Transcript(keep_messages), recorder.report)
-    recorder.attach(runtime, _fingerprint(job, clock, parties, labels, sensitive))
     # One BLAS thread: a party's products are short and bound by memory, waiting threads cost more than they bring
     # (six times a round's time on two busy cores), and sums come out the same whatever the machine.
     # Numbers that overflow are a DivergenceError of the party that sees them first, not a warning on the way there.
     with threadpool_limits(limits=1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
+        server, roles = build_roles(parties, lagrangian, job, start)
+        runtime = InProcess([server, *roles], clock, Transcript(keep_messages), recorder.report)
+        recorder.attach(runtime, _fingerprint(job, clock, parties, labels, sensitive))
         runtime.run()
     recorder.flush()
     if server.certificate is None:

@@ -43,7 +43,8 @@ def draw_frontier(
     axes.set_xlabel(LABELS.get(fairness, fairness))
     axes.set_ylabel("accuracy on unseen rows, %")
     axes.set_title(title, loc="left")
-    axes.set_xlim(left=0)
+    # Room for the last label.
+    axes.set_xlim(0, 1.12 * table[fairness].max())
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
