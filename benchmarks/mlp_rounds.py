@@ -1,8 +1,8 @@
 """Neural parties: rounds to the same objective, with the papers' plain steps and with Adam and a penalty.
 
-COMPAS, six neural parties (two hidden layers), DEO ≤ 0.01. Plain descent-ascent runs at the published step (0.01) and at
-two longer ones; its best feasible objective within the cap is the mark. Then: after how many rounds is each there, with no
-row exceeded by more than 0.001?
+COMPAS, six neural parties (two hidden layers), DEO ≤ 0.01. Plain descent-ascent runs at the published step (0.01) and
+at two longer ones; its best feasible objective within the cap is the mark. Then: after how many rounds is each there,
+with no row exceeded by more than 0.001?
 
     python benchmarks/mlp_rounds.py [--source FOLDER]
 """

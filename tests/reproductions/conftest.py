@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 
 from evenhand.data import fetch
 from evenhand.errors import FetchError
+from evenhand.reproductions import fairvfl_table1, fairvfl_v1_table1
+from evenhand.reproductions.running import reproduce
+from evenhand.reproductions.settings import Settings
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -29,7 +33,7 @@ FOLDER = _local_folder()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where there is no local copy, the tests on real data need the registry."""
     for item in items:
-        if FOLDER is None and "sets_folder" in getattr(item, "fixturenames", ()):
+        if FOLDER is None and {"sets_folder", "tiny"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.registry)
 
 
@@ -49,6 +53,25 @@ def sets_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (cache / "all" / name).mkdir(parents=True, exist_ok=True)
             (cache / "all" / name / file.name).write_bytes(file.read_bytes())
     return cache / "all"
+
+
+@pytest.fixture(scope="session")
+def tiny(sets_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Make a reproduction on one set, in one run of 5 rounds and with small grids; returns the folder of its files."""
+
+    @cache
+    def make(name: str, data: str) -> Path:
+        folder = tmp_path_factory.mktemp("results")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fairvfl_table1, "ALPHAS", (2.0,))
+            patch.setattr(fairvfl_table1, "RATE_EPSILONS", (0.02, 0.01))
+            patch.setattr(fairvfl_v1_table1, "ALPHAS", (2.0, 50.0))
+            patch.setattr(fairvfl_v1_table1, "EPSILONS", (0.01, 0.001))
+            settings = Settings(runs=1, rounds=5, source=sets_folder, sets=(data,))
+            reproduce(name, settings, folder, command=f"evenhand reproduce {name} --as-asked", show=False)
+        return folder
+
+    return make
 
 
 @pytest.fixture

@@ -17,49 +17,46 @@ from evenhand.reproductions.settings import Settings
 SETS = {name: "communities-crime" for name in REPRODUCTIONS} | {"fairvfl-v1-table1": "compas", "fairvfl-fig1": "compas"}
 
 
-def run(command: Any, name: str, out: Path, source: Path) -> str:
-    options = ["--runs", 1, "--rounds", 5, "--set", SETS[name], "--source", source, "--out", out]
-    code, _, errors = command(name, *options)
-    assert code == 0, errors
-    return (out / f"{name}.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("name", REPRODUCTIONS)
-def test_a_tiny_reproduction_leaves_page_records_and_figure(
-    name: str, command: Any, sets_folder: Path, tmp_path: Path
-) -> None:
+def test_a_tiny_reproduction_leaves_page_records_and_figure(name: str, tiny: Any) -> None:
     if name in ("fairvfl-table2", "fairvfl-fig2"):
         pytest.importorskip("torch")
-    text = run(command, name, tmp_path, sets_folder)
-    assert f"    evenhand reproduce {name} --runs 1 --rounds 5 --set {SETS[name]}\n" in text
+    folder = tiny(name, SETS[name])
+    text = (folder / f"{name}.md").read_text(encoding="utf-8")
+    assert f"    evenhand reproduce {name} --as-asked\n" in text
     assert "## What was run" in text
     assert "numpy" in text
     assert "nan" not in text
     expected = {f"{name}.md", f"{name}.json"} | ({f"{name}.png"} if "fig" in name else set())
-    assert {path.name for path in tmp_path.iterdir()} == expected
-    records = json.loads((tmp_path / f"{name}.json").read_text())["records"]
+    assert {path.name for path in folder.iterdir()} == expected
+    records = json.loads((folder / f"{name}.json").read_text())["records"]
     assert {record["set"] for record in records} == {SETS[name]}
     assert {record["seed"] for record in records} == {10}
     if "fig" in name:
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-
-    code, _, errors = command(name, "--rewrite", "--out", tmp_path)
-    assert code == 0, errors
-    assert (tmp_path / f"{name}.md").read_text(encoding="utf-8") == text
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    ("name", "paper", "digits"), [("fairvfl-table1", TABLE1, 2), ("fairvfl-v1-table1", FIRST_TABLE1, 1)]
-)
-def test_a_table_has_the_papers_numbers_beside_ours(
-    name: str, paper: Any, digits: int, command: Any, sets_folder: Path, tmp_path: Path
-) -> None:
-    lines = run(command, name, tmp_path, sets_folder).splitlines()
-    records = pd.DataFrame(json.loads((tmp_path / f"{name}.json").read_text())["records"]).set_index("method")
+@pytest.mark.parametrize(("name", "paper"), [("fairvfl-table1", TABLE1), ("fairvfl-v1-table1", FIRST_TABLE1)])
+def test_a_table_has_the_papers_numbers_beside_ours(name: str, paper: Any, tiny: Any) -> None:
+    folder = tiny(name, SETS[name])
+    lines = (folder / f"{name}.md").read_text(encoding="utf-8").splitlines()
+    records = pd.DataFrame(json.loads((folder / f"{name}.json").read_text())["records"]).set_index("method")
     for method, rows in paper.items():
         cells = next(line for line in lines if line.startswith(f"| {method} |")).strip("| ").split(" | ")
         assert [float(cell) for cell in cells[2:7:2]] == list(rows[SETS[name]])
         assert float(cells[1]) == pytest.approx(100 * records.at[method, "accuracy"], abs=0.06)
+
+
+def test_the_command_runs_and_rewrites(command: Any, sets_folder: Path, tmp_path: Path) -> None:
+    options = ["--runs", 1, "--rounds", 5, "--set", "compas"]
+    code, out, errors = command("fairvfl-fig1", *options, "--source", sets_folder, "--out", tmp_path)
+    assert code == 0, errors
+    assert out.split() == [str(tmp_path / f"fairvfl-fig1.{ending}") for ending in ("md", "json", "png")]
+    text = (tmp_path / "fairvfl-fig1.md").read_text(encoding="utf-8")
+    assert "    evenhand reproduce fairvfl-fig1 --runs 1 --rounds 5 --set compas\n" in text
+    code, _, errors = command("fairvfl-fig1", "--rewrite", "--out", tmp_path)
+    assert code == 0, errors
+    assert (tmp_path / "fairvfl-fig1.md").read_text(encoding="utf-8") == text
 
 
 def test_the_papers_tables_are_whole() -> None:

@@ -12,8 +12,8 @@ from evenhand.reproductions.figures import draw_rounds
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
-ROUNDS = {"adult": 150, "compas": 400, "communities-crime": 400}
-ADAM_ROUNDS = {"adult": 80, "compas": 150, "communities-crime": 150}
+ROUNDS = {"adult": 120, "compas": 300, "communities-crime": 300}
+ADAM_ROUNDS = {"adult": 60, "compas": 100, "communities-crime": 100}
 PLAIN, OURS = "FairVFL, plain steps", "Adam and penalty"
 LEVELS = convergence.levels((0.01, 0.1, 0.5))
 STYLES = {PLAIN: {"linestyle": "-"}, OURS: {"linestyle": "--"}}

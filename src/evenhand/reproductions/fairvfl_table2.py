@@ -13,8 +13,8 @@ from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
 RUNS = {"adult": 3, "compas": 5, "communities-crime": 5}
-ROUNDS = {"adult": 120, "compas": 200, "communities-crime": 200}
-ADAM_ROUNDS = 60
+ROUNDS = {"adult": 80, "compas": 150, "communities-crime": 150}
+ADAM_ROUNDS = 50
 
 PLAIN = "Adam, no constraint"
 COLUMNS = (

@@ -15,7 +15,7 @@ from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page, markdown_table, spread
 
 ROUNDS = 1000
-RUNS = {"adult": 2, "compas": 5, "communities-crime": 5}
+RUNS = {"adult": 2, "compas": 3, "communities-crime": 3}
 PUBLISHED, OURS = "FairVFL", "subspace"
 STYLES = {PUBLISHED: {"color": "tab:orange", "marker": "s"}, OURS: {"color": "tab:blue", "marker": "o"}}
 

@@ -115,7 +115,7 @@ class Working:
     def tighten(self, exact: Array) -> None:
         """Move the smooth bound of each row whose exact rate misses, by as much as it misses and a little more.
 
-        Bounds are never moved back: relaxing them again makes the rates of small slices swing from round to round.
+        A bound is not moved back once its rate holds: that makes the rates of small slices swing from round to round.
         """
         lower, upper = self.wanted.rows.lower, self.wanted.rows.upper
         with np.errstate(invalid="ignore"):
@@ -271,7 +271,7 @@ class SubspaceServer(Server):
             self.multipliers,
             # Anew each round: a weight that one round's columns needed makes the next creep along the curve of a row.
             penalty=max(1.0, 2.0 * float(np.max(self.multipliers, initial=0.0))),
-            tolerance=max(1e-9, 0.01 * self.decrement),
+            tolerance=max(1e-10, 0.01 * self.decrement),
             feasibility=0.1 * FEASIBLE,
             limit=30,
         )

@@ -1,0 +1,270 @@
+"""The subspace solver: any problem, any split; it never gets worse, and what it says at the end is true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small, train
+
+from evenhand.constraints import (
+    Constraint,
+    DemographicParity,
+    EqualizedOdds,
+    EqualOpportunity,
+    GroupAgainstOverall,
+    LossParity,
+    NeymanPearson,
+    bind,
+)
+from evenhand.errors import InputError
+from evenhand.job import Job
+from evenhand.lagrangian import Lagrangian
+from evenhand.models import preconditioner
+from evenhand.models.preconditioner import make_preconditioner
+from evenhand.training import Run, train_vertical
+from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.subspace import LADDER, SubspaceOptions, Working
+
+
+def subspace(problem: Problem, constraint: Constraint | None = None, blocks: Any = None, **job: Any) -> Run:
+    settings = {"solver": "subspace", "tol": 1e-9, "max_rounds": 60, **job}
+    return train(problem, constraint, blocks, **settings)
+
+
+def check_certificate(run: Run, parties: list[PartyColumns], labels: np.ndarray, rows: Any, regulariser: float) -> None:
+    """Recompute stationarity, violation, complementarity and objective from the returned weights, pooled."""
+    models = list(run.models.values())
+    scores = sum(model.predict(party.matrix) for model, party in zip(models, parties, strict=True))
+    point = Lagrangian(labels, rows).at(np.asarray(scores))
+    nu = point.derivative(run.multipliers)
+    gradients = []
+    for model, party in zip(models, parties, strict=True):
+        width = party.matrix.shape[1]
+        gradients += list(party.matrix.T @ nu + regulariser * model.weights[:width])
+        gradients += [nu.sum()] * (len(model.weights) - width)
+    certificate = run.certificate
+    norm = sum(
+        float(model.weights[: p.matrix.shape[1]] @ model.weights[: p.matrix.shape[1]])
+        for model, p in zip(models, parties, strict=True)
+    )
+    assert certificate.stationarity == pytest.approx(np.linalg.norm(gradients), rel=1e-5, abs=1e-8)
+    assert certificate.violation == pytest.approx(point.violation, abs=1e-8)
+    assert certificate.complementarity == pytest.approx(rows.complementarity(point.values, run.multipliers), abs=1e-8)
+    assert certificate.objective == pytest.approx(point.loss + 0.5 * regulariser * norm, rel=1e-9)
+
+
+@st.composite
+def awkward(draw: Any) -> tuple[Problem, list[list[int]], Constraint]:
+    """Problems with repeated, constant, zero and ill-scaled columns and tiny slices, dealt to any number of parties."""
+    columns = draw(st.integers(1, 8))
+    problem = small(
+        draw(st.integers(0, 10_000)), draw(st.integers(12, 80)), columns, draw(st.sampled_from(["ab", "abc"]))
+    )
+    matrix = problem.matrix.copy()
+    for place in range(columns):
+        kind = draw(st.sampled_from(["plain", "plain", "copy", "constant", "zero", "huge", "tiny"]))
+        if kind == "copy":
+            matrix[:, place] = matrix[:, 0]
+        elif kind in ("constant", "zero"):
+            matrix[:, place] = 3.0 if kind == "constant" else 0.0
+        elif kind in ("huge", "tiny"):
+            matrix[:, place] *= 1e4 if kind == "huge" else 1e-4
+    order = draw(st.permutations(range(columns)))
+    cuts = sorted(draw(st.lists(st.integers(1, columns - 1), unique=True))) if columns > 1 else []
+    blocks = [list(order[a:b]) for a, b in zip([0, *cuts], [*cuts, columns], strict=True)]
+    kinds = [EqualOpportunity, EqualizedOdds, LossParity, DemographicParity, GroupAgainstOverall]
+    constraint = draw(st.sampled_from(kinds))(draw(st.sampled_from([0.0, 0.01, 0.1])))
+    return Problem(matrix, problem.labels, problem.sensitive), blocks, constraint
+
+
+@given(awkward(), st.integers(0, 8))
+def test_any_problem_any_split_never_gets_worse_and_ends_with_a_true_certificate(given: Any, history: int) -> None:
+    problem, blocks, constraint = given
+    run = subspace(problem, constraint, blocks, max_rounds=25, options={"history": history})
+    rows = bind(constraint, problem.labels, problem.sensitive)
+    regulariser = 2.0 / len(problem.labels)
+    check_certificate(run, deal(problem, blocks), problem.labels, rows, regulariser)
+    if rows.measures and next(iter(rows.measures)).name == "loss":
+        violation = run.history["violation"].to_numpy()
+        assert (np.diff(violation) <= 1e-6).all()
+        # Once the rows hold, the objective is the merit.
+        objective = run.history["objective"].to_numpy()[violation <= 1e-6]
+        assert (np.diff(objective) <= 1e-6).all()
+
+
+@pytest.mark.parametrize("blocks", [None, [[0, 1], [2, 3]], [[3], [1], [0], [2]]])
+@pytest.mark.parametrize(
+    ("constraint", "labels"),
+    [(EqualOpportunity(0.02), [1]), (EqualizedOdds(0.02), [1, -1]), (LossParity(0.02), [None])],
+)
+def test_the_limit_is_the_constrained_optimum_primal_and_dual(constraint: Any, labels: Any, blocks: Any) -> None:
+    problem = small(4, rows=120)
+    run = subspace(problem, constraint, blocks, tol=1e-10, max_rounds=300)
+    reference = Reference(problem, parity_rows(problem, labels, 0.02), 2.0 / 120)
+    weights, multipliers = reference.optimum()
+    assert run.certificate.converged
+    # Rows may be exceeded by 1e-7, which λ turns into as much of the objective.
+    assert run.certificate.objective == pytest.approx(reference.objective(weights), rel=2e-7)
+    np.testing.assert_allclose(pooled_weights(run, blocks), weights, atol=1e-4)
+    np.testing.assert_allclose(run.multipliers, multipliers, atol=1e-4)
+
+
+def test_neyman_pearson_holds_and_costs_the_other_class() -> None:
+    problem = small(1, rows=200)
+    free = subspace(problem)
+    bounded = subspace(problem, NeymanPearson(0.3))
+    positive = problem.labels > 0
+
+    def mean_loss(run: Run, rows: np.ndarray) -> float:
+        scores = sum(model.scores() for model in run.models.values())
+        return float(np.mean(np.logaddexp(0.0, -problem.labels * scores)[rows]))
+
+    assert mean_loss(free, positive) > 0.3
+    assert mean_loss(bounded, positive) == pytest.approx(0.3, abs=1e-5)
+    assert mean_loss(bounded, ~positive) > mean_loss(free, ~positive)
+
+
+@pytest.mark.parametrize("measure", ["error", "positive"])
+def test_exact_rates_hold_on_the_training_rows_when_asked(measure: Any) -> None:
+    problem = small(2, rows=2000)
+    constraint = EqualizedOdds(0.02, measure="error") if measure == "error" else DemographicParity(0.02)
+    run = subspace(problem, constraint, tol=1e-5, options={"exact_rates": True})
+    assert run.certificate.converged
+    exact = run.history.filter(like="exact[").iloc[-1]
+    assert exact.abs().max() <= 0.02
+    free = subspace(problem, tol=1e-5)
+    rows = bind(constraint, problem.labels, problem.sensitive)
+    scores = sum(model.scores() for model in free.models.values())
+    assert np.abs(Lagrangian(problem.labels, rows).at(np.asarray(scores)).exact).max() > 0.02
+
+
+def test_exact_rates_need_room() -> None:
+    with pytest.raises(InputError, match="exact_rates needs an epsilon above zero"):
+        subspace(small(), EqualizedOdds(0.0, measure="error"), options={"exact_rates": True})
+
+
+def test_temperatures_fall_and_bounds_tighten_where_exact_rates_miss() -> None:
+    problem = small(rows=100)
+    wanted = Lagrangian(problem.labels, bind(EqualizedOdds(0.05, measure="error"), problem.labels, problem.sensitive))
+    working = Working(wanted, exact_rates=True)
+    for number, factor in enumerate(LADDER, 1):
+        assert next(iter(working.at_round(number).rows.measures)).temperature == pytest.approx(0.2 * factor)
+    assert next(iter(working.at_round(len(LADDER) + 1).rows.measures)).temperature == pytest.approx(0.2)
+    before = working.lower.copy(), working.upper.copy()
+    working.tighten(np.array([0.09, -0.2]))
+    assert working.upper[0] == pytest.approx(0.05 - 0.04 - 0.05 * 0.05)
+    assert working.lower[0] == before[0][0]
+    # Far below its lower bound: the bound moves up past the upper one, which follows.
+    assert working.lower[1] == pytest.approx(-0.05 + 0.15 + 0.05 * 0.05)
+    assert working.upper[1] == working.lower[1]
+    assert working.misses(np.array([0.06, 0.0]))
+    assert not working.misses(np.array([0.05, -0.05]))
+
+
+def test_rows_that_cannot_hold_are_approached_monotonically() -> None:
+    problem = small(3, rows=60)
+    impossible = NeymanPearson(0.0)
+    run = subspace(problem, impossible, max_rounds=15, alpha=0.1)
+    violation = run.history["violation"].to_numpy()
+    assert not run.certificate.converged
+    assert (np.diff(violation) <= 1e-7).all()
+    assert violation[-1] < 0.5 * violation[0]
+
+
+@pytest.mark.parametrize("parties", [1, 2, 7, 50])
+def test_any_number_of_parties_agrees(parties: int) -> None:
+    problem = small(5, rows=300, columns=50)
+    blocks = [list(part) for part in np.array_split(np.arange(50), parties)]
+    run = subspace(problem, EqualOpportunity(0.01), blocks, tol=1e-8, max_rounds=300)
+    assert run.certificate.converged
+    assert run.certificate.objective == pytest.approx(
+        subspace(problem, EqualOpportunity(0.01), tol=1e-10, max_rounds=300).certificate.objective, rel=1e-5
+    )
+
+
+def test_wide_sparse_and_dense_blocks_give_the_same_model() -> None:
+    rng = np.random.default_rng(0)
+    dense = np.where(rng.random((40, 120)) < 0.1, rng.standard_normal((40, 120)), 0.0)
+    problem = small(0, rows=40)
+    found = []
+    for convert in (np.asarray, sp.csr_array):
+        parties = [PartyColumns(f"p{k}", convert(dense[:, 60 * k : 60 * k + 60]), k == 0) for k in range(2)]
+        job = Job(solver="subspace", constraints=(EqualOpportunity(0.01),), tol=1e-7, max_rounds=200)
+        found.append(train_vertical(job, parties, problem.labels, problem.sensitive).certificate)
+    assert found[0].converged
+    assert found[0].objective == pytest.approx(found[1].objective, rel=1e-6)
+
+
+def test_a_warm_start_ends_at_the_same_optimum_in_fewer_rounds() -> None:
+    problem = small(6, rows=500, columns=12)
+    blocks = [list(range(0, 4)), list(range(4, 12))]
+    loose = subspace(problem, EqualOpportunity(0.2), blocks, tol=1e-7)
+    cold = subspace(problem, EqualOpportunity(0.1), blocks, tol=1e-7)
+    warm = subspace(problem, EqualOpportunity(0.1), blocks, tol=1e-7, runtime={"start": loose.as_start()})
+    assert warm.certificate.objective == pytest.approx(cold.certificate.objective, rel=1e-5)
+    assert warm.certificate.violation <= 1e-6
+    assert warm.certificate.rounds < cold.certificate.rounds
+    assert "scores" in set(warm.transcript.frame()["kind"])
+    assert "scores" not in set(cold.transcript.frame()["kind"])
+
+
+def test_starting_weights_of_another_size_are_refused() -> None:
+    problem = small()
+    start = subspace(problem, blocks=[[0], [1, 2, 3]]).as_start()
+    with pytest.raises(InputError, match="p0: 2 weights to start from, 3 needed"):
+        subspace(problem, blocks=[[0, 1], [2, 3]], runtime={"start": start})
+
+
+def test_neural_parties_and_silly_histories_are_refused() -> None:
+    with pytest.raises(InputError, match="takes linear parties, not 'mlp' ones"):
+        subspace(small(), model="mlp")
+    with pytest.raises(InputError, match="history is -1"):
+        SubspaceOptions(history=-1)
+
+
+def test_bytes_of_a_round_are_the_arithmetic_sizes() -> None:
+    problem = small(rows=80)
+    run = subspace(problem, EqualOpportunity(0.01), [[0, 1], [2, 3]], max_rounds=2, tol=0.0, options={"history": 3})
+    sizes = run.transcript.frame().groupby("kind")["nbytes"].unique()
+    assert sizes["derivative"].tolist() == [8 * 80 + 2 * 8]
+    assert sizes["direction"].tolist() == [8 * 80 + 8 * (4 * 4 + 4 + 4)]
+    assert sizes["coefficients"].tolist() == [8 * (4 + 3)]
+
+
+@pytest.mark.parametrize("shape", [(50, 8), (8, 50), (30, 30)])
+@pytest.mark.parametrize("limit", ["factored", "by rows", "iterated"])
+def test_every_preconditioner_solves_with_the_same_matrix(
+    shape: Any, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    matrix = rng.standard_normal(shape)
+    if limit != "factored":
+        monkeypatch.setattr(preconditioner, "LARGEST_FACTOR", shape[0] if limit == "by rows" else 0)
+        if limit == "by rows" and shape[1] <= shape[0]:
+            pytest.skip("a block no wider than it is tall is factored by columns")
+    gradient = rng.standard_normal(shape[1])
+    expected = np.linalg.solve(0.01 * matrix.T @ matrix + 0.1 * np.eye(shape[1]), gradient)
+    for block in (matrix, sp.csc_array(matrix)):
+        found = make_preconditioner(block, 0.01, 0.1).solve(gradient)
+        # Conjugate gradients stop early on purpose.
+        np.testing.assert_allclose(
+            found, expected, rtol=0, atol=0.02 * np.abs(expected).max() if limit == "iterated" else 1e-9
+        )
+
+
+def test_a_singular_block_without_regulariser_still_has_finite_directions() -> None:
+    matrix = np.repeat(np.arange(6.0)[:, None], 3, axis=1)
+    direction = make_preconditioner(matrix, 0.25, 0.0).solve(np.ones(3))
+    assert np.isfinite(direction).all()
+    run = subspace(
+        Problem(matrix, np.array([1.0, -1, 1, -1, 1, -1]), pd.DataFrame({"g": list("ababab")})),
+        alpha=0.0,
+        max_rounds=20,
+    )
+    assert np.isfinite(run.certificate.objective)
