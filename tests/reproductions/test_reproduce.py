@@ -14,7 +14,7 @@ from evenhand.reproductions import REPRODUCTIONS, find
 from evenhand.reproductions.papers import FIRST_TABLE1, TABLE1, TABLE2, fair
 from evenhand.reproductions.settings import Settings
 
-SETS = {name: "communities-crime" for name in REPRODUCTIONS} | {"fairvfl-v1-table1": "compas", "fairvfl-fig1": "compas"}
+SETS = dict.fromkeys(REPRODUCTIONS, "compas") | {"fairvfl-table1": "communities-crime"}
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
