@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / PACKAGE
 
 # From the top down: a room may import from its own layer and from those below. "" is the package itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("", "__main__", "cli", "estimators", "selection"),
+    ("", "__main__", "cli", "reproductions", "estimators", "selection"),
     ("training", "runs", "federation", "jobfile", "report"),
     ("runtime",),
     ("vertical",),
