@@ -20,7 +20,7 @@ from evenhand.data.tables import read_table
 from evenhand.errors import DataError, EvenhandError, RunError
 from evenhand.federation import Federation, align_parties, load_federation, naming
 from evenhand.jobfile import JobFile, PartySection, parse_job, table_source
-from evenhand.metrics import summary
+from evenhand.metrics import intervals, summary
 from evenhand.models.saved import from_state, to_state
 from evenhand.report.record import RunFolder, check_free
 from evenhand.roles import Report
@@ -127,6 +127,7 @@ def _result(run: Run, federation: Federation) -> dict[str, Any]:
     return {
         "certificate": run.certificate.as_dict(),
         "quality": quality,
+        "intervals": {name: _intervals(federation, scores, rows) for name, rows in _parts(federation).items()},
         "bytes": run.transcript.total_bytes,
         "messages": len(run.transcript),
         "labels": {"negative": federation.negative, "positive": federation.positive},
@@ -140,12 +141,28 @@ def _parts(federation: Federation) -> dict[str, Booleans]:
 
 def _quality(federation: Federation, scores: Array, rows: Booleans) -> dict[str, float]:
     """Accuracy and, where sensitive attributes are named, fairness metrics of some rows."""
-    is_positive = federation.signs[rows] > 0
+    signs = federation.signs[rows]
     if federation.sensitive is None:
-        return {"accuracy": float(np.mean((scores[rows] > 0) == is_positive))}
-    labels = [federation.positive if one else federation.negative for one in is_positive]
-    sensitive = federation.sensitive[rows]
-    return summary(labels, scores[rows], sensitive_features=sensitive, positive=federation.positive)
+        return {"accuracy": float(np.mean((scores[rows] > 0) == (signs > 0)))}
+    return summary(_named(federation, signs), scores[rows], **_groups(federation, rows))
+
+
+def _intervals(federation: Federation, scores: Array, rows: Booleans) -> dict[str, list[float]]:
+    """95 % bootstrap intervals of the same metrics, low and high; none without sensitive attributes."""
+    if federation.sensitive is None:
+        return {}
+    found = intervals(_named(federation, federation.signs[rows]), scores[rows], **_groups(federation, rows))
+    return {str(name): [float(low), float(high)] for name, low, high in found[["low", "high"]].itertuples()}
+
+
+def _named(federation: Federation, signs: Array) -> list[Any]:
+    """Labels by their own names, which error messages then use."""
+    return [federation.positive if sign > 0 else federation.negative for sign in signs]
+
+
+def _groups(federation: Federation, rows: Booleans) -> dict[str, Any]:
+    assert federation.sensitive is not None
+    return {"sensitive_features": federation.sensitive[rows], "positive": federation.positive}
 
 
 def score_rows(

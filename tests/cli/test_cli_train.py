@@ -58,7 +58,19 @@ def test_training_prints_tables_and_the_run_folder_last(evenhand: Any, here: Any
     done = evenhand("train", "job.toml", "--out", "runs/monday", cwd=small.folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "runs/monday"
-    for word in ("quality on test rows", "ACC", "DEO", "DFP", "DFN", "FR", "HM", "rounds", "bytes", "certificate"):
+    for word in (
+        "quality on test rows",
+        "accuracy",
+        "95 % interval",
+        "DEO",
+        "DFP",
+        "DFN",
+        "FR",
+        "HM",
+        "rounds",
+        "bytes",
+        "certificate",
+    ):
         assert word in done.stdout
     assert "cap on rounds" in done.stdout
     # Progress goes to stderr.

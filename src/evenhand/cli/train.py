@@ -37,7 +37,7 @@ def train(
     """
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
     from evenhand.jobfile import read_job
-    from evenhand.report.tables import certificate_table, compare, links_table
+    from evenhand.report.tables import certificate_table, links_table, quality_table
 
     if resume and out is None:
         raise InputError("--resume needs --out: the folder of the run to go on with")
@@ -53,7 +53,7 @@ def train(
         print(f"interrupted; go on with: {again}", file=sys.stderr)
         raise
     rows = "test" if "test" in finished.result["quality"] else "train"
-    console.print(compare({content.job.solver: finished.result}, rows, title=f"quality on {rows} rows"))
+    console.print(quality_table(finished.result, rows))
     console.print(certificate_table(finished.result["certificate"]))
     console.print(links_table(finished.run.transcript))
     if not finished.result["certificate"]["converged"]:

@@ -27,6 +27,15 @@ def compare(results: Mapping[str, Mapping[str, Any]], rows: str = "test", title:
     return table
 
 
+def quality_table(result: Mapping[str, Any], rows: str) -> Table:
+    """Every metric of one run with its 95 % bootstrap interval."""
+    table = _table(f"quality on {rows} rows", "metric", "value", "95 % interval")
+    for name, value in result["quality"][rows].items():
+        low_high = result["intervals"][rows].get(name)
+        table.add_row(name, f"{value:.4f}", "" if low_high is None else f"{low_high[0]:.4f} to {low_high[1]:.4f}")
+    return table
+
+
 def _table(title: str | None, *columns: str, show_header: bool = True) -> Table:
     return Table(*columns, title=title, title_justify="left", show_header=show_header, box=SIMPLE_HEAD, pad_edge=False)
 

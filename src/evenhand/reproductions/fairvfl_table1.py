@@ -125,7 +125,9 @@ def _checks(records: pd.DataFrame) -> list[str]:
         return []
     accuracy, fp, fn = (float(means(records, name)["adult", RATES]) for name in TARGET)
     met = accuracy >= TARGET["accuracy"] and round(fp, 2) <= TARGET["DFP"] and round(fn, 2) <= TARGET["DFN"]
+    held = {name: float(means(records, f"train {name}")["adult", RATES]) for name in ("DFP", "DFN")}
     return [
         f"Adult, equalized odds on rates: ACC ≥ 83.1 %, DFP ≤ 0.01, DFN ≤ 0.04 (two decimals): ACC "
-        f"{100 * accuracy:.2f} %, DFP {fp:.3f}, DFN {fn:.3f}: {'met' if met else 'missed'}."
+        f"{100 * accuracy:.2f} %, DFP {fp:.3f}, DFN {fn:.3f}: {'met' if met else 'missed'}. "
+        f"On the training rows DFP is {held['DFP']:.3f} and DFN {held['DFN']:.3f}."
     ]
