@@ -87,7 +87,7 @@ def arrival(history: pd.DataFrame, best: float) -> pd.Series | None:
 def main() -> None:
     source = arguments(__doc__).source
     table = Table(
-        "data", "constraint", "optimum", "method", "rounds", "bytes", "objective / optimum", "violation", "ratio"
+        "data", "constraint", "optimum", "method", "rounds", "bytes", "objective / optimum", "worst gap", "ratio"
     )
     for name, constraint in CASES:
         given = problem(name, source)
