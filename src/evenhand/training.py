@@ -97,8 +97,8 @@ def train_vertical(
     """
     lagrangian = Lagrangian(labels, bind(job.constraints, labels, sensitive))
     recorder = _Recorder(folder, checkpoint_seconds, on_round)
-    # One BLAS thread: a party's products are short and bound by memory, waiting threads cost more than they bring
-    # (six times a round's time on two busy cores), and sums come out the same whatever the machine.
+    # One BLAS thread: a party's products are short and bound by memory, waiting threads cost more than they bring,
+    # and sums come out the same whatever the machine.
     # Numbers that overflow are a DivergenceError of the party that sees them first, not a warning on the way there.
     with threadpool_limits(limits=1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
         server, roles = build_roles(parties, lagrangian, job, start)

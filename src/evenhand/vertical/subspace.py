@@ -40,8 +40,7 @@ from evenhand.vertical.server import SERVER, Server
 from evenhand.vertical.solver import Solver
 
 LADDER = (8.0, 4.0, 2.0)
-"""Factors on the temperature of rates in the first rounds. Adult, equalized odds on error rates at 0.01: objectives of
-0.346-0.348 over five draws, against 0.357-0.364 without."""
+"""Factors on the temperature of rates in the first rounds; `benchmarks/subspace_choices.py` shows what they bring."""
 SQUARED_SINE = 1e-8
 """A vector closer than this to the span of others adds nothing but rounding."""
 FEASIBLE = 1e-6
@@ -252,8 +251,7 @@ class SubspaceServer(Server):
         """Whether nothing is left to gain: the rows hold, and neither the parties' own quadratic models nor the last
         round promise more than a small share of the objective.
 
-        The models see no coupling between parties and so promise too little (by 5 to 30 times, on three data sets):
-        the last round's gain is asked as well.
+        The models see no coupling between parties and so promise too little: the last round's gain is asked as well.
         """
         objective, tol = self.objective(point), self.job.tol
         slack = max(
