@@ -12,7 +12,7 @@ from support.problems import small
 from evenhand import EqualizedOdds, EqualOpportunity, NeymanPearson, VerticalClassifier, frontier, select
 from evenhand.data import fold_numbers
 from evenhand.errors import InputError
-from evenhand.selection import with_epsilon
+from evenhand.selection import with_settings
 
 
 @pytest.fixture
@@ -84,5 +84,18 @@ def test_wrong_questions_are_refused(data) -> None:
 
 
 def test_epsilon_is_replaced_where_there_is_one() -> None:
-    pair = with_epsilon((EqualizedOdds(0.3), NeymanPearson(0.2)), 0.05)
+    pair = with_settings((EqualizedOdds(0.3), NeymanPearson(0.2)), 0.05)
     assert pair == (EqualizedOdds(0.05), NeymanPearson(0.2))
+    assert with_settings(EqualizedOdds(0.3), 0.05, 2.0) == EqualizedOdds(0.05, temperature=2.0)
+
+
+def test_the_temperature_is_chosen_with_the_rest(data, tmp_path: Path) -> None:
+    tables, labels, groups = data
+    estimator = VerticalClassifier(constraint=EqualizedOdds(measure="error"), random_state=0)
+    options = {"sensitive_features": groups, "epsilons": [0.1, 0.02], "temperatures": [0.2, 1.0], "folds": 2}
+    found = select(estimator, tables, labels, **options, maximise="accuracy")
+    assert len(found.table) == 4
+    best = found.table.loc[found.table["accuracy"].idxmax()]
+    assert (found.temperature, found.epsilon) == (best["temperature"], best["epsilon"])
+    assert found.estimator.constraint == EqualizedOdds(found.epsilon, "error", found.temperature)
+    found.plot(tmp_path / "frontier.png", fairness="EO")

@@ -49,7 +49,7 @@ class _Parity(Constraint):
 
     epsilon: float = 0.01
     measure: MeasureName = "loss"
-    temperature: float = 0.2
+    temperature: float = 0.5
 
     def __post_init__(self) -> None:
         _check_bound("epsilon", self.epsilon)
@@ -139,7 +139,7 @@ class NeymanPearson(Constraint):
     limit: float = 0.1
     label: int = 1
     measure: MeasureName = "loss"
-    temperature: float = 0.2
+    temperature: float = 0.5
 
     def __post_init__(self) -> None:
         _check_bound("limit", self.limit)

@@ -31,11 +31,12 @@ class Measure:
         ``"loss"``: the training loss itself. ``"error"``: σ(−y z / T), a smooth error rate.
         ``"positive"``: σ(z / T), a smooth selection rate.
     temperature
-        T. Ignored by ``"loss"``.
+        T. Ignored by ``"loss"``. Sharper (smaller T) is nearer to the exact rate, but no better on unseen rows and
+        harder to optimise: `benchmarks/temperature.py` compares.
     """
 
     name: MeasureName
-    temperature: float = 0.2
+    temperature: float = 0.5
 
     def __post_init__(self) -> None:
         if self.name not in MEASURES:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +33,30 @@ class Selection:
     Attributes
     ----------
     table
-        One row for each pair of alpha and ε: metrics on rows the model had not seen, rounds and bytes of a fit.
-    epsilon, alpha
-        The chosen pair.
+        One row for each alpha, temperature and ε: metrics on rows the model had not seen, rounds and bytes of a fit.
+    epsilon, alpha, temperature
+        The chosen settings.
     feasible
-        Whether the chosen pair meets `subject_to`; if none does, it is the one that misses by least.
+        Whether they meet `subject_to`; if none does, they are those that miss by least.
     estimator
-        Fitted on all rows with the chosen pair.
+        Fitted on all rows with the chosen settings.
     """
 
     table: pd.DataFrame
     epsilon: float
     alpha: float | None
+    temperature: float | None
     feasible: bool
     estimator: VerticalClassifier
 
     def plot(self, path: Path, fairness: str = "DEO") -> None:
-        """Draw accuracy against unfairness, one line for each alpha."""
-        draw_frontier(self.table, path, fairness=fairness, chosen=(self.epsilon, self.alpha))
+        """Draw accuracy against unfairness at the chosen temperature, one line for each alpha."""
+        same = (
+            self.table["temperature"].isna()
+            if self.temperature is None
+            else self.table["temperature"] == self.temperature
+        )
+        draw_frontier(self.table[same], path, fairness=fairness, chosen=(self.epsilon, self.alpha))
 
 
 def frontier(
@@ -60,10 +67,11 @@ def frontier(
     sensitive_features: Any,
     epsilons: Sequence[float] = EPSILONS,
     alphas: Sequence[float | None] = (None,),
+    temperatures: Sequence[float | None] = (None,),
     folds: int = 5,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Accuracy and fairness for each ε and alpha, on rows the models had not seen.
+    """Accuracy and fairness for each ε, alpha and temperature, on rows the models had not seen.
 
     The scores of all folds' held-out rows are judged together: gaps between groups are then measured on as many rows
     as there are, not averaged over small folds, where chance alone keeps them from zero.
@@ -74,21 +82,22 @@ def frontier(
     fold = fold_numbers(ids, folds, seed)
     path = sorted(set(epsilons), reverse=True)
     rows = []
-    for alpha in alphas:
+    for alpha, temperature in product(alphas, temperatures):
         scores = np.zeros((len(path), len(labels)))
         cost = np.zeros((len(path), 2))
         for number in range(folds):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
             model = clone(estimator).set_params(alpha=alpha, warm_start=True)
             for place, epsilon in enumerate(path):
-                model.set_params(constraint=with_epsilon(estimator.constraint, epsilon))
+                model.set_params(constraint=with_settings(estimator.constraint, epsilon, temperature))
                 model.fit(_rows(tables, train), labels[train], _take(sensitive, train))
                 part = model.decision_function(_rows(tables, test))
                 scores[place, test] = part if model.positive_ == model.classes_[1] else -part
                 cost[place] += np.array([model.n_rounds_, model.bytes_sent_]) / folds
         for epsilon, values, (rounds, nbytes) in zip(path, scores, cost, strict=True):
             quality = summary(labels, values, sensitive_features=sensitive, positive=model.positive_)
-            rows.append({"alpha": alpha, "epsilon": epsilon, **quality, "rounds": rounds, "bytes": nbytes})
+            setting = {"alpha": alpha, "temperature": temperature, "epsilon": epsilon}
+            rows.append({**setting, **quality, "rounds": rounds, "bytes": nbytes})
     return pd.DataFrame(rows)
 
 
@@ -100,45 +109,52 @@ def select(
     sensitive_features: Any,
     epsilons: Sequence[float] = EPSILONS,
     alphas: Sequence[float | None] = (None,),
+    temperatures: Sequence[float | None] = (None,),
     folds: int = 5,
     maximise: str = "HM",
     subject_to: Mapping[str, float] | None = None,
     seed: int = 0,
 ) -> Selection:
-    """Choose ε and alpha by cross-validation and fit with them on all rows.
+    """Choose ε, alpha and the temperature of rates by cross-validation, and fit with them on all rows.
 
     Parameters
     ----------
     estimator
-        With a constraint; its ε and alpha are the ones varied. It is not changed.
+        With a constraint. It is not changed.
+    epsilons, alphas, temperatures
+        What to try, every combination. None leaves alpha at 2/n, or the temperature as the constraint has it.
     maximise
         A column of the table: ``"HM"``, ``"accuracy"``, ``"FR"``.
     subject_to
         Upper bounds on columns, for instance ``{"DFP": 0.01, "DFN": 0.04}``.
     """
     data = {"sensitive_features": sensitive_features, "epsilons": epsilons, "alphas": alphas}
-    table = frontier(estimator, X, y, **data, folds=folds, seed=seed)
+    table = frontier(estimator, X, y, **data, temperatures=temperatures, folds=folds, seed=seed)
     for column in (maximise, *(subject_to or {})):
         if column not in table.columns:
             raise InputError(f"there is no metric {column!r}; there is {', '.join(table.columns)}")
     excess = [np.maximum(table[name] - bound, 0.0) / max(bound, 1e-3) for name, bound in (subject_to or {}).items()]
     missed = np.max(excess, axis=0) if excess else np.zeros(len(table))
     best = int(np.lexsort((-table[maximise].to_numpy(), missed))[0])
-    epsilon, alpha = float(table["epsilon"].iloc[best]), table["alpha"].iloc[best]
-    alpha = None if alpha is None or np.isnan(alpha) else float(alpha)
+    chosen = {name: table[name].iloc[best] for name in ("epsilon", "alpha", "temperature")}
+    epsilon, alpha, temperature = (None if pd.isna(value) else float(value) for value in chosen.values())
     assert estimator.constraint is not None
-    fitted = clone(estimator).set_params(alpha=alpha, constraint=with_epsilon(estimator.constraint, epsilon))
+    assert epsilon is not None
+    constraint = with_settings(estimator.constraint, epsilon, temperature)
+    fitted = clone(estimator).set_params(alpha=alpha, constraint=constraint)
     fitted.fit(X, y, sensitive_features)
-    return Selection(table, epsilon, alpha, bool(missed[best] == 0.0), fitted)
+    return Selection(table, epsilon, alpha, temperature, bool(missed[best] == 0.0), fitted)
 
 
-def with_epsilon(constraint: Constraint | Iterable[Constraint], epsilon: float) -> Any:
-    """The same constraint, or constraints, at another ε."""
+def with_settings(
+    constraint: Constraint | Iterable[Constraint], epsilon: float, temperature: float | None = None
+) -> Any:
+    """The same constraint, or constraints, at another ε and perhaps another temperature."""
     if not isinstance(constraint, Constraint):
-        return tuple(with_epsilon(one, epsilon) for one in constraint)
-    if "epsilon" not in {field.name for field in fields(constraint)}:
-        return constraint
-    return replace(constraint, epsilon=epsilon)  # type: ignore[call-arg]
+        return tuple(with_settings(one, epsilon, temperature) for one in constraint)
+    wanted = {"epsilon": epsilon} | ({} if temperature is None else {"temperature": temperature})
+    known = {field.name for field in fields(constraint)}
+    return replace(constraint, **{name: value for name, value in wanted.items() if name in known})
 
 
 def _rows(tables: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:

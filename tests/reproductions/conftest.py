@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -59,12 +60,14 @@ def sets_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny(sets_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
     """Make a reproduction on one set, in one run of 5 rounds and with small grids; returns the folder of its files."""
 
+    choices = fairvfl_table1.CHOICES
+
     @cache
     def make(name: str, data: str) -> Path:
         folder = tmp_path_factory.mktemp("results")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fairvfl_table1, "ALPHAS", (2.0,))
-            patch.setattr(fairvfl_table1, "RATE_EPSILONS", (0.02, 0.01))
+            small = {method: replace(choice, epsilons=(0.02,), alphas=(2.0,)) for method, choice in choices.items()}
+            patch.setattr(fairvfl_table1, "CHOICES", small)
             patch.setattr(fairvfl_v1_table1, "ALPHAS", (2.0, 50.0))
             patch.setattr(fairvfl_v1_table1, "EPSILONS", (0.01, 0.001))
             settings = Settings(runs=1, rounds=5, source=sets_folder, sets=(data,))

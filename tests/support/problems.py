@@ -125,7 +125,7 @@ class ReferenceRow:
     lower: float
     upper: float
     measure: str = "loss"
-    temperature: float = 0.2
+    temperature: float = 0.5
 
     def value(self, z: Array, y: Array) -> float:
         values = phi(self.measure, self.temperature, z, y)[0]
@@ -220,7 +220,7 @@ class Reference:
 
 
 def parity_rows(
-    problem: Problem, labels: Sequence[int | None], epsilon: float, measure: str = "loss", temperature: float = 0.2
+    problem: Problem, labels: Sequence[int | None], epsilon: float, measure: str = "loss", temperature: float = 0.5
 ) -> list[ReferenceRow]:
     """Rows that compare groups a and b of the first attribute, for each of the labels."""
     return [

@@ -154,8 +154,8 @@ def test_temperatures_fall_and_bounds_tighten_where_exact_rates_miss() -> None:
     wanted = Lagrangian(problem.labels, bind(EqualizedOdds(0.05, measure="error"), problem.labels, problem.sensitive))
     working = Working(wanted, exact_rates=True)
     for number, factor in enumerate(LADDER, 1):
-        assert next(iter(working.at_round(number).rows.measures)).temperature == pytest.approx(0.2 * factor)
-    assert next(iter(working.at_round(len(LADDER) + 1).rows.measures)).temperature == pytest.approx(0.2)
+        assert next(iter(working.at_round(number).rows.measures)).temperature == pytest.approx(0.5 * factor)
+    assert next(iter(working.at_round(len(LADDER) + 1).rows.measures)).temperature == pytest.approx(0.5)
     before = working.lower.copy(), working.upper.copy()
     working.tighten(np.array([0.09, -0.2]))
     assert working.upper[0] == pytest.approx(0.05 - 0.04 - 0.05 * 0.05)

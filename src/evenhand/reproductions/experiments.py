@@ -111,10 +111,14 @@ def subspace(problem: Problem, constraint: Constraint | None) -> Fit:
     return _fit(problem, solver="subspace", constraint=constraint, max_rounds=MOST_ROUNDS)
 
 
-def selected(problem: Problem, constraint: Constraint, **grid: Any) -> tuple[Fit, Selection]:
+def selected(
+    problem: Problem, constraint: Constraint, options: Mapping[str, Any] | None = None, **grid: Any
+) -> tuple[Fit, Selection]:
     """Our solver with ε and alpha chosen by cross-validation on the training rows."""
     start = time.perf_counter()
-    estimator = _classifier(problem, solver="subspace", constraint=constraint, max_rounds=MOST_ROUNDS)
+    estimator = _classifier(
+        problem, solver="subspace", constraint=constraint, max_rounds=MOST_ROUNDS, solver_options=options
+    )
     # The seed of the folds is not that of the draw, so that folds do not follow the split.
     chosen = select(estimator, problem.train, problem.labels, sensitive_features=problem.groups, seed=1, **grid)
     return Fit(chosen.estimator, time.perf_counter() - start), chosen

@@ -12,7 +12,7 @@ from evenhand.reproductions.postprocessing import HOW, calibrated, equal_odds
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
-RUNS = {"adult": 3, "compas": 5, "communities-crime": 5}
+RUNS = {"adult": 2, "compas": 5, "communities-crime": 5}
 ROUNDS = {"adult": 80, "compas": 150, "communities-crime": 150}
 ADAM_ROUNDS = 50
 
@@ -74,6 +74,8 @@ def page(records: pd.DataFrame) -> Page:
     ]
     if "compas" in set(records["set"]):
         notes.insert(1, reasons.COMPAS)
+    if "communities-crime" in set(records["set"]):
+        notes.insert(1, reasons.CRIME)
     return Page(_ran(records), tables(records, COLUMNS, TABLE2), notes)
 
 

@@ -13,6 +13,11 @@ COMPAS = (
     "COMPAS: the paper does not list its 26 features. Ours are a reconstruction with the same count (ProPublica's own "
     "analysis columns), so that its rows can be compared with each other, less so with the paper's."
 )
+CRIME = (
+    "Crime: DFP and DFN depend on which label counts as positive. Here it is the protected class, low crime, as in the "
+    "constraint; with high crime as positive the two columns would change places, which is nearer to the paper's "
+    "numbers. The paper does not say."
+)
 ROUNDS = (
     "The papers do not say how many rounds they ran. With their η = 100 every step is 0.01 times the gradient, so the "
     "number of rounds decides what model comes out."
