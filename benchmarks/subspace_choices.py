@@ -18,7 +18,7 @@ from rich.table import Table
 from evenhand.constraints import EqualizedOdds, EqualOpportunity
 from evenhand.job import Job
 from evenhand.training import Run, train_vertical
-from evenhand.vertical import subspace
+from evenhand.vertical import working
 
 
 def train(job: Job, source: Path | None, seed: int) -> Run:
@@ -42,15 +42,15 @@ def main() -> None:
         table.add_row(str(history), "> 15" if there.empty else f"{there.index[0]:.0f}", *gaps)
     console.print(table)
 
-    ladder = subspace.LADDER
+    ladder = working.LADDER
     table = Table("draw", "objective with the ladder", "without")
     for seed in range(10, 15):
         job = Job(solver="subspace", constraints=(EqualizedOdds(0.01, measure="error"),), max_rounds=60)
         found = []
         for steps in (ladder, ()):
-            subspace.LADDER = steps
+            working.LADDER = steps
             found.append(train(job, source, seed).certificate.objective)
-        subspace.LADDER = ladder
+        working.LADDER = ladder
         table.add_row(str(seed), *(f"{objective:.4f}" for objective in found))
     console.print(table)
 

@@ -108,6 +108,9 @@ class Point:
     def violation(self) -> float:
         return self._of.rows.violation(self.values)
 
+    def complementarity(self, multipliers: Array) -> float:
+        return self._of.rows.complementarity(self.values, multipliers)
+
     def dual_gradient(self) -> Array:
         """∂f/∂λ: how far each side of each row is exceeded."""
         return self._of.rows.excess(self.values)

@@ -14,7 +14,7 @@ from evenhand.reproductions import REPRODUCTIONS, find
 from evenhand.reproductions.papers import FIRST_TABLE1, TABLE1, TABLE2, fair
 from evenhand.reproductions.settings import Settings
 
-SETS = dict.fromkeys(REPRODUCTIONS, "compas") | {"fairvfl-table1": "communities-crime"}
+SETS = dict.fromkeys(REPRODUCTIONS, "compas") | {"fairvfl-table2": "communities-crime"}
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)

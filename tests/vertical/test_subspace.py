@@ -29,7 +29,8 @@ from evenhand.models import preconditioner
 from evenhand.models.preconditioner import make_preconditioner
 from evenhand.training import Run, train_vertical
 from evenhand.vertical.problem import PartyColumns
-from evenhand.vertical.subspace import LADDER, SubspaceOptions, Working
+from evenhand.vertical.subspace import SubspaceOptions
+from evenhand.vertical.working import LADDER, Working
 
 
 def subspace(problem: Problem, constraint: Constraint | None = None, blocks: Any = None, **job: Any) -> Run:

@@ -55,7 +55,8 @@ def page(records: pd.DataFrame) -> Page:
     ]
     notes = [
         "As in the paper, a larger ε ends at a lower objective, DEO comes down to ε where ε binds, and a large ε "
-        "leaves FedBCD's curve. The paper's figure gives no numbers in its text, so none can be put beside these.",
+        "leaves FedBCD's curve (the two lie on each other). The paper's figure gives no numbers in its text, so none "
+        "can be put beside these.",
         *convergence.first_below(records, "ε=0.01", PUBLISHED, OURS),
     ]
     return Page(ran, convergence.ends(records), notes, figure=figure)

@@ -153,11 +153,11 @@ class FairVFLServer(Server):
         everybody = (self.answered == self.round).all() and not np.isnan(self.spectra).any()
         return self._next_round() if everybody and not self.closing else ()
 
-    def combined(self) -> Array:
+    def present(self) -> Point:
         total = self.latest[0].copy()
         for scores in self.latest[1:]:
             total += scores
-        return total
+        return self.lagrangian.at(total)
 
     def _take_scores(self, place: int, message: Message) -> None:
         self.latest[place] = message["scores"]
@@ -168,7 +168,7 @@ class FairVFLServer(Server):
         self.moved_while_closing |= self.closing
 
     def _next_round(self) -> Sends:
-        point = self.lagrangian.at(self.combined())
+        point = self.present()
         self.effort += 20.0 * len(point.scores)
         if self.round > 0:
             self.gap = float(np.hypot(np.sqrt(self.squared_moves.sum()) / self.step, self.dual_gap))
@@ -219,7 +219,7 @@ class FairVFLServer(Server):
         if self.done and self.moved_while_closing:
             self.done = self.moved_while_closing = False
             self.squared_gradients[:] = np.nan
-            return self._broadcast(self.lagrangian.at(self.combined()))
+            return self._broadcast(self.present())
         return ()
 
     _NUMBERS = ("gap", "dual_gap", "step", "closing", "moved_while_closing")

@@ -60,8 +60,8 @@ class Server(Role):
         return self._place[message.sender]
 
     @abstractmethod
-    def combined(self) -> Array:
-        """The sum of all parties' scores, as last known."""
+    def present(self) -> Point:
+        """The sum of all parties' scores, as last known, and what the Lagrangian makes of it."""
 
     def objective(self, point: Point) -> float:
         return point.loss + 0.5 * self.regulariser * float(self.squared_norms.sum())
@@ -80,13 +80,13 @@ class Server(Role):
         """Take one party's part of the stationarity; with the last one, the certificate is complete."""
         self.squared_gradients[self.place(message)] = message.number("squared_gradient")
         if not np.isnan(self.squared_gradients).any():
-            self.certify(self.lagrangian.at(self.combined()), converged)
+            self.certify(self.present(), converged)
 
     def certify(self, point: Point, converged: bool) -> None:
         self.certificate = Certificate(
             stationarity=float(np.sqrt(self.squared_gradients.sum())),
             violation=point.violation,
-            complementarity=self.lagrangian.rows.complementarity(point.values, self.multipliers),
+            complementarity=point.complementarity(self.multipliers),
             objective=self.objective(point),
             rounds=self.round,
             converged=converged,

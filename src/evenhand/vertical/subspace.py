@@ -12,15 +12,13 @@ multipliers are next round's λ, and neither objective nor violation ever gets w
 
 Past steps cost no messages: the server keeps their columns, the party keeps the steps.
 
-Rates are sigmoids of the score, and sharp ones trap the search in poor local optima. Their temperature therefore falls
-over the first rounds (`LADDER`). Asked for exact rates, the server tightens the smooth bounds until the exact rates of
-the training rows hold. Both happen at the server alone (`Working`).
+Bounds on rates need some care of the server's own: see `working.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,9 +36,8 @@ from evenhand.vertical.problem import PartyColumns, Start, build_models
 from evenhand.vertical.reduced import Quadratic, ReducedSolution, solve_reduced
 from evenhand.vertical.server import SERVER, Server
 from evenhand.vertical.solver import Solver
+from evenhand.vertical.working import Working
 
-LADDER = (8.0, 4.0, 2.0)
-"""Factors on the temperature of rates in the first rounds; `benchmarks/subspace_choices.py` shows what they bring."""
 SQUARED_SINE = 1e-8
 """A vector closer than this to the span of others adds nothing but rounding."""
 FEASIBLE = 1e-6
@@ -69,65 +66,6 @@ class SubspaceOptions:
 
     def steps_kept(self, parties: int) -> int:
         return self.history if self.history is not None else min(16, max(2, 56 // parties - 1))
-
-
-class Working:
-    """The problem the server works on: the rows asked for, with bounds tightened, and temperatures raised at first."""
-
-    FIRST_TIGHTENING = len(LADDER) + 1
-    MARGIN = 0.05
-    """Share of a row's half-width by which the exact rate shall end inside its bound."""
-
-    def __init__(self, wanted: Lagrangian, exact_rates: bool) -> None:
-        self.wanted = wanted
-        self.lower = wanted.rows.lower.copy()
-        self.upper = wanted.rows.upper.copy()
-        self._rates = np.array([row.measure.name != "loss" for row in wanted.rows.rows], dtype=bool)
-        self.exact_rates = exact_rates and bool(self._rates.any())
-        if self.exact_rates and (wanted.rows.upper <= wanted.rows.lower).any():
-            raise InputError(
-                "exact_rates needs an epsilon above zero: counts of rows cannot be equal to the last digit"
-            )
-
-    def at_round(self, number: int) -> Lagrangian:
-        factor = LADDER[number - 1] if 0 < number <= len(LADDER) else 1.0
-        if not self._rates.any() or (factor == 1.0 and not self.exact_rates):
-            return self.wanted
-        rows = tuple(
-            replace(
-                row,
-                lower=lower,
-                upper=upper,
-                measure=replace(row.measure, temperature=factor * row.measure.temperature),
-            )
-            for row, lower, upper in zip(self.wanted.rows.rows, self.lower, self.upper, strict=True)
-        )
-        return Lagrangian(self.wanted.labels, self.wanted.rows.with_rows(rows), self.wanted.loss)
-
-    def misses(self, exact: Array) -> bool:
-        """Whether exact rates were asked for and a row misses its bound."""
-        excess = self.wanted.rows.excess(exact)[:, self._rates]
-        return self.exact_rates and bool((excess > 1e-12).any())
-
-    def settling(self, number: int) -> bool:
-        """Whether rounds up to this one still change the problem by the ladder."""
-        return bool(self._rates.any()) and number < self.FIRST_TIGHTENING
-
-    def tighten(self, exact: Array) -> None:
-        """Move the smooth bound of each row whose exact rate misses, by as much as it misses and a little more.
-
-        A bound is not moved back once its rate holds: that makes the rates of small slices swing from round to round.
-        """
-        lower, upper = self.wanted.rows.lower, self.wanted.rows.upper
-        with np.errstate(invalid="ignore"):
-            margin = np.where(np.isfinite(upper - lower), self.MARGIN * (upper - lower) / 2, 1e-3)
-        over = np.where(self._rates & (exact > upper), exact - upper + margin, 0.0)
-        under = np.where(self._rates & (exact < lower), lower - exact + margin, 0.0)
-        self.upper -= over
-        self.lower += under
-        # Where the two cross, the side just moved has its way.
-        self.lower = np.where(over > 0, np.minimum(self.lower, self.upper), self.lower)
-        self.upper = np.where(under > 0, np.maximum(self.lower, self.upper), self.upper)
 
 
 def independent(gram: Array) -> Booleans:
@@ -172,9 +110,6 @@ class SubspaceServer(Server):
         self.columns: list[list[Array]] = [[] for _ in self.parties]
         self.answers: dict[int, Message] = {}
 
-    def combined(self) -> Array:
-        return self.scores
-
     def start(self) -> Sends:
         return () if self.awaited else self._begin()
 
@@ -211,7 +146,7 @@ class SubspaceServer(Server):
         self.closing = self.round >= self.job.max_rounds
         self.squared_gradients[:] = np.nan
         self.round += not self.closing
-        nu = self._now().derivative(self.multipliers)
+        nu = self.present().derivative(self.multipliers)
         head = {"round": self.round, "last": int(self.closing)}
         return [DERIVATIVE.message(SERVER, party, **head, nu=nu) for party in self.parties]
 
@@ -221,7 +156,7 @@ class SubspaceServer(Server):
         self.squared_norms = np.array([answer.number("squared_norm") for answer in answers])
         self.squared_gradients = np.array([answer.number("squared_gradient") for answer in answers])
         self.decrement = sum(answer.number("decrement") for answer in answers)
-        point = self._now()
+        point = self.present()
         settled = self._settled(point)
         self.last_objective = self.objective(point)
         # Until a step is taken, all that is said is about the model as the round before left it.
@@ -243,7 +178,7 @@ class SubspaceServer(Server):
             self.problem.tighten(solution.point.exact)
         return [*self._return(shares, last=False), *self._ask()]
 
-    def _now(self) -> Point:
+    def present(self) -> Point:
         """The present scores, judged by the present round's problem."""
         return self.problem.at_round(self.round).at(self.scores)
 
@@ -254,9 +189,7 @@ class SubspaceServer(Server):
         The models see no coupling between parties and so promise too little: the last round's gain is asked as well.
         """
         objective, tol = self.objective(point), self.job.tol
-        slack = max(
-            point.violation, self.problem.at_round(self.round).rows.complementarity(point.values, self.multipliers)
-        )
+        slack = max(point.violation, point.complementarity(self.multipliers))
         return (
             slack <= FEASIBLE
             and self.decrement <= tol * objective
@@ -332,8 +265,7 @@ class SubspaceServer(Server):
 
     def _report(self) -> None:
         point = self.lagrangian.at(self.scores)
-        complementarity = self.lagrangian.rows.complementarity(point.values, self.multipliers)
-        stationarity = float(np.sqrt(self.squared_gradients.sum()))
+        stationarity, complementarity = np.sqrt(self.squared_gradients.sum()), point.complementarity(self.multipliers)
         extra = {"stationarity": stationarity, "complementarity": complementarity, "decrement": self.decrement}
         self.reports.append({"round": self.round, **self.row_report(point), **extra})
 
