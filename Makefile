@@ -25,6 +25,7 @@ unit: .venv/installed-dev
 soak: .venv/installed-dev
 	$(BIN)/pytest -m soak
 
+# problems.py is what the benchmarks share.
 bench: .venv/installed-dev
 	for file in benchmarks/[!p]*.py; do $(BIN)/python $$file || exit 1; done
 
