@@ -57,7 +57,9 @@ def train(
     console.print(certificate_table(finished.result["certificate"]))
     console.print(links_table(finished.run.transcript))
     if not finished.result["certificate"]["converged"]:
-        console.print("The solver stopped at its cap on rounds, not at its tolerance: see max_rounds and tol.")
+        console.print(
+            "The solver did not converge. Either it met its cap on rounds (max_rounds), or its rows cannot hold (violation)."
+        )
     print(folder)
 
 

@@ -17,6 +17,8 @@ from evenhand.reproductions.writing import Page, means
 
 ROUNDS = 1000
 FOLDS = 3
+TEMPERATURE = 0.5
+"""Of the smooth error rates. Written out: results must not move with a default."""
 BOUNDS = {
     "adult": {"DFP": 0.01, "DFN": 0.04},
     "compas": {"DFP": 0.02, "DFN": 0.02},
@@ -42,8 +44,8 @@ CHOICES = {
     f"{RATES}, finer": Choice((0.015, 0.0125, 0.01, 0.0075), (10.0, 50.0), 0.00499),
     f"{RATES}, finer, exact rates": Choice((0.015, 0.0125, 0.01, 0.0075), (10.0, 50.0), 0.00499, True),
 }
-"""The first is the one planned. It missed the target below on test rows; the two others were then tried. All are shown,
-none was picked by its test rows."""
+"""The first is the one planned. At a temperature of 0.2 it missed the target below on test rows; the two others were
+then tried. All are shown, none was picked by its test rows."""
 TARGET = {"accuracy": 0.831, "DFP": 0.01, "DFN": 0.04}
 """For Adult: no fair row of the paper's table better in any column."""
 
@@ -96,7 +98,7 @@ def _rates(problem: Problem, method: str, choice: Choice) -> Record:
     """Equalized odds on error rates, with ε and alpha chosen on the training rows."""
     fit, chosen = selected(
         problem,
-        EqualizedOdds(measure="error"),
+        EqualizedOdds(measure="error", temperature=TEMPERATURE),
         {"exact_rates": choice.exact},
         epsilons=choice.epsilons,
         alphas=[times / problem.rows for times in choice.alphas],
@@ -138,10 +140,12 @@ def _ran(records: pd.DataFrame, rounds: int) -> list[str]:
         "largest accuracy among those whose DFP and DFN are within the smallest of the paper's fair rows, by "
         f"{FOLDS}-fold cross-validation on the training rows. Beside it, in each column, the best of the paper's fair "
         "rows.",
-        "In the first full run this missed its target for Adult on the test rows. Two variations were then tried, and "
-        f"are shown whatever came out: finer (ε of {finer.epsilons}, alpha of {finer.alphas} / n, and bounds as wide "
-        "as the paper's two printed decimals allow), and the same with exact rates on the training rows. They were "
-        "devised after test results had been seen, so they are no clean test of the target.",
+        f"The temperature of the smooth rates is {TEMPERATURE}. A first full run, with the same choice at 0.2 (then "
+        "the default), missed the target for Adult on these test rows. The default was changed afterwards, on other "
+        "draws (`benchmarks/temperature.py`), and two variations of the choice were tried, shown whatever came out: finer "
+        f"(ε of {finer.epsilons}, alpha of {finer.alphas} / n, bounds as wide as the paper's two printed decimals allow), "
+        "and the same with exact rates on the training rows. So all three rows come after a look at these test rows: "
+        "`--seed 20` makes draws that had no part in this.",
     ]
     for (name, method), part in records[records["method"].isin(list(CHOICES))].groupby(["set", "method"], sort=False):
         pairs = ", ".join(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from evenhand.errors import RunError
 from evenhand.reproductions.settings import Record
 from evenhand.runtime.statefiles import write_bytes
 
-PACKAGES = ("evenhand", "numpy", "scipy", "scikit-learn", "fairlearn")
+PACKAGES = ("evenhand", "numpy", "scipy", "scikit-learn", "fairlearn", "torch")
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,12 @@ class Recorded:
 
 
 def _versions() -> dict[str, str]:
-    return {"Python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+    found = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        # torch is an extra.
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def write_page(name: str, title: str, recorded: Recorded, page: Page, out: Path) -> list[Path]:

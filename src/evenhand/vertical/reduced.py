@@ -28,7 +28,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import eigh, lapack, solve_triangular
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Booleans
 from evenhand.errors import DivergenceError
 from evenhand.lagrangian import Lagrangian, Point
 from evenhand.vertical.elastic import ElasticStep, elastic_step, missed
@@ -40,6 +40,10 @@ CHORD = 1e-4
 that the passes over the data for a new Hessian buy nothing."""
 RIDGE = 1e-11
 """Added to the unit diagonal of the scaled Hessian, so that dependent columns share their weight."""
+
+
+SQUARED_SINE = 1e-8
+"""A vector closer than this to the span of others adds nothing but rounding."""
 
 
 class Status(Enum):
@@ -302,3 +306,20 @@ class _Search:
             status=status,
             iterations=iterations,
         )
+
+
+def independent(gram: Array) -> Booleans:
+    """Which of some vectors, given their inner products, are not all but combinations of those before them.
+
+    A party with few columns soon has directions and steps that nearly coincide. Combinations of such vectors are
+    differences of large numbers, and what the party and the server make of them drifts apart.
+    """
+    size = np.sqrt(gram.diagonal())
+    cosines = gram / np.where(size > 0.0, size, 1.0) / np.where(size > 0.0, size, 1.0)[:, None]
+    used = np.zeros(len(gram), dtype=bool)
+    for place in range(len(gram)):
+        before = np.flatnonzero(used)
+        shadow = np.linalg.lstsq(cosines[np.ix_(before, before)], cosines[before, place], rcond=None)[0]
+        squared_sine = 1.0 - shadow @ cosines[before, place]
+        used[place] = size[place] > 0.0 and squared_sine > SQUARED_SINE
+    return used

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenhand.arrays import Array, Booleans
+from evenhand.arrays import Array
 from evenhand.errors import InputError, ProtocolError
 from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian, Point
@@ -33,13 +33,15 @@ from evenhand.roles import Sends, State
 from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GRADIENT_NORM, SCORES
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start, build_models
-from evenhand.vertical.reduced import Quadratic, ReducedSolution, solve_reduced
+from evenhand.vertical.reduced import Quadratic, ReducedSolution, independent, solve_reduced
 from evenhand.vertical.server import SERVER, Server
 from evenhand.vertical.solver import Solver
 from evenhand.vertical.working import Working
 
-SQUARED_SINE = 1e-8
-"""A vector closer than this to the span of others adds nothing but rounding."""
+LARGEST_FIRST_PENALTY = 100.0
+"""Where rows cannot hold, λ is as large as the penalty allows: a penalty made from it would grow without end."""
+PATIENCE = 10
+"""Rounds without progress after which a run is given up: its rows cannot hold, or its tolerance is out of reach."""
 FEASIBLE = 1e-6
 """Largest violation and complementarity at which a run may stop; the tiny problem is solved to a tenth of it."""
 
@@ -68,23 +70,6 @@ class SubspaceOptions:
         return self.history if self.history is not None else min(16, max(2, 56 // parties - 1))
 
 
-def independent(gram: Array) -> Booleans:
-    """Which of some vectors, given their inner products, are not all but combinations of those before them.
-
-    A party with few columns soon has directions and steps that nearly coincide. Combinations of such vectors are
-    differences of large numbers, and what the party and the server make of them drifts apart.
-    """
-    size = np.sqrt(gram.diagonal())
-    cosines = gram / np.where(size > 0.0, size, 1.0) / np.where(size > 0.0, size, 1.0)[:, None]
-    used = np.zeros(len(gram), dtype=bool)
-    for place in range(len(gram)):
-        before = np.flatnonzero(used)
-        shadow = np.linalg.lstsq(cosines[np.ix_(before, before)], cosines[before, place], rcond=None)[0]
-        squared_sine = 1.0 - shadow @ cosines[before, place]
-        used[place] = size[place] > 0.0 and squared_sine > SQUARED_SINE
-    return used
-
-
 class SubspaceServer(Server):
     """Asks for directions, combines them, and stops by certificate."""
 
@@ -105,6 +90,8 @@ class SubspaceServer(Server):
         self.intercept_due = 0.0
         self.decrement = np.nan
         self.last_objective = np.inf
+        self.least_violation = np.inf
+        self.futile = 0
         self.closing = False
         # What each party's direction and last steps do to the scores, newest first.
         self.columns: list[list[Array]] = [[] for _ in self.parties]
@@ -157,13 +144,13 @@ class SubspaceServer(Server):
         self.squared_gradients = np.array([answer.number("squared_gradient") for answer in answers])
         self.decrement = sum(answer.number("decrement") for answer in answers)
         point = self.present()
-        settled = self._settled(point)
+        settled, hopeless = self._settled(point), self._hopeless(point)
         self.last_objective = self.objective(point)
         # Until a step is taken, all that is said is about the model as the round before left it.
         self.round -= 1
         self._report()
-        if settled:
-            self.certify(point, converged=True)
+        if settled or hopeless:
+            self.certify(point, converged=settled)
             return self._return(np.zeros((len(self.parties), self.history + 1)), last=True)
         self.round += 1
         for columns, answer in zip(self.columns, answers, strict=True):
@@ -198,6 +185,15 @@ class SubspaceServer(Server):
             and not self.problem.misses(point.exact)
         )
 
+    def _hopeless(self, point: Point) -> bool:
+        """Whether neither violation nor objective has got better for a while; the run then ends without convergence."""
+        nearer = point.violation < (1.0 - 1e-4) * self.least_violation
+        better = self.last_objective - self.objective(point) > 1e-12 * self.last_objective
+        progress = nearer or (better and point.violation <= FEASIBLE) or self.problem.settling(self.round)
+        self.futile = 0 if progress else self.futile + 1
+        self.least_violation = point.violation if nearer else self.least_violation
+        return self.futile >= PATIENCE
+
     def _solve(self, answers: Sequence[Message]) -> ReducedSolution:
         """The tiny problem over everybody's direction and last steps, and the intercept."""
         counts = [len(columns) for columns in self.columns]
@@ -222,7 +218,7 @@ class SubspaceServer(Server):
             Quadratic(gram, linear, 0.5 * self.regulariser * float(self.squared_norms.sum())),
             self.multipliers,
             # Anew each round: a weight that one round's columns needed makes the next creep along the curve of a row.
-            penalty=max(1.0, 2.0 * float(np.max(self.multipliers, initial=0.0))),
+            penalty=min(max(1.0, 2.0 * float(np.max(self.multipliers, initial=0.0))), LARGEST_FIRST_PENALTY),
             tolerance=max(1e-10, 0.01 * self.decrement),
             feasibility=0.1 * FEASIBLE,
             limit=30,
@@ -269,7 +265,7 @@ class SubspaceServer(Server):
         extra = {"stationarity": stationarity, "complementarity": complementarity, "decrement": self.decrement}
         self.reports.append({"round": self.round, **self.row_report(point), **extra})
 
-    _NUMBERS = ("intercept_due", "decrement", "last_objective", "closing")
+    _NUMBERS = ("intercept_due", "decrement", "last_objective", "least_violation", "futile", "closing")
 
     def snapshot(self) -> State:
         columns = {
