@@ -58,7 +58,7 @@ def train(
     console.print(links_table(finished.run.transcript))
     if not finished.result["certificate"]["converged"]:
         console.print(
-            "The solver did not converge. Either it met its cap on rounds (max_rounds), or its rows cannot hold (violation)."
+            "The solver did not converge: it met its cap on rounds (max_rounds), or the rows cannot hold (violation)."
         )
     print(folder)
 
