@@ -66,8 +66,8 @@ def page(records: pd.DataFrame) -> Page:
         "The papers give neither the number of rounds nor the widths of the layers. Plain steps of 0.01 from a random "
         "start leave neural parties hardly trained in a number of rounds that fits this table's time: rows of "
         "FedBCD and FairVFL show that schedule cut short, so Table 2 is not reproduced for them. Where their DFP and "
-        "DFN are near zero it is because nearly all rows get the same decision, not because the model is fair; and that "
-        "Adam does better in so few rounds says nothing about where the published method would end.",
+        "DFN are near zero it is because nearly all rows get the same decision, not because the model is fair; and "
+        "that Adam does better in so few rounds says nothing about where the published method would end.",
         *_reach(records),
         *reasons.chance(records, ours(0.01)),
         *reasons.infeasible(records),
