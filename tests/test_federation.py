@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from support.postgres import PostgresUnavailable, postgres_server
 from support.tables import SmallJob, write_postgres, write_sqlite
 
 from evenhand.errors import ConstraintError, DataError, InputError
@@ -21,19 +20,6 @@ from evenhand.federation import Federation, load_federation
 @pytest.fixture
 def small(tmp_path: Path) -> SmallJob:
     return SmallJob(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def postgres_url() -> Iterator[str]:
-    try:
-        server = postgres_server()
-        url = server.__enter__()
-    except PostgresUnavailable as error:
-        pytest.skip(f"no PostgreSQL server can be started: {error}")
-    try:
-        yield url
-    finally:
-        server.__exit__(None, None, None)
 
 
 def load(small: SmallJob, order: int = 1) -> Federation:

@@ -10,20 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.postgres import PostgresUnavailable, postgres_server
+from support.sources import FOLDER
 
 TESTS = Path(__file__).resolve().parents[1]
 
-
-def _local_folder() -> Path | None:
-    """Find a folder with copies of the public files, if this machine has one."""
-    named = os.environ.get("EVENHAND_DATA")
-    folder = Path(named) if named else TESTS.parents[1] / "shared" / "data"
-    return folder if (folder / "adult").is_dir() else None
-
-
-# Looked up before the tests clear the environment.
-FOLDER = _local_folder()
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -88,20 +78,6 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         return subprocess.CompletedProcess(arguments, code, out, err)
 
     return run
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """Address of a running PostgreSQL server, password included."""
-    try:
-        server = postgres_server()
-        url = server.__enter__()
-    except PostgresUnavailable as error:
-        pytest.skip(f"no PostgreSQL server can be started: {error}")
-    try:
-        yield url
-    finally:
-        server.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session")

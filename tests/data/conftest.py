@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
-from support.postgres import PostgresUnavailable, postgres_server
+from support.sources import FOLDER
 
 from evenhand.data import Dataset, load
 from evenhand.errors import FetchError
 
 TESTS = Path(__file__).resolve().parents[1]
-
-
-def _local_folder() -> Path | None:
-    """Find a folder with copies of the public files, if this machine has one."""
-    named = os.environ.get("EVENHAND_DATA")
-    folder = Path(named) if named else TESTS.parents[1] / "shared" / "data"
-    return folder if (folder / "adult").is_dir() else None
-
-
-# Looked up before the tests clear the environment.
-FOLDER = _local_folder()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,17 +63,3 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the developer's own settings out of the tests."""
     for name in ("EVENHAND_DATA", "EVENHAND_CACHE", "EVENHAND_SOURCES"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """Address of a running PostgreSQL server, password included."""
-    try:
-        server = postgres_server()
-        url = server.__enter__()
-    except PostgresUnavailable as error:
-        pytest.skip(f"no PostgreSQL server can be started: {error}")
-    try:
-        yield url
-    finally:
-        server.__exit__(None, None, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sources import FOLDER
 
 from evenhand.data import fetch
 from evenhand.errors import FetchError
@@ -19,16 +19,6 @@ from evenhand.reproductions.running import reproduce
 from evenhand.reproductions.settings import Settings
 
 TESTS = Path(__file__).resolve().parents[1]
-
-
-def _local_folder() -> Path | None:
-    """Find a folder with copies of the public files, if this machine has one."""
-    named = os.environ.get("EVENHAND_DATA")
-    folder = Path(named) if named else TESTS.parents[1] / "shared" / "data"
-    return folder if (folder / "compas").is_dir() else None
-
-
-FOLDER = _local_folder()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
