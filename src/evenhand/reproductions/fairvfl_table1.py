@@ -142,8 +142,8 @@ def _ran(records: pd.DataFrame, rounds: int) -> list[str]:
         "rows.",
         f"The temperature of the smooth rates is {TEMPERATURE}. A first full run, with the same choice at 0.2 (then "
         "the default), missed the target for Adult on these test rows. The default was changed after looking at test "
-        "rows of seeds 10-14 and 20-29, and compared on seeds 30-39 (`benchmarks/temperature.py`). Two variations of the "
-        "choice were tried as well, shown whatever came out: "
+        "rows of seeds 10-14 and 20-29, and compared on seeds 30-39 (`benchmarks/temperature.py`). Two "
+        "variations of the choice were tried as well, shown whatever came out: "
         f"finer (ε of {finer.epsilons}, alpha of {finer.alphas} / n, bounds as wide as the paper's two printed "
         "decimals allow), and the same with exact rates on the training rows. So all three "
         "rows come after a look at these test rows: "
