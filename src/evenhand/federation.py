@@ -21,8 +21,8 @@ from evenhand.errors import ConstraintError, DataError
 from evenhand.jobfile import JobFile, PartySection, table_source
 from evenhand.vertical.problem import PartyColumns
 
-# DuckDB reads a CSV column of these words as true and false, whatever the job file calls them.
-_WORDS: Final = {"yes": True, "true": True, "t": True, "no": False, "false": False, "f": False}
+# A job file may say "true" in quotes of a column that holds booleans.
+_WORDS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,7 +88,7 @@ class ReducedSolution:
     violation, complementarity
         Worst excess of a row; largest product of a multiplier and its slack.
     penalty
-        ρ of the merit function at the end: hand it to the next round to keep merits comparable.
+        ρ of the merit function at the end.
     """
 
     coefficients: Array
