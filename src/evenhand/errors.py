@@ -32,9 +32,13 @@ class JobError(InputError):
 
 
 class FetchError(EvenhandError):
-    """A public data set could not be brought from any of its sources."""
+    """A public data set could not be brought, or not be kept."""
 
     exit_code = 3
+
+
+class NowhereFoundError(FetchError):
+    """None of a data set's sources has it, and nothing else is wrong: another set may take its place."""
 
 
 class RunError(EvenhandError):

@@ -13,10 +13,9 @@ import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Matrix
 from evenhand.constraints import bind
-from evenhand.data.align import align
 from evenhand.data.encoding import PartyEncoder
+from evenhand.data.party_tables import PartyTable, align_tables, open_table
 from evenhand.data.splits import held_out
-from evenhand.data.tables import read_table
 from evenhand.errors import ConstraintError, DataError
 from evenhand.jobfile import JobFile, PartySection, table_source
 from evenhand.vertical.problem import PartyColumns
@@ -56,21 +55,26 @@ class Federation:
     positive: Any
 
     def training_columns(self) -> list[PartyColumns]:
+        # Choosing rows copies them: not where all are chosen.
+        if not self.test.any():
+            return [PartyColumns(name, matrix, self.active[name]) for name, matrix in self.matrices.items()]
         train = np.flatnonzero(~self.test)
         return [PartyColumns(name, matrix[train], self.active[name]) for name, matrix in self.matrices.items()]
 
 
 def load_federation(job: JobFile, base: Path) -> Federation:
     """Read and check everything a job needs, before anything is trained or written."""
-    frames = {party.name: _read(party, base) for party in job.party}
-    names = list(frames)
-    frames = dict(zip(names, align_parties(list(frames.values()), names, job.job.ids), strict=True))
-    ids = frames[names[0]].index
+    names = [party.name for party in job.party]
+    opened = [_open(party, base) for party in job.party]
+    tables = dict(zip(names, align_parties(opened, names, job.job.ids), strict=True))
+    # What was read before it was aligned is held no longer.
+    del opened
+    ids = tables[names[0]].known.index
     test = _held_out(ids, job.job.test_fraction, job.job.seed)
     holder = job.label_party
     with naming(holder.name):
-        signs, negative, positive = _labels(frames[holder.name], holder)
-        sensitive = frames[holder.name][holder.sensitive] if holder.sensitive else None
+        signs, negative, positive = _labels(tables[holder.name], holder)
+        sensitive = tables[holder.name].known[holder.sensitive] if holder.sensitive else None
         if len(set(signs[~test])) < 2:
             raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
         # Bound here once, so that an empty slice or a single group is found before training.
@@ -78,24 +82,21 @@ def load_federation(job: JobFile, base: Path) -> Federation:
     encoders, matrices = {}, {}
     for party in job.party:
         with naming(party.name):
-            features = _features(frames[party.name], party)
-            encoders[party.name] = PartyEncoder(scale=job.job.scale).fit(features[~test])
-            matrices[party.name] = encoders[party.name].transform(features)
+            # Taken out of the rest, so that a raw table is let go as soon as it is encoded.
+            encoders[party.name], matrices[party.name] = tables.pop(party.name).encode(~test, job.job.scale)
     active = {party.name: party.role == "active" for party in job.party}
     return Federation(ids, active, encoders, matrices, signs, sensitive, test, negative, positive)
 
 
-def _read(party: PartySection, base: Path) -> pd.DataFrame:
-    wanted = None
-    if party.columns is not None:
-        label = [] if party.label is None else [party.label.column]
-        wanted = list(dict.fromkeys([*party.columns, *label, *party.sensitive]))
+def _open(party: PartySection, base: Path) -> PartyTable:
+    """A party's table; label and sensitive columns are features only if they are named."""
+    label = [] if party.label is None else [party.label.column]
     with naming(party.name):
-        frame = read_table(table_source(party, base, wanted))
+        table = open_table(table_source(party, base), party.columns, [*label, *party.sensitive])
         for column in party.sensitive:
-            if column not in frame.columns:
-                raise DataError(f"no sensitive column {column!r}; there is {', '.join(map(repr, frame.columns))}")
-    return frame
+            if column not in table.known.columns:
+                raise DataError(f"no sensitive column {column!r}; there is {', '.join(map(repr, table.names))}")
+    return table
 
 
 @contextmanager
@@ -108,10 +109,10 @@ def naming(party: str) -> Iterator[None]:
 
 
 def align_parties(
-    frames: Sequence[pd.DataFrame], names: Sequence[str], how: Literal["equal", "inner"]
-) -> list[pd.DataFrame]:
+    tables: Sequence[PartyTable], names: Sequence[str], how: Literal["equal", "inner"]
+) -> list[PartyTable]:
     try:
-        return align(frames, names, how)
+        return align_tables(tables, names, how)
     except DataError as error:
         # The advice is in the words of the function; a job file says it with a key.
         raise DataError(str(error).replace('how="inner"', 'ids = "inner" in [job]')) from error
@@ -127,13 +128,13 @@ def _held_out(ids: pd.Index, fraction: float, seed: int) -> Booleans:
     return test
 
 
-def _labels(frame: pd.DataFrame, party: PartySection) -> tuple[Array, Any, Any]:
+def _labels(table: PartyTable, party: PartySection) -> tuple[Array, Any, Any]:
     assert party.label is not None
     column, positive = party.label.column, party.label.positive
     where = f"label column {column!r}"
-    if column not in frame.columns:
-        raise DataError(f"{where} is not in the table; there is {', '.join(map(repr, frame.columns))}")
-    values = frame[column]
+    if column not in table.known.columns:
+        raise DataError(f"{where} is not in the table; there is {', '.join(map(repr, table.names))}")
+    values = table.known[column]
     if missing := int(values.isna().sum()):
         raise DataError(f"{where} has {missing} missing values; drop those rows")
     classes = np.unique(values.to_numpy()).tolist()
@@ -149,14 +150,3 @@ def _labels(frame: pd.DataFrame, party: PartySection) -> tuple[Array, Any, Any]:
     # The table's own value: a job file may say 1 where the table holds 1.0 or true.
     place = classes.index(positive)
     return np.where(values.to_numpy() == classes[place], 1.0, -1.0), classes[1 - place], classes[place]
-
-
-def _features(frame: pd.DataFrame, party: PartySection) -> pd.DataFrame:
-    """The columns named; else all but label and sensitive ones, which are features only if named."""
-    label = None if party.label is None else party.label.column
-    if party.columns is not None:
-        return frame[party.columns]
-    features = frame.drop(columns=[name for name in (label, *party.sensitive) if name is not None])
-    if features.shape[1] == 0:
-        raise DataError("no feature columns are left beside id, label and sensitive ones")
-    return features

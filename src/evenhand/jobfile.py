@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from evenhand.constraints import KINDS, Constraint
 from evenhand.data.addresses import redact
+from evenhand.data.libsvm import is_libsvm
 from evenhand.data.tables import TableSource
 from evenhand.errors import InputError, JobError
 from evenhand.job import Job, ModelName
@@ -85,7 +86,8 @@ class PartySection(_Strict):
     table: str | None = None
     database: str | None = None
     sql: str | None = None
-    id: str
+    id: str | None = None
+    first_index: Literal[0, 1] = 1
     columns: list[str] | None = None
     label: LabelSection | None = None
     sensitive: list[str] = Field(default_factory=list)
@@ -160,7 +162,12 @@ def _check_parties(job: JobFile) -> None:
         raise JobError(f'{len(with_label)} parties have a label; exactly one must: label = {{ column = "..." }}')
     if with_label[0].role != "active":
         raise JobError(f'party {with_label[0].name!r} holds the label, so its role must be "active"')
-    for party in job.party:
+    for number, party in enumerate(job.party):
+        if party.table is None or not is_libsvm(party.table):
+            if party.id is None:
+                raise JobError(f"key party.{number}.id is missing; only a LIBSVM file's rows are known by number")
+            if "first_index" in party.model_fields_set:
+                raise JobError(f"party {party.name!r}: first_index goes with a table in LIBSVM's format")
         if party.sensitive and party.label is None:
             raise JobError(f"party {party.name!r} names sensitive columns; only the party with the label may")
         try:
@@ -201,7 +208,7 @@ def _check_clock(job: JobFile) -> None:
     job.to_clock()
 
 
-def table_source(party: PartySection, base: Path, columns: list[str] | None = None) -> TableSource:
+def table_source(party: PartySection, base: Path) -> TableSource:
     """Where a party's table is; paths, an SQLite file's too, are relative to the job file's folder."""
     table, database = None, party.database
     if party.table is not None:
@@ -210,7 +217,7 @@ def table_source(party: PartySection, base: Path, columns: list[str] | None = No
         table = base / Path(party.table).expanduser()
     if database is not None and database.startswith(_SQLITE):
         database = f"{_SQLITE}{base / database.removeprefix(_SQLITE)}"
-    return TableSource(table=table, database=database, sql=party.sql, id=party.id, columns=columns)
+    return TableSource(table=table, database=database, sql=party.sql, id=party.id, first_index=party.first_index)
 
 
 def _constraint(given: dict[str, Any]) -> Constraint:

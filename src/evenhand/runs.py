@@ -16,7 +16,7 @@ from scipy.special import expit
 from evenhand.arrays import Array, Booleans
 from evenhand.data.addresses import redact
 from evenhand.data.encoding import PartyEncoder
-from evenhand.data.tables import read_table
+from evenhand.data.party_tables import PartyTable, open_table
 from evenhand.errors import DataError, EvenhandError, RunError
 from evenhand.federation import Federation, align_parties, load_federation, naming
 from evenhand.jobfile import JobFile, PartySection, parse_job, table_source
@@ -193,15 +193,16 @@ def score_rows(
         raise DataError(f"no party is called {unknown[0]!r}; the run's parties are {', '.join(names)}")
     encoders = {name: _encoder(folder, name) for name in names}
     base = Path(folder.description["base"]) if base is None else base
-    frames = [_new_rows(party, base, encoders[party.name], (tables or {}).get(party.name)) for party in job.party]
-    frames = align_parties(frames, names, job.job.ids)
-    scores = np.zeros(len(frames[0]))
-    for name, frame in zip(names, frames, strict=True):
+    opened = [_new_rows(party, base, encoders[party.name], (tables or {}).get(party.name)) for party in job.party]
+    opened = align_parties(opened, names, job.job.ids)
+    ids = opened[0].known.index
+    scores = np.zeros(len(ids))
+    for name, table in zip(names, opened, strict=True):
         with naming(name):
-            scores += _party_scores(folder, name, encoders[name], frame)
+            scores += _party_scores(folder, name, encoders[name], table)
     predicted = [labels["positive"] if score > 0 else labels["negative"] for score in scores]
     columns = {"score": scores, "probability": expit(scores), "prediction": predicted}
-    return pd.DataFrame(columns, index=frames[0].index)
+    return pd.DataFrame(columns, index=ids)
 
 
 def _own_job(folder: RunFolder) -> JobFile:
@@ -217,8 +218,8 @@ def _encoder(folder: RunFolder, name: str) -> PartyEncoder:
         raise RunError(f"{folder.path}: the encoder of party {name!r} cannot be used: {error}") from error
 
 
-def _party_scores(folder: RunFolder, name: str, encoder: PartyEncoder, frame: pd.DataFrame) -> Array:
-    matrix = encoder.transform(frame)
+def _party_scores(folder: RunFolder, name: str, encoder: PartyEncoder, table: PartyTable) -> Array:
+    matrix = table.transform(encoder)
     state = folder.read_party(name, "weights")
     try:
         model = from_state(state)
@@ -232,7 +233,7 @@ def _party_scores(folder: RunFolder, name: str, encoder: PartyEncoder, frame: pd
     return model.predict(matrix)
 
 
-def _new_rows(party: PartySection, base: Path, encoder: PartyEncoder, table: Path | None) -> pd.DataFrame:
+def _new_rows(party: PartySection, base: Path, encoder: PartyEncoder, table: Path | None) -> PartyTable:
     if table is not None:
         party = party.model_copy(update={"table": str(table.absolute()), "database": None, "sql": None})
     with naming(party.name):
@@ -241,4 +242,4 @@ def _new_rows(party: PartySection, base: Path, encoder: PartyEncoder, table: Pat
                 "the run folder does not keep the password of its database; say where the new rows are with a job "
                 "file (--job) or a table (--table), or write the password as ${NAME} in the job file before training"
             )
-        return read_table(table_source(party, base, encoder.columns_in))
+        return open_table(table_source(party, base), party.columns, party.sensitive, encoder)

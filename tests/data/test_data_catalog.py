@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from evenhand.data import CATALOG, PublicSet, lookup
+from evenhand.data import CATALOG, PublicFile, PublicSet, lookup
 from evenhand.errors import InputError
 
 
@@ -18,9 +18,26 @@ def test_every_file_can_be_checked_and_found(entry: PublicSet) -> None:
     assert entry.rows > 0
     for file in entry.files:
         assert re.fullmatch(r"[0-9a-f]{64}", file.sha256)
-        assert file.url.startswith("https://")
-        assert re.fullmatch(r"[a-z-]+==[0-9.]+", file.wheel), "a wheel must be pinned: its content is what was hashed"
-        assert file.member.startswith(file.wheel.split("==")[0].replace("-", "_") + "/")
+        assert file.url is None or file.url.startswith("https://")
+        if file.wheel is not None:
+            pinned = re.fullmatch(r"[a-z-]+==[0-9.]+", file.wheel)
+            assert pinned, "a wheel must be pinned: its content is what was hashed"
+            assert file.member.startswith(file.wheel.split("==")[0].replace("-", "_") + "/")
+        if file.packing is not None:
+            assert re.fullmatch(r"[0-9a-f]{64}", file.packing.sha256)
+
+
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        ({"url": "https://x", "wheel": "a==1"}, "wheel and member go together"),
+        ({"url": "https://x", "member": "a"}, "wheel and member go together"),
+        ({"url": None}, "say where it is to be had"),
+    ],
+)
+def test_a_file_must_be_to_be_had(places: dict[str, str | None], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        PublicFile("f", 1, "0" * 64, **places)
 
 
 def test_names_aliases_and_case() -> None:

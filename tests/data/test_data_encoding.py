@@ -152,6 +152,28 @@ def test_sparse_matrix_is_scaled_without_centring(form: Any) -> None:
     np.testing.assert_array_equal(raw.toarray(), matrix.toarray())
 
 
+def test_unscaled_sparse_matrix_is_not_copied() -> None:
+    matrix = sparse.csr_array(np.eye(3))
+    encoder = PartyEncoder(scale=False)
+    out = encoder.fit_transform(matrix)
+    assert np.shares_memory(out.data, matrix.data)
+    assert np.shares_memory(out.indices, matrix.indices)
+    assert encoder.sparse_columns == 3
+    assert encoder.to_state() == {"version": 1, "scale": False, "unscaled": 3}
+    again = PartyEncoder.from_state(json.loads(json.dumps(encoder.to_state())))
+    np.testing.assert_array_equal(again.transform(matrix).toarray(), np.eye(3))
+    with pytest.raises(DataError, match="has 4 columns; the encoder was fitted on 3"):
+        again.transform(sparse.csr_array(np.eye(4)))
+
+
+def test_scaled_sparse_matrix_shares_where_its_values_stand() -> None:
+    matrix = sparse.csr_array(2.0 * np.eye(3))
+    out = PartyEncoder().fit_transform(matrix)
+    assert np.shares_memory(out.indices, matrix.indices)
+    assert not np.shares_memory(out.data, matrix.data)
+    assert (out.data.tolist(), matrix.data.tolist()) == ([1.0] * 3, [2.0] * 3)
+
+
 def test_extra_columns_are_ignored_and_order_does_not_matter() -> None:
     encoder = PartyEncoder().fit(FRAME)
     moved = FRAME.assign(extra=object())[["extra", *reversed(FRAME.columns)]]

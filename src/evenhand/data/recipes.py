@@ -17,7 +17,7 @@ from evenhand.data.catalog import PublicSet, lookup
 from evenhand.data.checks import read_plain
 from evenhand.data.dataset import Dataset
 from evenhand.data.fetch import fetch
-from evenhand.errors import DataError
+from evenhand.errors import DataError, InputError
 
 _ADULT_COLUMNS: Final = [
     "age",
@@ -43,6 +43,8 @@ _COMPAS_TEXT: Final = ["c_charge_degree", "race", "age_cat", "score_text", "sex"
 _COMPAS_NUMBERS: Final = ["age", "priors_count", "days_b_screening_arrest"]
 _COMPAS_READ: Final = [*_COMPAS_TEXT, *_COMPAS_NUMBERS, "c_jail_in", "c_jail_out", "is_recid", "two_year_recid"]
 
+_CREDIT_CATEGORIES: Final = ["EDUCATION", "MARRIAGE", "PAY_0", "PAY_2", "PAY_3", "PAY_4", "PAY_5", "PAY_6"]
+
 _GERMAN_COLUMNS: Final = [
     "checking_status",
     "duration",
@@ -67,6 +69,12 @@ _GERMAN_COLUMNS: Final = [
     "credit",
 ]
 
+# What a set that is no table is, and what loads it.
+_OTHER_FORMS: Final = {
+    "sparse": ("a sparse matrix", "load_sparse"),
+    "images": ("pictures", "load_digit_images"),
+}
+
 Files = Mapping[str, Path]
 Parts = tuple[pd.DataFrame, pd.Series, str | int, pd.DataFrame]
 
@@ -74,6 +82,11 @@ Parts = tuple[pd.DataFrame, pd.Series, str | int, pd.DataFrame]
 def load(name: str, **fetch_options: Any) -> Dataset:
     """Fetch a public set and apply its recipe; the keywords are those of :func:`evenhand.data.fetch`."""
     entry = lookup(name)
+    if entry.form == "images":
+        raise InputError(f"{entry.name} are pictures, not a table: use load_digit_images()")
+    if entry.form != "table":
+        what, how = _OTHER_FORMS[entry.form]
+        raise InputError(f"{entry.name} is {what}, not a table: use {how}")
     frame, label, positive, sensitive = _RECIPES[entry.name](fetch(entry, **fetch_options))
     _require_rows(entry, frame)
     description = f"{entry.title}: {len(frame):,} rows. {entry.citation} Terms: {entry.terms}"
@@ -136,11 +149,32 @@ def _german(files: Files) -> Parts:
     return table, label, "good", women.map({True: "female", False: "male"}).rename("sex").to_frame()
 
 
+def _credit_default(files: Files) -> Parts:
+    table = pd.read_csv(_open(files["UCI_Credit_Card.csv"])).drop(columns="ID")
+    table.index = _row_ids(len(table))
+    label = table.pop("Default").map({0: "paid", 1: "default"}).rename("payment")
+    sex = table["SEX"].map({1: "male", 2: "female"}).rename("sex")
+    # Codes, not amounts; SEX stays one column, which makes the 90 features VFB² counts.
+    return table.astype(dict.fromkeys(_CREDIT_CATEGORIES, "category")), label, "paid", sex.to_frame()
+
+
+def _give_me_some_credit(files: Files) -> Parts:
+    table = pd.read_csv(_open(files["cs-training.csv"]), index_col=0).dropna()
+    table.index = _row_ids(len(table))
+    label = table.pop("SeriousDlqin2yrs").map({0: "paid", 1: "delinquent"}).rename("payment")
+    # Two groups of age, cut where studies of the German credit data cut it.
+    young = (table["age"] <= 25).map({True: "<= 25", False: "> 25"})
+    # Each age is a category of its own, which makes the 92 features VFB² counts.
+    return table.astype({"age": "category"}), label, "paid", young.to_frame()
+
+
 _RECIPES: Final[dict[str, Callable[[Files], Parts]]] = {
     "adult": _adult,
     "compas": _compas,
     "communities-crime": _crime,
     "german": _german,
+    "credit-default": _credit_default,
+    "give-me-some-credit": _give_me_some_credit,
 }
 
 

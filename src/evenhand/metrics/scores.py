@@ -1,12 +1,7 @@
-"""How a model's decisions and losses differ between groups, measured on given rows.
+"""Measured from scores (logits): the quality of a two-label model, its gaps between groups, and their intervals.
 
-Decisions come from scores (logits): a row is predicted positive iff its score is above 0. A value says how a model
-does on these rows; it does not make the model "fair" or "unbiased". Groups come from ``sensitive_features``: a list,
-array, Series, dict of columns or DataFrame. Several columns are looked at one attribute at a time, and a summary keeps
-the worst of them; to look at intersections, pass a column that names them.
-
-The names are the papers': ACC is ``accuracy``; DEO, DFP and DFN are those of FairVFL (Definition 1, Section 5.2);
-FR = 1 - DEO and HM are those of its first version (Section V).
+A row is predicted positive iff its score is above 0. The names are the papers': ACC is ``accuracy``; DEO, DFP and DFN
+are those of FairVFL (Definition 1, Section 5.2); FR = 1 - DEO and HM are those of its first version (Section V).
 """
 
 from __future__ import annotations
@@ -22,9 +17,17 @@ from fairlearn.metrics import MetricFrame, count, selection_rate
 from sklearn.metrics import accuracy_score
 
 from evenhand.arrays import Array, Booleans, Integers
-from evenhand.errors import DataError, InputError
-
-__all__ = ["group_report", "intervals", "summary"]
+from evenhand.errors import DataError
+from evenhand.metrics.columns import (
+    Attribute,
+    check_lengths,
+    positive_code,
+    read_attributes,
+    read_codes,
+    read_column,
+    read_scores,
+)
+from evenhand.metrics.gaps import at_least, check_resampling, widest
 
 # Draws held at once while resampling: bounds memory at some tens of megabytes whatever the number of rows.
 _DRAWS_AT_ONCE = 1 << 21
@@ -54,17 +57,17 @@ def group_report(
     DataError
         If lengths differ, values are missing, labels are not of two kinds, or ``positive`` is not among them.
     """
-    truths, predictions = _column(y_true, "y_true"), _column(y_pred, "y_pred")
-    attributes = _attributes(sensitive_features)
-    _check_lengths(attributes, y_true=truths, y_pred=predictions)
+    truths, predictions = read_column(y_true, "y_true"), read_column(y_pred, "y_pred")
+    attributes = read_attributes(sensitive_features)
+    check_lengths(attributes, y_true=truths, y_pred=predictions)
     # Both columns are coded together: a model may predict one label only.
-    codes, labels = _codes(pd.concat([truths, predictions]), "y_true or y_pred")
-    truth, predicted = np.split(codes == _positive_code(labels, positive), 2)
+    codes, labels = read_codes(pd.concat([truths, predictions]), "y_true or y_pred")
+    truth, predicted = np.split(codes == positive_code(labels, positive), 2)
     metrics: dict[str, Callable[..., float]] = dict(_GROUP_METRICS)
     sample_params: dict[str, dict[str, Array]] = {}
     if scores is not None:
-        logits = _scores(scores)
-        _check_lengths(attributes, scores=logits)
+        logits = read_scores(scores)
+        check_lengths(attributes, scores=logits)
         metrics["positive_loss"] = lambda truth, _, scores: _mean(_loss(truth, scores)[truth])
         sample_params["positive_loss"] = {"scores": logits}
 
@@ -112,7 +115,7 @@ def summary(
     """
     cells = _Cells.of(y_true, scores, sensitive_features, positive)
     means = cells.group_means(*cells.sums)
-    values = cells.metrics(*cells.sums, {name: _widest(parts) for name, parts in means.items()})
+    values = cells.metrics(*cells.sums, {name: widest(parts) for name, parts in means.items()})
     return {name: float(value) for name, value in values.items()}
 
 
@@ -150,18 +153,15 @@ def intervals(
     InputError
         If ``level`` is not between 0 and 1 or ``repeats`` is not positive.
     """
-    if not 0 < level < 1:
-        raise InputError(f"level is {level}: give a number between 0 and 1, such as 0.95")
-    if repeats < 1:
-        raise InputError(f"repeats is {repeats}: give at least 1 (1000 is usual)")
+    check_resampling(level, repeats)
     cells = _Cells.of(y_true, scores, sensitive_features, positive)
     means = cells.group_means(*cells.sums)
-    estimate = cells.metrics(*cells.sums, {name: _widest(parts) for name, parts in means.items()})
+    estimate = cells.metrics(*cells.sums, {name: widest(parts) for name, parts in means.items()})
 
     resampled = cells.resample(repeats, np.random.default_rng(seed))
     resampled_means = cells.group_means(*resampled)
-    plain = {name: _widest(parts) for name, parts in resampled_means.items()}
-    smaller = {name: _at_least(parts, means[name]) for name, parts in resampled_means.items()}
+    plain = {name: widest(parts) for name, parts in resampled_means.items()}
+    smaller = {name: at_least(parts, means[name]) for name, parts in resampled_means.items()}
     table = pd.DataFrame({"estimate": estimate})
     table["low"] = table["high"] = table["estimate"]
     # The smaller gaps set `low` for gaps, and `high` for what falls with DEO: FR and HM.
@@ -170,15 +170,6 @@ def intervals(
         low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=1)
         table["low"], table["high"] = np.minimum(table["low"], low), np.maximum(table["high"], high)
     return table.rename_axis("metric")
-
-
-@dataclass(frozen=True)
-class _Attribute:
-    """A sensitive column: each row's group as an index into ``groups``."""
-
-    name: str
-    codes: Integers
-    groups: list[Any]
 
 
 @dataclass(frozen=True)
@@ -197,12 +188,13 @@ class _Cells:
 
     @classmethod
     def of(cls, y_true: Any, scores: Any, sensitive_features: Any, positive: Any) -> _Cells:
-        truths, logits, attributes = _column(y_true, "y_true"), _scores(scores), _attributes(sensitive_features)
-        _check_lengths(attributes, y_true=truths, scores=logits)
-        codes, labels = _codes(truths, "y_true")
+        truths, logits = read_column(y_true, "y_true"), read_scores(scores)
+        attributes = read_attributes(sensitive_features)
+        check_lengths(attributes, y_true=truths, scores=logits)
+        codes, labels = read_codes(truths, "y_true")
         if len(labels) == 1:
             raise DataError(f"y_true holds only the label {labels[0]!r}: gaps need rows of both labels")
-        code = _positive_code(labels, labels[1] if positive is None else positive)
+        code = positive_code(labels, labels[1] if positive is None else positive)
         truth = codes == code
         _refuse_empty_slices(truth, labels[code], labels[1 - code], attributes)
 
@@ -268,17 +260,6 @@ class _Cells:
         }
 
 
-def _widest(means: list[Array]) -> Array:
-    """Largest gap between any two groups, over all entries of ``means``."""
-    return cast(Array, np.max([np.ptp(mean, axis=-1) for mean in means], axis=0))
-
-
-def _at_least(means: list[Array], estimates: list[Array]) -> Array:
-    """The estimated gap less the largest gap between the groups' deviations from the estimate, floored at 0."""
-    deviations = [mean - estimate for mean, estimate in zip(means, estimates, strict=True)]
-    return np.maximum(_widest(estimates) - _widest(deviations), 0)
-
-
 def _loss(truth: Booleans, scores: Array) -> Array:
     """Logistic loss log(1 + exp(-y z)), without overflow."""
     return np.logaddexp(0, np.where(truth, -scores, scores))
@@ -300,67 +281,7 @@ _GROUP_METRICS: dict[str, Callable[..., float]] = {
 }
 
 
-def _column(values: Any, name: str) -> pd.Series[Any]:
-    try:
-        return pd.Series(values)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name} is not a single column of values: {error}") from error
-
-
-def _codes(column: pd.Series[Any], name: str) -> tuple[Integers, list[Any]]:
-    """Each row's value as an index into the sorted distinct values."""
-    try:
-        codes, levels = pd.factorize(column, sort=True)
-    except TypeError as error:
-        raise DataError(f"{name} mixes values that have no common order: {error}") from error
-    if missing := int(np.count_nonzero(codes < 0)):
-        raise DataError(f"{name} has {missing} missing values: drop these rows or give the value a name")
-    return codes.astype(np.int64), levels.tolist()
-
-
-def _positive_code(labels: list[Any], positive: Any) -> int:
-    if len(labels) > 2:
-        raise DataError(f"there are {len(labels)} labels, {labels[:3]!r} among them: two are needed")
-    if positive not in labels:
-        raise DataError(f"the positive label {positive!r} does not occur: pass positive= one of {labels!r}")
-    return labels.index(positive)
-
-
-def _scores(scores: Any) -> Array:
-    try:
-        logits = _column(scores, "scores").to_numpy(dtype=np.float64, na_value=np.nan)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"scores are not one number per row: {error}") from error
-    if bad := int(np.count_nonzero(~np.isfinite(logits))):
-        raise DataError(f"{bad} scores are NaN or infinite: scores are logits, one finite number per row")
-    return logits
-
-
-def _attributes(sensitive_features: Any) -> list[_Attribute]:
-    try:
-        frame = pd.DataFrame(sensitive_features)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"sensitive_features is not a column or a table of columns: {error}") from error
-    if frame.shape[1] == 0:
-        raise DataError("sensitive_features has no columns: give at least one")
-    # Columns without a name get the names fairlearn gives them.
-    prefix = "sensitive_feature_" if pd.api.types.is_integer_dtype(frame.columns) else ""
-    return [
-        _Attribute(f"{prefix}{name}", *_codes(column, f"sensitive feature '{prefix}{name}'"))
-        for name, column in frame.items()
-    ]
-
-
-def _check_lengths(attributes: list[_Attribute], **columns: Any) -> None:
-    lengths = {name: len(values) for name, values in columns.items()}
-    lengths["sensitive_features"] = len(attributes[0].codes)
-    if len(set(lengths.values())) > 1:
-        raise DataError(f"lengths differ: {lengths}; each row needs a value in every column")
-    if 0 in lengths.values():
-        raise DataError("there are no rows to measure on")
-
-
-def _refuse_empty_slices(truth: Booleans, positive: Any, negative: Any, attributes: list[_Attribute]) -> None:
+def _refuse_empty_slices(truth: Booleans, positive: Any, negative: Any, attributes: list[Attribute]) -> None:
     for attribute in attributes:
         if len(attribute.groups) == 1:
             raise DataError(f"{attribute.name} holds only the group {attribute.groups[0]!r}: a gap needs two")

@@ -1,0 +1,34 @@
+"""How a model's decisions and losses differ between groups, measured on given rows.
+
+A value says how a model does on these rows; it does not make the model "fair" or "unbiased". Groups come from
+``sensitive_features``: a list, array, Series, dict of columns or DataFrame. Several columns are looked at one attribute
+at a time, and a summary keeps the worst of them; to look at intersections, pass a column that names them.
+
+From scores of a two-label model (``scores.py``): :func:`summary`, :func:`intervals`, :func:`group_report`. From
+decisions over any number of labels (``decisions.py``): :func:`demographic_parity`, :func:`equal_opportunity`, what the
+code published with FairFedAvgALM computes in their place, :func:`label_gaps` and :func:`decision_intervals`.
+"""
+
+from __future__ import annotations
+
+from evenhand.metrics.decisions import (
+    decision_intervals,
+    demographic_parity,
+    equal_opportunity,
+    label_gaps,
+    published_demographic_parity,
+    published_equal_opportunity,
+)
+from evenhand.metrics.scores import group_report, intervals, summary
+
+__all__ = [
+    "decision_intervals",
+    "demographic_parity",
+    "equal_opportunity",
+    "group_report",
+    "intervals",
+    "label_gaps",
+    "published_demographic_parity",
+    "published_equal_opportunity",
+    "summary",
+]
