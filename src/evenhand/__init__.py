@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         NeymanPearson,
     )
     from evenhand.errors import EvenhandError
-    from evenhand.estimators import SplitTableClassifier, VerticalClassifier
+    from evenhand.estimators import SplitTableClassifier, VerticalClassifier, VerticalRegressor
     from evenhand.runtime.clock import VirtualClock
     from evenhand.selection import Selection, frontier, select
 
@@ -28,6 +28,7 @@ __all__ = [
     "Selection",
     "SplitTableClassifier",
     "VerticalClassifier",
+    "VerticalRegressor",
     "VirtualClock",
     "__version__",
     "frontier",
@@ -45,7 +46,7 @@ _HOMES = {
         "NeymanPearson",
     ),
     "errors": ("EvenhandError",),
-    "estimators": ("SplitTableClassifier", "VerticalClassifier"),
+    "estimators": ("SplitTableClassifier", "VerticalClassifier", "VerticalRegressor"),
     "runtime.clock": ("VirtualClock",),
     "selection": ("Selection", "frontier", "select"),
 }

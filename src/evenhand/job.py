@@ -12,6 +12,9 @@ from evenhand.constraints import Constraint
 from evenhand.errors import InputError
 
 ModelName = Literal["linear", "mlp"]
+LossName = Literal["logistic", "squared"]
+RuntimeName = Literal["auto", "roles", "interleaved", "threads"]
+RUNTIMES: tuple[RuntimeName, ...] = ("auto", "roles", "interleaved", "threads")
 
 
 def is_number(value: object) -> bool:
@@ -43,11 +46,13 @@ class Job:
     tol
         The solver's stopping tolerance.
     seed
-        Of everything random: the initial weights of neural parties.
+        Of everything random: the initial weights of neural parties, the rows that stochastic solvers visit.
     fit_intercept
         Whether the first active party's linear model has an intercept (which is not regularised).
     hidden
         Widths of a neural party's hidden layers.
+    loss
+        ``"logistic"`` for labels ±1; ``"squared"`` for regression, with real labels.
     options
         The solver's own settings by name, for instance ``{"local_steps": 7}``.
     """
@@ -61,11 +66,14 @@ class Job:
     seed: int = 0
     fit_intercept: bool = True
     hidden: tuple[int, ...] = (32, 16)
+    loss: LossName = "logistic"
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.model not in ("linear", "mlp"):
             raise InputError(f"model is {self.model!r}; choose 'linear' or 'mlp'")
+        if self.loss not in ("logistic", "squared"):
+            raise InputError(f"loss is {self.loss!r}; choose 'logistic' or 'squared'")
         if self.alpha is not None and not (is_number(self.alpha) and self.alpha >= 0):
             raise InputError(f"alpha is {self.alpha!r}; it must be zero or more, or None for 2/n")
         if not (is_whole(self.max_rounds) and self.max_rounds >= 1):

@@ -17,7 +17,7 @@ from evenhand.data.addresses import redact
 from evenhand.data.libsvm import is_libsvm
 from evenhand.data.tables import TableSource
 from evenhand.errors import InputError, JobError
-from evenhand.job import Job, ModelName
+from evenhand.job import Job, ModelName, RuntimeName
 from evenhand.runtime.clock import VirtualClock
 from evenhand.vertical.solvers import SOLVERS, check_job, solver_name
 
@@ -57,6 +57,7 @@ class JobSection(_Strict):
     hidden: list[int] = Field(default_factory=lambda: [32, 16])
     options: dict[str, Any] = Field(default_factory=dict)
     scale: bool = True
+    runtime: RuntimeName = "auto"
     test_fraction: float = Field(default=0.0, ge=0.0, lt=1.0)
     ids: Literal["equal", "inner"] = "equal"
 
@@ -97,7 +98,7 @@ class JobFile(_Strict):
     """A whole job file."""
 
     job: JobSection = Field(default_factory=JobSection)
-    clock: ClockSection = Field(default_factory=ClockSection)
+    clock: ClockSection | None = None
     party: list[PartySection] = Field(min_length=1)
 
     def to_job(self) -> Job:
@@ -115,8 +116,8 @@ class JobFile(_Strict):
             options=section.options,
         )
 
-    def to_clock(self) -> VirtualClock:
-        return VirtualClock(**self.clock.model_dump())
+    def to_clock(self) -> VirtualClock | None:
+        return None if self.clock is None else VirtualClock(**self.clock.model_dump())
 
     @property
     def label_party(self) -> PartySection:
@@ -200,6 +201,8 @@ def _check_options(job: Job) -> None:
 
 
 def _check_clock(job: JobFile) -> None:
+    if job.clock is None:
+        return
     names = ["server", *(party.name for party in job.party)]
     for key, table in {"speeds": job.clock.speeds, "latencies": job.clock.latencies}.items():
         for name in table:

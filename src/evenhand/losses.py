@@ -102,3 +102,7 @@ class Softmax:
             axis=1,
         )
         return probability
+
+
+LOSSES: dict[str, Loss] = {"logistic": Logistic(), "squared": Squared()}
+"""The losses of one score per row, by name."""

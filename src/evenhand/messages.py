@@ -19,7 +19,7 @@ from evenhand.errors import ProtocolError
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One entry of a message: `dtype` is ``"f8"`` or ``"i8"``; a named dimension is bound by the receiving role."""
+    """One entry of a message: `dtype` is "f8", "f4" or "i8"; a named dimension is bound by the receiving role."""
 
     dtype: str = "f8"
     shape: tuple[int | str, ...] = ()
@@ -49,7 +49,7 @@ class Message:
         return int(self.body[name])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Schema:
     """What a kind of message must look like, and what it reveals."""
 
@@ -63,6 +63,13 @@ class Schema:
             raise ProtocolError(f"{self.kind} takes {sorted(self.fields)}, was given {sorted(values)}")
         body = {name: np.asarray(values[name], dtype=field.dtype) for name, field in self.fields.items()}
         return Message(sender, receiver, self.kind, body)
+
+    def nbytes(self, sizes: Mapping[str, int]) -> int:
+        """Bytes of content of a message of this kind."""
+        return sum(
+            np.dtype(field.dtype).itemsize * math.prod(sizes[n] if isinstance(n, str) else n for n in field.shape)
+            for field in self.fields.values()
+        )
 
     def check(self, message: Message, sizes: Mapping[str, int]) -> None:
         """Refuse a message with wrong names, dtypes or shapes, or with anything but finite numbers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from evenhand.messages import Message, Vocabulary
 
@@ -18,6 +18,31 @@ State: TypeAlias = dict[str, Any]
 """Arrays, numbers, booleans and strings by name: all that a checkpoint may hold."""
 Report: TypeAlias = dict[str, float | int]
 """One row of history: what a role says about its progress, in plain numbers."""
+
+
+class Traffic(NamedTuple):
+    """Messages that a role which plays several parties at once would have sent: their number and bytes in all."""
+
+    sender: str
+    receiver: str
+    kind: str
+    messages: int
+    nbytes: int
+
+
+class Task:
+    """Work that a role has begun and that may go on while it takes other messages.
+
+    Attributes
+    ----------
+    sends
+        What the role sends before the work is done.
+    """
+
+    sends: Sends = ()
+
+    def run(self) -> None:
+        """Do the work. Other tasks of the same role may run at the same time; the rest of its state is not touched."""
 
 
 class Role(ABC):
@@ -33,6 +58,8 @@ class Role(ABC):
         Multiplications done so far: the virtual clock turns them into time.
     reports
         Rows of history since the runtime last took them.
+    traffic
+        Messages between parties that this role plays itself, since the runtime last took them.
     """
 
     vocabulary: Vocabulary
@@ -43,6 +70,7 @@ class Role(ABC):
         self.done = False
         self.effort = 0.0
         self.reports: list[Report] = []
+        self.traffic: list[Traffic] = []
 
     def start(self) -> Sends:
         """First messages."""
@@ -52,6 +80,16 @@ class Role(ABC):
         """One message in, any number out. What the schema does not allow is refused before it touches the state."""
         self.vocabulary.check(message, self.sizes)
         return self.handle(message)
+
+    def begin(self, message: Message) -> Task | Sends:
+        """`receive` in parts, for a runtime of threads: this and `finish` are called by one thread at a time, in the
+        order of messages, and the task between them is run by any.
+        """
+        return self.receive(message)
+
+    def finish(self, task: Task) -> Task | Sends:
+        """Take in what a task has found; there may be another to follow."""
+        return ()
 
     @abstractmethod
     def handle(self, message: Message) -> Sends:
@@ -63,6 +101,10 @@ class Role(ABC):
 
     def take_reports(self) -> list[Report]:
         taken, self.reports = self.reports, []
+        return taken
+
+    def take_traffic(self) -> list[Traffic]:
+        taken, self.traffic = self.traffic, []
         return taken
 
     def snapshot(self) -> State:

@@ -72,6 +72,7 @@ def run_job(
             federation.training_columns(),
             federation.signs[train],
             None if federation.sensitive is None else federation.sensitive[train],
+            runtime=job.job.runtime,
             clock=job.to_clock(),
             folder=folder,
             checkpoint_seconds=checkpoint_seconds,

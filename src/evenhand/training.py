@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from evenhand.arrays import Array, Matrix
 from evenhand.certificate import Certificate
 from evenhand.constraints import bind
-from evenhand.errors import RunError
-from evenhand.job import Job
+from evenhand.errors import InputError, RunError
+from evenhand.job import RUNTIMES, Job, RuntimeName
 from evenhand.lagrangian import Lagrangian
+from evenhand.losses import LOSSES
 from evenhand.models.base import PartyModel
 from evenhand.privacy.transcript import Transcript
+from evenhand.recording import Recorder
 from evenhand.report.record import RunFolder
 from evenhand.roles import Report
-from evenhand.runtime import checkpoints
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.threads import Threads
+from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start
-from evenhand.vertical.solvers import build_roles
+from evenhand.vertical.server import Ensemble, Server
+from evenhand.vertical.solvers import SOLVERS, build_ensemble, build_roles, check_job, solver_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +52,8 @@ class Run:
         (2, R): λ⁺ and λ⁻ of each constraint row.
     row_names
         The R constraint rows in words.
+    statistics
+        What else the solver recorded; of VFB², how stale updates were.
     """
 
     models: Mapping[str, PartyModel]
@@ -56,6 +62,7 @@ class Run:
     transcript: Transcript
     multipliers: Array
     row_names: Sequence[str]
+    statistics: Mapping[str, Any] = field(default_factory=dict)
 
     def as_start(self) -> Start:
         """Where this run ended, for another to begin from."""
@@ -68,6 +75,7 @@ def train_vertical(
     labels: Array,
     sensitive: pd.DataFrame | None = None,
     *,
+    runtime: RuntimeName = "auto",
     clock: VirtualClock | None = None,
     folder: RunFolder | None = None,
     checkpoint_seconds: float = 10.0,
@@ -80,9 +88,16 @@ def train_vertical(
     Parameters
     ----------
     labels
-        ±1 for each row.
+        ±1 for each row; any numbers with the squared loss.
     sensitive
         One column per sensitive attribute.
+    runtime
+        ``"roles"``: server and parties take turns and exchange messages. ``"interleaved"``: one compiled loop plays
+        them all and counts the messages (VFB² only). ``"threads"``: a group of threads for each party, for solvers
+        that stand it (VFB² only); no two such runs are the same. ``"auto"``: interleaved where the solver can and no
+        clock is given, else roles.
+    clock
+        Speeds of machines and links, for roles.
     folder
         Where to record the run. If it holds a checkpoint of the same job and data, training goes on from there, and
         ends exactly where an uninterrupted run would have.
@@ -95,79 +110,63 @@ def train_vertical(
     start
         Weights and multipliers to begin with, of an earlier run on the same columns.
     """
-    lagrangian = Lagrangian(labels, bind(job.constraints, labels, sensitive))
-    recorder = _Recorder(folder, checkpoint_seconds, on_round)
+    lagrangian = Lagrangian(labels, bind(job.constraints, labels, sensitive), LOSSES[job.loss])
+    recorder = Recorder(folder, checkpoint_seconds, on_round)
     # One BLAS thread: a party's products are short and bound by memory, waiting threads cost more than they bring,
     # and sums come out the same whatever the machine.
     # Numbers that overflow are a DivergenceError of the party that sees them first, not a warning on the way there.
-    with threadpool_limits(limits=1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
-        server, roles = build_roles(parties, lagrangian, job, start)
-        runtime = InProcess([server, *roles], clock, Transcript(keep_messages), recorder.report)
-        recorder.attach(runtime, _fingerprint(job, clock, parties, labels, sensitive))
-        runtime.run()
+    with _libraries().limit(limits=1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
+        server, roles = _cast(runtime, clock, parties, lagrangian, job, start)
+        stage: InProcess | Threads
+        if runtime == "threads":
+            stage = Threads([server, *roles], Transcript(keep_messages), recorder.report)
+        else:
+            stage = InProcess([server, *roles], clock, Transcript(keep_messages), recorder.report)
+        if folder is not None:
+            recorder.attach(stage, _fingerprint(job, clock, parties, labels, sensitive))
+        stage.run()
     recorder.flush()
     if server.certificate is None:
         raise RunError("the run ended without a certificate")
     return Run(
-        models={role.name: role.model for role in roles},
+        models=server.models if isinstance(server, Ensemble) else {role.name: role.model for role in roles},
         history=pd.DataFrame(recorder.history),
         certificate=server.certificate,
-        transcript=runtime.transcript,
+        transcript=stage.transcript,
         multipliers=server.multipliers,
         row_names=lagrangian.rows.names,
+        statistics=server.statistics(),
     )
 
 
-class _Recorder:
-    """Collects history, and writes it and checkpoints to the run folder if there is one."""
+@cache
+def _libraries() -> ThreadpoolController:
+    """The numerical libraries of this process; looking for them takes milliseconds."""
+    return ThreadpoolController()
 
-    def __init__(
-        self, folder: RunFolder | None, checkpoint_seconds: float, on_round: Callable[[Report], None] | None
-    ) -> None:
-        self.history: list[Report] = []
-        self._folder = folder
-        self._every = checkpoint_seconds
-        self._on_round = on_round
-        self._written = (0, 0)
-        self._last = time.monotonic()
 
-    def attach(self, runtime: InProcess, fingerprint: str) -> None:
-        """Go on from the folder's last checkpoint, if it has one."""
-        self._runtime = runtime
-        self._fingerprint = fingerprint
-        if self._folder is None:
-            return
-        states = self._folder.last_checkpoint()
-        if states is not None:
-            # The recorder's own numbers travel with the runtime's: any other key could be the name of a party.
-            progress = states.get("", {}).get("progress", {})
-            if progress.get("fingerprint") != fingerprint:
-                raise RunError(f"{self._folder.path} was begun with another job or other data; start a new run")
-            checkpoints.put_back(runtime, states)
-            self._written = (progress["rows"], progress["entries"])
-        self.history, entries = self._folder.rewind(*self._written)
-        runtime.transcript.extend(entries)
-
-    def report(self, row: Report) -> None:
-        self.history.append(row)
-        if self._on_round is not None:
-            self._on_round(row)
-        if self._folder is not None and time.monotonic() - self._last >= self._every:
-            self.flush()
-            rows, entries = self._written
-            progress: dict[str, Any] = {"rows": rows, "entries": entries, "fingerprint": self._fingerprint}
-            states = checkpoints.take(self._runtime)
-            states[""]["progress"] = progress
-            self._folder.checkpoint(states)
-            self._last = time.monotonic()
-
-    def flush(self) -> None:
-        if self._folder is None:
-            return
-        rows, entries = self._written
-        transcript = self._runtime.transcript
-        self._folder.append(self.history[rows:], transcript.entries[entries:])
-        self._written = (len(self.history), len(transcript))
+def _cast(
+    runtime: RuntimeName,
+    clock: VirtualClock | None,
+    parties: Sequence[PartyColumns],
+    lagrangian: Lagrangian,
+    job: Job,
+    start: Start | None,
+) -> tuple[Server, Sequence[Party]]:
+    """Who plays: the ensemble alone, or server and parties."""
+    check_job(job)
+    solver = SOLVERS[solver_name(job)]
+    if runtime not in RUNTIMES:
+        raise InputError(f"runtime is {runtime!r}; choose one of {', '.join(map(repr, RUNTIMES))}")
+    if clock is not None and runtime in ("interleaved", "threads"):
+        raise InputError(f"a virtual clock tells the time of roles; runtime {runtime!r} has none")
+    if solver.ensemble is None and runtime in ("interleaved", "threads"):
+        raise InputError(f"solver {solver_name(job)!r} does not run {runtime}; choose a VFB² solver, or 'roles'")
+    if runtime == "interleaved" or (runtime == "auto" and clock is None):
+        ensemble = build_ensemble(parties, lagrangian, job, start)
+        if ensemble is not None:
+            return ensemble, ()
+    return build_roles(parties, lagrangian, job, start)
 
 
 def _fingerprint(
@@ -185,7 +184,7 @@ def _fingerprint(
     for party in parties:
         digest.update(f"{party.name} {party.active}".encode())
         for part in _parts(party.matrix):
-            digest.update(np.ascontiguousarray(part).tobytes())
+            digest.update(np.ascontiguousarray(part).data.cast("B"))
     return digest.hexdigest()
 
 

@@ -23,7 +23,7 @@ def as_idx(array: np.ndarray, kind: int = 8) -> bytes:
 @given(array=arrays(np.uint8, array_shapes(max_dims=4, max_side=5)), packed=st.booleans())
 def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, array: np.ndarray, packed: bool) -> None:
     path = tmp_path_factory.mktemp("idx") / ("digits.gz" if packed else "digits")
-    path.write_bytes(gzip.compress(as_idx(array), 1) if packed else as_idx(array))
+    path.write_bytes(gzip.compress(as_idx(array), 1, mtime=0) if packed else as_idx(array))
     found = read_idx(path, array.ndim)
     assert found.dtype == np.uint8
     np.testing.assert_array_equal(found, array)
@@ -48,7 +48,7 @@ WHOLE = as_idx(np.arange(12, dtype=np.uint8).reshape(3, 2, 2))
     ],
 )
 def test_damage_is_named(tmp_path: Path, content: bytes, message: str) -> None:
-    for name, packed in (("file", content), ("file.gz", gzip.compress(content, 1))):
+    for name, packed in (("file", content), ("file.gz", gzip.compress(content, 1, mtime=0))):
         (tmp_path / name).write_bytes(packed)
         with pytest.raises(DataError, match=message) as caught:
             read_idx(tmp_path / name, 3)
@@ -61,7 +61,7 @@ def test_scalar_arrays_are_refused(tmp_path: Path) -> None:
         read_idx(tmp_path / "file")
 
 
-@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(WHOLE, 1)[:-9], gzip.compress(WHOLE, 1)[:15]])
+@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(WHOLE, 1, mtime=0)[:-9], gzip.compress(WHOLE, 1, mtime=0)[:15]])
 def test_broken_gzip(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"file\.gz cannot be read"):

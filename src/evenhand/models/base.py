@@ -15,8 +15,11 @@ class PartyModel(Protocol):
 
     weights: Array
     rows: int
-    effort: float
-    """Multiplications of one pass over the party's data."""
+
+    @property
+    def effort(self) -> float:
+        """Multiplications of one pass over the party's data."""
+        ...
 
     def scores(self) -> Array:
         """The party's contribution to every row's score."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -28,13 +30,25 @@ class LinearModel:
     """
 
     def __init__(self, matrix: Matrix, regulariser: float, intercept: bool = False) -> None:
-        self.matrix = column_major(matrix)
-        self._transposed = self.matrix.T
+        self._given = matrix
         self.rows, self.columns = matrix.shape
         self.regulariser = regulariser
         self.intercept = intercept
         self.weights: Array = np.zeros(self.columns + intercept)
-        self.effort = float(self.matrix.nnz if sp.issparse(self.matrix) else self.matrix.size)
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """The party's columns; stored when first needed, since a solver may have its own store of them."""
+        matrix, self._given = column_major(self._given), None
+        return matrix
+
+    @cached_property
+    def _transposed(self) -> Matrix:
+        return self.matrix.T
+
+    @cached_property
+    def effort(self) -> float:
+        return float(self.matrix.nnz if sp.issparse(self.matrix) else self.matrix.size)
 
     def scores(self) -> Array:
         return self.predict(self.matrix)

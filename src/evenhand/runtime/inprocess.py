@@ -115,6 +115,8 @@ class InProcess:
         bytes_until_now = self.transcript.total_bytes
         for message in sends:
             self._send(finished, name, message)
+        for traffic in desk.role.take_traffic():
+            self.transcript.count(finished, traffic)
         desk.idle = False
         self._schedule(finished, READY, name, None)
         for report in desk.role.take_reports():

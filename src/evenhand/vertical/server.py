@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from evenhand.errors import ProtocolError
 from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian, Point
 from evenhand.messages import Message
+from evenhand.models.base import PartyModel
 from evenhand.roles import Role, Sends, State
 from evenhand.vertical.messages import VOCABULARY
 
@@ -93,6 +95,10 @@ class Server(Role):
         )
         self.done = True
 
+    def statistics(self) -> dict[str, Any]:
+        """What else the run record should keep, as plain values."""
+        return {}
+
     @abstractmethod
     def handle(self, message: Message) -> Sends: ...
 
@@ -113,3 +119,9 @@ class Server(Role):
         self.squared_gradients = np.array(state["squared_gradients"])
         certificate = state["certificate"]
         self.certificate = None if certificate is None else Certificate(**certificate)
+
+
+class Ensemble(Server):
+    """A server that plays all parties itself: their messages are counted, not sent."""
+
+    models: dict[str, PartyModel]

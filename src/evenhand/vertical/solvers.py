@@ -8,12 +8,12 @@ from dataclasses import fields
 from evenhand.errors import InputError
 from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian
-from evenhand.vertical import fairvfl, fedbcd, subspace
+from evenhand.vertical import fairvfl, fedbcd, subspace, vfb2
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start
-from evenhand.vertical.server import Server
+from evenhand.vertical.server import Ensemble, Server
 
-SOLVERS = {"subspace": subspace.SOLVER, "fairvfl": fairvfl.SOLVER, "fedbcd": fedbcd.SOLVER}
+SOLVERS = {"subspace": subspace.SOLVER, "fairvfl": fairvfl.SOLVER, "fedbcd": fedbcd.SOLVER, **vfb2.SOLVERS}
 
 
 def solver_name(job: Job) -> str:
@@ -30,6 +30,9 @@ def check_job(job: Job) -> None:
         raise InputError(f"solver is {job.solver!r}; choose 'auto' or one of {', '.join(map(repr, SOLVERS))}")
     if job.constraints and not solver.takes_constraints:
         raise InputError(f"solver {job.solver!r} trains without constraints; choose another, or drop the constraint")
+    if job.loss not in solver.losses:
+        named = [name for name, one in SOLVERS.items() if job.loss in one.losses]
+        raise InputError(f"solver {job.solver!r} does not take the {job.loss} loss; choose {' or '.join(named)}")
     if job.model not in solver.models:
         raise InputError(f"solver {job.solver!r} takes {' or '.join(solver.models)} parties, not {job.model!r} ones")
     known = [field.name for field in fields(solver.options)]
@@ -44,9 +47,31 @@ def build_roles(
 ) -> tuple[Server, list[Party]]:
     """The server and the parties of a run, ready to be handed to a runtime."""
     check_job(job)
+    _require_active(parties)
+    server, roles = SOLVERS[solver_name(job)].build(parties, lagrangian, job, start)
+    _take_multipliers(server, start)
+    return server, roles
+
+
+def build_ensemble(
+    parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None = None
+) -> Ensemble | None:
+    """The one role that plays everybody, where the solver has one."""
+    check_job(job)
+    _require_active(parties)
+    make = SOLVERS[solver_name(job)].ensemble
+    if make is None:
+        return None
+    ensemble = make(parties, lagrangian, job, start)
+    _take_multipliers(ensemble, start)
+    return ensemble
+
+
+def _require_active(parties: Sequence[PartyColumns]) -> None:
     if not any(party.active for party in parties):
         raise InputError("no party is active; the one that holds the labels must be")
-    server, roles = SOLVERS[solver_name(job)].build(parties, lagrangian, job, start)
+
+
+def _take_multipliers(server: Server, start: Start | None) -> None:
     if start is not None and start.multipliers.shape == server.multipliers.shape:
         server.multipliers = start.multipliers.copy()
-    return server, roles

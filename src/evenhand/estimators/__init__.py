@@ -1,0 +1,7 @@
+"""The scikit-learn style fronts."""
+
+from evenhand.estimators.split_table import SplitTableClassifier
+from evenhand.estimators.tables import aligned_inputs
+from evenhand.estimators.vertical import VerticalClassifier, VerticalRegressor
+
+__all__ = ["SplitTableClassifier", "VerticalClassifier", "VerticalRegressor", "aligned_inputs"]

@@ -1,0 +1,155 @@
+"""What estimators over several parties' tables have in common: aligning, encoding, training, and keeping the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from evenhand.arrays import Array
+from evenhand.constraints import Constraints, as_list
+from evenhand.data.encoding import PartyEncoder
+from evenhand.errors import DataError, InputError
+from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
+from evenhand.job import Job, LossName, ModelName, RuntimeName
+from evenhand.report.progress import Progress
+from evenhand.runtime.clock import VirtualClock
+from evenhand.training import Run, train_vertical
+from evenhand.vertical.problem import PartyColumns, Start
+
+RoleName = Literal["active", "passive"]
+
+
+class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base of the classifier and the regressor."""
+
+    _loss: LossName
+
+    def __init__(
+        self,
+        *,
+        solver: str = "auto",
+        constraint: Constraints = None,
+        model: ModelName = "linear",
+        roles: Sequence[RoleName] | Literal["all-active"] | None = None,
+        alpha: float | None = None,
+        max_rounds: int = 1000,
+        tol: float = 1e-4,
+        runtime: RuntimeName | VirtualClock = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        scale: bool = True,
+        fit_intercept: bool = True,
+        hidden: Sequence[int] = (32, 16),
+        solver_options: Mapping[str, Any] | None = None,
+        warm_start: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        self.solver = solver
+        self.constraint = constraint
+        self.model = model
+        self.roles = roles
+        self.alpha = alpha
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.runtime = runtime
+        self.random_state = random_state
+        self.scale = scale
+        self.fit_intercept = fit_intercept
+        self.hidden = hidden
+        self.solver_options = solver_options
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def _train(self, job: Job, tables: Mapping[str, Any], labels: Array, groups: Any) -> None:
+        """Encode, train, and only then keep anything: a fit that was refused leaves an earlier one as it was."""
+        runtime, clock = self._runtime()
+        encoders = {name: self._encoder(name, table) for name, table in tables.items()}
+        parties = [
+            PartyColumns(name, encode(name, encoders[name], tables[name]), role == "active")
+            for name, role in zip(tables, self._role_names(len(tables)), strict=True)
+        ]
+        with Progress(job.max_rounds, enabled=self.verbose) as progress:
+            start = self._start(parties)
+            run = train_vertical(
+                job, parties, labels, groups, runtime=runtime, clock=clock, on_round=progress.round, start=start
+            )
+        self.encoders_ = encoders
+        self._keep(run)
+
+    def _start(self, parties: Sequence[PartyColumns]) -> Start | None:
+        if not (self.warm_start and hasattr(self, "run_")):
+            return None
+        last = {name: coefficients.size for name, coefficients in zip(self.models_, self.coef_, strict=True)}
+        same = self.model == "linear" and last == {party.name: party.matrix.shape[1] for party in parties}
+        return self.run_.as_start() if same else None
+
+    def _job(self) -> Job:
+        state = self.random_state
+        seed = int(state) if isinstance(state, (int, np.integer)) else int(check_random_state(state).randint(2**31))
+        if not isinstance(self.hidden, Sequence):
+            raise InputError(f"hidden is {self.hidden!r}; give the width of each hidden layer, for instance (32, 16)")
+        return Job(
+            solver=self.solver,
+            constraints=tuple(as_list(self.constraint)),
+            model=self.model,
+            alpha=self.alpha,
+            max_rounds=self.max_rounds,
+            tol=self.tol,
+            seed=seed,
+            fit_intercept=self.fit_intercept,
+            hidden=tuple(self.hidden),
+            loss=self._loss,
+            options=dict(self.solver_options or {}),
+        )
+
+    def _runtime(self) -> tuple[RuntimeName, VirtualClock | None]:
+        return ("roles", self.runtime) if isinstance(self.runtime, VirtualClock) else (self.runtime, None)
+
+    def _role_names(self, count: int) -> Sequence[str]:
+        if self.roles is None:
+            return ["active"] + ["passive"] * (count - 1)
+        if isinstance(self.roles, str):
+            if self.roles != "all-active":
+                raise InputError(f"roles is {self.roles!r}; give 'all-active' or one role for each party")
+            return ["active"] * count
+        if len(self.roles) != count:
+            raise InputError(f"roles has {len(self.roles)} entries for {count} parties")
+        for role in self.roles:
+            if role not in ("active", "passive"):
+                raise InputError(f"a role is {role!r}; choose 'active' or 'passive'")
+        return self.roles
+
+    def _encoder(self, name: str, table: Any) -> PartyEncoder:
+        try:
+            return PartyEncoder(scale=self.scale).fit(table)
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
+
+    def _keep(self, run: Run) -> None:
+        self.run_ = run
+        self.models_ = run.models
+        weights = {name: model.weights for name, model in run.models.items()}
+        with_intercept = [name for name, model in run.models.items() if getattr(model, "intercept", False)]
+        self.intercept_ = float(weights[with_intercept[0]][-1]) if with_intercept else 0.0
+        self.coef_ = [w[:-1] if name in with_intercept else w for name, w in weights.items()]
+        self.history_ = run.history
+        self.certificate_ = run.certificate
+        self.n_rounds_ = run.certificate.rounds
+        self.n_iter_ = run.certificate.rounds
+        self.bytes_sent_ = run.transcript.total_bytes
+
+    def _scores(self, X: Tables) -> Array:
+        """Each party scores its own table; the sum is the score."""
+        check_is_fitted(self, "run_")
+        tables = named_tables(X)
+        if tables.keys() != self.models_.keys():
+            raise DataError(f"tables are of {', '.join(tables)}; the model was trained on {', '.join(self.models_)}")
+        tables, _, _ = align_rows({name: tables[name] for name in self.models_}, None, None)
+        return np.sum(
+            [model.predict(encode(name, self.encoders_[name], tables[name])) for name, model in self.models_.items()],
+            axis=0,
+        )

@@ -1,0 +1,100 @@
+"""A vertical classifier for one table whose columns are dealt out to parties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from evenhand.arrays import Array
+from evenhand.errors import DataError, InputError
+from evenhand.estimators.vertical import VerticalClassifier
+
+
+class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A :class:`VerticalClassifier` for one table whose columns are dealt out to parties.
+
+    For pipelines, cross-validation and comparisons with pooled learners.
+
+    Parameters
+    ----------
+    classifier
+        The vertical classifier; None is ``VerticalClassifier()``.
+    parties
+        A number of parties, each given whole neighbouring columns, or one list of columns (names or positions) each.
+    """
+
+    def __init__(
+        self, classifier: VerticalClassifier | None = None, *, parties: int | Sequence[Sequence[Any]] = 2
+    ) -> None:
+        self.classifier = classifier
+        self.parties = parties
+
+    def fit(self, X: Any, y: Any, sensitive_features: Any = None) -> Self:
+        X, y = self._checked(X, y, reset=True)
+        if isinstance(X, pd.DataFrame) and X.index.has_duplicates:
+            # The rows of one table belong together; ids that repeat could only keep its parts from being aligned.
+            X, y = X.reset_index(drop=True), np.asarray(y)
+            if isinstance(sensitive_features, (pd.DataFrame, pd.Series)):
+                sensitive_features = sensitive_features.reset_index(drop=True)
+        self.columns_ = self._columns()
+        self.classifier_ = VerticalClassifier() if self.classifier is None else clone(self.classifier)
+        self.classifier_.fit(self._dealt(X), y, sensitive_features)
+        self.classes_ = self.classifier_.classes_
+        self.n_iter_ = self.classifier_.n_iter_
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        check_is_fitted(self, "classifier_")
+        X = self._checked(X, None, reset=False)[0]
+        if isinstance(X, pd.DataFrame) and X.index.has_duplicates:
+            X = X.reset_index(drop=True)
+        return self.classifier_.decision_function(self._dealt(X))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(np.int64)]
+
+    def predict_proba(self, X: Any) -> Array:
+        scores = self.decision_function(X)
+        return np.stack([expit(-scores), expit(scores)], axis=1)
+
+    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
+        if isinstance(X, pd.DataFrame):
+            # Categories stay as they are: each party encodes its own.
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            return X, y
+        if y is None and not reset:
+            return validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float64), None
+        return validate_data(self, X, y, reset=reset, accept_sparse="csr", dtype=np.float64)
+
+    def _columns(self) -> list[list[int]]:
+        if isinstance(self.parties, (int, np.integer)):
+            if self.parties < 1:
+                raise InputError(f"parties is {self.parties}; there must be at least one")
+            count = max(1, min(int(self.parties), self.n_features_in_))
+            return [part.tolist() for part in np.array_split(np.arange(self.n_features_in_), count)]
+        names = list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
+        columns = []
+        for party, wanted in enumerate(self.parties):
+            unknown = [name for name in wanted if name not in names]
+            if unknown:
+                raise DataError(f"party {party}: no column {unknown[0]!r} in the table")
+            columns.append([names.index(name) for name in wanted])
+        return columns
+
+    def _dealt(self, X: Any) -> list[Any]:
+        take = X.iloc if isinstance(X, pd.DataFrame) else X
+        return [take[:, part] for part in self.columns_]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags

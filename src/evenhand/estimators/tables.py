@@ -1,0 +1,65 @@
+"""The tables, labels and groups handed to an estimator, brought to one order of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.utils.validation import column_or_1d
+
+from evenhand.data.align import align
+from evenhand.data.encoding import PartyEncoder
+from evenhand.errors import DataError
+
+Tables = Sequence[Any] | Mapping[str, Any]
+"""One table for each party."""
+
+
+def named_tables(X: Tables) -> dict[str, Any]:
+    tables = dict(X) if isinstance(X, Mapping) else {f"party{place}": table for place, table in enumerate(X)}
+    if not tables:
+        raise DataError("there is no table; give one for each party")
+    for name, table in tables.items():
+        if isinstance(table, (pd.Series, str)) or not hasattr(table, "shape") or len(table.shape) != 2:
+            raise DataError(f"{name}: expected a table of two dimensions (DataFrame, array or sparse matrix)")
+    return tables
+
+
+def align_rows(tables: dict[str, Any], y: Any, sensitive: Any) -> tuple[dict[str, Any], npt.NDArray[Any], Any]:
+    """Bring everything that has a pandas index to the first table's order; the rest must have as many rows."""
+    named = {
+        **tables,
+        **({} if y is None else {"y": y}),
+        **({} if sensitive is None else {"sensitive_features": sensitive}),
+    }
+    indexed = {name: item for name, item in named.items() if isinstance(item, (pd.DataFrame, pd.Series))}
+    if len(indexed) > 1:
+        named |= dict(zip(indexed, align(list(indexed.values()), list(indexed)), strict=True))
+    first = next(iter(tables))
+    rows = named[first].shape[0]
+    if rows == 0:
+        raise DataError(f"{first} has no rows")
+    for name, item in named.items():
+        size = item.shape[0] if hasattr(item, "shape") and item.shape else len(item)
+        if size != rows:
+            raise DataError(f"{name} has {size} rows, {first} has {rows}")
+    labels = column_or_1d(named["y"], warn=True) if y is not None else np.empty(0)
+    return {name: named[name] for name in tables}, labels, named.get("sensitive_features")
+
+
+def aligned_inputs(X: Tables, y: Any, sensitive: Any) -> tuple[dict[str, Any], npt.NDArray[Any], Any, pd.Index]:
+    """What `fit` works on: tables, labels and groups in one order, and the ids of their rows."""
+    tables, labels, sensitive = align_rows(named_tables(X), y, sensitive)
+    indexed = [table.index for table in tables.values() if isinstance(table, pd.DataFrame)]
+    ids = indexed[0] if indexed else pd.RangeIndex(len(labels))
+    return tables, labels, sensitive, ids
+
+
+def encode(name: str, encoder: PartyEncoder, table: Any) -> Any:
+    try:
+        return encoder.transform(table)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error

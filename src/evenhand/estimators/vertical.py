@@ -1,0 +1,241 @@
+"""The scikit-learn style front: estimators trained across parties that hold different columns of the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.special import expit
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from evenhand.arrays import Array
+from evenhand.constraints import Constraints, groups_frame
+from evenhand.errors import DataError
+from evenhand.estimators.base import RoleName, VerticalEstimator
+from evenhand.estimators.tables import Tables, align_rows, named_tables
+from evenhand.job import ModelName, RuntimeName
+from evenhand.runtime.clock import VirtualClock
+from evenhand.vertical.solvers import check_job
+
+
+class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[misc]
+    """A classifier over several parties' tables, optionally under constraints such as equal opportunity.
+
+    Everything runs in this process; the parties' messages are the ones a deployment would send, and are counted.
+
+    Parameters
+    ----------
+    solver
+        ``"subspace"`` (linear parties, about ten rounds), ``"fairvfl"`` (the papers' method, also for neural
+        parties), ``"fedbcd"`` (which takes no constraint), or VFB²'s stochastic ``"vfb2-svrg"``, ``"vfb2-saga"`` and
+        ``"vfb2-sgd"`` (linear parties, scores summed behind masks, very wide sparse tables); ``"auto"`` is the first
+        that applies.
+    constraint
+        One constraint or several, for instance ``EqualOpportunity(0.01)``. None trains without.
+    model
+        ``"linear"``, or ``"mlp"`` for neural parties (needs the ``torch`` extra).
+    roles
+        Which parties hold labels and groups: ``None`` makes the first party active and the others passive,
+        ``"all-active"`` is the setting of FairVFL's first version, and a list names the role of each.
+    alpha
+        μ of the regulariser (μ/2)‖θ‖²; None is 2/n.
+    max_rounds
+        Most communication rounds.
+    tol
+        When to stop: ``"subspace"`` when the parties' quadratic models promise a gain of at most this share of the
+        objective and every row holds, ``"fairvfl"`` and VFB² when their stationarity gap is at most this.
+    runtime
+        ``"auto"``; ``"roles"``: parties take turns and exchange messages; ``"interleaved"`` or ``"threads"``: all
+        parties in one compiled loop, or in real threads (VFB² only); or a :class:`~evenhand.VirtualClock` with speeds
+        of machines and links.
+    random_state
+        Seed of the initial weights of neural parties (linear ones start at zero) and of the rows VFB² visits.
+    positive
+        The label that counts as positive (the protected class of equal opportunity); None is the larger of the two.
+    scale
+        Whether each party standardises its numeric columns, on its own training rows. Categories are one-hot encoded
+        in any case.
+    fit_intercept
+        Whether the first active party has an intercept.
+    hidden
+        Widths of a neural party's hidden layers.
+    solver_options
+        The solver's own settings, for instance ``{"step": 0.01, "local_steps": 7}``.
+    warm_start
+        Begin where the last `fit` ended, if it saw the same features: for a neighbouring ε or alpha.
+    verbose
+        Show progress.
+
+    Attributes
+    ----------
+    classes_ : the two labels, sorted.
+    coef_ : one array of weights for each party, over the features it encoded.
+    intercept_ : of the first active party.
+    n_rounds_, bytes_sent_ : communication rounds, and bytes of all messages.
+    history_ : DataFrame, one row a round.
+    certificate_ : stationarity, violation and complementarity at the returned model.
+    run_ : the whole run, with its transcript.
+    """
+
+    _loss = "logistic"
+
+    def __init__(
+        self,
+        *,
+        solver: str = "auto",
+        constraint: Constraints = None,
+        model: ModelName = "linear",
+        roles: Sequence[RoleName] | Literal["all-active"] | None = None,
+        alpha: float | None = None,
+        max_rounds: int = 1000,
+        tol: float = 1e-4,
+        runtime: RuntimeName | VirtualClock = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        positive: Any = None,
+        scale: bool = True,
+        fit_intercept: bool = True,
+        hidden: Sequence[int] = (32, 16),
+        solver_options: Mapping[str, Any] | None = None,
+        warm_start: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            solver=solver,
+            constraint=constraint,
+            model=model,
+            roles=roles,
+            alpha=alpha,
+            max_rounds=max_rounds,
+            tol=tol,
+            runtime=runtime,
+            random_state=random_state,
+            scale=scale,
+            fit_intercept=fit_intercept,
+            hidden=hidden,
+            solver_options=solver_options,
+            warm_start=warm_start,
+            verbose=verbose,
+        )
+        self.positive = positive
+
+    def fit(self, X: Tables, y: Any, sensitive_features: Any = None) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        X
+            One table for each party, as a list or as a mapping from the party's name: DataFrames, arrays or sparse
+            matrices. Where tables, `y` and `sensitive_features` carry a pandas index it is the id of the row: ids
+            must be the same everywhere, in any order.
+        y
+            Labels of any two values.
+        sensitive_features
+            One column for each sensitive attribute.
+        """
+        job = self._job()
+        check_job(job)
+        tables, labels, sensitive = align_rows(named_tables(X), y, sensitive_features)
+        classes, positive, signs = self._signs(labels)
+        groups = None if sensitive is None else groups_frame(sensitive, len(signs))
+        self._train(job, tables, signs, groups)
+        self.classes_, self.positive_ = classes, positive
+        return self
+
+    def _signs(self, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any, Array]:
+        """The two classes, the positive one, and ±1 for each row."""
+        if missing := int(pd.isna(labels).sum()):
+            raise DataError(f"y has {missing} missing labels; fill or drop those rows (NaN or None is no class)")
+        check_classification_targets(labels)
+        classes = np.unique(labels)
+        if len(classes) != 2:
+            some = ", ".join(map(repr, classes[:5].tolist()))
+            raise DataError(
+                f"y has {len(classes)} class(es) ({some}); the classifier can't train when there are not two. "
+                "Only binary classification is supported."
+            )
+        positive = classes[1] if self.positive is None else self.positive
+        if positive not in classes:
+            raise DataError(f"positive is {self.positive!r}, which y does not have; its labels are {classes}")
+        return classes, positive, np.where(labels == positive, 1.0, -1.0)
+
+    def decision_function(self, X: Tables) -> Array:
+        """Scores, positive in favour of ``classes_[1]``."""
+        scores = self._scores(X)
+        return scores if self.positive_ == self.classes_[1] else -scores
+
+    def predict(self, X: Tables) -> npt.NDArray[Any]:
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(np.int64)]
+
+    def predict_proba(self, X: Tables) -> Array:
+        """Columns in the order of ``classes_``."""
+        scores = self.decision_function(X)
+        return np.stack([expit(-scores), expit(scores)], axis=1)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc]
+    """Ridge regression over several parties' tables, by VFB²: the squared loss of a linear score.
+
+    Parameters are those of :class:`VerticalClassifier` that apply; `solver` is ``"vfb2-svrg"``, ``"vfb2-saga"`` or
+    ``"vfb2-sgd"``, and `alpha` the λ of mean squared error / 2 + λ/2 ‖θ‖². Targets should be of moderate size, as
+    standardised ones are: scores are masked in fixed point.
+    """
+
+    _loss = "squared"
+
+    def __init__(
+        self,
+        *,
+        solver: str = "vfb2-svrg",
+        roles: Sequence[RoleName] | Literal["all-active"] | None = None,
+        alpha: float | None = None,
+        max_rounds: int = 1000,
+        tol: float = 1e-4,
+        runtime: RuntimeName | VirtualClock = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        scale: bool = True,
+        fit_intercept: bool = True,
+        solver_options: Mapping[str, Any] | None = None,
+        warm_start: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            solver=solver,
+            roles=roles,
+            alpha=alpha,
+            max_rounds=max_rounds,
+            tol=tol,
+            runtime=runtime,
+            random_state=random_state,
+            scale=scale,
+            fit_intercept=fit_intercept,
+            solver_options=solver_options,
+            warm_start=warm_start,
+            verbose=verbose,
+        )
+
+    def fit(self, X: Tables, y: Any) -> Self:
+        """Train on one table for each party, as :meth:`VerticalClassifier.fit` takes them, and real targets."""
+        job = self._job()
+        check_job(job)
+        tables, targets, _ = align_rows(named_tables(X), y, None)
+        try:
+            targets = targets.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError("y holds values that are not numbers; a regression needs numbers") from error
+        if not np.isfinite(targets).all():
+            raise DataError(f"y has {int((~np.isfinite(targets)).sum())} missing or infinite values; drop those rows")
+        self._train(job, tables, targets, None)
+        return self
+
+    def predict(self, X: Tables) -> Array:
+        return self._scores(X)

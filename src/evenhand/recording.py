@@ -1,0 +1,73 @@
+"""What a run writes down while it goes on: history, transcript and checkpoints, the same for every kind of split."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from evenhand.errors import RunError
+from evenhand.report.record import RunFolder
+from evenhand.roles import Report
+from evenhand.runtime import checkpoints
+from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.threads import Threads
+
+
+class Recorder:
+    """Collects history, and writes it and checkpoints to the run folder if there is one."""
+
+    def __init__(
+        self, folder: RunFolder | None, checkpoint_seconds: float, on_round: Callable[[Report], None] | None
+    ) -> None:
+        self.history: list[Report] = []
+        self._folder = folder
+        self._every = checkpoint_seconds
+        self._on_round = on_round
+        self._written = (0, 0)
+        self._last = time.monotonic()
+
+    def attach(self, runtime: InProcess | Threads, fingerprint: str) -> None:
+        """Go on from the folder's last checkpoint, if it has one. A run of threads has none and begins anew."""
+        self._runtime = runtime
+        self._fingerprint = fingerprint
+        if self._folder is None:
+            return
+        states = self._folder.last_checkpoint()
+        if states is not None:
+            # The recorder's own numbers travel with the runtime's: any other key could be the name of a party.
+            progress = states.get("", {}).get("progress", {})
+            if progress.get("fingerprint") != fingerprint:
+                raise RunError(f"{self._folder.path} was begun with another job or other data; start a new run")
+            if isinstance(runtime, Threads):
+                raise RunError(f"{self._folder.path} holds a checkpoint, which threads cannot go on from; use 'roles'")
+            checkpoints.put_back(runtime, states)
+            self._written = (progress["rows"], progress["entries"])
+        self.history, entries = self._folder.rewind(*self._written)
+        runtime.transcript.extend(entries)
+
+    def report(self, row: Report) -> None:
+        self.history.append(row)
+        if self._on_round is not None:
+            self._on_round(row)
+        if self._folder is not None and time.monotonic() - self._last >= self._every:
+            self.flush()
+            if not isinstance(self._runtime, Threads):
+                self._checkpoint(self._folder, self._runtime)
+            self._last = time.monotonic()
+
+    def _checkpoint(self, folder: RunFolder, runtime: InProcess) -> None:
+        rows, entries = self._written
+        progress: dict[str, Any] = {"rows": rows, "entries": entries, "fingerprint": self._fingerprint}
+        states = checkpoints.take(runtime)
+        states[""]["progress"] = progress
+        folder.checkpoint(states)
+
+    def flush(self) -> None:
+        if self._folder is None:
+            return
+        rows, entries = self._written
+        # Threads may be adding to the transcript meanwhile: what is written is what is counted.
+        sent = self._runtime.transcript.entries[entries:]
+        self._folder.append(self.history[rows:], sent)
+        self._written = (len(self.history), entries + len(sent))

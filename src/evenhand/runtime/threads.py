@@ -1,0 +1,186 @@
+"""Real threads: a group of them for each role, and a queue in front of it.
+
+This is how VFB² was meant to be run: parties in parallel, and within a party several threads that update one block
+without a lock (Algorithm 3). A role's state is not made for that, so only its tasks overlap: `begin` and `finish` are
+called by one thread at a time, messages are begun in the order of arrival, and `Task.run` goes on outside any lock.
+
+What happens depends on the machine's scheduler: no two runs are the same, and a run cannot be stopped and gone on with.
+Roles that do part of their work in `work`, while their inbox is empty, are not for this runtime: it never asks for it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
+
+from evenhand.errors import EvenhandError, InputError, ProtocolError
+from evenhand.messages import Message
+from evenhand.privacy.transcript import Transcript
+from evenhand.roles import Report, Role, Sends, Task
+
+SERVER = "server"
+"""The role that has one thread, whatever the number of workers."""
+
+
+class Post:
+    """What the runtime keeps for a role."""
+
+    def __init__(self, role: Role, slowdown: float) -> None:
+        self.role = role
+        self.slowdown = slowdown
+        self.inbox: SimpleQueue[Message | None] = SimpleQueue()
+        self.lock = threading.Lock()
+        """Held while the role's state changes."""
+        self.door = threading.Lock()
+        """Held by the thread that waits for the next message: whoever takes it begins it before the next is taken."""
+
+    def take(self, over: threading.Event) -> Message | None:
+        """The next message, with the role's lock held; or, without it, None for the end."""
+        with self.door:
+            message = self.inbox.get()
+            if message is None or over.is_set():
+                self.inbox.put(None)
+                return None
+            self.lock.acquire()
+            return message
+
+
+class Threads:
+    """Run roles to the end, each in its own threads.
+
+    Parameters
+    ----------
+    roles
+        All roles of the run.
+    transcript
+        Where messages are recorded, with the seconds since the start; a new one by default.
+    on_report
+        Called by the thread that called `run`, with each row of history, stamped with bytes and seconds.
+    workers
+        k, the threads of each party; the server has one.
+    slowdown
+        Stragglers: a role whose factor is 1.4 sleeps, after each task, four tenths of the time it took.
+    """
+
+    def __init__(
+        self,
+        roles: Sequence[Role],
+        transcript: Transcript | None = None,
+        on_report: Callable[[Report], None] | None = None,
+        workers: int = 2,
+        slowdown: Mapping[str, float] | None = None,
+    ) -> None:
+        factors = dict(slowdown or {})
+        self.posts = {role.name: Post(role, factors.get(role.name, 1.0)) for role in roles}
+        if len(self.posts) != len(roles):
+            raise ProtocolError("two roles have the same name")
+        if workers < 1:
+            raise InputError(f"workers is {workers}; every party needs at least one thread")
+        for name, factor in factors.items():
+            if name not in self.posts or not factor >= 1.0:
+                raise InputError(f"slowdown of {name!r} is {factor}; it must be 1 or more, and for a role of the run")
+        self.transcript = Transcript() if transcript is None else transcript
+        self.on_report = on_report
+        self.workers = workers
+        self._over = threading.Event()
+        self._books = threading.Lock()
+        self._under_way = 0
+        self._news: SimpleQueue[Report | BaseException | None] = SimpleQueue()
+        """To the thread that called `run`: rows of history, what went wrong, or None for the end."""
+        self._began = 0.0
+
+    def run(self) -> None:
+        """Start the roles and go on until nothing is left to happen; what a thread raises is raised here."""
+        self._began = time.perf_counter()
+        threads = [
+            threading.Thread(target=contextvars.copy_context().run, args=(self._serve, post), name=name, daemon=True)
+            for name, post in self.posts.items()
+            for _ in range(1 if name == SERVER else self.workers)
+        ]
+        try:
+            # The start counts as a message under way, so that the end is not seen before everybody has begun.
+            self._under_way = 1
+            for post in self.posts.values():
+                self._send(post, post.role.start())
+            for thread in threads:
+                thread.start()
+            self._count_down()
+            self._listen()
+        finally:
+            self._over.set()
+            for post in self.posts.values():
+                post.inbox.put(None)
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
+        waiting = [name for name, post in self.posts.items() if not post.role.done]
+        if waiting:
+            raise ProtocolError(f"the run stalled: nothing is under way, yet {', '.join(waiting)} wait for messages")
+
+    def _listen(self) -> None:
+        while (news := self._news.get()) is not None:
+            if isinstance(news, BaseException):
+                raise news
+            if self.on_report is not None:
+                self.on_report(news)
+
+    def _serve(self, post: Post) -> None:
+        """A worker's life: take a message, begin it, do the task, finish it."""
+        try:
+            while (message := post.take(self._over)) is not None:
+                try:
+                    outcome = self._sent(post, post.role.begin(message))
+                finally:
+                    post.lock.release()
+                while isinstance(outcome, Task):
+                    self._do(post, outcome)
+                    with post.lock:
+                        outcome = self._sent(post, post.role.finish(outcome))
+                self._count_down()
+        except BaseException as error:
+            if isinstance(error, EvenhandError):
+                error.args = (str(error) if post.role.name in str(error) else f"{post.role.name}: {error}",)
+            error.add_note(f"raised in a thread of {post.role.name}")
+            self._news.put(error)
+
+    def _do(self, post: Post, task: Task) -> None:
+        began = time.perf_counter()
+        task.run()
+        if post.slowdown > 1.0:
+            time.sleep((post.slowdown - 1.0) * (time.perf_counter() - began))
+
+    def _sent(self, post: Post, outcome: Task | Sends) -> Task | Sends:
+        """Put what there is to send on its way, in the order in which the role's state changed: its lock is held."""
+        self._send(post, outcome.sends if isinstance(outcome, Task) else outcome)
+        return outcome
+
+    def _send(self, post: Post, sends: Sends) -> None:
+        reports = post.role.take_reports()
+        name = post.role.name
+        for message in sends:
+            if message.sender != name or message.receiver not in self.posts:
+                raise ProtocolError(
+                    f"{name} tried to send {message.kind!r} from {message.sender} to {message.receiver}"
+                )
+        with self._books:
+            seconds = time.perf_counter() - self._began
+            bytes_until_now = self.transcript.total_bytes
+            self._under_way += len(sends)
+            for message in sends:
+                self.transcript.add(seconds, message)
+            for traffic in post.role.take_traffic():
+                self.transcript.count(seconds, traffic)
+        for report in reports:
+            self._news.put({**report, "bytes": bytes_until_now, "time": seconds})
+        for message in sends:
+            self.posts[message.receiver].inbox.put(message)
+
+    def _count_down(self) -> None:
+        """A message has been dealt with, and all it caused has been sent: when none is left, nothing can happen."""
+        with self._books:
+            self._under_way -= 1
+            if self._under_way == 0:
+                self._news.put(None)

@@ -1,0 +1,95 @@
+"""One party's part in Algorithm 1: adding what its children send to its own, and passing the sum on.
+
+A child's sum may come before the party itself has been asked; whatever comes first is kept until the rest is there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.errors import ProtocolError
+from evenhand.privacy.trees import ROOT, two_trees
+from evenhand.roles import State
+
+Sums = NDArray[np.uint64]
+LOOK_AT_ALL = -1
+"""The key of the sum over all rows; those of batches are steps, from zero."""
+
+
+class Passed(NamedTuple):
+    """A finished sum and the party it goes to; the whole total where that is `ROOT`."""
+
+    parent: int
+    values: Sums
+
+
+class Aggregation:
+    """Unfinished sums of one party, for trees rooted at each of the dominators.
+
+    Parameters
+    ----------
+    place
+        The party's place among all `parties`.
+    roots
+        The places of the active parties.
+    """
+
+    def __init__(self, place: int, parties: int, roots: tuple[int, ...]) -> None:
+        self._place = place
+        pairs = [two_trees(parties, root) for root in roots]
+        self._parents = [[int(tree.parent[place]) for tree in pair] for pair in pairs]
+        # Sets of parties are the bits of a number.
+        self._contributors = [
+            [sum(1 << child for child in (place, *tree.children(place))) for tree in pair] for pair in pairs
+        ]
+        self._missing: dict[int, list[int]] = {}
+        self._sums: dict[int, list[Sums | None]] = {}
+
+    def add(self, key: int, dominator: int, tree: int, sender: int, values: Sums) -> Passed | None:
+        """Take in one sum (a child's, or the party's own); what the party has to pass on, if that completes it."""
+        parents, contributors = self._parents[dominator], self._contributors[dominator]
+        missing = self._missing.get(key, contributors)
+        if not 0 <= tree <= 1 or not missing[tree] >> sender & 1:
+            raise ProtocolError(f"a sum of party {sender} for step {key}, tree {tree}, is not expected; it is refused")
+        if key not in self._missing:
+            missing = self._missing[key] = list(contributors)
+            self._sums[key] = [None, None]
+        sums = self._sums[key]
+        before = sums[tree]
+        total = sums[tree] = values if before is None else before + values
+        missing[tree] &= ~(1 << sender)
+        if missing[tree]:
+            return None
+        both = not any(missing)
+        if both:
+            del self._missing[key], self._sums[key]
+        if parents[tree] != ROOT:
+            return Passed(parents[tree], total)
+        if not both:
+            return None
+        masked, masks = sums
+        assert masked is not None
+        assert masks is not None
+        return Passed(ROOT, masked - masks)
+
+    def expects(self, key: int) -> bool:
+        """Whether a sum has been begun and not finished."""
+        return key in self._missing
+
+    def snapshot(self) -> State:
+        state: State = {"sums": [[key, *missing] for key, missing in self._missing.items()]}
+        for key, sums in self._sums.items():
+            for tree, values in enumerate(sums):
+                if values is not None:
+                    state[f"sum {key} {tree}"] = values.view(np.int64).copy()
+        return state
+
+    def restore(self, state: State) -> None:
+        self._missing = {key: missing for key, *missing in state["sums"]}
+        self._sums = {key: [self._read(state, f"sum {key} {tree}") for tree in (0, 1)] for key in self._missing}
+
+    def _read(self, state: State, name: str) -> Sums | None:
+        return np.array(state[name]).view(np.uint64) if name in state else None

@@ -1,0 +1,102 @@
+"""The compiled loops of VFB²'s parties: a batch of rows, or all of them, at one party.
+
+Rows come as an array in which −1 is an unused place, as in the messages. All loops release the interpreter's lock, so
+that threads of one party share its block without waiting for each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evenhand.privacy.masking import encode_scalar, next_mask
+from evenhand.vertical.vfb2.interleaver import SAGA, SCALE, SGD
+from evenhand.vertical.vfb2.kernels import compiled, row_remember, row_score, row_update, theta
+
+
+@compiled
+def fill_masks(states: Any, masks: Any) -> None:
+    """The next masks of the party whose generator is `states`."""
+    for place in range(len(masks)):
+        masks[place] = next_mask(states, 0)
+
+
+@compiled
+def mask_values(values: Any, scale: float, limit: float, masks: Any, sums: Any) -> bool:
+    """value + mask, modulo 2⁶⁴, for each value; false where one is too large to be masked."""
+    for place in range(len(values)):
+        if not abs(values[place]) <= limit:
+            return False
+        sums[place] = encode_scalar(values[place], scale) + masks[place]
+    return True
+
+
+@compiled
+def batch_scores(
+    starts: Any, indices: Any, data: Any, columns: Any, rows: Any, limit: float, masks: Any, sums: Any
+) -> float:
+    """w_ℓᵀ(x_i)_ℓ + mask for the rows of a batch (Algorithm 1, steps 2-3).
+
+    Returns the number of multiplications, or −1 if a partial score is too large to be masked.
+    """
+    multiplications = 0.0
+    for place in range(len(rows)):
+        row = rows[place]
+        score = 0.0
+        if row >= 0:
+            score = row_score(indices, data, starts[row], starts[row + 1], columns)
+            multiplications += starts[row + 1] - starts[row]
+        if not abs(score) <= limit:
+            return -1.0
+        sums[place] = encode_scalar(score, SCALE) + masks[place]
+    return multiplications
+
+
+@compiled
+def batch_theta(judgement: Any, rows: Any, values: Any) -> None:
+    """Algorithm 2, step 4: the scores of a batch's rows become their ϑ, in place."""
+    for place in range(len(rows)):
+        row = rows[place]
+        if row >= 0:
+            values[place] = theta(
+                judgement.loss,
+                values[place],
+                judgement.labels[row],
+                judgement.cells[row],
+                judgement.tilts,
+                judgement.measures,
+                judgement.temperatures,
+            )
+        else:
+            values[place] = 0.0
+
+
+@compiled
+def batch_update(
+    starts: Any,
+    indices: Any,
+    data: Any,
+    columns: Any,
+    regulariser: int,
+    rule: int,
+    step: float,
+    rows: Any,
+    weights: Any,
+    thetas: Any,
+    references: Any,
+) -> float:
+    """Algorithm 3, steps 3-4, row after row, each with the party's own reference; returns the multiplications."""
+    multiplications = 0.0
+    for place in range(len(rows)):
+        row = rows[place]
+        if row < 0:
+            continue
+        start, stop = starts[row], starts[row + 1]
+        change = thetas[place]
+        if rule != SGD:
+            change -= references[row]
+        row_update(indices, data, start, stop, columns, regulariser, step, change * weights[row])
+        if rule == SAGA:
+            row_remember(indices, data, start, stop, columns, change / len(references))
+            references[row] = thetas[place]
+        multiplications += stop - start
+    return multiplications

@@ -1,0 +1,169 @@
+"""A party's columns stored by rows, and what VFB² keeps for each column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from evenhand.arrays import Array, Integers
+from evenhand.errors import DataError
+from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.vfb2.kernels import BOUNDED, DRIFT, KEEP, RARITY, RIDGE, WEIGHT, compiled, row_score
+
+REGULARISERS = {"ridge": RIDGE, "bounded": BOUNDED}
+
+
+class Block:
+    """One party's rows (CSR) and columns; the intercept, where there is one, is a last column of ones.
+
+    Parameters
+    ----------
+    ridge
+        λ of the regulariser, which spares the intercept.
+    """
+
+    def __init__(self, party: PartyColumns, ridge: float, regulariser: str, intercept: bool) -> None:
+        matrix = party.matrix
+        stored = sp.csr_array(matrix) if not sp.issparse(matrix) or matrix.format != "csr" else matrix
+        self.name = party.name
+        self.active = party.active
+        self.rows, width = stored.shape
+        # Nothing is copied that has the right size already: the data may fill half the memory. Places are unsigned,
+        # because compiled code asks of every signed one whether it counts from the end.
+        self.starts = stored.indptr.astype(np.int64, copy=False).view(np.uint64)
+        self.indices = stored.indices.astype(np.int32, copy=False).view(np.uint32)
+        self.data = stored.data.astype(np.float64, copy=False)
+        self._check(width)
+        if intercept:
+            self._append_ones(width)
+            width += 1
+        self.columns: Array = np.zeros((width, 4))
+        self.regulariser = REGULARISERS[regulariser]
+        self._ridges: Array = np.full(width, ridge)
+        if intercept:
+            self._ridges[-1] = 0.0
+
+    def _check(self, width: int) -> None:
+        """Compiled loops trust what they are given, so nothing wrong may come this far."""
+        if len(self.indices) and int(self.indices.max()) >= width:
+            raise DataError(f"{self.name}: a row names column {int(self.indices.max())}, but there are {width} columns")
+        if not np.isfinite(self.data.sum()) and not np.isfinite(self.data).all():
+            raise DataError(f"{self.name}: its columns hold missing or infinite numbers; fill or drop them")
+
+    def _append_ones(self, place: int) -> None:
+        """A last entry of one in every row."""
+        starts = self.starts + np.arange(self.rows + 1, dtype=np.uint64)
+        indices = np.empty(starts[-1], dtype=np.uint32)
+        data = np.empty(starts[-1])
+        _append(self.starts, self.indices, self.data, np.uint32(place), indices, data)
+        self.starts, self.indices, self.data = starts, indices, data
+
+    def sort_rows(self, order: Integers) -> None:
+        """Store the rows in this order."""
+        starts = np.zeros_like(self.starts)
+        np.cumsum(np.diff(self.starts)[order], out=starts[1:])
+        indices, data = np.empty_like(self.indices), np.empty_like(self.data)
+        _sort(self.starts, self.indices, self.data, order, starts, indices, data)
+        self.starts, self.indices, self.data = starts, indices, data
+
+    def give_up_rows(self) -> None:
+        """Let go of the rows, where another store has taken them over."""
+        self.starts, self.indices, self.data = self.starts[:0], self.indices[:0], self.data[:0]
+
+    @property
+    def weights(self) -> Array:
+        return self.columns[:, WEIGHT]
+
+    def squared_norms(self) -> Array:
+        """‖(x_i)_ℓ‖² of each row."""
+        norms = np.zeros(self.rows)
+        _squared_norms(self.starts, self.data, norms)
+        return norms
+
+    def set_chances(self, chances: Array) -> None:
+        """From the rows' chances of a visit, how rarely each column is touched; a column without entries never is."""
+        shares = np.zeros(len(self.columns))
+        _shares(self.starts, self.indices, chances, shares)
+        self.columns[:, RARITY] = 1.0 / np.where(shares > 0, shares, 1.0)
+
+    def set_step(self, step: float) -> None:
+        """KEEP of each column, as `row_update` takes it."""
+        shrinkage = step * self._ridges * self.columns[:, RARITY]
+        self.columns[:, KEEP] = 1.0 / (1.0 + shrinkage) if self.regulariser == RIDGE else shrinkage
+
+    def scores(self) -> Array:
+        scores = np.empty(self.rows)
+        _scores(self.starts, self.indices, self.data, self.columns, scores)
+        return scores
+
+    def loss_gradient(self, nu: Array) -> Array:
+        """Σ_i ν_i (x_i)_ℓ."""
+        gradient = np.zeros(len(self.columns))
+        _gradient(self.starts, self.indices, self.data, nu, gradient)
+        return gradient
+
+    def set_drift(self, loss_gradient: Array) -> None:
+        np.multiply(loss_gradient, self.columns[:, RARITY], out=self.columns[:, DRIFT])
+
+    def squared_gradient(self, loss_gradient: Array) -> float:
+        """‖∇_ℓ‖² with the regulariser's part."""
+        slope = self.weights if self.regulariser == RIDGE else self.weights / (1.0 + self.weights**2) ** 2
+        gradient = loss_gradient + self._ridges * slope
+        return float(gradient @ gradient)
+
+    def penalty(self) -> float:
+        """Σ w², or Σ w²/(1+w²), over the regularised columns: times λ/2 the party's part of the objective."""
+        squares = np.where(self._ridges > 0, self.weights, 0.0) ** 2
+        return float((squares if self.regulariser == RIDGE else squares / (1.0 + squares)).sum())
+
+
+@compiled
+def _append(starts: Any, indices: Any, data: Any, last: int, wider_indices: Any, wider_data: Any) -> None:
+    target = 0
+    for row in range(len(starts) - 1):
+        for place in range(starts[row], starts[row + 1]):
+            wider_indices[target] = indices[place]
+            wider_data[target] = data[place]
+            target += 1
+        wider_indices[target] = last
+        wider_data[target] = 1.0
+        target += 1
+
+
+@compiled
+def _sort(starts: Any, indices: Any, data: Any, order: Any, new_starts: Any, new_indices: Any, new_data: Any) -> None:
+    for place in range(len(order)):
+        target = new_starts[place]
+        for source in range(starts[order[place]], starts[order[place] + 1]):
+            new_indices[target] = indices[source]
+            new_data[target] = data[source]
+            target += np.uint64(1)
+
+
+@compiled
+def _squared_norms(starts: Any, data: Any, norms: Any) -> None:
+    for row in range(len(norms)):
+        for place in range(starts[row], starts[row + 1]):
+            norms[row] += data[place] * data[place]
+
+
+@compiled
+def _shares(starts: Any, indices: Any, chances: Any, shares: Any) -> None:
+    for row in range(len(chances)):
+        for place in range(starts[row], starts[row + 1]):
+            shares[indices[place]] += chances[row]
+
+
+@compiled
+def _scores(starts: Any, indices: Any, data: Any, columns: Any, scores: Any) -> None:
+    for row in range(len(scores)):
+        scores[row] = row_score(indices, data, starts[row], starts[row + 1], columns)
+
+
+@compiled
+def _gradient(starts: Any, indices: Any, data: Any, nu: Any, gradient: Any) -> None:
+    for row in range(len(nu)):
+        for place in range(starts[row], starts[row + 1]):
+            gradient[indices[place]] += nu[row] * data[place]

@@ -1,0 +1,159 @@
+"""What happens between two epochs, wherever they are played: judging all scores, multipliers, the step, the end.
+
+Between epochs the sum of all parties' scores is known for every row. From it follow the constraint rows' values, the
+multipliers for the next epoch (constraints as weights of samples, updated once an epoch: no part of the paper), the
+references of SVRG, and the certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.job import Job
+from evenhand.lagrangian import Lagrangian, Point
+from evenhand.measures import MEASURES
+from evenhand.roles import State
+from evenhand.vertical.server import Server
+from evenhand.vertical.vfb2.options import Rule, VFB2Options
+from evenhand.vertical.vfb2.visits import Visits
+
+LONGEST_MOVE = 0.5
+"""Of a multiplier at once, as a share of what would turn the weight of a row of its smallest slice."""
+SETTLED = 0.1
+"""Multipliers move once the gradient has fallen to this share of what it was after their last move."""
+
+
+class EpochServer(Server):
+    """Keeps multipliers and step from epoch to epoch and knows when to stop."""
+
+    def __init__(
+        self,
+        lagrangian: Lagrangian,
+        parties: Mapping[str, bool],
+        job: Job,
+        options: VFB2Options,
+        rule: Rule,
+        batch_size: int,
+    ) -> None:
+        super().__init__(lagrangian, parties, job)
+        self.options = options
+        self.rule = rule
+        self.batch_size = batch_size
+        self.weighting = self.multipliers
+        """The multipliers the present epoch is played with: λ + ρ · excess."""
+        # λ a_s/|s| is to be compared with a row's own weight 1/n: that gives every multiplier its scale.
+        weights = np.abs(lagrangian.rows.weights).max(axis=1, initial=0.0) if self.multipliers.size else np.zeros(0)
+        self._scales = np.broadcast_to(1.0 / (len(lagrangian.labels) * weights), self.multipliers.shape)
+        self.dual_steps = options.dual_step * self._scales
+        self._on_rates = on_rates(lagrangian)
+        self.last_excess = np.zeros(self.multipliers.shape)
+        self.last_move = np.zeros(self.multipliers.shape)
+        self.settled = np.nan
+        """The gradient's norm at which the blocks count as settled; not a number right after λ has moved."""
+        self.step = np.nan
+        self.gap = np.nan
+        self.staleness = np.zeros(options.delay + 1, dtype=np.int64)
+        """How many collaborative updates were late by how many steps."""
+
+    def open_round(self, point: Point, visits: Visits) -> None:
+        """λ ← [λ + β · excess]₊, the weighting for the coming epoch, and a step that suits it.
+
+        Losses answer to their multipliers smoothly: λ waits until the blocks have settled at their answer to it (by the
+        gradients of the last look), and β follows how much each excess changed with its multiplier. Rates answer in
+        jumps, so λ moves at every look, a little.
+        """
+        excess = point.dual_gradient()
+        if self._on_rates:
+            self._move_multipliers(excess)
+        elif self.multipliers.size and not np.sqrt(self.squared_gradients.sum()) > self.settled:
+            self._learn_dual_steps(excess)
+            self._move_multipliers(excess)
+            self.settled = np.nan
+        self.weighting = np.maximum(self.multipliers + float(self.options.penalty) * self._scales * excess, 0.0)
+        self.step = self._choose_step(visits)
+
+    def _move_multipliers(self, excess: Array) -> None:
+        before = self.multipliers
+        move = np.clip(self.dual_steps * excess, -LONGEST_MOVE * self._scales, LONGEST_MOVE * self._scales)
+        self.multipliers = np.maximum(before + move, 0.0)
+        self.last_move = self.multipliers - before
+
+    def _learn_dual_steps(self, excess: Array) -> None:
+        finite = np.where(np.isfinite(excess), excess, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self.last_move / (self.last_excess - finite)
+        # Where a multiplier did not move, or its row moved the other way, nothing was learned about its own answer.
+        ratio = np.where(np.isfinite(ratio) & (ratio > 0), ratio, self.dual_steps)
+        self.dual_steps = np.clip(ratio, self.dual_steps / 4.0, self.dual_steps * 4.0)
+        self.last_excess = finite
+
+    def rows_under_way(self) -> int:
+        """Most rows whose scores are read and whose updates are not yet done."""
+        return self.batch_size * (self.options.delay + 1)
+
+    def _choose_step(self, visits: Visits) -> float:
+        """γ as given, or 1 / (κ(2 max ‖x_i‖²/(n p_i) + d/8 mean ‖x_i‖²)), where κ bounds the curvature in a score.
+
+        The first term (three times the norm for SAGA, as its theory asks) keeps one visit stable; the second makes
+        room for the d rows whose updates may be under way at once, through delay or because they share a message. SGD
+        comes to rest only if its steps shorten: they are that over 1, 2, 3, ...
+        """
+        if self.options.step != "auto":
+            return float(self.options.step)
+        visit = 3.0 if self.rule == "saga" else 2.0
+        reach = visit * visits.largest_norm + 0.125 * (self.rows_under_way() - 1) * visits.mean_norm
+        step = 1.0 / max(self.lagrangian.curvature_limit(self.weighting) * reach, np.finfo(float).tiny)
+        return step / (self.round + 1) if self.rule == "sgd" else step
+
+    def close_round(self, point: Point) -> bool:
+        """With all parties' gradients known: report the round, and say whether it was the last."""
+        excess = point.dual_gradient()
+        dual_gap = float(np.linalg.norm(self.multipliers - np.maximum(self.multipliers + excess, 0.0)))
+        gradient = float(np.sqrt(self.squared_gradients.sum()))
+        if np.isnan(self.settled):
+            self.settled = SETTLED * gradient
+        self.gap = float(np.hypot(gradient, dual_gap))
+        self.reports.append({"round": self.round, **self.row_report(point), "gap": self.gap, "step": self.step})
+        return self.gap <= self.job.tol or self.round >= self.job.max_rounds
+
+    def statistics(self) -> dict[str, Any]:
+        return {"staleness": self.staleness.tolist()}
+
+    _NUMBERS = ("step", "gap", "settled")
+    _ARRAYS = ("weighting", "dual_steps", "last_excess", "last_move", "staleness")
+
+    def snapshot(self) -> State:
+        numbers = {name: getattr(self, name) for name in self._NUMBERS}
+        return super().snapshot() | numbers | {name: getattr(self, name).copy() for name in self._ARRAYS}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        for name in self._NUMBERS:
+            setattr(self, name, state[name])
+        for name in self._ARRAYS:
+            setattr(self, name, np.array(state[name]))
+
+
+def on_rates(lagrangian: Lagrangian) -> bool:
+    """Whether a constraint is on a rate rather than on the loss."""
+    return any(measure.name != "loss" for measure in lagrangian.rows.measures)
+
+
+def measure_codes(lagrangian: Lagrangian) -> tuple[Any, Array]:
+    """The kinds and temperatures of the constraint rows' measures, as `kernels.theta` takes them."""
+    measures = list(lagrangian.rows.measures)
+    kinds = np.array([MEASURES.index(measure.name) for measure in measures], dtype=np.int64)
+    return kinds, np.array([measure.temperature for measure in measures], dtype=np.float64)
+
+
+def cell_tilts(lagrangian: Lagrangian, weighting: Array) -> Array:
+    """(cells, measures): n times what the multipliers add to the weight of a row of the cell, for each measure."""
+    bound = lagrangian.rows
+    tilts = np.zeros((bound.weights.shape[1], len(bound.measures)))
+    for place, rows in enumerate(bound.measures.values()):
+        tilts[:, place] = (weighting[0, rows] - weighting[1, rows]) @ bound.weights[rows]
+    return tilts * len(lagrangian.labels)

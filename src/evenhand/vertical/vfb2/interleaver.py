@@ -1,0 +1,274 @@
+"""All parties of VFB² in one compiled loop: deterministic, asynchronous within stated bounds, and fast.
+
+Every tick an active party (in turn) launches a dominated step: each party scores the batch's rows with its weights of
+that moment, masks the scores, and the sums go up the two trees. At most τ₁ ticks later the dominator has ϑ and updates
+its own block (Algorithm 2); at most τ₂ ticks after that each collaborator has it and updates its own (Algorithm 3). How
+far each party is behind is drawn anew every tick, so blocks are read in states that never existed together: the paper's
+ŵ and w̄. A party takes the steps in the order of their launch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evenhand.privacy.masking import decode_scalar, encode_scalar, next_mask
+from evenhand.privacy.trees import two_trees
+from evenhand.vertical.vfb2.blocks import Block
+from evenhand.vertical.vfb2.kernels import compiled, inlined, row_remember, row_score, row_update, theta
+
+FRACTION_BITS = 44
+"""Of the fixed point that masks need: sums of scores are off by less than 10⁻¹², and may reach ±500,000."""
+SCALE = 2.0**FRACTION_BITS
+SGD, SVRG, SAGA = 0, 1, 2
+"""Rules, in the order of `RULES`."""
+RULES = ("sgd", "svrg", "saga")
+
+
+class Storage(NamedTuple):
+    """All parties' blocks, a row's parts side by side: part ℓ of row i is `starts[i, ℓ]` to `starts[i, ℓ + 1]`."""
+
+    starts: Any
+    indices: Any
+    data: Any
+    columns: Any
+    moves: Any
+    """Whether a party's block is updated."""
+
+
+class Judgement(NamedTuple):
+    """What active parties know: labels, and the multipliers as weights of rows."""
+
+    loss: int
+    labels: Any
+    cells: Any
+    tilts: Any
+    measures: Any
+    temperatures: Any
+
+
+class Trees(NamedTuple):
+    """For each dominator (an active party) its place, and who sends to whom in its two trees, children first."""
+
+    roots: Any
+    senders: Any
+    receivers: Any
+
+
+class Plan(NamedTuple):
+    """How an epoch is played."""
+
+    rule: int
+    regulariser: int
+    step: float
+    batch_size: int
+    read_delay: int
+    message_delay: int
+    limit: float
+    """Largest partial score that can be masked."""
+
+
+def plant(parties: int, roots: list[int]) -> Trees:
+    pairs = [two_trees(parties, root) for root in roots]
+    senders = [[tree.order[:-1] for tree in pair] for pair in pairs]
+    receivers = [[tree.parent[tree.order[:-1]] for tree in pair] for pair in pairs]
+    return Trees(np.array(roots), np.array(senders, dtype=np.uint64), np.array(receivers, dtype=np.uint64))
+
+
+def merge(blocks: list[Block], order: Any, moves: Any) -> Storage:
+    """One store of all blocks, rows in the given order: the blocks give up their own, and look into its columns."""
+    ends = np.cumsum([0, *(len(block.columns) for block in blocks)])
+    columns = np.zeros((ends[-1], 4))
+    starts = np.zeros((len(order), len(blocks) + 1), dtype=np.uint64)
+    for place, block in enumerate(blocks):
+        starts[:, place + 1] = np.diff(block.starts)[order]
+    np.cumsum(starts, axis=1, out=starts)
+    starts[1:] += np.cumsum(starts[:-1, -1])[:, None]
+    indices = np.empty(starts[-1, -1], dtype=np.uint32)
+    data = np.empty(starts[-1, -1])
+    for place, block in enumerate(blocks):
+        _copy(block.starts, block.indices, block.data, order, ends[place], starts[:, place], indices, data)
+        columns[ends[place] : ends[place + 1]] = block.columns
+        block.columns = columns[ends[place] : ends[place + 1]]
+        block.give_up_rows()
+    return Storage(starts, indices, data, columns, moves)
+
+
+@compiled
+def _copy(
+    starts: Any, indices: Any, data: Any, order: Any, first: int, targets: Any, all_indices: Any, all_data: Any
+) -> None:
+    for place in range(len(order)):
+        target = targets[place]
+        for source in range(starts[order[place]], starts[order[place] + 1]):
+            all_indices[target] = first + indices[source]
+            all_data[target] = data[source]
+            target += np.uint64(1)
+
+
+@inlined
+def masked_sum(storage: Storage, row: int, trees: Trees, place: int, masks: Any, sums: Any, limit: float) -> float:
+    """Algorithm 1: a row's score, through the two trees of one dominator; NaN if a part is too large to be masked."""
+    parties = len(storage.moves)
+    for party in range(parties):
+        score = row_score(
+            storage.indices, storage.data, storage.starts[row, party], storage.starts[row, party + 1], storage.columns
+        )
+        if not abs(score) <= limit:
+            return np.nan
+        mask = next_mask(masks, party)
+        sums[0, party] = encode_scalar(score, SCALE) + mask
+        sums[1, party] = mask
+    for tree in range(2):
+        for k in range(parties - 1):
+            sums[tree, trees.receivers[place, tree, k]] += sums[tree, trees.senders[place, tree, k]]
+    root = trees.roots[place]
+    return decode_scalar(sums[0, root] - sums[1, root], SCALE)
+
+
+@compiled
+def all_scores(storage: Storage, trees: Trees, masks: Any, limit: float, scores: Any) -> None:
+    """Every row's score, summed for the first active party."""
+    sums = np.zeros((2, len(storage.moves)), dtype=np.uint64)
+    for row in range(len(scores)):
+        scores[row] = masked_sum(storage, row, trees, 0, masks, sums, limit)
+
+
+@compiled
+def scores_and_gradient(
+    storage: Storage, judgement: Judgement, trees: Trees, masks: Any, limit: float, scores: Any, gradient: Any
+) -> None:
+    """Both in one pass, where ϑ depends on nothing but the row's own score: without constraints."""
+    sums = np.zeros((2, len(storage.moves)), dtype=np.uint64)
+    gradient[:] = 0.0
+    for row in range(len(scores)):
+        scores[row] = masked_sum(storage, row, trees, 0, masks, sums, limit)
+        derivative = theta(
+            judgement.loss,
+            scores[row],
+            judgement.labels[row],
+            judgement.cells[row],
+            judgement.tilts,
+            judgement.measures,
+            judgement.temperatures,
+        )
+        nu = derivative / len(scores)
+        for place in range(storage.starts[row, 0], storage.starts[row, -1]):
+            gradient[storage.indices[place]] += nu * storage.data[place]
+
+
+@compiled
+def loss_gradient(storage: Storage, nu: Any, gradient: Any) -> None:
+    """Σ_i ν_i x_i, in all columns."""
+    gradient[:] = 0.0
+    for row in range(len(nu)):
+        for place in range(storage.starts[row, 0], storage.starts[row, -1]):
+            gradient[storage.indices[place]] += nu[row] * storage.data[place]
+
+
+@inlined
+def _update(storage: Storage, plan: Plan, party: int, row: int, weight: float, value: float, references: Any) -> None:
+    """Algorithm 3, steps 3 and 4. `value` is the weighted change that moves the block or, in SAGA, ϑ itself: there
+    every party has its own table of references."""
+    start, stop = storage.starts[row, party], storage.starts[row, party + 1]
+    if plan.rule != SAGA:
+        row_update(storage.indices, storage.data, start, stop, storage.columns, plan.regulariser, plan.step, value)
+    else:
+        change = value - references[row, party]
+        row_update(
+            storage.indices, storage.data, start, stop, storage.columns, plan.regulariser, plan.step, change * weight
+        )
+        row_remember(storage.indices, storage.data, start, stop, storage.columns, change / len(references))
+        references[row, party] = value
+
+
+@inlined
+def _value(judgement: Judgement, plan: Plan, row: int, weight: float, score: float, references: Any) -> float:
+    """What a row's visit moves the blocks by, from its score (Algorithm 2, step 4)."""
+    derivative = theta(
+        judgement.loss,
+        score,
+        judgement.labels[row],
+        judgement.cells[row],
+        judgement.tilts,
+        judgement.measures,
+        judgement.temperatures,
+    )
+    if plan.rule == SGD:
+        return derivative * weight
+    if plan.rule == SVRG:
+        return (derivative - references[row, 0]) * weight
+    return derivative
+
+
+@compiled
+def play(
+    storage: Storage,
+    judgement: Judgement,
+    trees: Trees,
+    plan: Plan,
+    visits: Any,
+    weights: Any,
+    references: Any,
+    masks: Any,
+    delays: Any,
+    staleness: Any,
+) -> bool:
+    """One epoch; false if a score became too large to be masked.
+
+    `visits` are the rows in order, `weights` those of all rows, `masks` and `delays` the states of generators.
+    """
+    parties, dominators, batch = len(storage.moves), len(trees.roots), plan.batch_size
+    steps = (len(visits) + batch - 1) // batch
+    delay = plan.read_delay + plan.message_delay
+    # Scores, then what they move the blocks by, of the steps under way. A power of two: `&` is the cheaper remainder.
+    slots = 1
+    while slots <= delay:
+        slots *= 2
+    values = np.zeros((slots, batch))
+    sums = np.zeros((2, parties), dtype=np.uint64)
+    judged, launcher = 0, 0
+    taken = np.zeros(parties, dtype=np.int64)
+    launchers = np.zeros(parties, dtype=np.int64)
+    for tick in range(steps + delay):
+        if tick < steps:
+            for place in range(tick * batch, min((tick + 1) * batch, len(visits))):
+                score = masked_sum(storage, visits[place], trees, launcher, masks, sums, plan.limit)
+                if np.isnan(score):
+                    return False
+                values[tick & (slots - 1), place - tick * batch] = score
+            launcher = launcher + 1 if launcher + 1 < dominators else 0
+        chance = next_mask(delays, 0)
+        # What has been launched and is not held up is judged ...
+        reached = min(tick - _late(chance, plan.read_delay), steps - 1)
+        while judged <= reached:
+            slot, first = judged & (slots - 1), judged * batch
+            for place in range(first, min(first + batch, len(visits))):
+                row = visits[place]
+                value = _value(judgement, plan, row, weights[row], values[slot, place - first], references)
+                values[slot, place - first] = value
+            judged += 1
+        # ... and what has been judged and is not under way moves the blocks; a dominator's own at once.
+        for party in range(parties):
+            chance = chance >> np.uint64(8) if party & 7 != 7 else next_mask(delays, 0)
+            due = max(judged - _late(chance, plan.message_delay), tick + 1 - delay)
+            while taken[party] < judged:
+                step = taken[party]
+                if step >= due and trees.roots[launchers[party]] != party:
+                    break
+                taken[party] = step + 1
+                launchers[party] = launchers[party] + 1 if launchers[party] + 1 < dominators else 0
+                staleness[tick - step] += 1
+                if storage.moves[party]:
+                    slot, first = step & (slots - 1), step * batch
+                    for place in range(first, min(first + batch, len(visits))):
+                        row = visits[place]
+                        _update(storage, plan, party, row, weights[row], values[slot, place - first], references)
+    return True
+
+
+@inlined
+def _late(chance: Any, bound: int) -> Any:
+    """A delay of 0 to `bound` steps, from the low byte of a random number."""
+    return np.int64(((chance & np.uint64(255)) * np.uint64(bound + 1)) >> np.uint64(8))

@@ -1,0 +1,172 @@
+"""What the roles of VFB² say to each other, what each message reveals, and how many an epoch takes.
+
+Sizes: `rows` is the number of aligned rows n, `batch` the most rows in one step (unused places hold row −1),
+`constraints` the number of constraint rows R, `delays` one more than the most updates that another can be late by.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from evenhand.messages import Field, Schema, Vocabulary
+from evenhand.roles import Traffic
+from evenhand.vertical.messages import COMBINED_SCORES, INTEGER, NUMBER, PER_ROW, WEIGHTED_DERIVATIVE
+from evenhand.vertical.server import SERVER
+
+Link: TypeAlias = tuple[str, str, Schema]
+MASKED_ROWS = Field("i8", ("rows",))
+BATCH_ROWS = Field("i8", ("batch",))
+BATCH = Field("f8", ("batch",))
+
+LOOK = Schema(
+    "look",
+    {"round": INTEGER, "what": INTEGER},
+    reveals="That the server wants a sum over all rows: of squared norms (what = 0) or of scores (what = 1).",
+)
+MASKED_TOTALS = Schema(
+    "masked-totals",
+    {"round": INTEGER, "tree": INTEGER, "sum": MASKED_ROWS},
+    reveals=(
+        "For every row the sum over the sender's subtree, of partial scores plus masks (tree 0) or of masks alone "
+        "(tree 1). Modulo 2⁶⁴ such a sum is uniform and says nothing by itself; no party sees both halves of any sum "
+        "but the whole one's, at the root."
+    ),
+)
+TOTALS = Schema(
+    "totals",
+    {"round": INTEGER, "what": INTEGER, "total": PER_ROW},
+    reveals="The sum over all parties for every row, of scores or of squared norms, from the root to the server.",
+)
+CHANCES = Schema(
+    "chances",
+    {"chances": PER_ROW},
+    reveals="How often each row is visited, and with it (unless sampling is uniform) the norm of its whole data row.",
+)
+NORMS = Schema(
+    "norms",
+    {"round": INTEGER, "squared_gradient": NUMBER, "penalty": NUMBER},
+    reveals="Two numbers: how far the party's weights are from stationary, and the size of its regulariser.",
+)
+BEGIN = Schema(
+    "begin",
+    {"round": INTEGER, "last": INTEGER},
+    reveals="That an epoch begins, or (last = 1) that training is over.",
+)
+SCORE_REQUEST = Schema(
+    "score-request",
+    {"request": INTEGER, "rows": BATCH_ROWS},
+    reveals="Which rows an active party wants the scores of; the visits follow from a seed that all parties know.",
+)
+MASKED_SCORES = Schema(
+    "masked-scores",
+    {"dominator": INTEGER, "request": INTEGER, "tree": INTEGER, "sum": BATCH_ROWS},
+    reveals=(
+        "The same as masked-totals for the rows of one step: uniform modulo 2⁶⁴. With two parties there is nothing to "
+        "hide behind: each has the other's partial score by subtraction."
+    ),
+)
+THETA = Schema(
+    "theta",
+    {"request": INTEGER, "theta": BATCH},
+    reveals=(
+        "ϑ, the derivative of the loss at the whole score. For the logistic loss its sign is the opposite of the label "
+        "and its size gives back wᵀx_i, which the masks had hidden; the paper's Theorem 7 says otherwise. Under "
+        "constraints the tilt of a row's weight gives away its group as well. Whoever collects wᵀx_i for many w learns "
+        "about the other parties' data."
+    ),
+)
+FINISHED = Schema(
+    "finished",
+    {"round": INTEGER},
+    reveals="That an active party has launched all its steps of the epoch.",
+)
+APPLIED = Schema(
+    "applied",
+    {"round": INTEGER, "step": INTEGER},
+    reveals="That a party has done a step: only with synchronous pace.",
+)
+PROCEED = Schema(
+    "proceed",
+    {"round": INTEGER, "step": INTEGER},
+    reveals="That everybody has done a step and the next may begin: only with synchronous pace.",
+)
+LATENESS = Schema(
+    "lateness",
+    {"staleness": Field("i8", ("delays",))},
+    reveals="How many of the party's updates came how many updates late, once, at the end.",
+)
+
+VOCABULARY = Vocabulary(
+    LOOK,
+    MASKED_TOTALS,
+    TOTALS,
+    CHANCES,
+    WEIGHTED_DERIVATIVE,
+    COMBINED_SCORES,
+    NORMS,
+    BEGIN,
+    SCORE_REQUEST,
+    MASKED_SCORES,
+    THETA,
+    FINISHED,
+    APPLIED,
+    PROCEED,
+    LATENESS,
+)
+
+
+class TrafficCounter:
+    """How many messages of which size a look at all rows and an epoch take, for parties that are played by one role."""
+
+    def __init__(self, parties: Sequence[str], active: frozenset[str], trees: Any, sizes: Mapping[str, int]) -> None:
+        self._parties = parties
+        self._trees = trees
+        # Who plays all parties knows how late they are without being told.
+        self._bytes = {schema: schema.nbytes(sizes) for schema in VOCABULARY if schema is not LATENESS}
+        closing = self._messages_of_a_judgement(active)
+        self.closing = self._tally(closing)
+        self.look = self._tally(self._messages_of_a_look(closing))
+
+    def epoch(self, steps: int) -> list[Traffic]:
+        """The messages of an epoch's steps, which the active parties launch in turn."""
+        parties, roots = self._parties, self._trees.roots
+        counts: Counter[Link] = Counter()
+        for place, root in enumerate(roots):
+            launched = len(range(place, steps, len(roots)))
+            for party in parties:
+                if party != parties[root]:
+                    counts[parties[root], party, SCORE_REQUEST] = launched
+                    counts[parties[root], party, THETA] = launched
+            self._up_the_trees(counts, place, MASKED_SCORES, launched)
+            counts[parties[root], SERVER, FINISHED] = 1
+        return self._tally(counts)
+
+    def _messages_of_a_judgement(self, active: frozenset[str]) -> Counter[Link]:
+        counts: Counter[Link] = Counter()
+        for party in self._parties:
+            counts[SERVER, party, COMBINED_SCORES if party in active else WEIGHTED_DERIVATIVE] = 1
+            counts[party, SERVER, NORMS] = 1
+            counts[SERVER, party, BEGIN] = 1
+        return counts
+
+    def _messages_of_a_look(self, judgement: Counter[Link]) -> Counter[Link]:
+        counts = judgement.copy()
+        for party in self._parties:
+            counts[SERVER, party, LOOK] = 1
+        self._up_the_trees(counts, 0, MASKED_TOTALS, 1)
+        counts[self._parties[self._trees.roots[0]], SERVER, TOTALS] = 1
+        return counts
+
+    def _up_the_trees(self, counts: Counter[Link], place: int, schema: Schema, times: int) -> None:
+        for tree in range(2):
+            for child, parent in zip(self._trees.senders[place, tree], self._trees.receivers[place, tree], strict=True):
+                counts[self._parties[child], self._parties[parent], schema] += times
+
+    def _tally(self, counts: Counter[Link]) -> list[Traffic]:
+        return [
+            Traffic(sender, receiver, schema.kind, count, count * self._bytes[schema])
+            for (sender, receiver, schema), count in counts.items()
+            if count
+        ]

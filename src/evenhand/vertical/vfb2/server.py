@@ -1,0 +1,200 @@
+"""The server of VFB²: it opens and closes rounds, and takes no part in an epoch's steps.
+
+A round: a look at all rows gives the sum of all scores; from it follow multipliers, weighting and step; every party
+gets what it needs for its gradient and answers with its norm; then an epoch begins, or the run is closed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.errors import ProtocolError
+from evenhand.job import Job
+from evenhand.lagrangian import Lagrangian, Point
+from evenhand.messages import Message, Schema
+from evenhand.roles import Sends, State
+from evenhand.vertical.messages import COMBINED_SCORES, WEIGHTED_DERIVATIVE
+from evenhand.vertical.server import SERVER
+from evenhand.vertical.vfb2.epochs import EpochServer
+from evenhand.vertical.vfb2.messages import (
+    APPLIED,
+    BEGIN,
+    CHANCES,
+    FINISHED,
+    LATENESS,
+    LOOK,
+    NORMS,
+    PROCEED,
+    TOTALS,
+    VOCABULARY,
+)
+from evenhand.vertical.vfb2.setting import OF_NORMS, OF_SCORES, Setting
+from evenhand.vertical.vfb2.visits import Visits
+
+LOOKING, OPENING, EPOCH, CLOSING = "looking", "opening", "epoch", "closing"
+"""What the server waits for: a sum over all rows, everybody's norms, the end of an epoch, everybody's last norms."""
+
+
+class VFB2Server(EpochServer):
+    """Keeps everybody in the same round."""
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, lagrangian: Lagrangian, setting: Setting, job: Job) -> None:
+        parties = {name: place in setting.active for place, name in enumerate(setting.names)}
+        super().__init__(lagrangian, parties, job, setting.options, setting.rule, setting.batch_size)
+        self.sizes = setting.sizes
+        self.setting = setting
+        self.staleness = np.zeros(self.sizes["delays"], dtype=np.int64)
+        self.phase = LOOKING
+        self._synchronous = setting.options.pace == "synchronous"
+        self._visits: Visits | None = None
+        self._norms: Array = np.zeros(0)
+        self._scores: Array = np.zeros(len(lagrangian.labels))
+        self._awaited = np.zeros(len(parties), dtype=bool)
+        self._steps = 0
+        self._at_step = 0
+
+    def start(self) -> Sends:
+        return self._to_all(LOOK, round=self.round, what=OF_NORMS)
+
+    def present(self) -> Point:
+        return self.lagrangian.at(self._scores)
+
+    def rows_under_way(self) -> int:
+        """Twice what dominators keep under way: where delays are drawn, they are half the most on average; not here."""
+        if self._synchronous:
+            return self.batch_size
+        batches = len(self.setting.active) * (self.options.read_delay + 1)
+        return self.batch_size * (2 * batches - 1)
+
+    def handle(self, message: Message) -> Sends:
+        place = self.place(message)
+        if message.kind == LATENESS.kind and self.phase == CLOSING and self._awaited[place]:
+            self.staleness += message["staleness"]
+            return ()
+        if message.kind == TOTALS.kind and self.phase == LOOKING and self._is_asked_for(message):
+            return self._take_norms(message) if self._visits is None else self._take_scores(message)
+        if message.kind == NORMS.kind and self.phase in (OPENING, CLOSING) and self._awaited[place]:
+            return self._take_gradient(place, message)
+        if self.phase == EPOCH and self._awaited[place] and message.integer("round") == self.round:
+            if message.kind == FINISHED.kind and not self._synchronous:
+                return self._take_finished(place)
+            if message.kind == APPLIED.kind and message.integer("step") == self._at_step and self._synchronous:
+                return self._take_applied(place)
+        raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender} at this point")
+
+    def _is_asked_for(self, message: Message) -> bool:
+        what = OF_NORMS if self._visits is None else OF_SCORES
+        from_root = message.sender == self.setting.names[self.setting.active[0]]
+        return from_root and message.integer("what") == what and message.integer("round") == self.round
+
+    def _take_norms(self, message: Message) -> Sends:
+        self._set_norms(message["total"])
+        assert self._visits is not None
+        return [*self._to_all(CHANCES, chances=self._visits.chances), *self._look_at_scores()]
+
+    def _set_norms(self, norms: Array) -> None:
+        # Rounding may leave a row without entries a little below zero.
+        self._norms = np.maximum(norms, 0.0)
+        self._visits = Visits(self._norms, self.options.sampling, self.job.seed)
+
+    def _look_at_scores(self) -> Sends:
+        self.phase = LOOKING
+        return self._to_all(LOOK, round=self.round, what=OF_SCORES)
+
+    def _take_scores(self, message: Message) -> Sends:
+        assert self._visits is not None
+        self._scores = message["total"]
+        self.effort += len(self._scores)
+        point = self.present()
+        self.open_round(point, self._visits)
+        self.phase = OPENING
+        return self._ask_for_norms(point, self.weighting, last=0)
+
+    def _ask_for_norms(self, point: Point, multipliers: Array, last: int) -> Sends:
+        self._awaited[:] = True
+        head = {"round": self.round + 1, "last": last, "step": self.step}
+        body = {"sequence": 0, "scores": point.scores, "multipliers": multipliers}
+        to_active = [
+            COMBINED_SCORES.message(SERVER, party, **head, **body) for party in self.parties if party in self.active
+        ]
+        if len(to_active) == len(self.parties):
+            return to_active
+        nu = point.derivative(multipliers)
+        passive = [party for party in self.parties if party not in self.active]
+        return [*to_active, *(WEIGHTED_DERIVATIVE.message(SERVER, party, **head, nu=nu) for party in passive)]
+
+    def _take_gradient(self, place: int, message: Message) -> Sends:
+        if message.integer("round") != self.round + 1:
+            raise ProtocolError(f"{message.sender} gives norms of another round; they are refused")
+        self.squared_gradients[place] = message.number("squared_gradient")
+        self.squared_norms[place] = message.number("penalty")
+        self._awaited[place] = False
+        if self._awaited.any():
+            return ()
+        point = self.present()
+        if self.phase == CLOSING:
+            self.certify(point, converged=bool(self.gap <= self.job.tol))
+            return ()
+        if self.close_round(point):
+            self.phase = CLOSING
+            return self._ask_for_norms(point, self.multipliers, last=1)
+        return self._begin_epoch()
+
+    def _begin_epoch(self) -> Sends:
+        assert self._visits is not None
+        self.round += 1
+        self.phase = EPOCH
+        sends = self._to_all(BEGIN, round=self.round, last=0)
+        if not self._synchronous:
+            self._awaited[list(self.setting.active)] = True
+            return sends
+        share = self.options.share_of_rows(self.round)
+        self._steps = -(-len(self._visits.places(self.round, share)) // self.batch_size)
+        return [*sends, self._proceed_with(0)]
+
+    def _proceed_with(self, step: int) -> Message:
+        self._at_step = step
+        self._awaited[:] = True
+        dominator = self.setting.names[self.setting.active[step % len(self.setting.active)]]
+        return PROCEED.message(SERVER, dominator, round=self.round, step=step)
+
+    def _take_finished(self, place: int) -> Sends:
+        self._awaited[place] = False
+        return () if self._awaited.any() else self._look_at_scores()
+
+    def _take_applied(self, place: int) -> Sends:
+        self._awaited[place] = False
+        if self._awaited.any():
+            return ()
+        if self._at_step + 1 < self._steps:
+            return [self._proceed_with(self._at_step + 1)]
+        return self._look_at_scores()
+
+    def _to_all(self, schema: Schema, **values: Any) -> list[Message]:
+        return [schema.message(SERVER, party, **values) for party in self.parties]
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {
+            "phase": self.phase,
+            "norms": self._norms.copy(),
+            "scores": self._scores.copy(),
+            "awaited": self._awaited.copy(),
+            "steps": self._steps,
+            "at_step": self._at_step,
+        }
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.phase = str(state["phase"])
+        self._visits = None
+        if len(state["norms"]):
+            self._set_norms(np.array(state["norms"]))
+        self._scores = np.array(state["scores"])
+        self._awaited = np.array(state["awaited"])
+        self._steps = int(state["steps"])
+        self._at_step = int(state["at_step"])
