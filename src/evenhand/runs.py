@@ -130,7 +130,8 @@ def _result(run: Run, federation: Federation) -> dict[str, Any]:
         "quality": quality,
         "intervals": {name: _intervals(federation, scores, rows) for name, rows in _parts(federation).items()},
         "bytes": run.transcript.total_bytes,
-        "messages": len(run.transcript),
+        "messages": run.transcript.total_messages,
+        "statistics": dict(run.statistics),
         "labels": {"negative": federation.negative, "positive": federation.positive},
     }
 

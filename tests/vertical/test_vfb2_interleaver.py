@@ -1,4 +1,4 @@
-"""VFB² played by the compiled loop: rates, exactness of masked sums, delays, sparse data, every loss and regulariser."""
+"""VFB² played by the compiled loop: rates, exactness of masked sums, delays, sparse data, losses and regularisers."""
 
 from __future__ import annotations
 

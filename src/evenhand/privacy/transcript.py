@@ -55,6 +55,10 @@ class Transcript:
             self.entries.append(entry)
             self.total_bytes += entry.nbytes
 
+    @property
+    def total_messages(self) -> int:
+        return sum(entry.messages for entry in self.entries)
+
     def __len__(self) -> int:
         return len(self.entries)
 

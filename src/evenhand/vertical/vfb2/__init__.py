@@ -8,43 +8,53 @@ An active party picks rows, has their scores summed behind masks, and sends ϑ, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 
 from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian
+from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start
+from evenhand.vertical.server import Ensemble, Server
 from evenhand.vertical.solver import Solver
-from evenhand.vertical.vfb2.ensemble import InterleavedParties
 from evenhand.vertical.vfb2.options import Rule, VFB2Options
-from evenhand.vertical.vfb2.roles import build
 
 
-def _solver(rule: Rule, only_active_move: bool = False, exact: bool = True) -> Solver:
+@dataclass(frozen=True)
+class _Makers:
+    """Builds the roles of one rule. The compiler takes a second to load, so it is loaded only by who needs it."""
+
+    rule: Rule
+    only_active_move: bool = False
+
+    def roles(
+        self, parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None
+    ) -> tuple[Server, list[Party]]:
+        from evenhand.vertical.vfb2.roles import build
+
+        return build(parties, lagrangian, job, start, rule=self.rule, only_active_move=self.only_active_move)
+
+    def ensemble(
+        self, parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None
+    ) -> Ensemble:
+        from evenhand.vertical.vfb2.ensemble import InterleavedParties
+
+        return InterleavedParties(parties, lagrangian, job, self.rule, start, self.only_active_move)
+
+
+def _solver(makers: _Makers, exact: bool = True) -> Solver:
     return Solver(
         options=VFB2Options,
-        build=partial(build, rule=rule, only_active_move=only_active_move),
+        build=makers.roles,
         models=("linear",),
         losses=("logistic", "squared"),
-        ensemble=partial(_play, rule=rule, only_active_move=only_active_move),
+        ensemble=makers.ensemble,
         exact=exact,
     )
 
 
-def _play(
-    parties: Sequence[PartyColumns],
-    lagrangian: Lagrangian,
-    job: Job,
-    start: Start | None,
-    *,
-    rule: Rule,
-    only_active_move: bool,
-) -> InterleavedParties:
-    return InterleavedParties(parties, lagrangian, job, rule, start, only_active_move)
-
-
 SOLVERS = {
-    "vfb2-sgd": _solver("sgd", exact=False),
-    "vfb2-svrg": _solver("svrg"),
-    "vfb2-saga": _solver("saga"),
-    "afsvrg-vp": _solver("svrg", only_active_move=True, exact=False),
+    "vfb2-sgd": _solver(_Makers("sgd"), exact=False),
+    "vfb2-svrg": _solver(_Makers("svrg")),
+    "vfb2-saga": _solver(_Makers("saga")),
+    "afsvrg-vp": _solver(_Makers("svrg", only_active_move=True), exact=False),
 }
