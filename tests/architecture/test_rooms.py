@@ -19,18 +19,19 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / PACKAGE
 # From the top down: a room may import from its own layer and from those below. "" is the package itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("", "__main__", "cli", "reproductions", "estimators", "selection"),
-    ("training", "runs", "federation", "jobfile", "report"),
+    ("training", "horizontal_training", "recording", "runs", "federation", "jobfile", "report"),
     ("runtime",),
-    ("vertical",),
-    ("models", "privacy", "data", "metrics", "central"),
+    ("vertical", "horizontal"),
+    ("models", "privacy", "data", "metrics", "central", "programs"),
     (
         *("job", "roles", "messages", "lagrangian", "constraints", "slices"),
-        *("measures", "losses", "arrays", "errors", "certificate"),
+        *("measures", "losses", "arrays", "errors", "names", "certificate"),
     ),
 )
 # A solver is a state machine without input, output or a clock: style.md, point 1.
 NOT_FOR_SOLVERS = {"socket", "ssl", "threading", "multiprocessing", "asyncio", "concurrent", "subprocess", "time"}
 NOT_FOR_SOLVERS |= {f"{PACKAGE}.{room}" for room in ("runtime", "report", "cli", "data", "training", "runs")}
+NOT_FOR_SOLVERS |= {f"{PACKAGE}.{room}" for room in ("horizontal_training", "recording")}
 PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 PICKLING_WORDS = {"allow_pickle", "read_pickle", "to_pickle"}
 
@@ -121,8 +122,9 @@ def test_no_module_waits_for_itself() -> None:
         pytest.fail(f"modules import each other in a circle: {' -> '.join(error.args[1])}")
 
 
-def test_solvers_touch_neither_transport_nor_clock() -> None:
-    assert forbidden(SOURCE, f"{PACKAGE}.vertical", NOT_FOR_SOLVERS) == []
+@pytest.mark.parametrize("room", ["vertical", "horizontal"])
+def test_solvers_touch_neither_transport_nor_clock(room: str) -> None:
+    assert forbidden(SOURCE, f"{PACKAGE}.{room}", NOT_FOR_SOLVERS) == []
 
 
 def test_nobody_pickles() -> None:

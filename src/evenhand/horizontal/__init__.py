@@ -1,0 +1,1 @@
+"""Training over clients that hold different rows of the same columns."""

@@ -1,0 +1,107 @@
+"""Constraint rows where the data are spread: which slices they need, and their values from sums that add up.
+
+Every client numbers the same slices in the same order without seeing anybody's rows, so its sums over them can be
+added to the others'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from evenhand.arrays import Array, Booleans, Integers
+from evenhand.constraints import Constraint
+from evenhand.errors import ConstraintError, DataError
+from evenhand.horizontal.problem import Agreement, ClientRows
+from evenhand.measures import Measure
+from evenhand.slices import BoundRows, Row, Slice
+
+
+class AgreedRows:
+    """The constraint rows of a run, each linear in the means of a measure over slices.
+
+    Attributes
+    ----------
+    rows
+        The R constraint rows.
+    parts
+        The P pairs (measure, slice) whose means the rows need.
+    coefficients
+        (R, P): row values are `coefficients @ means`.
+    """
+
+    def __init__(self, constraints: Sequence[Constraint], agreement: Agreement) -> None:
+        lacking = [constraint.kind for constraint in constraints if constraint.compares_groups and not agreement.groups]
+        if lacking:
+            raise DataError(f"constraint {lacking[0]} compares groups: every client needs its sensitive attributes")
+        groups = {name: list(values) for name, values in agreement.groups.items()}
+        self.agreement = agreement
+        self.rows: tuple[Row, ...] = tuple(row for constraint in constraints for row in constraint.rows(groups))
+        for row in self.rows:
+            self._check_classes(row)
+        places: dict[tuple[Measure, Slice], int] = {}
+        for row in self.rows:
+            for _, part in row.terms:
+                places.setdefault((row.measure, part), len(places))
+        self.parts = tuple(places)
+        self.coefficients: Array = np.zeros((len(self.rows), len(self.parts)))
+        for index, row in enumerate(self.rows):
+            for coefficient, part in row.terms:
+                self.coefficients[index, places[row.measure, part]] += coefficient
+        # Bounds, excess and complementarity are the same wherever the rows of data are; cells are not needed for them.
+        self.bounds = BoundRows(self.rows, np.zeros(0, dtype=np.int64), np.zeros((len(self.rows), 0)))
+
+    def _check_classes(self, row: Row) -> None:
+        if self.agreement.classes is None:
+            return
+        if row.measure.name != "loss":
+            raise ConstraintError(f"{row}: with more than two classes a row can only be of measure 'loss'")
+        if any(part.label is not None for _, part in row.terms):
+            raise ConstraintError(f"{row} names a label ±1, but the labels are class indices; use loss-parity")
+
+    @property
+    def names(self) -> list[str]:
+        return self.bounds.names
+
+    @cached_property
+    def measures(self) -> dict[Measure, Integers]:
+        """Which of the parts use which measure."""
+        found: dict[Measure, list[int]] = {}
+        for index, (measure, _) in enumerate(self.parts):
+            found.setdefault(measure, []).append(index)
+        return {measure: np.array(indices) for measure, indices in found.items()}
+
+    def membership(self, client: ClientRows) -> Booleans:
+        """(n, P): which of the client's rows are in the slice of which part."""
+        codes = self.agreement.codes(client)
+        inside = np.ones((client.rows, len(self.parts)), dtype=bool)
+        for index, (_, part) in enumerate(self.parts):
+            if part.label is not None:
+                inside[:, index] &= client.labels == part.label
+            if part.attribute is not None:
+                place = self.agreement.groups[part.attribute].index(part.group)
+                inside[:, index] &= codes[part.attribute] == place
+        return inside
+
+    def check_filled(self, counts: Array) -> None:
+        """Refuse rows over a slice that no client has a row in."""
+        for (_, part), count in zip(self.parts, counts, strict=True):
+            if count == 0:
+                raise ConstraintError(
+                    f"slice [{part}] is empty: no client has a row in it; merge or drop that group, or choose another "
+                    "constraint"
+                )
+
+    def values(self, sums: Array, counts: Array) -> Array:
+        """a·g of each row; not a number where one of its slices is empty."""
+        means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
+        values: Array = self.coefficients @ means
+        lacking = (self.coefficients != 0) @ (counts == 0)
+        return np.where(lacking, np.nan, values)
+
+    def violation(self, values: Array) -> float:
+        """The worst excess of the rows that have a value."""
+        excess = self.bounds.excess(values)
+        return max(0.0, float(np.max(excess[~np.isnan(excess)], initial=0.0)))

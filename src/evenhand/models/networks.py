@@ -1,0 +1,194 @@
+"""Networks that clients train together: torch modules with flat weights (needs the `torch` extra)."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from evenhand.arrays import Array
+from evenhand.errors import InputError
+from evenhand.models.resnet import ResNet18
+
+NAMES = ("logistic", "mlp", "resnet18")
+# Rows in one forward pass when a model is only evaluated: as many as make about 4 million numbers.
+_EVALUATED_AT_ONCE = 2**22
+
+
+def make_network(
+    network: str | nn.Module | Callable[[], nn.Module],
+    shape: tuple[int, ...],
+    classes: int | None = None,
+    hidden: tuple[int, ...] = (32, 16),
+    seed: int = 0,
+) -> Network:
+    """A network for rows of a shape, and for labels of ±1 or a number of classes."""
+    return Network(make_module(network, shape, 1 if classes is None else classes, hidden, seed), shape, classes)
+
+
+def make_module(
+    network: str | nn.Module | Callable[[], nn.Module],
+    shape: tuple[int, ...],
+    outputs: int,
+    hidden: tuple[int, ...],
+    seed: int,
+) -> nn.Module:
+    """A module by name, a copy of the given one, or what the given function makes.
+
+    Named modules and functions start from weights drawn with `seed`; a module that is handed over starts from its own.
+    """
+    if isinstance(network, nn.Module):
+        return copy.deepcopy(network)
+    with seeded(seed):
+        if callable(network):
+            module = network()
+            if not isinstance(module, nn.Module):
+                raise InputError(f"the model function made a {type(module).__name__}; it must make a torch.nn.Module")
+            return module
+        if network == "resnet18":
+            if len(shape) != 3:
+                raise InputError(f"resnet18 takes images (channels, height, width); a row has the shape {shape}")
+            return ResNet18(outputs, shape[0])
+        if network in ("logistic", "mlp"):
+            if len(shape) != 1:
+                raise InputError(f"{network} takes rows of numbers; a row has the shape {shape}")
+            widths = [shape[0], *(hidden if network == "mlp" else ()), outputs]
+            return _perceptron(widths)
+    raise InputError(f"the model is {network!r}; choose {', '.join(map(repr, NAMES))}, or give a torch.nn.Module")
+
+
+def _perceptron(widths: list[int]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    perceptron = nn.Sequential(*layers[:-1])
+    if len(widths) == 2:
+        # A convex problem needs no random start.
+        for parameter in perceptron.parameters():
+            nn.init.zeros_(parameter)
+    return perceptron
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Random numbers of torch from `seed`, and the caller's own untouched."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+class Network:
+    """A module, seen as flat weights, flat running statistics, and scores of rows.
+
+    Scores are one number a row for labels of ±1 (positive means +1), or one for each class. A module may give a
+    binary score as one output, or as two whose difference it is.
+
+    Running statistics (of batch normalisation) are kept apart from weights: they are averaged over clients with the
+    same shares as weights, but no gradient, clipping or regulariser concerns them.
+    """
+
+    def __init__(self, module: nn.Module, shape: tuple[int, ...], classes: int | None) -> None:
+        self.module = module.float().eval()
+        self.shape = shape
+        self.classes = classes
+        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if not self.parameters:
+            raise InputError(f"{type(module).__name__} has no weights to train")
+        buffers = [(name, buffer) for name, buffer in module.named_buffers() if buffer.is_floating_point()]
+        self._buffers = [buffer for _, buffer in buffers]
+        self._variances = [buffer for name, buffer in buffers if name.endswith("running_var")]
+        self.normalises_batches = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
+        self._check_output()
+
+    def _check_output(self) -> None:
+        try:
+            with torch.no_grad():
+                given = tuple(self.module(torch.zeros((2, *self.shape))).shape)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise InputError(
+                f"{type(self.module).__name__} does not take rows of shape {self.shape}: {error}"
+            ) from error
+        wanted = [(2,), (2, 1), (2, 2)] if self.classes is None else [(2, self.classes)]
+        if given not in wanted:
+            raise InputError(
+                f"{type(self.module).__name__} gives an output of shape {given} for 2 rows; expected "
+                f"{' or '.join(map(str, wanted))}"
+            )
+
+    # -- flat weights
+
+    @property
+    def weights(self) -> npt.NDArray[np.float32]:
+        return _flat([parameter.detach() for parameter in self.parameters])
+
+    @property
+    def statistics(self) -> npt.NDArray[np.float32]:
+        return _flat(self._buffers)
+
+    def load(self, weights: npt.NDArray[np.float32], statistics: npt.NDArray[np.float32]) -> None:
+        with torch.no_grad():
+            _fill(self.parameters, weights)
+            _fill(self._buffers, statistics)
+            for variance in self._variances:
+                # Noise that protects updates can push a small variance below zero.
+                variance.clamp_(min=0.0)
+
+    # -- scores
+
+    def scores(self, features: Tensor) -> Tensor:
+        outputs: Tensor = self.module(features)
+        return outputs if outputs.ndim == 1 else self.as_scores(outputs)
+
+    def as_scores(self, outputs: Tensor) -> Tensor:
+        """Outputs along the last axis to scores."""
+        if self.classes is not None:
+            return outputs
+        return outputs[..., 0] if outputs.shape[-1] == 1 else outputs[..., 1] - outputs[..., 0]
+
+    def chunks(self, rows: int) -> Iterator[slice]:
+        size = max(1, _EVALUATED_AT_ONCE // math.prod(self.shape))
+        for first in range(0, rows, size):
+            yield slice(first, min(rows, first + size))
+
+    def evaluate(self, features: Tensor) -> Tensor:
+        """Scores in evaluation mode, a few rows at a time."""
+        if self.module.training:
+            self.module.eval()
+        with torch.no_grad():
+            parts = [self.scores(features[rows]) for rows in self.chunks(len(features))]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def predict(self, features: npt.ArrayLike) -> Array:
+        rows = np.ascontiguousarray(features, dtype=np.float32)
+        if rows.shape[1:] != self.shape:
+            raise InputError(f"rows have the shape {rows.shape[1:]}; the model was trained on {self.shape}")
+        if len(rows) == 0:
+            return np.zeros((0,) if self.classes is None else (0, self.classes))
+        # torch warns about arrays that may not be written to, although nothing writes here.
+        rows = rows if rows.flags.writeable else rows.copy()
+        scores: Any = self.evaluate(torch.from_numpy(rows)).numpy()
+        return np.asarray(scores, dtype=np.float64)
+
+
+def _flat(tensors: list[Tensor]) -> npt.NDArray[np.float32]:
+    if not tensors:
+        return np.zeros(0, dtype=np.float32)
+    flat: Any = torch.cat([tensor.reshape(-1) for tensor in tensors]).numpy()
+    return np.array(flat, dtype=np.float32)
+
+
+def _fill(tensors: Sequence[Tensor], flat: npt.NDArray[np.float32]) -> None:
+    first = 0
+    for tensor in tensors:
+        # A message's array may be read-only, which torch warns about; the copy below never writes to it.
+        part = flat[first : first + tensor.numel()].copy()
+        tensor.copy_(torch.from_numpy(part).view_as(tensor))
+        first += tensor.numel()

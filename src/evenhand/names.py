@@ -1,0 +1,20 @@
+"""Names of the organisations that take part in a run."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from evenhand.errors import InputError
+
+# Names become names of files.
+NAME: Final = re.compile(r"\w[\w .-]{0,63}")
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse a name that cannot be a file's, or that the server bears."""
+    if not NAME.fullmatch(name) or name == "server":
+        raise InputError(
+            f"a {kind}'s name is {name!r}; a name has letters, digits, blanks, '-', '_' and '.', begins with a "
+            "letter or digit, and is not 'server'"
+        )

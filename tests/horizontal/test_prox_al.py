@@ -1,0 +1,252 @@
+"""Algorithms 1 and 2: their stopping rules, their rate, and their answers against independent solvers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.program_roles import Make, ProgramRolesContract
+from support.programs import by_scipy, contradicting, net_of, samples, strongly_convex, unit_discs
+
+from evenhand.central.prox_al import prox_al as pooled_prox_al
+from evenhand.constraints import EqualOpportunity, LossParity
+from evenhand.errors import InputError
+from evenhand.horizontal.prox_al import prox_al, prox_al_roles
+from evenhand.horizontal.prox_al_client import ProxALClient
+from evenhand.horizontal.prox_al_options import ProxALOptions
+from evenhand.horizontal.programs_delivery import deliver
+from evenhand.programs import (
+    L1,
+    NOTHING,
+    Ball,
+    Box,
+    Pooled,
+    QuadraticProgram,
+    Simple,
+    Status,
+    constrained,
+    measure,
+    neyman_pearson,
+    random_quadratic_programs,
+)
+from evenhand.programs.augmented import Augmented
+
+NAMES = ["c0", "c1", "c2"]
+QUICK: dict[str, Any] = {"penalty": 30.0, "subproblem": 0.01, "rho": 0.1}
+TIGHT: dict[str, Any] = {**QUICK, "stationarity": 1e-6, "feasibility": 1e-6, "subproblem": 1e-3}
+
+
+class TestRoles(ProgramRolesContract):
+    @pytest.fixture(params=["convex", "server, h and shared rows"])
+    def make(self, request: pytest.FixtureRequest) -> Make:
+        # Programs have no state, so all roles ever made may share them.
+        loss = neyman_pearson(samples(), 0.3)
+        *dealt, own = samples(clients=4)
+        parity = constrained(dealt, LossParity(0.05), scope="global")
+        server = constrained(dealt, EqualOpportunity(0.2), scope="global", server=own).server
+
+        def convex() -> dict[str, Any]:
+            roles = prox_al_roles(loss.clients, options=ProxALOptions(**QUICK, max_rounds=30))
+            return {role.name: role for role in [roles.server, *roles.clients]}
+
+        def everything() -> dict[str, Any]:
+            options = ProxALOptions(**QUICK, rho_rule="balanced", participation=0.7, max_rounds=30)
+            roles = prox_al_roles(parity.clients, server, L1(1e-3), shared=parity.shared, options=options)
+            return {role.name: role for role in [roles.server, *roles.clients]}
+
+        return convex if request.param == "convex" else everything
+
+
+@given(seed=st.integers(0, 2000), clients=st.integers(1, 3), rows=st.integers(0, 3))
+def test_the_stopping_rules_imply_the_certificate(seed: int, clients: int, rows: int) -> None:
+    """Theorems 2 and 7: what Eqs. (23) and (11) let end is (ε₁, ε₂)-optimal, measured from outside."""
+    programs, server = strongly_convex(seed, clients, 4, rows)
+    found = prox_al(programs, server, penalty=10.0, subproblem=0.1, rho=1.0)
+    assert found.status is Status.CONVERGED
+    by_name = dict(zip([f"c{place}" for place in range(clients)], programs, strict=True))
+    outside = measure(found.weights, found.multipliers, by_name, server)
+    assert outside.within(1e-3, 1e-3)
+    assert found.certificate.stationarity == pytest.approx(outside.stationarity)
+    assert found.certificate.violation <= 1e-3
+
+
+@given(seed=st.integers(0, 2000))
+def test_a_subproblem_ends_within_its_tolerance(seed: int) -> None:
+    """Theorem 7 on its own: after the first subproblem dist∞(0, ∂ℓ(w)) ≤ τ₀."""
+    programs, server = strongly_convex(seed, 2, 4, 2)
+    options = {"penalty": 10.0, "subproblem": 0.1, "rho": 1.0, "max_outer": 1}
+    found = prox_al(programs, server, **options)
+    slope = np.zeros(4)
+    for program in [*programs, server]:
+        augmented = Augmented(program, np.zeros(len(program.own)), 10.0, np.zeros(4), 1.0 / (3 * 10.0))
+        slope += augmented.at(found.weights).gradient
+    assert np.abs(slope).max() <= 0.1
+
+
+def test_linear_equalities_against_their_kkt_system() -> None:
+    """Appendix E.2: the optimality conditions are one linear system."""
+    clients, server = random_quadratic_programs(3, 30, 2, seed=1)
+    found = prox_al(clients, server, penalty=10.0, subproblem=1e-3, rho=1.0, stationarity=1e-6, feasibility=1e-6)
+    matrix = sum(client.matrix for client in clients)
+    linear = sum(client.linear for client in clients)
+    rows = np.vstack([program.rows for program in [*clients, server]])
+    bound = np.concatenate([program.own.upper for program in [*clients, server]])
+    system = np.block([[matrix, rows.T], [rows, np.zeros((len(rows), len(rows)))]])
+    exact = np.linalg.solve(system, np.concatenate([-linear, bound]))
+    np.testing.assert_allclose(found.weights, exact[:30], atol=1e-4)
+    net = net_of(found, Pooled(clients, server), [*NAMES, "server"])
+    np.testing.assert_allclose(net, exact[30:], atol=1e-4)
+
+
+def test_neyman_pearson_against_slsqp_and_the_pooled_method() -> None:
+    federated = neyman_pearson(samples(), 0.3)
+    pooled = Pooled(federated.clients)
+    found = prox_al(federated.clients, **TIGHT)
+    weights, net = by_scipy(pooled)
+    np.testing.assert_allclose(found.weights, weights, atol=1e-3)
+    np.testing.assert_allclose(net_of(found, pooled, NAMES), net, atol=1e-3)
+    central = pooled_prox_al(pooled, penalty=30.0, stationarity=1e-6, feasibility=1e-6)
+    np.testing.assert_allclose(found.weights, central.weights, atol=1e-3)
+    assert found.residual.objective == pytest.approx(central.residual.objective, abs=1e-5)
+
+
+def test_a_program_known_in_closed_form() -> None:
+    found = prox_al(unit_discs(), penalty=10.0, rho=1.0, stationarity=1e-6, feasibility=1e-6)
+    np.testing.assert_allclose(found.weights, [1.0, 0.0], atol=1e-4)
+    np.testing.assert_allclose(found.multipliers["c0"], [[1.0], [0.0]], atol=1e-3)
+
+
+def test_fairness_with_rows_of_the_server_and_shared_ones() -> None:
+    *dealt, server = samples(clients=4)
+    own = constrained(dealt, LossParity(0.05), scope="both", server=server, weighting="clients")
+    found = prox_al(own.clients, own.server, **QUICK)
+    assert found.converged
+    assert found.residual.within(1e-3, 1e-3)
+    shared = constrained(dealt, LossParity(0.02), scope="global")
+    together = prox_al(shared.clients, shared=shared.shared, **TIGHT)
+    central = pooled_prox_al(
+        Pooled(shared.clients, None, shared.shared), penalty=30.0, stationarity=1e-6, feasibility=1e-6
+    )
+    np.testing.assert_allclose(together.weights, central.weights, atol=1e-3)
+    np.testing.assert_allclose(together.multipliers["shared"], central.multipliers["shared"], atol=1e-3)
+    # Measured on the shared rows as they are, not on their decoupled form.
+    assert together.residual.stationarity <= 1e-4
+    assert together.residual.violation <= 1e-5
+
+
+@pytest.mark.parametrize("simple", [NOTHING, L1(0.02), Box(-0.3, 0.4), Ball(0.8)], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("with_server", [False, True])
+def test_with_a_simple_part(simple: Simple, with_server: bool) -> None:
+    row = np.array([[1.0, 1.0, 0.0, 0.0, 0.0]])
+    server = QuadraticProgram(None, None, row, [-0.2], [0.2]) if with_server else None
+    found = prox_al(neyman_pearson(samples(), 0.6).clients, server, simple, **QUICK)
+    assert found.converged
+    assert found.residual.within(1e-3, 1e-3)
+    assert np.array_equal(simple.prox(found.weights, 0.0), found.weights)
+
+
+def rounds_of_one_subproblem(tolerance: float, **options: Any) -> int:
+    federated = neyman_pearson(samples(), 0.3)
+    settings = {**QUICK, **options, "subproblem": tolerance, "max_outer": 1}
+    return prox_al(federated.clients, **settings).rounds
+
+
+def test_admm_converges_linearly() -> None:
+    """Theorem 9: each further digit of τ costs about as many rounds as the one before."""
+    counts = [rounds_of_one_subproblem(10.0**-digits) for digits in range(2, 8)]
+    more = np.diff(counts)
+    assert more.min() >= 1
+    assert more.max() <= 2.5 * np.median(more)
+
+
+def test_balanced_rho_mends_a_bad_choice() -> None:
+    for rho in (1e-4, 100.0):
+        fixed = rounds_of_one_subproblem(1e-3, rho=rho, max_rounds=3000)
+        assert rounds_of_one_subproblem(1e-3, rho=rho, rho_rule="balanced") < 0.5 * fixed
+
+
+def test_balanced_rho_and_partial_participation_end_at_the_same_answer() -> None:
+    clients = neyman_pearson(samples(clients=3), 0.3).clients
+    whole = prox_al(clients, **TIGHT)
+    for options in ({"rho_rule": "balanced"}, {"participation": 0.5}, {"participation": 0.34, "seed": 3}):
+        other = prox_al(clients, **{**TIGHT, **options})
+        assert other.converged
+        np.testing.assert_allclose(other.weights, whole.weights, atol=1e-3)
+
+
+@pytest.mark.parametrize("method", ["cg", "lbfgs"])
+def test_other_local_solvers_find_the_same(method: str) -> None:
+    clients = neyman_pearson(samples(), 0.3).clients
+    newton, other = prox_al(clients, **QUICK), prox_al(clients, **QUICK, local_solver=method)
+    assert other.residual.within(1e-3, 1e-3)
+    np.testing.assert_allclose(other.weights, newton.weights, atol=2e-2)
+
+
+def test_contradicting_rows_are_said_to_be_so() -> None:
+    found = prox_al(contradicting(), penalty=10.0, rho=1.0)
+    assert found.status is Status.INFEASIBLE
+    assert not found.certificate.converged
+    assert found.weights[0] == pytest.approx(1.5, abs=0.02)
+    assert found.residual.violation == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("caps", [{"max_inner": 3}, {"max_rounds": 10}, {"max_outer": 1}])
+def test_a_cap_that_bites_is_not_convergence(caps: dict[str, int]) -> None:
+    found = prox_al(neyman_pearson(samples(), 0.3).clients, **{**QUICK, "max_outer": 5, **caps})
+    assert found.status is Status.LIMIT
+    assert not found.certificate.converged
+    # The certificate is measured all the same.
+    assert np.isfinite(found.certificate.stationarity)
+
+
+def test_multipliers_stay_with_the_clients_and_everybody_ends_with_the_model() -> None:
+    roles = prox_al_roles(neyman_pearson(samples(), 0.3).clients, options=ProxALOptions(**QUICK))
+    deliver([roles.server, *roles.clients])
+    for client in roles.clients:
+        assert isinstance(client, ProxALClient)
+        assert client.weights is not None
+        assert np.array_equal(client.weights, roles.server.weights)
+    assert roles.server.multipliers.size == 0
+    assert roles.solution().residual.stationarity == pytest.approx(roles.server.certificate.stationarity)
+
+
+def test_history_has_a_row_an_outer_iteration() -> None:
+    found = prox_al(neyman_pearson(samples(), 0.3).clients, **QUICK)
+    assert [row["outer"] for row in found.history] == list(range(found.outer + 1))
+    assert found.history[-1]["round"] == found.rounds
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rho": 0.0},
+        {"rho_rule": "wild"},
+        {"shrink": 1.0},
+        {"participation": 0.0},
+        {"max_inner": 0},
+        {"local_solver": "adam"},
+        {"balance": 1.0},
+        {"penalty": float("nan")},
+        {"start": np.zeros(3)},
+        {"start": np.full(5, np.nan)},
+    ],
+)
+def test_nonsense_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        prox_al(neyman_pearson(samples(), 0.3).clients, **options)
+
+
+def test_programs_that_do_not_fit_together_are_refused() -> None:
+    clients = neyman_pearson(samples(), 0.3).clients
+    with pytest.raises(InputError, match="weights"):
+        prox_al([*clients, *unit_discs()])
+    with pytest.raises(InputError, match="at least one client"):
+        prox_al([])
+    federated = constrained(samples(), LossParity(0.1), scope="global")
+    with pytest.raises(InputError, match="shared rows"):
+        prox_al(federated.clients)
+    with pytest.raises(InputError, match="name"):
+        prox_al({"server": clients[0]})

@@ -1,0 +1,64 @@
+"""Stacked perceptrons against torch's own modules and autograd."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from evenhand.models.stacked import StackedPerceptron
+
+SHAPES = {
+    "logistic": lambda: nn.Sequential(nn.Linear(5, 1)),
+    "relu": lambda: nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1)),
+    "tanh": lambda: nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2)),
+    "no bias": lambda: nn.Sequential(nn.Linear(5, 4, bias=False), nn.ReLU(), nn.Linear(4, 3)),
+    "ends in an activation": lambda: nn.Sequential(nn.Linear(5, 2), nn.Tanh()),
+}
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_forward_and_backward_are_those_of_each_module(kind: str) -> None:
+    torch.manual_seed(0)
+    modules = [SHAPES[kind]() for _ in range(3)]
+    stacked = StackedPerceptron.like(modules[0])
+    assert stacked is not None
+    flat = torch.stack([nn.utils.parameters_to_vector(module.parameters()).detach() for module in modules])
+    features = torch.randn(3, 7, 5)
+    views = stacked.views(flat)
+    passed = stacked.forward(views, features)
+    pull = torch.randn_like(passed[-1])
+    gradient = torch.full_like(flat, float("nan"))
+    stacked.backward(views, passed, pull, stacked.views(gradient))
+    for place, module in enumerate(modules):
+        outputs = module(features[place])
+        torch.testing.assert_close(passed[-1][place], outputs)
+        slopes = torch.autograd.grad(outputs, list(module.parameters()), pull[place])
+        torch.testing.assert_close(gradient[place], torch.cat([slope.reshape(-1) for slope in slopes]))
+
+
+def tied() -> nn.Module:
+    one = nn.Linear(5, 5)
+    return nn.Sequential(one, nn.ReLU(), one)
+
+
+def frozen() -> nn.Module:
+    module = nn.Sequential(nn.Linear(5, 1))
+    module[0].weight.requires_grad_(False)
+    return module
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Linear(5, 1),
+        nn.Sequential(nn.Flatten(), nn.Linear(5, 1)),
+        nn.Sequential(nn.ReLU(), nn.Linear(5, 1)),
+        nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)),
+        nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Tanh(), nn.Linear(4, 1)),
+        tied(),
+        frozen(),
+    ],
+)
+def test_other_modules_are_left_to_themselves(module: nn.Module) -> None:
+    assert StackedPerceptron.like(module) is None
