@@ -13,7 +13,7 @@ TESTS = str(Path(__file__).resolve().parent)
 if TESTS not in sys.path:
     sys.path.insert(0, TESTS)
 
-pytest.register_assert_rewrite("contract")
+pytest.register_assert_rewrite("contract", "horizontal_contract")
 
 settings.register_profile(
     "evenhand",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,9 +13,7 @@ from evenhand.job import Job
 from evenhand.models.base import PartyModel
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
-
-# Names become names of files.
-NAME = re.compile(r"\w[\w .-]{0,63}")
+from evenhand.names import check_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +25,7 @@ class PartyColumns:
     active: bool = False
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name) or self.name == "server":
-            raise InputError(
-                f"a party's name is {self.name!r}; a name has letters, digits, blanks, '-', '_' and '.', begins with a "
-                "letter or digit, and is not 'server'"
-            )
+        check_name("party", self.name)
 
 
 @dataclass(frozen=True, eq=False)
