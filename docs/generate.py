@@ -8,33 +8,52 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from evenhand.messages import Schema
-from evenhand.vertical.messages import VOCABULARY
+from evenhand.horizontal import messages as averaging
+from evenhand.horizontal import prox_al_messages, sqp_messages
+from evenhand.messages import Schema, Vocabulary
+from evenhand.vertical import messages as vertical
+from evenhand.vertical.vfb2 import messages as vfb2
 
 PAGE = Path(__file__).parent / "messages.md"
+FAMILIES: dict[str, Vocabulary] = {
+    "Vertical: subspace, FairVFL, FedBCD": vertical.VOCABULARY,
+    "Vertical: VFB²": vfb2.VOCABULARY,
+    "Horizontal: FedAvg and its fair relatives": averaging.VOCABULARY,
+    "Horizontal: proximal augmented Lagrangian": prox_al_messages.VOCABULARY,
+    "Horizontal: SQP": sqp_messages.VOCABULARY,
+}
+SYMBOLS = {"rows": "n", "constraints": "R", "basis": "(h + 1)", "batch": "B"}
 
 
 def messages_page() -> str:
     lines = [
         "# What each message reveals",
         "",
-        "Made from the schemas in `src/evenhand/vertical/messages.py` by `python docs/generate.py`.",
+        "Made from the schemas in `src/evenhand/vertical/` and `src/evenhand/horizontal/` by `python docs/generate.py`.",
         "`n` is the number of aligned rows, `R` the number of constraint rows, `h` the number of past steps that",
-        "`subspace` keeps. A number takes 8 bytes.",
+        "`subspace` keeps, `B` the most rows in a step of VFB²; other sizes are named. A number or integer takes 8 bytes, a",
+        "short number 4.",
         "",
     ]
-    for schema in VOCABULARY:
-        lines += [f"## {schema.kind}", "", schema.reveals, "", "| field | content |", "|---|---|"]
-        lines += [f"| `{name}` | {_content(schema, name)} |" for name in schema.fields]
-        lines.append("")
+    told: set[str] = set()
+    for family, vocabulary in FAMILIES.items():
+        lines += [f"## {family}", ""]
+        for schema in vocabulary:
+            lines += [f"### {schema.kind}", ""]
+            if schema.kind in told:
+                lines += ["As above.", ""]
+                continue
+            told.add(schema.kind)
+            lines += [schema.reveals, "", "| field | content |", "|---|---|"]
+            lines += [f"| `{name}` | {_content(schema, name)} |" for name in schema.fields]
+            lines.append("")
     return "\n".join(lines)
 
 
 def _content(schema: Schema, name: str) -> str:
     field = schema.fields[name]
-    kind = {"f8": "number", "i8": "integer"}[field.dtype]
-    symbols = {"rows": "n", "constraints": "R", "basis": "(h + 1)"}
-    shape = " × ".join(symbols.get(str(size), str(size)) for size in field.shape)
+    kind = {"f8": "number", "f4": "short number", "i8": "integer"}[field.dtype]
+    shape = " × ".join(SYMBOLS.get(str(size), str(size)) for size in field.shape)
     return f"{shape} {kind}s" if shape else f"one {kind}"
 
 

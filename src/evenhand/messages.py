@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from evenhand.errors import ProtocolError
+
+
+# Comparing with a dtype is several times faster than with its name, and every field of every message is compared.
+_DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "i8")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +85,13 @@ class Schema:
                 raise ProtocolError(f"{_where(message)}: {name} is a {type(array).__name__}, expected an array")
             # A size the role does not know belongs to another solver's message; no array has it.
             shape = tuple(sizes.get(size, -1) if isinstance(size, str) else size for size in field.shape)
-            if array.dtype != field.dtype or array.shape != shape:
+            if array.dtype != _DTYPES[field.dtype] or array.shape != shape:
                 raise ProtocolError(
                     f"{_where(message)}: {name} is {array.dtype} of shape {array.shape}, "
                     f"expected {field.dtype} of shape {shape}"
                 )
+            if field.dtype == "i8":
+                continue
             # A sum is finite only if every term is (short of overflow, which is refused just as well), and is cheap.
             with np.errstate(over="ignore", invalid="ignore"):
                 total = array.sum() if shape else array.item()

@@ -115,7 +115,7 @@ class ActiveParty(VFB2Party):
     def _launch(self, step: int, sends: list[Message]) -> None:
         """Algorithm 2, steps 2-3: have the rows scored by everybody."""
         self._launched += 1
-        sends += self.to_others(SCORE_REQUEST, request=step, rows=self._rows(step))
+        sends += self.to_others(SCORE_REQUEST, request=step, rows=self._rows[step])
 
     def _judge(self, step: int, scores: Array, sends: list[Message]) -> None:
         """Algorithm 2, steps 4-5: ϑ, to everybody."""

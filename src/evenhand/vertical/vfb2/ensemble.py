@@ -124,7 +124,7 @@ class InterleavedParties(EpochServer, Ensemble):
         if self.done:
             return ()
         point = self.present()
-        self.traffic += self._counter.look
+        self.traffic += [*([] if self.round else self._counter.opening), *self._counter.look]
         self.open_round(point, self._visits)
         self._take_gradients(point, self.weighting)
         if self.close_round(point):

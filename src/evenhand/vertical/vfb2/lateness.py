@@ -42,7 +42,11 @@ def most_stale(options: VFB2Options, dominators: int) -> int:
 
 
 class Lateness:
-    """One party's record of what it has scored and not yet updated by."""
+    """One party's record of what it has scored and not yet updated by.
+
+    Scorings and updates count from when they are begun. Where several threads share a block, a scoring may miss what
+    the others have begun and not finished: the most stale is then D and one for each further thread.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -51,8 +51,8 @@ NORMS = Schema(
 )
 BEGIN = Schema(
     "begin",
-    {"round": INTEGER, "last": INTEGER},
-    reveals="That an epoch begins, or (last = 1) that training is over.",
+    {"round": INTEGER},
+    reveals="That an epoch begins.",
 )
 SCORE_REQUEST = Schema(
     "score-request",
@@ -128,11 +128,14 @@ class TrafficCounter:
         closing = self._messages_of_a_judgement(active)
         self.closing = self._tally(closing)
         self.look = self._tally(self._messages_of_a_look(closing))
+        chances: Counter[Link] = Counter({(SERVER, party, CHANCES): 1 for party in parties})
+        self.opening = self._tally(self._messages_of_a_look(chances))
+        """Before the first round: a look at the rows' norms, and the chances that follow from them."""
 
     def epoch(self, steps: int) -> list[Traffic]:
         """The messages of an epoch's steps, which the active parties launch in turn."""
         parties, roots = self._parties, self._trees.roots
-        counts: Counter[Link] = Counter()
+        counts: Counter[Link] = Counter({(SERVER, party, BEGIN): 1 for party in parties})
         for place, root in enumerate(roots):
             launched = len(range(place, steps, len(roots)))
             for party in parties:
@@ -148,7 +151,6 @@ class TrafficCounter:
         for party in self._parties:
             counts[SERVER, party, COMBINED_SCORES if party in active else WEIGHTED_DERIVATIVE] = 1
             counts[party, SERVER, NORMS] = 1
-            counts[SERVER, party, BEGIN] = 1
         return counts
 
     def _messages_of_a_look(self, judgement: Counter[Link]) -> Counter[Link]:

@@ -35,7 +35,8 @@ class VFB2Options:
     read_delay
         τ₁: most steps that may be launched between the reading of a row's scores and the use of its ϑ by the dominator.
     message_delay
-        τ₂: most steps that may be launched while ϑ is under way to a collaborator.
+        τ₂: most steps that may be launched while ϑ is under way to a collaborator. Where parties exchange messages,
+        each active party keeps τ₁ + 1 requests under way and is at most τ₂ launches ahead of the others.
     epoch
         Share of the rows visited between two looks at all of them. ``"auto"`` is 1, or 1/32 under constraints on rates:
         a rate answers to its multiplier in jumps, and has to be led in small moves.

@@ -56,6 +56,8 @@ class VFB2Party(LookingParty):
         self._references: Array = np.zeros(model.rows if setting.rule != "sgd" else 0)
         self._lateness = Lateness(most_stale(setting.options, len(setting.active)))
         self._batches: Integers = np.zeros((0, setting.batch_size), dtype=np.int64)
+        """The rows of each step as places in the block; `_rows` has their own numbers, as messages do."""
+        self._rows = self._batches
         self._progress = np.zeros(0, dtype=np.int8)
         self._updated = 0
         self._step = 0.0
@@ -159,13 +161,14 @@ class VFB2Party(LookingParty):
         self._lateness.begin_epoch()
 
     def _draw_batches(self) -> None:
-        """The rows of each step of this epoch, as places in the block."""
+        """The rows of each step of this epoch; −1 fills up the last."""
         assert self._visits is not None
         share = self.setting.options.share_of_rows(self.round)
         places = self._visits.places(self.round, share)
         steps = -(-len(places) // self.setting.batch_size)
         self._batches = np.full((steps, self.setting.batch_size), -1, dtype=np.int64)
         self._batches.ravel()[: len(places)] = places
+        self._rows = np.where(self._batches >= 0, self.setting.order[self._batches], -1)
 
     # -- during an epoch
 
@@ -178,7 +181,7 @@ class VFB2Party(LookingParty):
     def _take_request(self, message: Message) -> Task | Sends:
         step = self._known_step(message)
         wrong = message.sender != self._dominator(step) or self._progress[step] != UNASKED
-        if wrong or not np.array_equal(message["rows"], self._rows(step)):
+        if wrong or not np.array_equal(message["rows"], self._rows[step]):
             raise ProtocolError(f"{self.name} does not expect {message.sender} to ask for step {step}; it is refused")
         return self._turn([], [step])
 
@@ -208,11 +211,6 @@ class VFB2Party(LookingParty):
 
     def _dominator(self, step: int) -> str:
         return self.setting.names[self.setting.active[step % len(self.setting.active)]]
-
-    def _rows(self, step: int) -> Integers:
-        """The rows of a step by their own numbers, as messages have them; −1 for an unused place."""
-        places = self._batches[step]
-        return np.where(places >= 0, self.setting.order[places], -1)
 
     def _hear(self, step: int, theta: Array) -> None:
         self._lateness.hear(step, theta)

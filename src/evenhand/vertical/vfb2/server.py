@@ -65,11 +65,11 @@ class VFB2Server(EpochServer):
         return self.lagrangian.at(self._scores)
 
     def rows_under_way(self) -> int:
-        """Twice what dominators keep under way: where delays are drawn, they are half the most on average; not here."""
+        """What dominators keep under way where links are alike; twice for SAGA, whose tables are behind as well."""
         if self._synchronous:
             return self.batch_size
         batches = len(self.setting.active) * (self.options.read_delay + 1)
-        return self.batch_size * (2 * batches - 1)
+        return self.batch_size * (2 * batches - 1 if self.rule == "saga" else batches)
 
     def handle(self, message: Message) -> Sends:
         place = self.place(message)
@@ -149,7 +149,7 @@ class VFB2Server(EpochServer):
         assert self._visits is not None
         self.round += 1
         self.phase = EPOCH
-        sends = self._to_all(BEGIN, round=self.round, last=0)
+        sends = self._to_all(BEGIN, round=self.round)
         if not self._synchronous:
             self._awaited[list(self.setting.active)] = True
             return sends

@@ -1,0 +1,424 @@
+"""VFB² as roles: the interleaver's trajectory, the optimum, bounded delays, masks, faults, and stragglers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small
+
+from evenhand.constraints import EqualOpportunity, bind
+from evenhand.errors import DivergenceError, ProtocolError
+from evenhand.job import Job
+from evenhand.lagrangian import Lagrangian
+from evenhand.messages import Message
+from evenhand.privacy.masking import decode
+from evenhand.roles import Role
+from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.faults import Faults, FaultyInProcess
+from evenhand.runtime.inprocess import InProcess
+from evenhand.training import Run, train_vertical
+from evenhand.vertical.solvers import build_roles
+from evenhand.vertical.vfb2.aggregation import Aggregation
+from evenhand.vertical.vfb2.lateness import Lateness, most_stale
+from evenhand.vertical.vfb2.messages import BEGIN, LATENESS, MASKED_SCORES, SCORE_REQUEST, THETA
+from evenhand.vertical.vfb2.options import VFB2Options
+from evenhand.vertical.vfb2.party import VFB2Party
+
+PROBLEM = small(seed=3, rows=72, columns=6)
+BLOCKS = [[4, 0], [1, 5], [3], [2]]
+MU = 0.1
+CLOCK = VirtualClock(latency=1e-6)
+EXACT = ["vfb2-svrg", "vfb2-saga"]
+
+
+def make_job(solver: str, options: dict[str, Any], **changes: Any) -> Job:
+    return Job(solver=solver, options=options, **{"alpha": MU, "tol": 1e-8, "max_rounds": 800, **changes})
+
+
+def train(
+    job: Job,
+    blocks: Sequence[Sequence[int]] = BLOCKS,
+    active: Sequence[int] = (0, 2),
+    problem: Problem = PROBLEM,
+    **runtime: Any,
+) -> Run:
+    parties = deal(problem, blocks, active)
+    return train_vertical(job, parties, problem.labels, problem.sensitive, **{"runtime": "roles", **runtime})
+
+
+def make_roles(job: Job, active: Sequence[int] = (0, 2)) -> list[Role]:
+    lagrangian = Lagrangian(PROBLEM.labels, bind(job.constraints, PROBLEM.labels, PROBLEM.sensitive))
+    server, parties = build_roles(deal(PROBLEM, BLOCKS, active), lagrangian, job)
+    return [server, *parties]
+
+
+OPTIMUM = Reference(PROBLEM, [], MU).optimum()[0]
+
+
+# -- the same as the other ways
+
+
+@pytest.mark.parametrize("solver", ["vfb2-sgd", *EXACT, "afsvrg-vp"])
+@pytest.mark.parametrize("regulariser", ["ridge", "bounded"])
+def test_without_delays_the_trajectory_is_the_interleavers(solver: str, regulariser: str) -> None:
+    options = {"batch_size": 1, "read_delay": 0, "message_delay": 0, "regulariser": regulariser}
+    job = make_job(solver, options, max_rounds=6, tol=0.0)
+    roles = train(job, active=(1,))
+    interleaved = train(job, active=(1,), runtime="interleaved")
+    np.testing.assert_allclose(roles.history["objective"], interleaved.history["objective"], rtol=1e-9)
+    np.testing.assert_allclose(pooled_weights(roles, BLOCKS), pooled_weights(interleaved, BLOCKS), atol=1e-9)
+    assert abs(pooled_weights(roles, BLOCKS)).max() > 0.01
+
+
+@pytest.mark.parametrize("solver", EXACT)
+def test_three_ways_end_at_the_optimum(solver: str) -> None:
+    job = make_job(solver, {"batch_size": 4})
+    for runtime in ("interleaved", "roles", "threads"):
+        run = train(job, runtime=runtime)
+        assert run.certificate.converged, runtime
+        np.testing.assert_allclose(pooled_weights(run, BLOCKS), OPTIMUM, atol=1e-6, err_msg=runtime)
+
+
+def test_constraints_are_met_where_parties_exchange_messages() -> None:
+    rows = parity_rows(PROBLEM, [1], 0.02)
+    weights, multipliers = Reference(PROBLEM, rows, MU).optimum()
+    assert multipliers.max() > 0.01
+    job = make_job("vfb2-svrg", {"batch_size": 8}, constraints=(EqualOpportunity(0.02),), max_rounds=3000, tol=1e-6)
+    run = train(job)
+    assert run.certificate.converged
+    np.testing.assert_allclose(pooled_weights(run, BLOCKS), weights, atol=1e-4)
+    np.testing.assert_allclose(run.multipliers, multipliers, atol=1e-4)
+
+
+@pytest.mark.parametrize("blocks", [[[0, 1, 2, 3, 4, 5]], [[0, 1, 2], [3, 4, 5]], [[5], [0], [2], [1], [4], [3]]])
+def test_any_number_of_parties(blocks: list[list[int]]) -> None:
+    run = train(make_job("vfb2-saga", {"batch_size": 6}), blocks, active=(len(blocks) - 1,))
+    np.testing.assert_allclose(pooled_weights(run, blocks), OPTIMUM, atol=1e-6)
+
+
+def test_the_squared_loss_ends_at_least_squares() -> None:
+    rng = np.random.default_rng(5)
+    labels = PROBLEM.matrix @ rng.standard_normal(6) + rng.standard_normal(72)
+    problem = Problem(PROBLEM.matrix, labels, PROBLEM.sensitive)
+    run = train(make_job("vfb2-svrg", {"batch_size": 4}, loss="squared"), problem=problem)
+    design = np.column_stack([PROBLEM.matrix, np.ones(72)])
+    ridge = MU * np.diag([1.0] * 6 + [0.0])
+    expected = np.linalg.solve(design.T @ design / 72 + ridge, design.T @ labels / 72)
+    np.testing.assert_allclose(pooled_weights(run, BLOCKS), expected, atol=1e-6)
+
+
+def test_only_active_parties_move_in_afsvrg_vp() -> None:
+    run = train(make_job("afsvrg-vp", {"batch_size": 8}, max_rounds=20))
+    for name, model in run.models.items():
+        assert model.weights.any() == (name in ("p0", "p2"))
+
+
+def test_a_run_may_begin_where_another_ended() -> None:
+    job = make_job("vfb2-svrg", {"batch_size": 8})
+    first = train(job)
+    again = train(job, start=first.as_start())
+    assert again.certificate.rounds == 0
+    np.testing.assert_array_equal(pooled_weights(again, BLOCKS), pooled_weights(first, BLOCKS))
+
+
+@pytest.mark.parametrize("solver", EXACT)
+def test_the_interleaver_counts_the_messages_that_roles_send(solver: str) -> None:
+    job = make_job(solver, {"batch_size": 5}, max_rounds=4, tol=0.0)
+    counts = []
+    for runtime in ("roles", "interleaved"):
+        frame = train(job, runtime=runtime).transcript.frame()
+        # Only the histogram of delays, which one loop need not send itself, is left out.
+        frame = frame[frame["kind"] != LATENESS.kind]
+        counts.append(frame.groupby(["sender", "receiver", "kind"])[["messages", "nbytes"]].sum())
+    pd.testing.assert_frame_equal(*counts)
+
+
+# -- delays
+
+
+def times(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(np.log10(low), np.log10(high)).map(lambda power: float(10.0**power))
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> dict[str, Any]:
+    parties = draw(st.integers(1, 5))
+    names = [f"p{place}" for place in range(parties)]
+    active = draw(st.sets(st.integers(0, parties - 1), min_size=1))
+    columns = draw(st.permutations(range(6)))
+    cuts = sorted(draw(st.sets(st.integers(1, 5), min_size=parties - 1, max_size=parties - 1)))
+    blocks = [list(columns[start:stop]) for start, stop in zip([0, *cuts], [*cuts, 6], strict=True)]
+    clock = VirtualClock(
+        latency=draw(times(1e-9, 1e-5)),
+        latencies=draw(st.dictionaries(st.sampled_from([*names, "server"]), times(1e-9, 1e-4))),
+        speeds=draw(st.dictionaries(st.sampled_from(names), times(1e5, 1e10))),
+        bandwidth=draw(st.sampled_from([np.inf, 1e7])),
+    )
+    options = {
+        "batch_size": draw(st.sampled_from([5, 12, 30])),
+        "read_delay": draw(st.integers(0, 4)),
+        "message_delay": draw(st.integers(0, 4)),
+    }
+    return {"blocks": blocks, "active": tuple(sorted(active)), "clock": clock, "options": options}
+
+
+@settings(max_examples=12)
+@given(schedules(), st.sampled_from(EXACT))
+def test_any_schedule_converges_and_nothing_is_staler_than_allowed(schedule: dict[str, Any], solver: str) -> None:
+    job = make_job(solver, schedule["options"], tol=1e-5)
+    run = train(job, schedule["blocks"], schedule["active"], clock=schedule["clock"])
+    assert run.certificate.converged
+    np.testing.assert_allclose(pooled_weights(run, schedule["blocks"]), OPTIMUM, atol=1e-3)
+    bound = most_stale(VFB2Options(**schedule["options"]), len(schedule["active"]))
+    staleness = run.statistics["staleness"]
+    assert len(staleness) == bound + 1
+    # Every party updates by every step: the others heard ϑ of each, and the dominator has its own.
+    others = len(schedule["blocks"]) - 1
+    if others:
+        steps = sum(entry.kind == THETA.kind for entry in run.transcript) / others
+        assert sum(staleness) == steps * len(schedule["blocks"])
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 4), st.data())
+@example(0, None)
+def test_updates_are_put_aside_until_nothing_can_become_too_late(limit: int, data: st.DataObject | None) -> None:
+    """ϑ in any order, with at most `limit` steps scored after the oldest whose ϑ is missing."""
+    lateness = Lateness(limit)
+    missing: list[int] = []
+    steps, made, scored_at, released = 0, 0, {}, []
+    while len(released) < 30:
+        oldest = min((missing.index(step) for step in missing), default=None)
+        may_score = steps < 30 and (oldest is None or steps - missing[0] <= limit)
+        score = may_score and (not missing or (data is not None and data.draw(st.booleans())))
+        if score:
+            lateness.score(steps)
+            scored_at[steps] = made
+            missing.append(steps)
+            steps += 1
+            continue
+        heard = missing.pop(0 if data is None else data.draw(st.integers(0, len(missing) - 1)))
+        lateness.hear(heard, np.zeros(1))
+        for step, _ in lateness.release():
+            assert made - scored_at[step] <= limit
+            made += 1
+            released.append(step)
+    assert sorted(released) == list(range(30))
+    assert lateness.staleness.sum() == 30
+
+
+def test_an_update_that_would_make_another_too_late_waits_for_it() -> None:
+    lateness = Lateness(1)
+    for step in range(2):
+        lateness.score(step)
+    lateness.hear(1, np.zeros(1))
+    assert [step for step, _ in lateness.release()] == [1]
+    lateness.score(2)
+    lateness.hear(2, np.zeros(1))
+    assert lateness.release() == []
+    lateness.hear(0, np.zeros(1))
+    assert [step for step, _ in lateness.release()] == [0, 2]
+    assert lateness.staleness.tolist() == [1, 2]
+    with pytest.raises(ProtocolError, match="not expected"):
+        lateness.hear(0, np.zeros(1))
+
+
+# -- what a straggler costs
+
+
+@pytest.mark.parametrize("slowness", [1.0, 1.4])
+@pytest.mark.parametrize(("latency", "gain"), [(0.0, 1.25), (4e-6, 1.8)])
+def test_the_asynchronous_pace_costs_what_the_slowest_party_computes(
+    slowness: float, latency: float, gain: float
+) -> None:
+    """No schedule can be faster, for every party has its part in every step; the synchronous one adds all the rest.
+
+    In a step of 16 rows and 40 columns scoring takes 6.4 microseconds, and as much the update.
+    """
+    problem = small(seed=3, rows=240, columns=160)
+    blocks = [list(range(first, first + 40)) for first in range(0, 160, 40)]
+    clock = VirtualClock(speed=1e8, latency=latency, speeds={"p3": 1e8 / slowness, "server": 1e12})
+    lagrangian = Lagrangian(problem.labels, bind((), problem.labels, problem.sensitive))
+    seconds = {}
+    for pace in ("asynchronous", "synchronous"):
+        options = {"batch_size": 16, "pace": pace, "step": 0.01, "growth": False}
+        job = make_job("vfb2-svrg", options, max_rounds=8, tol=0.0)
+        server, parties = build_roles(deal(problem, blocks, (0, 1)), lagrangian, job)
+        runtime = InProcess([server, *parties], clock)
+        runtime.run()
+        seconds[pace] = runtime.time
+        busiest = max(clock.computing(party.name, party.effort) for party in parties)
+        if pace == "asynchronous":
+            assert busiest < runtime.time < 1.2 * busiest
+    assert gain < seconds["synchronous"] / seconds["asynchronous"] < gain + 0.6
+
+
+def test_effort_is_in_proportion_to_the_columns() -> None:
+    job = make_job("vfb2-svrg", {"batch_size": 8}, max_rounds=4, tol=0.0)
+    roles = make_roles(job, active=(0,))
+    InProcess(roles).run()
+    effort = {role.name: role.effort for role in roles}
+    assert effort["p1"] == pytest.approx(2.0 * effort["p2"])
+    assert effort["p2"] == effort["p3"]
+    assert effort["server"] == 5 * len(PROBLEM.labels)
+
+
+@pytest.mark.parametrize("solver", EXACT)
+def test_with_synchronous_pace_nothing_is_stale(solver: str) -> None:
+    run = train(make_job(solver, {"batch_size": 4, "pace": "synchronous"}), clock=CLOCK)
+    np.testing.assert_allclose(pooled_weights(run, BLOCKS), OPTIMUM, atol=1e-6)
+    staleness = run.statistics["staleness"]
+    assert len(staleness) == 1
+    assert staleness[0] > 0
+
+
+# -- faults
+
+
+@pytest.mark.parametrize("solver", EXACT)
+@pytest.mark.parametrize("pace", ["asynchronous", "synchronous"])
+def test_crashes_at_any_message_change_nothing(solver: str, pace: str) -> None:
+    job = make_job(solver, {"batch_size": 8, "pace": pace}, max_rounds=5, tol=0.0)
+    calm, shaken = make_roles(job), make_roles(job)
+    InProcess(calm, CLOCK).run()
+    crashes = {"p0": range(2, 400, 7), "p1": range(0, 400, 3), "p3": range(1, 400, 5), "server": range(1, 90, 4)}
+    FaultyInProcess(shaken, Faults(crashes=crashes, save_every=4), CLOCK).run()
+    for one, other in zip(calm, shaken, strict=True):
+        left, right = one.snapshot(), other.snapshot()
+        assert left.keys() == right.keys()
+        for name, value in left.items():
+            np.testing.assert_array_equal(value, right[name], err_msg=f"{one.name}: {name}")
+
+
+@settings(max_examples=4)
+@given(st.integers(0, 10**6), st.sampled_from(EXACT))
+def test_under_any_faults_it_ends_at_the_optimum(seed: int, solver: str) -> None:
+    rng = np.random.default_rng(seed)
+    crashes = {name: rng.integers(0, 500, 10).tolist() for name in ("server", "p0", "p1", "p2", "p3")}
+    faults = Faults(drop=0.1, duplicate=0.1, delay=2e-6, timeout=1e-5, crashes=crashes, save_every=5, seed=seed)
+    roles = make_roles(make_job(solver, {"batch_size": 12}, tol=1e-7))
+    FaultyInProcess(roles, faults, CLOCK).run()
+    found = np.zeros(7)
+    for role, block in zip(roles[1:], BLOCKS, strict=True):
+        found[block] = role.model.weights[: len(block)]  # type: ignore[attr-defined]
+    found[-1] = roles[1].model.weights[-1]  # type: ignore[attr-defined]
+    np.testing.assert_allclose(found, OPTIMUM, atol=1e-5)
+
+
+# -- what messages carry
+
+
+class Watched:
+    """Notes, at every scoring, the party's true partial scores of the rows."""
+
+    def __init__(self, role: VFB2Party) -> None:
+        self.scores: list[np.ndarray] = []
+        inner, block = role.score, role._block
+
+        def score(step: int, masks: Any, sums: Any) -> float:
+            self.scores.append(block.scores()[role._batches[step]])
+            return inner(step, masks, sums)
+
+        role.score = score  # type: ignore[method-assign]
+
+
+def test_no_message_carries_an_unmasked_partial_score() -> None:
+    job = make_job("vfb2-svrg", {"batch_size": 6}, max_rounds=3, tol=0.0)
+    roles = make_roles(job)
+    watched = [Watched(role) for role in roles[1:]]  # type: ignore[arg-type]
+    runtime = InProcess(roles, CLOCK)
+    runtime.transcript.messages = []
+    runtime.run()
+    true = np.concatenate([scores for watch in watched for scores in watch.scores]).ravel()
+    true = np.unique(np.abs(true[np.abs(true) > 1e-6]))
+    assert len(true) > 300
+    sums = 0
+    for message in runtime.transcript.messages:
+        for array in message.body.values():
+            if array.ndim != 1:
+                continue
+            values = array.astype(np.float64) if array.dtype.kind == "f" else decode(array.view(np.uint64), 44)
+            nearest = np.abs(np.abs(values)[:, None] - true[None, :]).min(axis=1)
+            assert nearest.min() > 1e-11, message.kind
+        if message.kind == MASKED_SCORES.kind:
+            sums += 1
+            # Uniform over ±2¹⁹ in this fixed point, where the scores themselves are below ten.
+            assert np.abs(decode(message["sum"].view(np.uint64), 44)).max() > 1000.0
+    assert sums > 100
+
+
+def test_masks_cancel() -> None:
+    """What goes up the trees of a step adds up, at the dominator, to the sum of all partial scores."""
+    rng = np.random.default_rng(0)
+    scores = rng.integers(-(2**40), 2**40, size=(5, 3)).astype(np.int64).view(np.uint64)
+    masks = rng.integers(0, 2**64, size=(5, 3), dtype=np.uint64)
+    parties = [Aggregation(place, 5, (1, 3)) for place in range(5)]
+    for dominator, root in enumerate((1, 3)):
+        waiting = [(place, tree, place, (scores + masks, masks)[tree][place]) for place in range(5) for tree in (0, 1)]
+        rng.shuffle(waiting)
+        totals = []
+        while waiting:
+            place, tree, sender, values = waiting.pop()
+            passed = parties[place].add(7, dominator, tree, sender, values)
+            if passed is not None and passed.parent >= 0:
+                waiting.append((passed.parent, tree, place, passed.values))
+            elif passed is not None:
+                totals.append((place, passed.values))
+        assert [place for place, _ in totals] == [root]
+        np.testing.assert_array_equal(totals[0][1], scores.sum(axis=0, dtype=np.uint64))
+        assert not any(party.expects(7) for party in parties)
+
+
+# -- refusals
+
+
+def test_what_does_not_fit_the_protocol_is_refused() -> None:
+    """A party that is in the middle of an epoch."""
+    job = make_job("vfb2-svrg", {"batch_size": 6, "growth": False}, max_rounds=2, tol=0.0)
+    roles = make_roles(job)
+    seen: list[Message] = []
+    party = roles[2]
+    inner = party.receive
+
+    def receive(message: Message) -> Any:
+        sends = inner(message)
+        seen.append(message)
+        if sum(one.kind == THETA.kind for one in seen) == 3:
+            raise StopIteration
+        return sends
+
+    party.receive = receive  # type: ignore[method-assign]
+    with pytest.raises(StopIteration):
+        InProcess(roles, CLOCK).run()
+    kinds = {kind: [one for one in seen if one.kind == kind] for kind in {one.kind for one in seen}}
+    request, theta = kinds[SCORE_REQUEST.kind][-1], kinds[THETA.kind][-1]
+    # Again, from the wrong sender, or for another step or round: each is refused.
+    wrong = [messages[-1] for kind, messages in kinds.items() if kind != BEGIN.kind]
+    wrong += [BEGIN.message("server", "p1", round=2)]
+    other = {"p0": "p2", "p2": "p0"}[theta.sender]
+    wrong += [Message(other, "p1", one.kind, one.body) for one in (request, theta)]
+    wrong += [Message(request.sender, "p1", request.kind, {**request.body, "request": np.array(99)})]
+    wrong += [Message(request.sender, "p1", request.kind, {**request.body, "rows": request["rows"][::-1].copy()})]
+    before = party.snapshot()
+    for message in wrong:
+        with pytest.raises(ProtocolError):
+            inner(message)
+    for name, value in party.snapshot().items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+
+
+def test_steps_that_are_too_long_are_told() -> None:
+    with pytest.raises(DivergenceError, match="choose a smaller step"):
+        train(make_job("vfb2-svrg", {"batch_size": 4, "step": 1e6}, loss="squared"))
+
+
+def test_rows_too_large_to_be_masked_are_told() -> None:
+    problem = Problem(PROBLEM.matrix * 1e6, PROBLEM.labels, PROBLEM.sensitive)
+    with pytest.raises(DivergenceError, match="scale the columns"):
+        train(make_job("vfb2-svrg", {}), problem=problem)
