@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from evenhand.errors import ProtocolError
 
-
 # Comparing with a dtype is several times faster than with its name, and every field of every message is compared.
 _DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "i8")}
 
