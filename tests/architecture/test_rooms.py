@@ -19,7 +19,12 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / PACKAGE
 # From the top down: a room may import from its own layer and from those below. "" is the package itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("", "__main__", "cli", "reproductions", "estimators", "selection"),
-    ("training", "horizontal_training", "recording", "runs", "federation", "jobfile", "report"),
+    (
+        *("training", "horizontal_training", "program_training", "client_programs"),
+        *("horizontal_fronts", "horizontal_privacy"),
+        *("recording", "runs", "horizontal_runs", "federation", "horizontal_tables"),
+        *("jobfile", "jobfile_checks", "horizontal_jobfile", "report"),
+    ),
     ("runtime",),
     ("vertical", "horizontal"),
     ("models", "privacy", "data", "metrics", "central", "programs"),

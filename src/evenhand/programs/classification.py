@@ -1,0 +1,213 @@
+"""The paper's classification problems as programs: Neyman-Pearson (Eq. 30), constraints on slice means (Eq. 32)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from evenhand.arrays import Array, Booleans, Matrix
+from evenhand.constraints import Constraints, as_list, groups_frame
+from evenhand.errors import ConstraintError, DataError, InputError
+from evenhand.measures import Measure, MeasureName
+from evenhand.programs.program import Program
+from evenhand.programs.sides import NO_SIDES, Sides
+from evenhand.programs.slices import SliceProgram
+from evenhand.slices import Row, Slice
+
+Scope = Literal["local", "global", "both"]
+Weighting = Literal["clients", "rows"]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows of data of a client, or of the server: features (a constant column for an intercept), labels ±1, groups."""
+
+    features: Matrix
+    labels: Array
+    groups: pd.DataFrame | None = None
+
+    def __post_init__(self) -> None:
+        features: Any = self.features
+        features = features.astype(np.float64) if sp.issparse(features) else np.asarray(features, dtype=np.float64)
+        labels = np.asarray(self.labels, dtype=np.float64)
+        if features.ndim != 2 or labels.shape != (features.shape[0],) or not len(labels):
+            raise DataError(f"features {features.shape} and labels {labels.shape} do not fit together, or are empty")
+        if not np.isin(labels, (-1.0, 1.0)).all():
+            raise DataError("labels must be -1 or +1")
+        values = features.data if sp.issparse(features) else features
+        if not np.isfinite(values).all():
+            raise DataError("features hold numbers that are not finite; fill or drop those rows")
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "groups", groups_frame(self.groups, len(labels)))
+
+    def inside(self, part: Slice) -> Booleans:
+        """Which rows of data are in a slice."""
+        found = np.ones(len(self.labels), dtype=bool)
+        if part.label is not None:
+            found &= self.labels == part.label
+        if part.attribute is not None:
+            assert self.groups is not None
+            found &= (self.groups[part.attribute] == part.group).to_numpy()
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Federated:
+    """A program dealt to clients.
+
+    Attributes
+    ----------
+    clients
+        f_i and c_i, i = 1, ..., n.
+    server
+        c_0, with data of the server's own; None if it has none.
+    shared
+        Bounds of the rows that all clients have summands of.
+    """
+
+    clients: Sequence[Program]
+    server: Program | None = None
+    shared: Sides = NO_SIDES
+
+
+def neyman_pearson(
+    samples: Sequence[Sample], limit: float | Sequence[float] = 0.2, *, label: int = 1, measure: MeasureName = "loss"
+) -> Federated:
+    """Eq. (30): one class's mean loss, averaged over clients, with the other's at most r_i at each client.
+
+    Parameters
+    ----------
+    limit
+        r_i, one for all clients or one each.
+    label
+        The class whose loss is bounded.
+    """
+    limits = np.broadcast_to(np.asarray(limit, dtype=np.float64), (len(samples),))
+    clients = []
+    for place, sample in enumerate(samples):
+        bounded = sample.labels == label
+        if bounded.all() or not bounded.any():
+            raise DataError(f"client {place} has rows of one class only; Neyman-Pearson needs both at each client")
+        objective = np.where(bounded, 0.0, 1.0 / (len(samples) * (~bounded).sum()))
+        combination = (bounded / bounded.sum())[None, :]
+        own = Sides([-np.inf], [limits[place]])
+        clients.append(SliceProgram(sample.features, sample.labels, objective, combination, [Measure(measure)], own))
+    return Federated(clients)
+
+
+def constrained(
+    samples: Sequence[Sample],
+    constraints: Constraints,
+    *,
+    scope: Scope = "global",
+    server: Sample | None = None,
+    weighting: Weighting = "rows",
+    regulariser: float | Array = 0.0,
+    groups: Mapping[str, Sequence[Hashable]] | None = None,
+    lacking: Literal["refuse", "leave out"] = "refuse",
+) -> Federated:
+    """Mean loss over all clients under constraints on slice means.
+
+    Parameters
+    ----------
+    scope
+        Where the constraints hold: over each client's rows on their own (``"local"``), over everybody's rows together
+        (``"global"``), or ``"both"``. If the server has rows of its own, the global constraint is over them, as in
+        Eq. (32); otherwise it is over all clients' rows, as in Eq. (3).
+    weighting
+        Whether each row of data counts the same (``"rows"``) or each client does (``"clients"``, Eq. 32).
+    regulariser
+        μ of (μ/2)‖w‖², a number or one a weight.
+    groups
+        The values each sensitive attribute may take; None takes those that occur.
+    lacking
+        What to do with a client's own row over a slice that the client has no data in: refuse it, or leave it out.
+    """
+    if scope not in ("local", "global", "both"):
+        raise InputError(f"scope is {scope!r}; choose 'local', 'global' or 'both'")
+    if not samples:
+        raise DataError("a program needs at least one client")
+    everybody = list(samples) if server is None else [*samples, server]
+    rows = _rows(constraints, everybody, groups)
+    shared = rows if scope != "local" and server is None else []
+    counts = {part: sum(int(s.inside(part).sum()) for s in samples) for row in shared for _, part in row.terms}
+    total = sum(len(sample.labels) for sample in samples)
+    clients: list[Program] = []
+    for place, sample in enumerate(samples):
+        size = len(sample.labels)
+        each = 1.0 / total if weighting == "rows" else 1.0 / (len(samples) * size)
+        own = [] if scope == "global" else _filled(rows, sample, f"client {place}", lacking)
+        combinations = [_combination(row, sample, None) for row in own]
+        combinations += [_combination(row, sample, counts) for row in shared]
+        clients.append(
+            SliceProgram(
+                sample.features,
+                sample.labels,
+                np.full(size, each),
+                np.array(combinations).reshape(-1, size),
+                [row.measure for row in [*own, *shared]],
+                _sides(own),
+                # Summands add up to the regulariser of the whole.
+                regulariser=np.asarray(regulariser, dtype=np.float64) / len(samples),
+            )
+        )
+    return Federated(clients, _server_program(server, rows) if scope != "local" else None, _sides(shared))
+
+
+def _rows(
+    constraints: Constraints, samples: Sequence[Sample], groups: Mapping[str, Sequence[Hashable]] | None
+) -> list[Row]:
+    frames = [sample.groups for sample in samples if sample.groups is not None]
+    if groups is None:
+        groups = {name: sorted(set().union(*(set(frame[name]) for frame in frames))) for name in frames[0].columns}
+    wanted = as_list(constraints)
+    needing = [constraint.kind for constraint in wanted if constraint.compares_groups and not groups]
+    if needing:
+        raise DataError(f"constraint {needing[0]} compares groups: every sample needs its groups")
+    return [row for constraint in wanted for row in constraint.rows(groups)]
+
+
+def _filled(rows: Sequence[Row], sample: Sample, who: str, lacking: str) -> list[Row]:
+    kept = []
+    for row in rows:
+        empty = [part for _, part in row.terms if not sample.inside(part).any()]
+        if empty and lacking == "refuse":
+            raise ConstraintError(
+                f"slice [{empty[0]}] is empty at {who}, so {row} has no meaning there; merge or drop that group, use "
+                "scope='global', or leave such rows out with lacking='leave out'"
+            )
+        if not empty:
+            kept.append(row)
+    return kept
+
+
+def _combination(row: Row, sample: Sample, counts: Mapping[Slice, int] | None) -> Array:
+    """What each row of data weighs in a constraint row: a_s / |s|, |s| counted here or over all clients."""
+    weights = np.zeros(len(sample.labels))
+    for coefficient, part in row.terms:
+        inside = sample.inside(part)
+        count = int(inside.sum()) if counts is None else counts[part]
+        if count == 0:
+            raise ConstraintError(f"slice [{part}] is empty: nobody has a row in it; merge or drop that group")
+        weights[inside] += coefficient / count
+    return weights
+
+
+def _sides(rows: Sequence[Row]) -> Sides:
+    return Sides([row.lower for row in rows], [row.upper for row in rows])
+
+
+def _server_program(server: Sample | None, rows: Sequence[Row]) -> Program | None:
+    if server is None:
+        return None
+    kept = _filled(rows, server, "the server", "refuse")
+    size = len(server.labels)
+    combinations = np.array([_combination(row, server, None) for row in kept]).reshape(-1, size)
+    measures = [row.measure for row in kept]
+    return SliceProgram(server.features, server.labels, np.zeros(size), combinations, measures, _sides(kept))

@@ -1,0 +1,173 @@
+"""One convex quadratic program with elastic rows, by Clarabel's interior-point method.
+
+    min over p, t ≥ 0:   gᵀp + ½ pᵀHp + h(w + p) + ν Σ t    subject to    below − t ≤ J p ≤ above + t
+
+The slack t makes every such program solvable: rows that cannot hold are missed by t, at the price ν. h enters as it is:
+extra unknowns for ℓ₁, bounds for a box, a second-order cone for a ball.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import clarabel
+import numpy as np
+import scipy.sparse as sp
+
+from evenhand.arrays import Array
+from evenhand.errors import DivergenceError, InputError
+from evenhand.programs.simple import L1, Ball, Box, Nothing, Simple
+
+PENALTY_LIMIT = 1e6
+"""Largest ν: rows that are still missed at this price count as impossible."""
+TOLERANCES = (1e-11, 1e-8)
+"""Of the interior-point method: the second is for programs too badly scaled for the first."""
+
+
+@dataclass(frozen=True, eq=False)
+class ElasticStep:
+    """Solution of the program.
+
+    Attributes
+    ----------
+    step
+        p.
+    net
+        y = λ⁺ − λ⁻ of each row.
+    missed
+        What the linearised rows still miss, added up.
+    penalty
+        The ν it was solved with.
+    """
+
+    step: Array
+    net: Array
+    missed: float
+    penalty: float
+
+
+def elastic_step(
+    matrix: Array,
+    gradient: Array,
+    jacobian: Array,
+    below: Array,
+    above: Array,
+    penalty: float,
+    weights: Array | None = None,
+    simple: Simple | None = None,
+    tolerance: float = 1e-9,
+) -> ElasticStep:
+    """Solve the program, raising ν as far as the rows need; sides may be infinite.
+
+    ν is raised tenfold until the linearised rows fall by 0.9 of what they would fall by at `PENALTY_LIMIT` (the
+    steering rule of Byrd, Nocedal and Waltz), so it stays moderate where rows can hold. What is missed by less than
+    `tolerance` in all is not worth a higher price.
+    """
+    problem = _Problem(matrix, gradient, jacobian, below, above, weights, simple)
+    found = problem.solve(penalty)
+    now = missed(np.zeros(len(below)), below, above)
+    if found.missed <= tolerance or penalty >= PENALTY_LIMIT:
+        return found
+    least = problem.solve(PENALTY_LIMIT).missed
+    enough = least + 0.1 * max(now - least, 0.0) + tolerance
+    while found.missed > enough and found.penalty < PENALTY_LIMIT:
+        found = problem.solve(min(10.0 * found.penalty, PENALTY_LIMIT))
+    return found
+
+
+def missed(values: Array, below: Array, above: Array) -> float:
+    """Σ of the amounts by which values leave [below, above]."""
+    return float((np.maximum(values - above, 0.0) + np.maximum(below - values, 0.0)).sum())
+
+
+class _Problem:
+    """The program in Clarabel's form: min ½xᵀPx + qᵀx subject to Ax + s = b, s in a product of cones."""
+
+    def __init__(
+        self,
+        matrix: Array,
+        gradient: Array,
+        jacobian: Array,
+        below: Array,
+        above: Array,
+        weights: Array | None,
+        simple: Simple | None,
+    ) -> None:
+        self.size = len(gradient)
+        self.matrix, self.gradient, self.jacobian = matrix, gradient, jacobian
+        self.below, self.above = below, above
+        self.upper, self.lower = np.flatnonzero(np.isfinite(above)), np.flatnonzero(np.isfinite(below))
+        self.slacks = len(self.upper) + len(self.lower)
+        part = _simple_part(simple, self.size, weights)
+        known = self.size + len(part.cost)
+        # Filled in dense form: the programs are small, and assembling sparse blocks would cost more than solving them.
+        quadratic = np.zeros((known + self.slacks, known + self.slacks))
+        quadratic[: self.size, : self.size] = np.triu(matrix)
+        rows = np.zeros((2 * self.slacks + len(part.rows), known + self.slacks))
+        rows[: self.slacks, : self.size] = np.vstack([jacobian[self.upper], -jacobian[self.lower]])
+        rows[: self.slacks, known:] = rows[self.slacks : 2 * self.slacks, known:] = -np.eye(self.slacks)
+        rows[2 * self.slacks :, :known] = part.rows
+        self.quadratic, self.rows = sp.csc_array(quadratic), sp.csc_array(rows)
+        self.bounds = np.concatenate([above[self.upper], -below[self.lower], np.zeros(self.slacks), part.bounds])
+        self.cost = part.cost
+        self.cones = [*([clarabel.NonnegativeConeT(2 * self.slacks)] if self.slacks else []), *part.cones]
+
+    def solve(self, penalty: float) -> ElasticStep:
+        if not self.cones:
+            newton: Array = np.asarray(-np.linalg.solve(self.matrix, self.gradient), dtype=np.float64)
+            return ElasticStep(newton, np.zeros(len(self.above)), 0.0, penalty)
+        linear = np.concatenate([self.gradient, self.cost, np.full(self.slacks, penalty)])
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        settings.max_threads = 1
+        for tolerance in TOLERANCES:
+            settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
+            solver = clarabel.DefaultSolver(self.quadratic, linear, self.rows, self.bounds, self.cones, settings)
+            solution = solver.solve()
+            found: Array = np.array(solution.x, dtype=np.float64)
+            if np.isfinite(found).all() and "Solved" in str(solution.status):
+                break
+        else:
+            raise DivergenceError(
+                f"a quadratic program of a round was not solved ({solution.status}); scale the features, or add a "
+                "regulariser"
+            )
+        duals = np.array(solution.z)
+        net = np.zeros(len(self.above))
+        net[self.upper] += duals[: len(self.upper)]
+        net[self.lower] -= duals[len(self.upper) : len(self.upper) + len(self.lower)]
+        step = found[: self.size]
+        return ElasticStep(step, net, missed(self.jacobian @ step, self.below, self.above), penalty)
+
+
+class _SimplePart(NamedTuple):
+    """h(w + p) in the program: what extra unknowns cost, and rows over p and them with bounds and cones."""
+
+    cost: Array
+    rows: Array
+    bounds: Array
+    cones: list[Any]
+
+
+def _simple_part(simple: Simple | None, size: int, weights: Array | None) -> _SimplePart:
+    none, eye = np.zeros(0), np.eye(size)
+    if simple is None or isinstance(simple, Nothing):
+        return _SimplePart(none, np.zeros((0, size)), none, [])
+    assert weights is not None
+    if isinstance(simple, L1):
+        # |w + p| ≤ r for an extra unknown r each.
+        rows = np.block([[eye, -eye], [-eye, -eye]])
+        cones = [clarabel.NonnegativeConeT(2 * size)]
+        return _SimplePart(np.full(size, simple.scale), rows, np.concatenate([-weights, weights]), cones)
+    if isinstance(simple, Box):
+        lower = np.broadcast_to(simple.lower, (size,)) - weights
+        upper = np.broadcast_to(simple.upper, (size,)) - weights
+        above, under = np.isfinite(upper), np.isfinite(lower)
+        bounds = np.concatenate([upper[above], -lower[under]])
+        cones = [clarabel.NonnegativeConeT(len(bounds))] if len(bounds) else []
+        return _SimplePart(none, np.vstack([eye[above], -eye[under]]), bounds, cones)
+    if isinstance(simple, Ball):
+        rows = np.vstack([np.zeros((1, size)), -eye])
+        return _SimplePart(none, rows, np.append(simple.radius, weights), [clarabel.SecondOrderConeT(size + 1)])
+    raise InputError(f"the quadratic programs know no {type(simple).__name__}; use L1, Box, Ball, or solver prox-al")

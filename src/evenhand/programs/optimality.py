@@ -1,0 +1,156 @@
+"""How far an answer is from optimal, measured on the functions themselves; and how a solver's answer looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.certificate import Certificate
+from evenhand.programs.program import Point, Program
+from evenhand.programs.sides import NO_SIDES, Sides
+from evenhand.programs.simple import NOTHING, Simple
+from evenhand.roles import Report
+
+SERVER = "server"
+SHARED = "shared"
+FAR = 100.0
+"""A program counts as infeasible when no feasible point can be nearer than this many times 1 + ‖w‖."""
+
+
+class Status(Enum):
+    CONVERGED = "converged"
+    """The solver's own stopping rule was met."""
+    INFEASIBLE = "infeasible"
+    """The rows cannot all hold near the returned point, which misses them least (anywhere, if they are convex)."""
+    LIMIT = "a cap was met before the stopping rule"
+    STALLED = "no step improves within the precision of the arithmetic"
+
+
+@dataclass(frozen=True)
+class Residual:
+    """The optimality conditions (8) at (w, μ).
+
+    Attributes
+    ----------
+    stationarity
+        dist∞(0, ∇f(w) + ∂h(w) + ∇c(w)μ).
+    violation
+        Worst excess of a row.
+    complementarity
+        Largest product of a multiplier and its row's slack.
+    distance
+        dist∞(c(w), N(μ)) of Definition 1: violation, and the slack of sides with a multiplier.
+    objective
+        f(w) + h(w).
+    """
+
+    stationarity: float
+    violation: float
+    complementarity: float
+    distance: float
+    objective: float
+
+    def within(self, stationarity: float, feasibility: float) -> bool:
+        """Whether (w, μ) is an (ε₁, ε₂)-optimal solution by Definition 1."""
+        return self.stationarity <= stationarity and self.distance <= feasibility
+
+    def certificate(self, rounds: int, converged: bool) -> Certificate:
+        return Certificate(self.stationarity, self.violation, self.complementarity, self.objective, rounds, converged)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What a solver of programs returns.
+
+    Attributes
+    ----------
+    weights
+        w.
+    multipliers
+        (2, rows): λ⁺ and λ⁻ of each row, by holder: the clients' names, ``"server"`` and ``"shared"``.
+    residual
+        The optimality conditions at the two, measured.
+    rounds
+        Exchanges of messages between the server and all clients.
+    outer
+        Outer iterations (steps of the multipliers, or quadratic programs).
+    history
+        One entry per outer iteration.
+    """
+
+    weights: Array
+    multipliers: Mapping[str, Array]
+    residual: Residual
+    status: Status
+    rounds: int
+    outer: int
+    history: Sequence[Report] = ()
+
+    @property
+    def converged(self) -> bool:
+        return self.status is Status.CONVERGED
+
+    @property
+    def certificate(self) -> Certificate:
+        return self.residual.certificate(self.rounds, self.converged)
+
+
+def measure(
+    weights: Array,
+    multipliers: Mapping[str, Array],
+    clients: Mapping[str, Program],
+    server: Program | None = None,
+    shared: Sides = NO_SIDES,
+    simple: Simple = NOTHING,
+) -> Residual:
+    """The residual at w and at tables of multipliers as a `Solution` has them, from everybody's functions."""
+    slope, value = np.zeros(len(weights)), simple.value(weights)
+    sums = np.zeros(shared.rows)
+    everybody = dict(clients) if server is None else {**clients, SERVER: server}
+    parts: list[tuple[Sides, Array, Array]] = []
+    shared_table = multipliers.get(SHARED, np.zeros((2, shared.rows)))
+    for name, program in everybody.items():
+        point = program.at(weights)
+        table = multipliers.get(name, np.zeros((2, program.own.rows)))
+        own = program.own.rows
+        net = np.concatenate([table[0] - table[1], (shared_table[0] - shared_table[1])[: program.shared]])
+        value += point.value
+        slope += point.gradient + net @ point.jacobian
+        sums[: program.shared] += point.constraints[own:]
+        parts.append((program.own, point.constraints[:own], table))
+    parts.append((shared, sums, shared_table))
+    sided = [(sides, values, sides.of_net(table[0] - table[1])) for sides, values, table in parts]
+    return Residual(
+        stationarity=simple.distance(weights, slope),
+        violation=max(sides.violation(values) for sides, values, _ in sided),
+        complementarity=max(sides.complementarity(values, found) for sides, values, found in sided),
+        distance=max(sides.distance(values, found) for sides, values, found in sided),
+        objective=value,
+    )
+
+
+def feasible_radius(missed: float, slope: Array) -> float:
+    """No feasible point of convex rows is nearer than this, if some convex measure of what they miss has this slope."""
+    steep = float(np.linalg.norm(slope))
+    return np.inf if steep == 0.0 else missed / steep
+
+
+def is_infeasible(missed: float, slope: Array, weights: Array) -> bool:
+    """Whether the measure is too flat at w for a feasible point to be anywhere near."""
+    return missed > 0.0 and feasible_radius(missed, slope) > FAR * (1.0 + float(np.linalg.norm(weights)))
+
+
+def residual_at(point: Point, program: Program, weights: Array, multipliers: Array, simple: Simple) -> Residual:
+    """The optimality conditions of one program at a point that is there already."""
+    sides = program.own
+    return Residual(
+        stationarity=simple.distance(weights, point.gradient + sides.net(multipliers) @ point.jacobian),
+        violation=sides.violation(point.constraints),
+        complementarity=sides.complementarity(point.constraints, multipliers),
+        distance=sides.distance(point.constraints, multipliers),
+        objective=point.value + simple.value(weights),
+    )

@@ -1,0 +1,110 @@
+"""Quadratic programs with linear rows: ½ wᵀAw + bᵀw subject to lower ≤ C w ≤ upper at each client (Eq. 84)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from evenhand.arrays import Array
+from evenhand.errors import InputError
+from evenhand.programs.program import Curvature
+from evenhand.programs.sides import Sides
+
+
+class QuadraticProgram:
+    """One client's summand of a quadratic program.
+
+    Parameters
+    ----------
+    matrix, linear
+        A (symmetric, positive semidefinite) and b; None for a server that has rows only.
+    rows
+        C, (m, d).
+    lower, upper
+        Of C w; equal for equalities. For the paper's C w + d = 0 both are −d.
+    """
+
+    curvature: Curvature = "matrix"
+    shared = 0
+
+    def __init__(
+        self,
+        matrix: Array | None,
+        linear: Array | None,
+        rows: npt.ArrayLike | None = None,
+        lower: npt.ArrayLike = (),
+        upper: npt.ArrayLike = (),
+    ) -> None:
+        sizes = [np.shape(part)[-1] for part in (matrix, linear, rows) if part is not None]
+        if not sizes or len(set(sizes)) > 1:
+            raise InputError(f"matrix, linear and rows are for {sizes} weights; they must agree")
+        self.weights = int(sizes[0])
+        self.matrix = np.zeros((self.weights, self.weights)) if matrix is None else np.asarray(matrix, dtype=np.float64)
+        self.linear = np.zeros(self.weights) if linear is None else np.asarray(linear, dtype=np.float64)
+        self.rows: Array = np.zeros((0, self.weights)) if rows is None else np.array(rows, dtype=np.float64, ndmin=2)
+        self.own = Sides(lower, upper)
+        if self.own.rows != len(self.rows):
+            raise InputError(f"{len(self.rows)} rows and {self.own.rows} bounds; give one of each")
+        self.effort = float(self.weights * (self.weights + len(self.rows)))
+
+    def at(self, weights: Array) -> QuadraticPoint:
+        return QuadraticPoint(self, weights)
+
+
+class QuadraticPoint:
+    """A quadratic program at one w."""
+
+    def __init__(self, program: QuadraticProgram, weights: Array) -> None:
+        self._of = program
+        self._weights = weights
+        self._image = program.matrix @ weights
+
+    @property
+    def value(self) -> float:
+        return float(self._weights @ (0.5 * self._image + self._of.linear))
+
+    @property
+    def gradient(self) -> Array:
+        return self._image + self._of.linear
+
+    @property
+    def constraints(self) -> Array:
+        return self._of.rows @ self._weights
+
+    @property
+    def jacobian(self) -> Array:
+        return self._of.rows
+
+    def hessian(self, net: Array) -> Array:
+        return self._of.matrix.copy()
+
+    def hessian_product(self, net: Array, direction: Array) -> Array:
+        return self._of.matrix @ direction
+
+
+def random_quadratic_programs(
+    clients: int, weights: int, rows: int, seed: int = 0
+) -> tuple[list[QuadraticProgram], QuadraticProgram]:
+    """The clients and the server of Appendix E.2, drawn anew.
+
+    A_i = U D Uᵀ with D uniform over [0.5, 1] and U orthogonal, C_i normal with deviation 1/√d, b_i and d_i uniform on
+    the unit sphere.
+    """
+    rng = np.random.default_rng(seed)
+
+    def sphere(size: int) -> Array:
+        drawn = rng.standard_normal(size)
+        return np.asarray(drawn / np.linalg.norm(drawn))
+
+    def equalities() -> tuple[Array, Array]:
+        return rng.standard_normal((rows, weights)) / np.sqrt(weights), -sphere(rows)
+
+    server_rows, server_bound = equalities()
+    server = QuadraticProgram(None, None, server_rows, server_bound, server_bound)
+    found = []
+    for _ in range(clients):
+        basis = np.linalg.qr(rng.standard_normal((weights, weights)))[0]
+        matrix = (basis * rng.uniform(0.5, 1.0, weights)) @ basis.T
+        own_rows, bound = equalities()
+        found.append(QuadraticProgram(0.5 * (matrix + matrix.T), sphere(weights), own_rows, bound, bound))
+    return found, server

@@ -1,0 +1,181 @@
+"""Rows that all clients share, rewritten so that each client's summand stands in a row of its own (Eqs. 3 and 4).
+
+    lower ≤ Σ_i s_i(w) ≤ upper     becomes     s_i(w) − z_i = 0 at client i,   lower ≤ Σ_i z_i ≤ upper at the server
+
+The z_i are new unknowns beside w. Where a shared row has an upper side only, s_i(w) ≤ z_i is enough, which keeps convex
+rows convex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.programs.program import Curvature, Point, Program
+from evenhand.programs.quadratic import QuadraticProgram
+from evenhand.programs.sides import Sides
+from evenhand.programs.simple import Simple
+
+
+class Decoupled:
+    """A client's program over (w, z_1, ..., z_n): its summands of shared rows have become rows of its own."""
+
+    shared = 0
+
+    def __init__(self, program: Program, bounds: Sides, clients: int, place: int) -> None:
+        self.program = program
+        self.inner = program.weights
+        self.weights = self.inner + clients * bounds.rows
+        first = self.inner + place * bounds.rows
+        self.mine = slice(first, first + bounds.rows)
+        upper = np.where(np.isfinite(bounds.upper), 0.0, np.inf)
+        lower = np.where(np.isfinite(bounds.lower), 0.0, -np.inf)
+        self.own = Sides(np.append(program.own.lower, lower), np.append(program.own.upper, upper))
+        self.curvature: Curvature = program.curvature
+        self.effort = program.effort
+
+    def at(self, weights: Array) -> DecoupledPoint:
+        return DecoupledPoint(self, weights)
+
+
+class DecoupledPoint:
+    def __init__(self, program: Decoupled, weights: Array) -> None:
+        self._of = program
+        self._point: Point = program.program.at(weights[: program.inner])
+        self._mine = weights[program.mine]
+
+    def _padded(self, vector: Array) -> Array:
+        found = np.zeros(self._of.weights)
+        found[: self._of.inner] = vector
+        return found
+
+    @property
+    def value(self) -> float:
+        return self._point.value
+
+    @property
+    def gradient(self) -> Array:
+        return self._padded(self._point.gradient)
+
+    @property
+    def constraints(self) -> Array:
+        found = self._point.constraints.copy()
+        found[len(found) - len(self._mine) :] -= self._mine
+        return found
+
+    @property
+    def jacobian(self) -> Array:
+        inner = self._point.jacobian
+        found = np.zeros((len(inner), self._of.weights))
+        found[:, : self._of.inner] = inner
+        first = len(inner) - len(self._mine)
+        found[first:, self._of.mine] -= np.eye(len(self._mine))
+        return found
+
+    def hessian(self, net: Array) -> Array:
+        found = np.zeros((self._of.weights, self._of.weights))
+        found[: self._of.inner, : self._of.inner] = self._point.hessian(net)
+        return found
+
+    def hessian_product(self, net: Array, direction: Array) -> Array:
+        return self._padded(self._point.hessian_product(net, direction[: self._of.inner]))
+
+
+class Widened:
+    """The server's program over (w, z): its own rows, and the sums of the z_i."""
+
+    shared = 0
+
+    def __init__(self, program: Program | None, bounds: Sides, clients: int, inner: int) -> None:
+        rows = np.zeros((0, inner))
+        self.program: Program = QuadraticProgram(None, None, rows) if program is None else program
+        self.inner = inner
+        self.weights = inner + clients * bounds.rows
+        self.sums = np.hstack([np.zeros((bounds.rows, inner)), *[np.eye(bounds.rows)] * clients])
+        own = self.program.own
+        self.own = Sides(np.append(own.lower, bounds.lower), np.append(own.upper, bounds.upper))
+        self.curvature: Curvature = self.program.curvature
+        self.effort = self.program.effort
+
+    def at(self, weights: Array) -> WidenedPoint:
+        return WidenedPoint(self, weights)
+
+
+class WidenedPoint:
+    def __init__(self, program: Widened, weights: Array) -> None:
+        self._of = program
+        self._weights = weights
+        self._point: Point = program.program.at(weights[: program.inner])
+
+    @property
+    def value(self) -> float:
+        return self._point.value
+
+    @property
+    def gradient(self) -> Array:
+        found = np.zeros(self._of.weights)
+        found[: self._of.inner] = self._point.gradient
+        return found
+
+    @property
+    def constraints(self) -> Array:
+        return np.append(self._point.constraints, self._of.sums @ self._weights)
+
+    @property
+    def jacobian(self) -> Array:
+        inner = self._point.jacobian
+        padded = np.zeros((len(inner), self._of.weights))
+        padded[:, : self._of.inner] = inner
+        return np.vstack([padded, self._of.sums])
+
+    def hessian(self, net: Array) -> Array:
+        found = np.zeros((self._of.weights, self._of.weights))
+        own = self._of.program.own.rows
+        found[: self._of.inner, : self._of.inner] = self._point.hessian(net[:own])
+        return found
+
+    def hessian_product(self, net: Array, direction: Array) -> Array:
+        found = np.zeros(self._of.weights)
+        own, inner = self._of.program.own.rows, self._of.inner
+        found[:inner] = self._point.hessian_product(net[:own], direction[:inner])
+        return found
+
+
+def decouple(clients: Sequence[Program], server: Program | None, bounds: Sides) -> tuple[list[Program], Program | None]:
+    """Programs without shared rows over (w, z), equivalent to these."""
+    if not bounds.rows:
+        return list(clients), server
+    count = len(clients)
+    decoupled: list[Program] = [Decoupled(client, bounds, count, place) for place, client in enumerate(clients)]
+    return decoupled, Widened(server, bounds, count, clients[0].weights)
+
+
+def widened_start(weights: Array, clients: Sequence[Program], bounds: Sides) -> Array:
+    """w with each z_i at what client i's summand is there."""
+    if not bounds.rows:
+        return weights
+    return np.concatenate([weights, *[client.at(weights).constraints[client.own.rows :] for client in clients]])
+
+
+@dataclass(frozen=True, eq=False)
+class OnFirst:
+    """h of the first weights, w; zero of the z."""
+
+    simple: Simple
+    inner: int
+
+    def value(self, weights: Array) -> float:
+        return self.simple.value(weights[: self.inner])
+
+    def prox(self, weights: Array, step: float) -> Array:
+        return np.append(self.simple.prox(weights[: self.inner], step), weights[self.inner :])
+
+    def distance(self, weights: Array, gradient: Array) -> float:
+        rest = float(np.max(np.abs(gradient[self.inner :]), initial=0.0))
+        return max(self.simple.distance(weights[: self.inner], gradient[: self.inner]), rest)
+
+    def settle(self, weights: Array) -> Array:
+        return np.append(self.simple.settle(weights[: self.inner]), weights[self.inner :])
