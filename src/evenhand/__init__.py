@@ -13,7 +13,12 @@ if TYPE_CHECKING:
         NeymanPearson,
     )
     from evenhand.errors import EvenhandError
-    from evenhand.estimators import SplitTableClassifier, VerticalClassifier, VerticalRegressor
+    from evenhand.estimators import (
+        HorizontalClassifier,
+        SplitTableClassifier,
+        VerticalClassifier,
+        VerticalRegressor,
+    )
     from evenhand.runtime.clock import VirtualClock
     from evenhand.selection import Selection, frontier, select
 
@@ -23,6 +28,7 @@ __all__ = [
     "EqualizedOdds",
     "EvenhandError",
     "GroupAgainstOverall",
+    "HorizontalClassifier",
     "LossParity",
     "NeymanPearson",
     "Selection",
@@ -46,7 +52,7 @@ _HOMES = {
         "NeymanPearson",
     ),
     "errors": ("EvenhandError",),
-    "estimators": ("SplitTableClassifier", "VerticalClassifier", "VerticalRegressor"),
+    "estimators": ("HorizontalClassifier", "SplitTableClassifier", "VerticalClassifier", "VerticalRegressor"),
     "runtime.clock": ("VirtualClock",),
     "selection": ("Selection", "frontier", "select"),
 }

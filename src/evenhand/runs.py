@@ -102,8 +102,18 @@ def check_folder(out: Path, resume: bool) -> None:
 def _folder(job: JobFile, base: Path, out: Path, resume: bool) -> RunFolder:
     content = job.model_dump(exclude_unset=True)
     for party in content["party"]:
-        if "database" in party and not _PASSWORD_NAMED.fullmatch(party["database"]):
-            party["database"] = redact(party["database"])
+        without_passwords(party)
+    return begin_folder(content, base, out, resume)
+
+
+def without_passwords(section: dict[str, Any]) -> None:
+    """Take a password that is written out of a section's database address."""
+    if "database" in section and not _PASSWORD_NAMED.fullmatch(section["database"]):
+        section["database"] = redact(section["database"])
+
+
+def begin_folder(content: dict[str, Any], base: Path, out: Path, resume: bool) -> RunFolder:
+    """The folder of a new run, or of one that goes on; `content` is the job file's, without passwords."""
     description = {"evenhand": version("evenhand"), "base": str(base.resolve()), **content}
     if not (resume and (out / "run.toml").is_file()):
         return RunFolder.create(out, description)
@@ -239,9 +249,14 @@ def _new_rows(party: PartySection, base: Path, encoder: PartyEncoder, table: Pat
     if table is not None:
         party = party.model_copy(update={"table": str(table.absolute()), "database": None, "sql": None})
     with naming(party.name):
-        if party.database is not None and redact(party.database) == party.database and "***" in party.database:
-            raise DataError(
-                "the run folder does not keep the password of its database; say where the new rows are with a job "
-                "file (--job) or a table (--table), or write the password as ${NAME} in the job file before training"
-            )
+        keeps_password(party.database)
         return open_table(table_source(party, base), party.columns, party.sensitive, encoder)
+
+
+def keeps_password(database: str | None) -> None:
+    """Refuse an address out of a run folder that its password was taken from."""
+    if database is not None and redact(database) == database and "***" in database:
+        raise DataError(
+            "the run folder does not keep the password of its database; say where the new rows are with a job "
+            "file (--job) or a table (--table), or write the password as ${NAME} in the job file before training"
+        )

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 def predict(
     run: Annotated[Path, typer.Argument(help="Run folder of a finished run.")],
     table: Annotated[
-        list[str] | None, typer.Option(help="NAME=FILE: read this file in place of the party's table. Repeatable.")
+        list[str] | None,
+        typer.Option(help="NAME=FILE: read this file in place of the party's or client's table. Repeatable."),
     ] = None,
     job: Annotated[Path | None, typer.Option(help="Job file that says where the parties' new tables are.")] = None,
     out: Annotated[Path | None, typer.Option(help="CSV or Parquet file to write; default is to print CSV.")] = None,
 ) -> None:
-    """Score rows: each party's table through its own encoder and weights, summed by id.
+    """Score rows: each party's table through its own encoder and weights, summed by id; or clients' tables.
+
+    Of a horizontal run all clients' tables are scored, or instead those given with --table, whoever they are of.
 
     \b
     Examples:
@@ -31,7 +34,8 @@ def predict(
       evenhand predict runs/monday --job tuesday.toml --out scores.parquet
     """
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
-    from evenhand.jobfile import read_job
+    from evenhand.horizontal_jobfile import HorizontalJobFile, read_any_job
+    from evenhand.horizontal_runs import score_clients
     from evenhand.report.record import RunFolder
     from evenhand.runs import score_rows
     from evenhand.runtime.statefiles import write_bytes
@@ -41,8 +45,16 @@ def predict(
     if out is not None and not out.parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {out.parent}")
     folder = RunFolder.open(run)
-    content = None if job is None else read_job(job)
-    scores = score_rows(folder, content, _tables(table or []), base=None if job is None else job.parent)
+    content = None if job is None else read_any_job(job)
+    tables, base = _tables(table or []), None if job is None else job.parent
+    horizontal = folder.description.get("job", {}).get("split") == "horizontal"
+    if content is not None and isinstance(content, HorizontalJobFile) != horizontal:
+        raise InputError(f"--job {job}: its split is not that of the run in {run}")
+    scores = (
+        score_clients(folder, content, tables, base=base)
+        if isinstance(content, HorizontalJobFile) or (content is None and horizontal)
+        else score_rows(folder, content, tables, base=base)
+    )
     if out is None:
         print(scores.to_csv(), end="")
         return

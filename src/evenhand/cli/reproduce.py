@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
+from evenhand.errors import InputError
 from evenhand.reproductions.registry import REPRODUCTIONS, find
 
-_NAMES = "\n".join(f"  {entry.name:<18}{entry.title}" for entry in REPRODUCTIONS.values())
-HELP = f"""Run a table or figure of the FairVFL papers again, and write the paper's numbers beside ours.
+_NAMES = "\n".join(f"  {entry.name:<29}{entry.title}" for entry in REPRODUCTIONS.values())
+HELP = f"""Run a table or figure of the papers again, and write the paper's numbers beside ours.
 
 \b
 Names:
@@ -31,19 +32,24 @@ def reproduce(
         int | None, typer.Option(min=1, help="Random runs; default 5 for tables, fewer for figures.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of the papers' method; default as stated.")] = None,
-    sets: Annotated[list[str] | None, typer.Option("--set", help="A data set; repeatable. Default: all three.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="A data set; repeatable. Default: all it is about.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the first run; the others follow.")] = None,
     source: Annotated[Path | None, typer.Option(help="Local folder with the data sets.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the result files.")] = Path("reproductions/results"),
     rewrite: Annotated[bool, typer.Option("--rewrite", help="Write the page from its records, do not train.")] = False,
 ) -> None:
-    find(name)
+    entry = find(name)
+    for one in sets or ():
+        if one not in (known := (*entry.sets, *entry.more_sets)):
+            raise InputError(f"{name} is about {', '.join(known)}, not {one!r}")
     # Imported here: what trains takes seconds to load, and --help should not wait for it.
     from evenhand.reproductions.running import reproduce as run
-    from evenhand.reproductions.settings import FIRST_SEED, SETS, Settings
+    from evenhand.reproductions.settings import FIRST_SEED, Settings
 
     first = FIRST_SEED if seed is None else seed
-    settings = Settings(runs, rounds, source, tuple(sets or SETS), first)
+    settings = Settings(runs, rounds, source, tuple(sets or entry.sets), first)
     words = ["evenhand", "reproduce", name]
     for option, value in (("--runs", runs), ("--rounds", rounds), ("--seed", seed)):
         words += [] if value is None else [option, str(value)]

@@ -6,7 +6,7 @@ import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,20 +14,22 @@ from rich.console import Console
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
+    from evenhand.horizontal_jobfile import HorizontalJobFile
+    from evenhand.horizontal_runs import FinishedHorizontalRun
     from evenhand.jobfile import JobFile
     from evenhand.runs import FinishedRun
 
 
 def train(
     job: Annotated[
-        Path, typer.Argument(help="Job file (TOML): the parties, their tables, the constraint, the solver.")
+        Path, typer.Argument(help="Job file (TOML): parties or clients, their tables, the constraint, the solver.")
     ],
     out: Annotated[Path | None, typer.Option(help="Run folder to make; default runs/<job>-<date>-<time>.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out if it was interrupted.")] = False,
     checkpoint_seconds: Annotated[float, typer.Option(min=0.0, help="Least time between two checkpoints.")] = 10.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the run folder.")] = False,
 ) -> None:
-    """Train across parties' tables as a job file says, and leave a run folder.
+    """Train across parties' or clients' tables as a job file says, and leave a run folder.
 
     \b
     Examples:
@@ -36,13 +38,13 @@ def train(
       evenhand train job.toml --out runs/monday --resume
     """
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
-    from evenhand.jobfile import read_job
+    from evenhand.horizontal_jobfile import read_any_job
     from evenhand.report.tables import certificate_table, links_table, quality_table
 
     if resume and out is None:
         raise InputError("--resume needs --out: the folder of the run to go on with")
     console = Console(quiet=quiet, markup=False, emoji=False)
-    content = read_job(job)
+    content = read_any_job(job)
     folder = out or Path("runs") / f"{job.stem}-{datetime.now():%Y%m%d-%H%M%S}"
     try:
         finished = run_with_progress(
@@ -54,17 +56,32 @@ def train(
         raise
     rows = "test" if "test" in finished.result["quality"] else "train"
     console.print(quality_table(finished.result, rows))
-    console.print(certificate_table(finished.result["certificate"]))
+    certificate = finished.result["certificate"]
+    if certificate["objective"] is not None:
+        console.print(certificate_table(certificate))
     console.print(links_table(finished.run.transcript))
-    if not finished.result["certificate"]["converged"]:
+    if certificate["objective"] is None:
+        console.print("Clients were not asked to measure the model on their rows, so there is no certificate.")
+    elif not certificate["converged"]:
         console.print(
             "The solver did not converge: it met its cap on rounds (max_rounds), or the rows cannot hold (violation)."
         )
+    for statement, clients in _privacy(finished.result).items():
+        console.print(f"privacy of {clients}: {statement}")
     print(folder)
 
 
+def _privacy(result: dict[str, Any]) -> dict[str, str]:
+    """What is stated of clients' privacy, and whom it is stated of."""
+    named: dict[str, list[str]] = {}
+    for name, one in result.get("privacy", {}).items():
+        named.setdefault(one["words"], []).append(name)
+    whole = len(result.get("privacy", {}))
+    return {words: "every client" if len(names) == whole else ", ".join(names) for words, names in named.items()}
+
+
 def run_with_progress(
-    job: JobFile,
+    job: JobFile | HorizontalJobFile,
     base: Path,
     out: Path,
     *,
@@ -72,20 +89,20 @@ def run_with_progress(
     checkpoint_seconds: float = 10.0,
     show: bool = True,
     title: str = "training",
-) -> FinishedRun:
+) -> FinishedRun | FinishedHorizontalRun:
     from evenhand.federation import load_federation
+    from evenhand.horizontal_jobfile import HorizontalJobFile
+    from evenhand.horizontal_runs import run_horizontal_job
+    from evenhand.horizontal_tables import load_clients
     from evenhand.report.progress import Progress
     from evenhand.runs import check_folder, run_job
 
     check_folder(out, resume)
+    settings: dict[str, Any] = {"resume": resume, "checkpoint_seconds": checkpoint_seconds}
+    if isinstance(job, HorizontalJobFile):
+        tables = load_clients(job, base)
+        with Progress(job.to_job().max_rounds, title=title, enabled=show) as progress:
+            return run_horizontal_job(job, base, out, on_round=progress.round, tables=tables, **settings)
     federation = load_federation(job, base)
     with Progress(job.job.max_rounds, title=title, enabled=show) as progress:
-        return run_job(
-            job,
-            base,
-            out,
-            resume=resume,
-            on_round=progress.round,
-            checkpoint_seconds=checkpoint_seconds,
-            federation=federation,
-        )
+        return run_job(job, base, out, on_round=progress.round, federation=federation, **settings)

@@ -1,7 +1,14 @@
 """The scikit-learn style fronts."""
 
+from evenhand.estimators.horizontal import HorizontalClassifier
 from evenhand.estimators.split_table import SplitTableClassifier
 from evenhand.estimators.tables import aligned_inputs
 from evenhand.estimators.vertical import VerticalClassifier, VerticalRegressor
 
-__all__ = ["SplitTableClassifier", "VerticalClassifier", "VerticalRegressor", "aligned_inputs"]
+__all__ = [
+    "HorizontalClassifier",
+    "SplitTableClassifier",
+    "VerticalClassifier",
+    "VerticalRegressor",
+    "aligned_inputs",
+]

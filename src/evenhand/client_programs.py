@@ -1,0 +1,156 @@
+"""Constraints met with clients' rows as programs: at each client, over everybody, at the server, with their bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final, Literal
+
+import numpy as np
+
+from evenhand.constraints import Constraint
+from evenhand.errors import ConstraintError, InputError
+from evenhand.horizontal.problem import ClientRows
+from evenhand.job import Job, is_number
+from evenhand.programs.classification import Federated, Sample, Scope, constrained
+from evenhand.programs.optimality import SERVER, SHARED
+from evenhand.slices import Row
+
+Lacking = Literal["refuse", "leave out"]
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where constraints hold, and with which bounds.
+
+    Parameters
+    ----------
+    scope
+        ``"global"``: over everybody's rows together, or over the server's own if it has any; ``"local"``: over each
+        client's rows on their own; or ``"both"``.
+    limits
+        Bounds that take the place of the constraint's own ε or limit: by the client's name, or ``"server"`` for the
+        global one.
+    lacking
+        What to do about a client that has no rows in a slice of a local constraint: refuse the run, or leave the
+        constraint out at that client.
+    """
+
+    scope: Scope = "global"
+    limits: Mapping[str, float] | None = None
+    lacking: Lacking = "refuse"
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("global", "local", "both"):
+            raise InputError(f"scope is {self.scope!r}; choose 'global', 'local' or 'both'")
+        if self.lacking not in ("refuse", "leave out"):
+            raise InputError(f"lacking is {self.lacking!r}; choose 'refuse' or 'leave out'")
+        for name, limit in (self.limits or {}).items():
+            if not (is_number(limit) and limit >= 0):
+                raise InputError(f"the limit of {name!r} is {limit!r}; it must be a number, zero or more")
+            if self.scope == ("local" if name == SERVER else "global"):
+                raise InputError(
+                    f"{name!r} has a limit of its own, which scope={self.scope!r} has no use for; choose "
+                    f"{'global' if name == SERVER else 'local'!r} or 'both'"
+                )
+
+    def check(self, constraints: Sequence[Constraint], clients: Sequence[str]) -> None:
+        """Refuse limits of nobody, or of several constraints at once."""
+        for name in self.limits or {}:
+            if name not in (SERVER, *clients):
+                raise InputError(f"limits name {name!r}, which is not a client; the clients are {', '.join(clients)}")
+        if self.limits and len(constraints) != 1:
+            raise InputError(f"limits of clients go with one constraint; there are {len(constraints)}")
+
+
+EVERYWHERE: Final = Where()
+
+
+class ClientPrograms:
+    """The job's constraints, met with rows of data."""
+
+    def __init__(
+        self,
+        job: Job,
+        clients: Sequence[ClientRows],
+        server: ClientRows | None,
+        groups: Mapping[str, Sequence[Hashable]],
+        where: Where,
+    ) -> None:
+        self.job = job
+        self.names = [client.name for client in clients]
+        self.samples = {client.name: _sample(client) for client in clients}
+        self.server = None if server is None else _sample(server)
+        self.groups = {name: list(values) for name, values in groups.items()}
+        self.where = where
+        self.rows: list[Row] = [row for constraint in job.constraints for row in constraint.rows(self.groups)]
+        if where.scope != "global" and where.lacking == "refuse":
+            for name in self.names:
+                self._require_slices(name)
+
+    @property
+    def holders(self) -> list[str]:
+        return [*self.names, SERVER, SHARED]
+
+    def federated(self) -> Federated:
+        """The program dealt to clients; a client with a limit of its own has the same rows with another bound."""
+        plain = self._with(self.job.constraints)
+        limits = self.where.limits or {}
+        clients, at_server = list(plain.clients), plain
+        for name, limit in limits.items():
+            other = self._with([with_bound(constraint, limit) for constraint in self.job.constraints])
+            if name == SERVER:
+                at_server = other
+            else:
+                place = self.names.index(name)
+                clients[place] = other.clients[place]
+        return Federated(clients, at_server.server, at_server.shared)
+
+    def _with(self, constraints: Sequence[Constraint]) -> Federated:
+        samples = list(self.samples.values())
+        total, columns = sum(len(sample.labels) for sample in samples), samples[0].features.shape[1]
+        regulariser = np.full(columns, self.job.regulariser(total))
+        # The intercept, which has the last column.
+        regulariser[-1] = 0.0
+        return constrained(
+            samples,
+            constraints,
+            scope=self.where.scope,
+            server=self.server,
+            regulariser=regulariser,
+            groups=self.groups,
+            lacking=self.where.lacking,
+        )
+
+    def row_names(self) -> list[str]:
+        """In the order of `holders`; a row of one holder says whose it is."""
+        names = []
+        if self.where.scope != "global":
+            for name in self.names:
+                names += [f"{name}: {row}" for row in self.rows if self._has(name, row)]
+        if self.where.scope != "local":
+            names += [str(row) if self.server is None else f"{SERVER}: {row}" for row in self.rows]
+        return names
+
+    def _has(self, name: str, row: Row) -> bool:
+        return all(self.samples[name].inside(part).any() for _, part in row.terms)
+
+    def _require_slices(self, name: str) -> None:
+        for row in self.rows:
+            if not self._has(name, row):
+                empty = next(part for _, part in row.terms if not self.samples[name].inside(part).any())
+                raise ConstraintError(
+                    f"client {name!r} has no rows in the slice [{empty}], so {row} has no meaning there; use "
+                    "scope 'global', or leave such constraints out with lacking 'leave out'"
+                )
+
+
+def with_bound(constraint: Constraint, bound: float) -> Constraint:
+    """The same constraint with another ε, or another limit."""
+    known = [field.name for field in fields(constraint)]
+    return replace(constraint, **{"epsilon" if "epsilon" in known else "limit": bound})
+
+
+def _sample(rows: ClientRows) -> Sample:
+    features = np.hstack([rows.features.astype(np.float64), np.ones((rows.rows, 1))])
+    return Sample(features, rows.labels, rows.groups)

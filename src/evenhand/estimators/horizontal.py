@@ -1,0 +1,369 @@
+"""The scikit-learn style front of horizontal training: a classifier across clients that hold different rows."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from evenhand.arrays import Array
+from evenhand.client_programs import Lacking, Where
+from evenhand.constraints import Constraints, as_list, groups_frame
+from evenhand.data.encoding import PartyEncoder
+from evenhand.errors import DataError, InputError
+from evenhand.estimators.client_rows import (
+    as_rows,
+    class_codes,
+    encoded,
+    feature_names,
+    learn_encoder,
+    learns_from_rows,
+    read_inputs,
+    take,
+)
+from evenhand.horizontal.problem import ClientRows
+from evenhand.horizontal.solver import Protection
+from evenhand.horizontal_fronts import check_settings, choose_solver, default_rounds, train_clients
+from evenhand.horizontal_privacy import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
+from evenhand.horizontal_training import HorizontalRun
+from evenhand.job import Job
+from evenhand.program_training import PROGRAM_SOLVERS
+from evenhand.programs.classification import Scope
+from evenhand.report.progress import Progress
+from evenhand.runtime.clock import VirtualClock
+
+_MODELS = ("logistic", "mlp", "resnet18")
+
+
+class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier across clients that hold different rows of the same columns, optionally under constraints.
+
+    Everything runs in this process; the clients' messages are the ones a deployment would send, and are counted.
+
+    What clients must agree on before the first round: the columns and how they are encoded, the classes, and the
+    groups. A deployment writes them down. Here they are found from all clients' rows, unless they are given: for the
+    encoding each client would have to share, of every numeric column, its number of rows, mean and sum of squares
+    about it, and of every other column the levels that occur. Give `encoder` and `groups` (or ``scale=False`` and
+    numbers only) to have nothing learned.
+
+    Parameters
+    ----------
+    solver
+        ``"fedavg"`` (takes no constraint), ``"fairfedavgalm"``, ``"fairalm"``, ``"fpfl"``, ``"fairfed"`` (which has no
+        constraint but shares that follow its metric): local SGD, averaged; for any model, with the ``torch`` extra.
+        ``"prox-al"`` and ``"sqp"``: linear models of two classes, to the optimum and with multipliers. ``"auto"`` is
+        ``"sqp"`` for a logistic model of two classes without protection, which needs about a dozen rounds; otherwise
+        ``"fairfedavgalm"`` under a constraint and ``"fedavg"`` without.
+    constraint
+        One constraint or several, for instance ``EqualOpportunity(0.01)``. None trains without, or under what the
+        solver has by default (``LossParity(0)`` of FairFedAvgALM and FairALM, ``GroupAgainstOverall(0)`` of FPFL).
+    model
+        ``"logistic"``, ``"mlp"``, ``"resnet18"`` (images), a `torch.nn.Module`, which begins with its own weights, or
+        a function without arguments that makes one. With K > 2 classes a module has K outputs.
+    scope
+        Where constraints hold: ``"global"``, over everybody's rows; ``"local"``, over each client's on their own;
+        ``"both"``. The last two with ``"prox-al"`` and ``"sqp"``.
+    limits
+        Bounds in place of the constraint's own ε or limit, by client's name (its id as text), or ``"server"`` for the
+        global one; with ``"prox-al"`` and ``"sqp"``.
+    lacking
+        Whether a client without rows in a slice of a local constraint is refused (``"refuse"``), or that constraint
+        left out at that client (``"leave out"``).
+    alpha
+        μ of (μ/2)‖w‖². None is zero for averaging solvers, where it is over all weights; for ``"prox-al"`` and
+        ``"sqp"`` 2/n, and the intercept is left out.
+    max_rounds
+        Averaging solvers train for so many rounds; the others end when they are done, at the latest then. None is 100,
+        200 for ``"sqp"``, 100,000 for ``"prox-al"``.
+    tol
+        ``"prox-al"`` and ``"sqp"``: ε₁ and ε₂, when to stop. For the others only what counts as converged.
+    random_state
+        Seed of initial weights, batches, participants and protections.
+    positive
+        Of two classes, the one that counts as positive; None is the larger.
+    scale
+        Whether numeric columns are standardised. Categories are one-hot encoded in any case.
+    encoder
+        A fitted :class:`~evenhand.data.PartyEncoder` that clients have agreed on, for instance of public rows; None
+        learns one.
+    groups
+        The values each sensitive attribute may take, agreed beforehand; None takes those that occur.
+    hidden
+        Widths of the hidden layers of ``"mlp"``.
+    protect
+        What clients do to updates before sending them, a :class:`~evenhand.privacy.mechanism.ClippedGaussian` for
+        instance, or one by client's name; averaging solvers only.
+    delta
+        δ of the privacy statements.
+    clock
+        A :class:`~evenhand.VirtualClock` with speeds of machines and links.
+    solver_options
+        The solver's own settings, for instance ``{"step": 0.1, "local_epochs": 2}``.
+    verbose
+        Show progress.
+
+    Attributes
+    ----------
+    classes_ : the labels, sorted.
+    clients_ : names of the clients.
+    coef_, intercept_ : of a logistic model, over the encoded features; for more than two classes one row each.
+    n_rounds_, n_iter_, bytes_sent_ : communication rounds, and bytes of all messages.
+    history_ : DataFrame, one row a round.
+    certificate_ : stationarity, violation and complementarity at the returned model.
+    privacy_ : None without `protect`; otherwise by client a `PrivacyStatement`, or a `NoStatement` with the reason.
+        Measured quality that is published beside the model is not covered by it.
+    encoder_ : how columns are encoded; None for images.
+    run_ : the whole run, with its transcript.
+    """
+
+    def __init__(
+        self,
+        *,
+        solver: str = "auto",
+        constraint: Constraints = None,
+        model: Any = "logistic",
+        scope: Scope = "global",
+        limits: Mapping[str, float] | None = None,
+        lacking: Lacking = "refuse",
+        alpha: float | None = None,
+        max_rounds: int | None = None,
+        tol: float = 1e-3,
+        random_state: int | np.random.RandomState | None = None,
+        positive: Any = None,
+        scale: bool = True,
+        encoder: PartyEncoder | None = None,
+        groups: Mapping[str, Sequence[Hashable]] | None = None,
+        hidden: Sequence[int] = (32, 16),
+        protect: Protection | Mapping[str, Protection] | None = None,
+        delta: float = 1e-5,
+        clock: VirtualClock | None = None,
+        solver_options: Mapping[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.solver = solver
+        self.constraint = constraint
+        self.model = model
+        self.scope = scope
+        self.limits = limits
+        self.lacking = lacking
+        self.alpha = alpha
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.random_state = random_state
+        self.positive = positive
+        self.scale = scale
+        self.encoder = encoder
+        self.groups = groups
+        self.hidden = hidden
+        self.protect = protect
+        self.delta = delta
+        self.clock = clock
+        self.solver_options = solver_options
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sensitive_features: Any = None,
+        clients: Any = None,
+        server_rows: tuple[Any, ...] | None = None,
+    ) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        X
+            A DataFrame, an array (n, d) or sparse matrix, or images (n, channels, height, width).
+        y
+            Labels of any two values; of more for averaging solvers.
+        sensitive_features
+            One column for each sensitive attribute.
+        clients
+            One client id for each row.
+        server_rows
+            Rows of the server's own, ``(X, y, sensitive_features)``; a global constraint is then over them alone
+            (``"prox-al"`` and ``"sqp"``).
+        """
+        where = Where(self.scope, self.limits, self.lacking)
+        self._check_plain()
+        inputs = read_inputs(X, y, sensitive_features, clients)
+        classes, positive, codes = class_codes(inputs.labels, self.positive)
+        job = self._job(two_classes=len(classes) == 2)
+        protected = self.protect is not None
+        settings: dict[str, Any] = {"where": where, "has_server": server_rows is not None, "protected": protected}
+        check_settings(job, linear=self._linear, **settings)
+        if len(classes) > 2 and job.solver in PROGRAM_SOLVERS:
+            raise DataError(
+                f"y has {len(classes)} classes, solver {job.solver!r} trains with two: Only binary classification is "
+                "supported. Averaging solvers train with more"
+            )
+        for constraint in job.constraints:
+            if constraint.compares_groups and inputs.sensitive is None:
+                raise DataError(f"constraint {constraint.kind} compares groups: give sensitive_features")
+        encoder = self.encoder
+        if encoder is None:
+            encoder = learn_encoder(inputs.X, inputs.clients, self.scale)
+        elif len(inputs.X.shape) > 2:
+            raise DataError("encoder is given, but X holds images, which are not encoded")
+        features = encoded(encoder, inputs.X)
+        names = sorted(set(inputs.clients))
+        rows = [self._rows(name, inputs.clients == name, features, codes, inputs.sensitive) for name in names]
+        server = None if server_rows is None else self._server(encoder, server_rows, classes, positive)
+        with Progress(job.max_rounds, enabled=self.verbose) as progress:
+            run = train_clients(
+                job,
+                rows,
+                model=self.model,
+                where=where,
+                server=server,
+                groups=self.groups,
+                classes=None if len(classes) == 2 else len(classes),
+                protect=self.protect,
+                clock=self.clock,
+                on_round=progress.round,
+            )
+        # Only now is anything kept: a fit that was refused leaves an earlier one as it was.
+        self._keep(run, len(classes))
+        self.classes_, self.positive_, self.clients_, self.encoder_ = classes, positive, names, encoder
+        self.n_features_in_ = int(np.prod(inputs.X.shape[1:]))
+        self._names(inputs.X)
+        self.privacy_ = None
+        if protected:
+            learned = [] if encoder is None or not self._learned(encoder) else [LEARNED_COLUMNS]
+            learned += [LEARNED_GROUPS] if inputs.sensitive is not None and self.groups is None else []
+            self.privacy_ = client_privacy(names, self.protect, run.transcript, self.delta, learned=learned)
+        return self
+
+    # -- what is asked for
+
+    @property
+    def _linear(self) -> bool:
+        return isinstance(self.model, str) and self.model == "logistic"
+
+    def _learned(self, encoder: PartyEncoder) -> bool:
+        return self.encoder is None and learns_from_rows(encoder)
+
+    def _check_plain(self) -> None:
+        if isinstance(self.model, str) and self.model not in _MODELS:
+            raise InputError(
+                f"model is {self.model!r}; choose {', '.join(map(repr, _MODELS))}, or give a torch.nn.Module"
+            )
+        if not isinstance(self.model, str) and not callable(self.model):
+            raise InputError(f"model is a {type(self.model).__name__}; give a name, a torch.nn.Module or a function")
+        if not isinstance(self.hidden, Sequence):
+            raise InputError(f"hidden is {self.hidden!r}; give the width of each hidden layer, for instance (32, 16)")
+        if self.encoder is not None and not isinstance(self.encoder, PartyEncoder):
+            raise InputError(f"encoder is a {type(self.encoder).__name__}; give a fitted evenhand.data.PartyEncoder")
+        if not 0 < self.delta < 1:
+            raise InputError(f"delta is {self.delta!r}; give a number between 0 and 1, such as 1e-5")
+
+    def _job(self, two_classes: bool) -> Job:
+        constraints = tuple(as_list(self.constraint))
+        solver = choose_solver(
+            self.solver,
+            linear=self._linear,
+            constrained=bool(constraints),
+            two_classes=two_classes,
+            protected=self.protect is not None,
+        )
+        state = self.random_state
+        seed = int(state) if isinstance(state, (int, np.integer)) else int(check_random_state(state).randint(2**31))
+        return Job(
+            solver=solver,
+            constraints=constraints,
+            model="linear" if self._linear else "mlp",
+            alpha=self.alpha,
+            max_rounds=default_rounds(solver) if self.max_rounds is None else self.max_rounds,
+            tol=self.tol,
+            seed=seed,
+            hidden=tuple(self.hidden),
+            options=dict(self.solver_options or {}),
+        )
+
+    # -- rows
+
+    def _rows(
+        self, name: str, inside: npt.NDArray[np.bool_], features: npt.NDArray[Any], codes: Array, sensitive: Any
+    ) -> ClientRows:
+        groups = None if sensitive is None else groups_frame(take(sensitive, inside), int(inside.sum()))
+        return ClientRows(name, features[inside], codes[inside], groups)
+
+    def _server(
+        self, encoder: PartyEncoder | None, server_rows: tuple[Any, ...], classes: npt.NDArray[Any], positive: Any
+    ) -> ClientRows:
+        if not isinstance(server_rows, tuple) or len(server_rows) not in (2, 3):
+            raise DataError("server_rows is not (X, y) or (X, y, sensitive_features)")
+        X, y, sensitive = (*server_rows, None)[:3]
+        X, labels = as_rows(X), np.asarray(y)
+        if len(labels) != X.shape[0] or not np.isin(labels, classes).all():
+            raise DataError(f"server_rows needs one label for each of its {X.shape[0]} rows, each one of {classes}")
+        everything = np.ones(len(labels), dtype=bool)
+        signs = np.where(labels == positive, 1.0, -1.0)
+        return self._rows("rows of the server", everything, encoded(encoder, X), signs, sensitive)
+
+    # -- what is kept
+
+    def _keep(self, run: HorizontalRun, classes: int) -> None:
+        self.run_ = run
+        self.history_ = run.history
+        self.certificate_ = run.certificate
+        self.n_rounds_ = self.n_iter_ = run.certificate.rounds
+        self.bytes_sent_ = run.transcript.total_bytes
+        for name in ("coef_", "intercept_"):
+            # Of an earlier fit with another model.
+            self.__dict__.pop(name, None)
+        if self._linear:
+            weights = np.asarray(run.weights, dtype=np.float64)
+            outputs = 1 if classes == 2 else classes
+            coefficients, intercepts = weights[:-outputs].reshape(outputs, -1), weights[-outputs:]
+            self.coef_: Array = coefficients[0] if outputs == 1 else coefficients
+            self.intercept_: float | Array = float(intercepts[0]) if outputs == 1 else intercepts
+
+    def _names(self, X: Any) -> None:
+        self.__dict__.pop("feature_names_in_", None)
+        names = feature_names(X)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+
+    # -- scores
+
+    def _scores(self, X: Any) -> Array:
+        check_is_fitted(self, "run_")
+        X = as_rows(X)
+        if not isinstance(X, pd.DataFrame) and int(np.prod(X.shape[1:])) != self.n_features_in_:
+            raise DataError(
+                f"X has {int(np.prod(X.shape[1:]))} features, but HorizontalClassifier is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        return self.run_.model.predict(encoded(self.encoder_, X))
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores: of two classes one a row, positive in favour of ``classes_[1]``; otherwise one for each class."""
+        scores = self._scores(X)
+        return -scores if len(self.classes_) == 2 and self.positive_ != self.classes_[1] else scores
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        scores = self.decision_function(X)
+        places = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[places]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Columns in the order of ``classes_``."""
+        scores = self.decision_function(X)
+        if scores.ndim > 1:
+            return np.asarray(softmax(scores, axis=1))
+        return np.stack([expit(-scores), expit(scores)], axis=1)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

@@ -1,0 +1,86 @@
+"""What ε can be stated of each client after a run, from what the transcript shows it to have sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from evenhand.errors import EvenhandError
+from evenhand.horizontal.messages import UPDATE
+from evenhand.privacy.accounting import PrivacyStatement, privacy_statement
+from evenhand.privacy.transcript import Transcript
+
+LEARNED_COLUMNS = "means, deviations and levels of columns"
+LEARNED_GROUPS = "which groups occur"
+_ADVICE = "; how columns are encoded and which groups there are can be agreed beforehand, with encoder and groups"
+
+
+@dataclass(frozen=True)
+class NoStatement:
+    """No ε is stated for a client.
+
+    Attributes
+    ----------
+    reason
+        Why not, and what to change.
+    """
+
+    reason: str
+    epsilon: None = None
+
+    @property
+    def words(self) -> str:
+        return f"No ε can be stated: {self.reason}."
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"epsilon": None, "reason": self.reason, "words": self.words}
+
+
+Privacy: TypeAlias = Mapping[str, PrivacyStatement | NoStatement]
+"""By client: a statement, or why there is none."""
+
+
+def client_privacy(
+    clients: Sequence[str],
+    protect: Any,
+    transcript: Transcript,
+    delta: float,
+    *,
+    learned: Sequence[str] = (),
+) -> Privacy:
+    """A statement for each client, or the reason why there is none.
+
+    Noise comes from the job's seed, so that runs can be repeated: statements say that they are those of a simulation.
+
+    Parameters
+    ----------
+    protect
+        What protected the updates: one mechanism for all, or by client.
+    learned
+        Names of what was learned from the clients' rows before the first round and is not covered by any noise.
+    """
+    sent: dict[str, dict[str, int]] = {name: {} for name in clients}
+    for entry in transcript:
+        if entry.sender in sent:
+            sent[entry.sender][entry.kind] = sent[entry.sender].get(entry.kind, 0) + entry.messages
+    found: dict[tuple[Any, ...], PrivacyStatement | NoStatement] = {}
+    answers: dict[str, PrivacyStatement | NoStatement] = {}
+    for name, kinds in sent.items():
+        mechanism = protect.get(name) if isinstance(protect, Mapping) else protect
+        others = (*learned, *sorted(f"messages of kind {kind!r}" for kind in kinds if kind != UPDATE.kind))
+        rounds = kinds.get(UPDATE.kind, 0)
+        key = (id(mechanism), rounds, others)
+        if key not in found:
+            found[key] = _statement(mechanism, rounds, delta, others)
+        answers[name] = found[key]
+    return answers
+
+
+def _statement(mechanism: Any, rounds: int, delta: float, others: tuple[str, ...]) -> PrivacyStatement | NoStatement:
+    try:
+        return privacy_statement(mechanism, rounds, delta, unprotected=others)
+    except EvenhandError as error:
+        # A refusal, or dp-accounting is not installed: the run is done, and is worth keeping without a statement.
+        agreed = any(name in others for name in (LEARNED_COLUMNS, LEARNED_GROUPS))
+        return NoStatement(f"{error}{_ADVICE if agreed else ''}")

@@ -1,0 +1,135 @@
+"""The FairFedAvgALM reproductions in small: tasks, the paper's numbers, pages, and what a record says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from evenhand.errors import InputError
+from evenhand.reproductions import REPRODUCTIONS
+from evenhand.reproductions import fairfedavgalm_numbers as numbers
+from evenhand.reproductions import fairfedavgalm_pages as pages
+from evenhand.reproductions.fairfedavgalm_tasks import CELLS, Rows, Task, load_task
+
+NAMES = [name for name in REPRODUCTIONS if name.startswith("fairfedavgalm-")]
+
+
+def made_rows(count: int, seed: int = 0) -> Rows:
+    rng = np.random.default_rng(seed)
+    groups = pd.Series(np.where(rng.random(count) < 0.5, "red", "green"), name="group")
+    labels = np.where(rng.random(count) < np.where(groups == "red", 0.2, 0.5), 1, -1)
+    features = rng.normal(size=(count, 3)) + labels[:, None] * [1.0, 0.0, 0.0] + (groups == "red").to_numpy()[:, None]
+    return Rows(features.astype(np.float32), labels.astype(np.int64), groups)
+
+
+@pytest.fixture
+def task() -> Task:
+    return Task("adult", made_rows(4000), made_rows(300, 1), made_rows(600, 2), "logistic", "Made rows.")
+
+
+def test_rows_are_dealt_without_repetition_and_by_the_seed(task: Task) -> None:
+    clients = task.deal(3, clients=5, rows=100, alpha=0.5)
+    assert [client.rows for client in clients] == [100] * 5
+    rows = np.concatenate([client.features for client in clients])
+    assert len(np.unique(rows, axis=0)) == 500
+    again = task.deal(3, clients=5, rows=100, alpha=0.5)
+    assert all(np.array_equal(one.features, other.features) for one, other in zip(clients, again, strict=True))
+    shares = [float(np.mean(client.labels > 0)) for client in clients]
+    assert np.ptp(shares) > np.ptp([np.mean(c.labels > 0) for c in task.deal(3, clients=5, rows=100, alpha=1e6)])
+
+
+def test_cells_have_their_shares() -> None:
+    cells = CELLS["biased-digits"]
+    assert sum(cells.values()) == pytest.approx(1)
+    rows = made_rows(4000)
+    task = Task("biased-digits", rows, rows, rows, "logistic", "Made rows.", cells)
+    dealt = task.deal(0, clients=4, rows=100, alpha=5.0)
+    found = pd.DataFrame(
+        {
+            "label": np.concatenate([client.labels for client in dealt]),
+            "group": pd.concat([client.groups["group"] for client in dealt]).to_numpy(),
+        }
+    )
+    counts = found.value_counts()
+    assert {cell: counts[cell] / len(found) for cell in cells} == pytest.approx(cells, abs=0.01)
+    # More than there are: as many as keep the shares.
+    assert 400 < sum(client.rows for client in task.deal(0, clients=4, rows=10**6, alpha=5.0)) < 4000
+
+
+def test_the_papers_numbers_are_whole() -> None:
+    assert numbers.TABLE2["α = 1, N = 10"]["FairFedAvgALM"] == ((74.66, 0.13), (22.38, 8.66), (41.46, 0.29))
+    assert numbers.SUPPLEMENT_TABLE1["C = 0.25"]["FedAvg"][2] == (52.75, 3.47)
+    for table in (numbers.TABLE2, numbers.TABLE3, numbers.TABLE4, numbers.TABLE5, numbers.SUPPLEMENT_TABLE1):
+        for methods in table.values():
+            assert {"FedAvg", "FairFedAvgALM"} <= set(methods)
+            assert all(len(row) == 3 for row in methods.values())
+    assert numbers.TABLE3["α = 0.2"]["FedAvg"] == ((65.40, 8.42), None, None)
+
+
+@pytest.fixture
+def made_task(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "load_task", lambda name, source: task)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("fig1")])
+@pytest.mark.usefixtures("made_task")
+def test_a_tiny_table(name: str, command: object, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    if name.endswith("ldp"):
+        pytest.importorskip("dp_accounting")
+    options = ["--runs", 1, "--rounds", 2, "--set", "adult", "--out", tmp_path]
+    code, _, errors = command(name, *options)  # type: ignore[operator]
+    assert code == 0, errors
+    text = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
+    assert "Made rows." in text
+    assert "nan" not in text
+    records = json.loads((tmp_path / f"{name}.json").read_text())["records"]
+    assert {record["set"] for record in records} == {"adult"}
+    for record in records:
+        assert 0 <= record["DP"] <= 1
+        assert 0 <= record["EO"] <= 1
+        assert record["published DP"] <= 1
+    assert {record["seed"] for record in records} == {0 if name.endswith("settings") else 10}
+    code, _, errors = command(name, "--rewrite", "--out", tmp_path)  # type: ignore[operator]
+    assert code == 0, errors
+    assert (tmp_path / f"{name}.md").read_text(encoding="utf-8") == text
+
+
+@pytest.mark.usefixtures("made_task")
+def test_the_tables_show_both_quantities_beside_the_papers(command: object, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    name = "fairfedavgalm-participation"
+    command(name, "--runs", 1, "--rounds", 2, "--set", "adult", "--out", tmp_path)  # type: ignore[operator]
+    lines = (tmp_path / f"{name}.md").read_text(encoding="utf-8").splitlines()
+    row = next(line for line in lines if line.startswith("| C = 0.5 | FedAvg |")).strip("| ").split(" | ")
+    record = json.loads((tmp_path / f"{name}.json").read_text())["records"][0]
+    assert (row[3], row[7], row[9]) == ("75.9 ± 2.6", "31.7 ± 8.6", "53.6 ± 0.3")
+    measured = [record[metric] for metric in ("accuracy", "DP", "EO", "published DP", "published EO")]
+    assert [float(row[place]) for place in (2, 4, 5, 6, 8)] == pytest.approx([100 * m for m in measured], abs=0.06)
+
+
+def test_checks_say_where_it_does_not_hold() -> None:
+    head = {"set": "adult", "condition": "here"}
+    records = pd.DataFrame(
+        [
+            {**head, "method": "FedAvg", "accuracy": 0.8, "DP": 0.2, "EO": 0.2},
+            {**head, "method": "FairFedAvgALM", "accuracy": 0.7, "DP": 0.1, "EO": 0.3},
+        ]
+    )
+    (line,) = pages.checks(records)
+    assert line.endswith("DP 20.0 → 10.0, EO 20.0 → 30.0, accuracy 80.0 → 70.0 (-10.0): only DP lower.")
+
+
+def test_sets_that_are_not_there_are_refused(command: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="have no set 'compas'"):
+        load_task("compas")
+    code, _, errors = command("fairfedavgalm-clients", "--set", "compas", "--out", tmp_path)  # type: ignore[operator]
+    assert code == 2
+    assert "adult, biased-digits, celeba" in errors
+    monkeypatch.delenv("EVENHAND_DATA", raising=False)
+    with pytest.raises(InputError, match="--source"):
+        load_task("celeba")
