@@ -487,7 +487,7 @@ def test_data_that_cannot_be_used_are_refused_with_what_and_where(changes: dict[
         ({"constraint": "equal-opportunity"}, "is not a constraint"),
         ({"groups": {"group": ["a", "c"]}}, "'b', which is not among the agreed groups"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_settings_that_cannot_be_used_are_refused_by_name(changes: dict[str, Any], told: str) -> None:
     model = HorizontalClassifier(constraint=EqualOpportunity(0.05), max_rounds=2)

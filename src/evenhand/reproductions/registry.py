@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 from evenhand.errors import InputError
+from evenhand.reproductions.constrained_numbers import FAIRNESS_SET, NEYMAN_PEARSON_SETS, QUADRATIC_SET
+from evenhand.reproductions.papers import FAIRFEDAVGALM_SETS, FAIRVFL_SETS, VFB2_SETS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,11 +32,18 @@ class Entry:
     name: str
     title: str
     module: str
+    sets: tuple[str, ...] = FAIRVFL_SETS
+    """Those it is about, unless the user says otherwise."""
+    more_sets: tuple[str, ...] = ()
+    """Those it can be run on as well."""
 
     def load(self) -> Experiment:
         return cast(Experiment, import_module(f"evenhand.reproductions.{self.module}"))
 
 
+_FACES = ("celeba",)
+_CONSTRAINED = "Constrained FL by proximal AL"
+_STRAGGLER_SETS = ("credit-default", "a9a", "20newsgroups")
 _ENTRIES = (
     Entry("fairvfl-table1", "FairVFL, Table 1: accuracy and gaps in error rates, linear model", "fairvfl_table1"),
     Entry("fairvfl-table2", "FairVFL, Table 2: the same, neural parties", "fairvfl_table2"),
@@ -43,6 +52,32 @@ _ENTRIES = (
     Entry("fairvfl-v1-table1", "first version, Table I: accuracy, fairness, harmonic mean", "fairvfl_v1_table1"),
     Entry("fairvfl-v1-fig1", "first version, Figure 1: effect of ε on accuracy and fairness", "fairvfl_v1_fig1"),
     Entry("fairvfl-v1-fig2", "first version, Figure 2: effect of the number Q of local steps", "fairvfl_v1_fig2"),
+    Entry("vfb2-table2", "VFB², Table 2: accuracy beside pooled and half-trained models", "vfb2_table2", VFB2_SETS),
+    Entry("vfb2-fig2", "VFB², Figure 2: speed-up by the number of parties", "vfb2_fig2", ("synthetic",)),
+    Entry("vfb2-fig3", "VFB², Figure 3: loss over time and epochs, strongly convex", "vfb2_fig3", _STRAGGLER_SETS),
+    Entry("vfb2-fig4", "VFB², Figure 4: loss over time and epochs, nonconvex", "vfb2_fig4", _STRAGGLER_SETS),
+    *(
+        Entry(f"constrained-{name}", f"{_CONSTRAINED}, {title}", f"constrained_{name}", sets)
+        for name, title, sets in (
+            ("table1", "Table 1: Neyman-Pearson classification", NEYMAN_PEARSON_SETS),
+            ("table2", "Table 2: fairness constraints", (FAIRNESS_SET,)),
+            ("table4", "Table 4: quadratic programs", (QUADRATIC_SET,)),
+            ("fig1", "Figure 1: Neyman-Pearson classification over rounds", NEYMAN_PEARSON_SETS),
+            ("fig2", "Figure 2: fairness constraints over rounds", (FAIRNESS_SET,)),
+        )
+    ),
+    *(
+        Entry(f"fairfedavgalm-{name}", f"FairFedAvgALM, {title}", f"fairfedavgalm_{name}", sets, more)
+        for name, title, sets, more in (
+            ("baselines", "Table 2: five methods and ours", (*FAIRFEDAVGALM_SETS, "symmetric-digits"), _FACES),
+            ("heterogeneity", "Table 3: skew of the clients' labels", FAIRFEDAVGALM_SETS, _FACES),
+            ("clients", "Table 4: number of clients", FAIRFEDAVGALM_SETS, _FACES),
+            ("ldp", "Table 5: noise on the updates", FAIRFEDAVGALM_SETS, _FACES),
+            ("participation", "supplement Table 1: share of clients a round", FAIRFEDAVGALM_SETS, _FACES),
+            ("fig1", "Figure 1: what the models look at", ("biased-digits",), ("symmetric-digits",)),
+            ("settings", "how steps and rounds were chosen", FAIRFEDAVGALM_SETS, ()),
+        )
+    ),
 )
 REPRODUCTIONS = {entry.name: entry for entry in _ENTRIES}
 

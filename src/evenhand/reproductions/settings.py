@@ -13,11 +13,30 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from evenhand.data import Dataset, load
 from evenhand.errors import InputError
+from evenhand.reproductions.papers import FAIRVFL_SETS
 
 Record: TypeAlias = dict[str, Any]
 """Numbers and names of one fit, or of one point of a curve."""
 
-SETS = {"adult": "Adult", "compas": "COMPAS", "communities-crime": "Crime"}
+SETS = {
+    "adult": "Adult",
+    "compas": "COMPAS",
+    "communities-crime": "Crime",
+    "credit-default": "Credit default",
+    "give-me-some-credit": "Give me some credit",
+    "a9a": "a9a",
+    "20newsgroups": "20 Newsgroups",
+    "synthetic": "synthetic",
+    "biased-digits": "Coloured digits",
+    "symmetric-digits": "Coloured digits, groups alike",
+    "celeba": "CelebA",
+    "breast-cancer-wisc": "breast-cancer-wisc",
+    "monks-1": "monks-1",
+    "adult-a": "adult-a",
+    "adult-b": "adult-b",
+    "quadratic": "quadratic programs",
+}
+"""Names in print."""
 FIRST_SEED = 10
 """Seeds 0 to 4 were used while the solver was made; the tables use others."""
 
@@ -29,7 +48,7 @@ class Settings:
     runs: int | None = None
     rounds: int | None = None
     source: Path | None = None
-    sets: tuple[str, ...] = tuple(SETS)
+    sets: tuple[str, ...] = FAIRVFL_SETS
     seed: int = FIRST_SEED
 
     def __post_init__(self) -> None:

@@ -41,9 +41,8 @@ class Block:
             width += 1
         self.columns: Array = np.zeros((width, 4))
         self.regulariser = REGULARISERS[regulariser]
-        self._ridges: Array = np.full(width, ridge)
-        if intercept:
-            self._ridges[-1] = 0.0
+        self._ridge = ridge
+        self._regularised = slice(0, width - intercept)
 
     def _check(self, width: int) -> None:
         """Compiled loops trust what they are given, so nothing wrong may come this far."""
@@ -90,8 +89,12 @@ class Block:
 
     def set_step(self, step: float) -> None:
         """KEEP of each column, as `row_update` takes it."""
-        shrinkage = step * self._ridges * self.columns[:, RARITY]
-        self.columns[:, KEEP] = 1.0 / (1.0 + shrinkage) if self.regulariser == RIDGE else shrinkage
+        keep = self.columns[:, KEEP]
+        keep[:] = 0.0
+        np.multiply(self.columns[self._regularised, RARITY], step * self._ridge, out=keep[self._regularised])
+        if self.regulariser == RIDGE:
+            keep += 1.0
+            np.reciprocal(keep, out=keep)
 
     def scores(self) -> Array:
         scores = np.empty(self.rows)
@@ -109,13 +112,15 @@ class Block:
 
     def squared_gradient(self, loss_gradient: Array) -> float:
         """‖∇_ℓ‖² with the regulariser's part."""
-        slope = self.weights if self.regulariser == RIDGE else self.weights / (1.0 + self.weights**2) ** 2
-        gradient = loss_gradient + self._ridges * slope
+        weights = self.weights[self._regularised]
+        slope = weights if self.regulariser == RIDGE else weights / (1.0 + weights**2) ** 2
+        gradient = loss_gradient.copy()
+        gradient[self._regularised] += self._ridge * slope
         return float(gradient @ gradient)
 
     def penalty(self) -> float:
         """Σ w², or Σ w²/(1+w²), over the regularised columns: times λ/2 the party's part of the objective."""
-        squares = np.where(self._ridges > 0, self.weights, 0.0) ** 2
+        squares = self.weights[self._regularised] ** 2
         return float((squares if self.regulariser == RIDGE else squares / (1.0 + squares)).sum())
 
 

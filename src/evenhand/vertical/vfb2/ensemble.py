@@ -29,6 +29,7 @@ from evenhand.vertical.vfb2.interleaver import (
     plant,
     play,
     scores_and_gradient,
+    share_columns,
 )
 from evenhand.vertical.vfb2.kernels import DRIFT, LOSSES, RARITY, WEIGHT
 from evenhand.vertical.vfb2.messages import TrafficCounter
@@ -73,13 +74,16 @@ class InterleavedParties(EpochServer, Ensemble):
             for party in parties
         ]
         self._visits = Visits(np.sum([block.squared_norms() for block in blocks], axis=0), options.sampling, job.seed)
+        columns = share_columns(blocks)
         for block in blocks:
             block.set_chances(self._visits.chances)
             if start is not None:
                 block.columns[:, WEIGHT] = start.weights[block.name]
         order = self._visits.order
         self._weights = self._visits.weights[order]
-        self._storage = merge(blocks, order, np.array([party.active or not only_active_move for party in parties]))
+        self._storage = merge(
+            blocks, columns, order, np.array([party.active or not only_active_move for party in parties])
+        )
         self._blocks = blocks
         self._gradient = np.zeros(len(self._storage.columns))
         self._scores: Array = np.zeros(len(order))

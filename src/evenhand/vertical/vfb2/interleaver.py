@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenhand.arrays import Array
 from evenhand.privacy.masking import decode_scalar, encode_scalar, next_mask
 from evenhand.privacy.trees import two_trees
 from evenhand.vertical.vfb2.blocks import Block
@@ -76,10 +77,18 @@ def plant(parties: int, roots: list[int]) -> Trees:
     return Trees(np.array(roots), np.array(senders, dtype=np.uint64), np.array(receivers, dtype=np.uint64))
 
 
-def merge(blocks: list[Block], order: Any, moves: Any) -> Storage:
-    """One store of all blocks, rows in the given order: the blocks give up their own, and look into its columns."""
+def share_columns(blocks: list[Block]) -> Array:
+    """One store of all blocks' columns, into which the blocks look from now on."""
     ends = np.cumsum([0, *(len(block.columns) for block in blocks)])
     columns = np.zeros((ends[-1], 4))
+    for place, block in enumerate(blocks):
+        block.columns = columns[ends[place] : ends[place + 1]]
+    return columns
+
+
+def merge(blocks: list[Block], columns: Array, order: Any, moves: Any) -> Storage:
+    """One store of all blocks' rows, in the given order; the blocks give up their own."""
+    ends = np.cumsum([0, *(len(block.columns) for block in blocks)])
     starts = np.zeros((len(order), len(blocks) + 1), dtype=np.uint64)
     for place, block in enumerate(blocks):
         starts[:, place + 1] = np.diff(block.starts)[order]
@@ -89,8 +98,6 @@ def merge(blocks: list[Block], order: Any, moves: Any) -> Storage:
     data = np.empty(starts[-1, -1])
     for place, block in enumerate(blocks):
         _copy(block.starts, block.indices, block.data, order, ends[place], starts[:, place], indices, data)
-        columns[ends[place] : ends[place + 1]] = block.columns
-        block.columns = columns[ends[place] : ends[place + 1]]
         block.give_up_rows()
     return Storage(starts, indices, data, columns, moves)
 

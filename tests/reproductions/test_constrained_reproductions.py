@@ -1,0 +1,150 @@
+"""Reproductions of the proximal-AL paper: numbers, problems, methods and pages, on small problems."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from evenhand.programs import measure
+from evenhand.reproductions import constrained_curves as curves
+from evenhand.reproductions import constrained_fig1, constrained_pages, constrained_table1, constrained_table4
+from evenhand.reproductions.constrained_methods import BALANCED, METHODS, POOLED, PUBLISHED, SQP, measured
+from evenhand.reproductions.constrained_numbers import CLIENTS, FEDERATED, TABLE1, TABLE2, TABLE4, Reference
+from evenhand.reproductions.constrained_problems import Problem, Rows, neyman_pearson_problem, quadratic_problem
+from evenhand.reproductions.running import reproduce
+from evenhand.reproductions.settings import Settings
+
+
+def rows(name: str = "monks-1", count: int = 121) -> Rows:
+    """Two classes that overlap a little: the published ρ then takes hundreds of rounds, not thousands."""
+    rng = np.random.default_rng(5)
+    labels = np.where(np.arange(count) % 2 == 0, 1.0, -1.0)
+    features = np.hstack([rng.standard_normal((count, 2)) + 1.3 * labels[:, None], np.ones((count, 1))])
+    return Rows(name, features, labels)
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return neyman_pearson_problem(rows(), 3, 7)
+
+
+@pytest.fixture(scope="module")
+def records(problem: Problem) -> pd.DataFrame:
+    return pd.DataFrame([measured(method, problem, 5000) for method in METHODS])
+
+
+def test_the_papers_tables_are_whole() -> None:
+    assert set(TABLE1) == {"breast-cancer-wisc", "monks-1", "adult-a"}
+    for table in (*TABLE1.values(), *TABLE2.values()):
+        assert tuple(table) == CLIENTS
+        assert all(len(row) == 6 and max(row[2:]) <= 0.2 for row in table.values())
+    assert TABLE1["monks-1"][20][:2] == (1.81, 1.79)
+    assert TABLE4[10, 300] == (41.49, 41.44, 8.56e-5, 8.73e-4)
+
+
+def test_a_reference_says_how_it_ended() -> None:
+    assert str(FEDERATED["breast-cancer-wisc", 1]) == "1.5 s"
+    assert str(Reference(36.0, 1.1)) == "36 s, residual 1.1"
+    assert str(Reference(56.0)) == "> 56 s, unfinished"
+    assert not Reference(56.0).optimal
+
+
+def test_clients_have_the_same_rows_of_each_class(problem: Problem) -> None:
+    """61 and 60 rows of the classes on three clients: 20 of each everywhere."""
+    clients: list[Any] = list(problem.federated.clients)
+    assert [int((client.labels > 0).sum()) for client in clients] == [20, 20, 20]
+    assert [len(client.labels) for client in clients] == [40, 40, 40]
+    assert np.linalg.norm(problem.start) == pytest.approx(1.0)
+
+
+def test_problems_are_those_of_their_seed() -> None:
+    starts = [neyman_pearson_problem(rows(), 2, seed).start for seed in (1, 1, 2)]
+    assert np.array_equal(starts[0], starts[1])
+    assert not np.array_equal(starts[0], starts[2])
+
+
+def test_every_method_ends_truly_optimal_at_the_same_objective(records: pd.DataFrame) -> None:
+    assert set(records["method"]) == {PUBLISHED, BALANCED, SQP, POOLED}
+    assert records["optimal"].all()
+    assert records["objective"].to_numpy() == pytest.approx(records["objective"].mean(), rel=2e-2)
+    assert records["max row"].max() <= 0.2 + 1e-3
+    assert (records["mean row"] <= records["max row"]).all()
+
+
+def test_a_run_that_meets_the_cap_is_not_shown_as_optimal(problem: Problem) -> None:
+    record = measured(PUBLISHED, problem, 3)
+    assert not record["optimal"]
+    frame = pd.DataFrame([record, measured(SQP, problem, 3), measured(POOLED, problem, 3)])
+    assert "**no** (0 of 1)" in constrained_pages.table(frame, TABLE1["monks-1"] | {3: TABLE1["monks-1"][5]})
+    assert "2 of 3; not monks-1, n = 3, prox-al, fixed ρ: missed." in constrained_pages.checks(frame)[0]
+
+
+def test_seconds_beside_the_authors(records: pd.DataFrame) -> None:
+    known = Reference(1.0, 1e-4)
+    one = records[records["method"] == SQP].assign(cpu=0.01)
+    assert constrained_pages.costs(one, known)[-2:] == ["1 s", "100"]
+    assert constrained_pages.costs(one, Reference(36.0))[-1] == "finishes where theirs did not"
+    assert constrained_pages.costs(one, Reference(36.0, 1.1))[-1] == "3,600, and optimal where theirs is not"
+    assert constrained_pages.costs(one.assign(optimal=False), known)[-1] == "ours is not optimal"
+    assert constrained_pages.costs(one, None)[-2:] == ["–", "–"]
+
+
+def test_slow_methods_are_run_less_often_unless_asked() -> None:
+    usual = constrained_pages.schedule(Settings(sets=("monks-1",)), 3, {"monks-1": 1}, METHODS)
+    assert [method for _, seed, method in usual if seed == 10] == list(METHODS)
+    assert [method for _, seed, method in usual if seed == 11] == [SQP, POOLED]
+    asked = constrained_pages.schedule(Settings(runs=2, sets=("monks-1",)), 3, {"monks-1": 1}, METHODS)
+    assert len(asked) == 2 * len(METHODS)
+
+
+@pytest.mark.parametrize("method", [PUBLISHED, BALANCED, SQP])
+def test_a_curve_runs_from_the_start_to_the_solution(problem: Problem, method: str) -> None:
+    line = curves.curve(method, problem, 5000)
+    assert line[0]["round"] == 0
+    assert line[0]["objectives"] == pytest.approx(problem.local_objectives(problem.start).tolist())
+    rounds = [record["round"] for record in line]
+    assert rounds == sorted(set(rounds))
+    found = measured(method, problem, 5000)
+    assert line[-1]["round"] == found["rounds"]
+    assert np.mean(line[-1]["objectives"]) == pytest.approx(found["objective"])
+    assert line[-1]["stationarity"] == pytest.approx(found["stationarity"])
+
+
+def test_residuals_are_measured_on_the_whole_problem() -> None:
+    problem = quadratic_problem(2, 5, 1, 0, 1)
+    found = METHODS[SQP](problem, 100)
+    names = {f"c{place}": client for place, client in enumerate(problem.federated.clients)}
+    again = measure(found.weights, found.multipliers, names, problem.federated.server)
+    assert again.stationarity == pytest.approx(found.residual.stationarity, abs=1e-9)
+    assert again.violation == pytest.approx(found.residual.violation, abs=1e-9)
+
+
+def test_pages_of_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (constrained_table1, constrained_fig1):
+        monkeypatch.setattr(module, "read", lambda name, source: rows(name))
+    monkeypatch.setattr(constrained_table1, "CLIENTS", (1, 5))
+    settings = Settings(runs=1, rounds=2000, sets=("monks-1", "breast-cancer-wisc"))
+    for name in ("constrained-table1", "constrained-fig1"):
+        reproduce(name, settings, tmp_path, command="as asked", show=False)
+    text = (tmp_path / "constrained-table1.md").read_text(encoding="utf-8")
+    assert "nan" not in text
+    assert "Every cell truly (0.001, 0.001)-optimal" in text
+    assert "| 5 | sqp |" in text
+    assert (tmp_path / "constrained-fig1.png").read_bytes().startswith(b"\x89PNG")
+    kept = json.loads((tmp_path / "constrained-fig1.json").read_text())["records"]
+    assert {record["set"] for record in kept} == {"monks-1", "breast-cancer-wisc"}
+
+
+def test_page_of_quadratic_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constrained_table4, "SIZES", ((100, 1),))
+    monkeypatch.setattr(constrained_table4, "QUADRATIC_CLIENTS", (1,))
+    settings = Settings(runs=1, sets=("quadratic",))
+    reproduce("constrained-table4", settings, tmp_path, command="as asked", show=False)
+    text = (tmp_path / "constrained-table4.md").read_text(encoding="utf-8")
+    assert "| 1, 100, 1 | sqp |" in text
+    assert "4 of 4: met." in text
