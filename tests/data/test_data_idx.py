@@ -61,7 +61,10 @@ def test_scalar_arrays_are_refused(tmp_path: Path) -> None:
         read_idx(tmp_path / "file")
 
 
-@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(WHOLE, 1, mtime=0)[:-9], gzip.compress(WHOLE, 1, mtime=0)[:15]])
+PACKED = gzip.compress(WHOLE, 1, mtime=0)
+
+
+@pytest.mark.parametrize("content", [b"not gzip", PACKED[:-9], PACKED[:15]])
 def test_broken_gzip(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"file\.gz cannot be read"):
