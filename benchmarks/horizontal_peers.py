@@ -171,7 +171,9 @@ server_app = ServerApp()
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
-    strategy = Stamped(fraction_evaluate=0.0, min_available_nodes=SETTINGS["clients"])
+    # Else a round may begin before all clients have registered.
+    everybody = {"min_available_nodes": SETTINGS["clients"], "min_train_nodes": SETTINGS["clients"]}
+    strategy = Stamped(fraction_evaluate=0.0, **everybody)
     RESULTS.append(strategy.start(grid, ArrayRecord(make_network().state_dict()), num_rounds=SETTINGS["rounds"]))
 
 

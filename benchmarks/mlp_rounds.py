@@ -17,7 +17,7 @@ from rich.table import Table
 
 from evenhand.constraints import EqualOpportunity
 from evenhand.job import Job
-from evenhand.training import train_vertical
+from evenhand.training.vertical import train_vertical
 
 CAP = 400
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from evenhand.constraints import EqualizedOdds, EqualOpportunity
 from evenhand.job import Job
-from evenhand.training import Run, train_vertical
+from evenhand.training.vertical import Run, train_vertical
 from evenhand.vertical import working
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from evenhand.constraints import EqualOpportunity
 from evenhand.job import Job
-from evenhand.training import train_vertical
+from evenhand.training.vertical import train_vertical
 from evenhand.vertical.problem import PartyColumns
 
 

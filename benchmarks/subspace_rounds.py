@@ -21,7 +21,7 @@ from scipy.special import expit
 
 from evenhand.constraints import Constraint, EqualizedOdds, EqualOpportunity
 from evenhand.job import Job
-from evenhand.training import Run, train_vertical
+from evenhand.training.vertical import Run, train_vertical
 
 CASES: list[tuple[str, Constraint]] = [
     ("adult", EqualOpportunity(0.01)),

@@ -35,7 +35,7 @@ from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian
 from evenhand.reproductions.vfb2_problems import Problem, read
 from evenhand.runtime.threads import Threads
-from evenhand.training import Run, train_vertical
+from evenhand.training.vertical import Run, train_vertical
 from evenhand.vertical.solvers import build_roles
 
 SETS = ("a9a", "credit-default", "20newsgroups")

@@ -23,7 +23,7 @@ from problems import arguments
 from evenhand.data import split_columns
 from evenhand.job import Job
 from evenhand.reproductions.vfb2_problems import read
-from evenhand.training import train_vertical
+from evenhand.training.vertical import train_vertical
 from evenhand.vertical.problem import PartyColumns
 
 PARTIES, ACTIVE, ROUNDS = 8, 3, 3

@@ -30,9 +30,9 @@ def messages_page() -> str:
         "# What each message reveals",
         "",
         "Made from the schemas in `src/evenhand/vertical/` and `src/evenhand/horizontal/` by",
-        "`python docs/generate.py`. `n` is the number of aligned rows, `R` the number of constraint rows, `h` the number",
-        "of past steps that `subspace` keeps, `B` the most rows in a step of VFB²; other sizes are named. A number or",
-        "integer takes 8 bytes, a short number 4.",
+        "`python docs/generate.py`. `n` is the number of aligned rows, `R` the number of constraint rows, `h` the",
+        "number of past steps that `subspace` keeps, `B` the most rows in a step of VFB²; other sizes are named. A",
+        "number or integer takes 8 bytes, a short number 4.",
         "",
     ]
     told: set[str] = set()

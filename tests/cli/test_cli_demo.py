@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from evenhand.jobfile import read_job
+from evenhand.jobs.vertical_file import read_job
 from evenhand.report.record import RunFolder
 
 NAMES = ["plain", "fair", "rates", "published"]

@@ -39,7 +39,7 @@ def test_counts_of_the_standardised_files(load_set: Loader, name: str, rows: int
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
 def test_adult_a_codes_are_places_in_the_published_lists(tmp_path: Path) -> None:
-    """Two rows that differ in a column are standardised to ±1/√2, a gap lies in the middle."""
+    """First and last of a list are as far from a gap, which lies in the middle; columns are standardised by n − 1."""
     rows = [{"work": "Private"}, {"work": "?", "sex": "Female", "gain": "9"}, {"work": "Never-worked", "label": ">50K"}]
     data = adult_a(write_adult(tmp_path, *rows))
     assert data.label.tolist() == [0, 0, 1]

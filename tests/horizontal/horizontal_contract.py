@@ -22,7 +22,6 @@ from evenhand.horizontal.problem import ClientRows, agree
 from evenhand.horizontal.server import Server
 from evenhand.horizontal.solver import Setup
 from evenhand.horizontal.solvers import SOLVERS, build_roles
-from evenhand.horizontal_training import HorizontalRun, train_horizontal
 from evenhand.job import Job
 from evenhand.messages import Message
 from evenhand.privacy.transcript import Transcript
@@ -33,6 +32,7 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import Desk, InProcess
 from evenhand.runtime.statefiles import read_state, write_state
+from evenhand.training.horizontal import HorizontalRun, train_horizontal
 
 PROBLEM = small(seed=3, rows=90)
 PARTS = unequal(PROBLEM, 3)

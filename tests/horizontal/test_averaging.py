@@ -17,9 +17,9 @@ from evenhand.horizontal.problem import ClientRows, agree
 from evenhand.horizontal.seeds import generator
 from evenhand.horizontal.solver import Setup
 from evenhand.horizontal.solvers import SOLVERS, build_roles
-from evenhand.horizontal_training import HorizontalRun, train_horizontal
 from evenhand.job import Job
 from evenhand.messages import Message
+from evenhand.training.horizontal import HorizontalRun, train_horizontal
 
 PROBLEM = small(seed=2, rows=70)
 PARTS = unequal(PROBLEM, 3)

@@ -12,9 +12,9 @@ from evenhand.horizontal.fairfed import FairFedOptions, FairFedServer, largest_g
 from evenhand.horizontal.problem import ClientRows, agree
 from evenhand.horizontal.solver import Setup
 from evenhand.horizontal.solvers import build_roles
-from evenhand.horizontal_training import train_horizontal
 from evenhand.job import Job
 from evenhand.runtime.inprocess import InProcess
+from evenhand.training.horizontal import train_horizontal
 
 PROBLEM = small(seed=6, rows=60)
 PARTS = [list(range(24)), list(range(24, 60)), [row for row in range(60) if row % 2 == 0][:9]]

@@ -23,8 +23,8 @@ from evenhand.horizontal.fairalm import FairALMOptions
 from evenhand.horizontal.fairfedavgalm import FairFedAvgALMOptions
 from evenhand.horizontal.fpfl import FPFLOptions
 from evenhand.horizontal.problem import ClientRows, Start
-from evenhand.horizontal_training import HorizontalRun, train_horizontal
 from evenhand.job import Job
+from evenhand.training.horizontal import HorizontalRun, train_horizontal
 
 PROBLEM = small(seed=1, rows=80)
 STEADY: dict[str, Any] = {"step": 0.5, "penalty": 1.0, "dual_step": 0.5, "growth": 1.0}

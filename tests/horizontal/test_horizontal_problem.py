@@ -17,8 +17,8 @@ from evenhand.constraints import EqualOpportunity, GroupAgainstOverall, LossPari
 from evenhand.errors import ConstraintError, DataError, InputError, MissingExtraError
 from evenhand.horizontal.problem import ClientRows, agree
 from evenhand.horizontal.rows import AgreedRows
-from evenhand.horizontal_training import train_horizontal
 from evenhand.job import Job
+from evenhand.training.horizontal import train_horizontal
 
 PROBLEM = small(seed=1, rows=40)
 X, Y, S = PROBLEM.matrix, PROBLEM.labels, PROBLEM.sensitive
@@ -146,7 +146,7 @@ def test_rows_need_each_slice_mean_once() -> None:
 
 
 def test_without_torch_the_room_opens_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "import sys; sys.modules['torch'] = None; import evenhand.horizontal_training; print('open')"
+    code = "import sys; sys.modules['torch'] = None; import evenhand.training.horizontal; print('open')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "open"
     monkeypatch.setitem(sys.modules, "torch", None)

@@ -17,7 +17,7 @@ from evenhand.messages import Field, Message, Schema, Vocabulary
 from evenhand.roles import Role, Sends
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training import Run
+from evenhand.training.vertical import Run
 
 PING = Schema("ping", {"number": Field("i8")}, reveals="Nothing: it is a test.")
 BULK = Schema("bulk", {"number": Field("i8"), "load": Field("f8", ("load",))}, reveals="Nothing: it is a test.")

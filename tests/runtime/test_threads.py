@@ -19,7 +19,7 @@ from evenhand.privacy.transcript import Transcript
 from evenhand.report.record import RunFolder
 from evenhand.roles import Report, Role, Sends, Task
 from evenhand.runtime.threads import Threads
-from evenhand.training import train_vertical
+from evenhand.training.vertical import train_vertical
 from evenhand.vertical.solvers import build_roles
 
 NOTE = Schema("note", {"number": Field("i8")}, reveals="A number.")

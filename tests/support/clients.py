@@ -13,8 +13,8 @@ from support.problems import Problem, Reference
 
 from evenhand.constraints import Constraint
 from evenhand.horizontal.problem import ClientRows
-from evenhand.horizontal_training import HorizontalRun, train_horizontal
 from evenhand.job import Job
+from evenhand.training.horizontal import HorizontalRun, train_horizontal
 
 Array = np.ndarray
 

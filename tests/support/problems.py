@@ -17,7 +17,7 @@ from scipy.special import expit
 
 from evenhand.constraints import Constraint
 from evenhand.job import Job
-from evenhand.training import Run, train_vertical
+from evenhand.training.vertical import Run, train_vertical
 from evenhand.vertical.problem import PartyColumns
 
 Array = np.ndarray

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import tomli_w
 
-from evenhand.jobfile import JobFile, read_job
-from evenhand.runs import FinishedRun, run_job
+from evenhand.jobs.runs import FinishedRun, run_job
+from evenhand.jobs.vertical_file import JobFile, read_job
 
 ID = "customer"
 

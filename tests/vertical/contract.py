@@ -28,7 +28,7 @@ from evenhand.runtime import checkpoints
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import Desk, InProcess
 from evenhand.runtime.statefiles import read_state, write_state
-from evenhand.training import Run, train_vertical
+from evenhand.training.vertical import Run, train_vertical
 from evenhand.vertical.server import Server
 from evenhand.vertical.solvers import SOLVERS, build_roles
 

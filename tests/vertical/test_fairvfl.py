@@ -31,7 +31,7 @@ from evenhand.constraints import (
 )
 from evenhand.errors import DivergenceError, InputError
 from evenhand.runtime.clock import VirtualClock
-from evenhand.training import Run
+from evenhand.training.vertical import Run
 from evenhand.vertical.fairvfl import Schedule
 
 PROBLEM = small(seed=1, rows=80)

@@ -27,7 +27,7 @@ from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian
 from evenhand.models import preconditioner
 from evenhand.models.preconditioner import make_preconditioner
-from evenhand.training import Run, train_vertical
+from evenhand.training.vertical import Run, train_vertical
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.subspace import SubspaceOptions
 from evenhand.vertical.working import LADDER, Working

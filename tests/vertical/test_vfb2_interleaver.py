@@ -18,7 +18,7 @@ from evenhand.job import Job
 from evenhand.lagrangian import Lagrangian
 from evenhand.runtime import checkpoints
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training import Run, train_vertical
+from evenhand.training.vertical import Run, train_vertical
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.solvers import build_ensemble
 from evenhand.vertical.vfb2.interleaver import all_scores

@@ -22,7 +22,7 @@ from evenhand.roles import Role
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training import Run, train_vertical
+from evenhand.training.vertical import Run, train_vertical
 from evenhand.vertical.solvers import build_roles
 from evenhand.vertical.vfb2.aggregation import Aggregation
 from evenhand.vertical.vfb2.lateness import Lateness, most_stale

@@ -47,7 +47,7 @@ def demo(
       evenhand demo --epsilon 0.05 --out runs/demo-loose
     """
     from evenhand.data import load
-    from evenhand.jobfile import read_job
+    from evenhand.jobs.vertical_file import read_job
     from evenhand.report.record import check_free
     from evenhand.report.tables import compare
 
@@ -80,7 +80,7 @@ def write_demo(data: Dataset, out: Path, epsilon: float, rounds: int, published:
     import numpy as np
     import pandas as pd
 
-    from evenhand.jobfile import parse_job
+    from evenhand.jobs.vertical_file import parse_job
     from evenhand.report.record import make_folder
 
     jobs = {name: {"job": job, "party": _parties(data)} for name, job in _jobs(epsilon, rounds, published).items()}

@@ -14,10 +14,10 @@ from rich.console import Console
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
-    from evenhand.horizontal_jobfile import HorizontalJobFile
-    from evenhand.horizontal_runs import FinishedHorizontalRun
-    from evenhand.jobfile import JobFile
-    from evenhand.runs import FinishedRun
+    from evenhand.jobs.client_runs import FinishedHorizontalRun
+    from evenhand.jobs.horizontal_file import HorizontalJobFile
+    from evenhand.jobs.runs import FinishedRun
+    from evenhand.jobs.vertical_file import JobFile
 
 
 def train(
@@ -38,7 +38,7 @@ def train(
       evenhand train job.toml --out runs/monday --resume
     """
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
-    from evenhand.horizontal_jobfile import read_any_job
+    from evenhand.jobs.horizontal_file import read_any_job
     from evenhand.report.tables import certificate_table, links_table, quality_table
 
     if resume and out is None:
@@ -90,12 +90,12 @@ def run_with_progress(
     show: bool = True,
     title: str = "training",
 ) -> FinishedRun | FinishedHorizontalRun:
-    from evenhand.federation import load_federation
-    from evenhand.horizontal_jobfile import HorizontalJobFile
-    from evenhand.horizontal_runs import run_horizontal_job
-    from evenhand.horizontal_tables import load_clients
+    from evenhand.jobs.client_runs import run_horizontal_job
+    from evenhand.jobs.client_tables import load_clients
+    from evenhand.jobs.federation import load_federation
+    from evenhand.jobs.horizontal_file import HorizontalJobFile
+    from evenhand.jobs.runs import check_folder, run_job
     from evenhand.report.progress import Progress
-    from evenhand.runs import check_folder, run_job
 
     check_folder(out, resume)
     settings: dict[str, Any] = {"resume": resume, "checkpoint_seconds": checkpoint_seconds}

@@ -294,7 +294,7 @@ _WISCONSIN = PublicSet(
             name="breast-cancer-wisc.csv",
             size=61_013,
             sha256="505191e7646eea4b0a6753ee4deff3c67af94cefde906e4677a9e820295ffd19",
-            # Wheels carry the raw table without the rows that lack a number, which are in this one.
+            # Wheels carry the raw table, not these standardised columns.
             url=f"{_STANDARDISED}/breast-cancer-wisc.csv",
         ),
     ),

@@ -18,7 +18,7 @@ from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.job import Job, LossName, ModelName, RuntimeName
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
-from evenhand.training import Run, train_vertical
+from evenhand.training.vertical import Run, train_vertical
 from evenhand.vertical.problem import PartyColumns, Start
 
 RoleName = Literal["active", "passive"]

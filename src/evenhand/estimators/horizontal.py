@@ -14,7 +14,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
-from evenhand.client_programs import Lacking, Where
 from evenhand.constraints import Constraints, as_list, groups_frame
 from evenhand.data.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
@@ -30,14 +29,15 @@ from evenhand.estimators.client_rows import (
 )
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.solver import Protection
-from evenhand.horizontal_fronts import check_settings, choose_solver, default_rounds, train_clients
-from evenhand.horizontal_privacy import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
-from evenhand.horizontal_training import HorizontalRun
 from evenhand.job import Job
-from evenhand.program_training import PROGRAM_SOLVERS
 from evenhand.programs.classification import Scope
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
+from evenhand.training.across_clients import check_settings, choose_solver, default_rounds, train_clients
+from evenhand.training.client_programs import Lacking, Where
+from evenhand.training.horizontal import HorizontalRun
+from evenhand.training.programs import PROGRAM_SOLVERS
+from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
 
 _MODELS = ("logistic", "mlp", "resnet18")
 

@@ -24,7 +24,7 @@ SQP, POOLED = "sqp", "cProx-AL (pooled)"
 ROUNDS: Final = {
     "breast-cancer-wisc": 20_000,
     "monks-1": 20_000,
-    "adult-a": 3_000,
+    "adult-a": 20_000,
     "adult-b": 5_000,
     "quadratic": 5_000,
 }

@@ -112,22 +112,24 @@ FEDERATED: Final = {
 }
 """Their Algorithm 1, by set and n."""
 
+ASKED: Final = 1e-3
+
 POOLED: Final = {
-    ("breast-cancer-wisc", 1): Reference(0.3, 1e-3),
-    ("breast-cancer-wisc", 5): Reference(0.5, 1e-3),
-    ("breast-cancer-wisc", 10): Reference(0.8, 1e-3),
-    ("breast-cancer-wisc", 20): Reference(2.0, 1e-3),
-    ("monks-1", 1): Reference(0.2, 1e-3),
-    ("monks-1", 5): Reference(0.3, 1e-3),
-    ("monks-1", 10): Reference(0.3, 1e-3),
-    ("monks-1", 20): Reference(0.4, 1e-3),
-    ("adult-a", 1): Reference(1.7, 1e-3),
-    ("adult-a", 5): Reference(2.4, 1e-3),
-    ("adult-a", 20): Reference(3.1, 1e-3),
-    (FAIRNESS_SET, 1): Reference(21.5, 1e-3),
-    (FAIRNESS_SET, 5): Reference(43.3, 1e-3),
+    ("breast-cancer-wisc", 1): Reference(0.3, ASKED),
+    ("breast-cancer-wisc", 5): Reference(0.5, ASKED),
+    ("breast-cancer-wisc", 10): Reference(0.8, ASKED),
+    ("breast-cancer-wisc", 20): Reference(2.0, ASKED),
+    ("monks-1", 1): Reference(0.2, ASKED),
+    ("monks-1", 5): Reference(0.3, ASKED),
+    ("monks-1", 10): Reference(0.3, ASKED),
+    ("monks-1", 20): Reference(0.4, ASKED),
+    ("adult-a", 1): Reference(1.7, ASKED),
+    ("adult-a", 5): Reference(2.4, ASKED),
+    ("adult-a", 20): Reference(3.1, ASKED),
+    (FAIRNESS_SET, 1): Reference(21.5, ASKED),
+    (FAIRNESS_SET, 5): Reference(43.3, ASKED),
 }
-"""Their Algorithm 3 on the pooled rows."""
+"""Their Algorithm 3 on the pooled rows. What residuals it ended at was not recorded: those it was asked for."""
 
 QUADRATIC_FEDERATED: Final = {
     1: Reference(1.4, 0.1, True),
@@ -135,4 +137,4 @@ QUADRATIC_FEDERATED: Final = {
     10: Reference(21.9, 0.1, True),
 }
 """Their Algorithm 1 on Eq. (84) with d = 500, by n."""
-QUADRATIC_POOLED: Final = {1: Reference(0.023, 1e-3), 5: Reference(0.13, 1e-3), 10: Reference(0.50, 1e-3)}
+QUADRATIC_POOLED: Final = {1: Reference(0.023, ASKED), 5: Reference(0.13, ASKED), 10: Reference(0.50, ASKED)}

@@ -27,8 +27,8 @@ PRINTED = Setting("the same, steps and T of C.1")
 SYMMETRIC = "symmetric-digits"
 BLIND = (
     "Coloured digits, groups alike: here the colour is as strong a hint in either group, so that a model that believes "
-    "nothing else has equal losses in both and the paper's constraint has nothing to act on, however large EO is. The "
-    "same algorithm under equalized odds acts on the gap itself."
+    "nothing else has equal losses in both and the paper's constraint has little to act on (the clients' own gaps in "
+    "loss, by chance and skew), however large EO is. The same algorithm under equalized odds acts on the gap itself."
 )
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from evenhand.constraints import Constraint, DemographicParity, EqualizedOdds, GroupAgainstOverall, LossParity
 from evenhand.horizontal.solver import Protection
-from evenhand.horizontal_training import HorizontalRun, train_horizontal
 from evenhand.job import Job
 from evenhand.metrics import (
     demographic_parity,
@@ -21,6 +20,7 @@ from evenhand.metrics import (
 )
 from evenhand.reproductions.fairfedavgalm_tasks import Rows, Task
 from evenhand.reproductions.settings import Record
+from evenhand.training.horizontal import HorizontalRun, train_horizontal
 
 
 @dataclass(frozen=True)

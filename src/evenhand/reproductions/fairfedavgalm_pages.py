@@ -18,7 +18,7 @@ from evenhand.reproductions.fairfedavgalm_methods import (
     measured,
 )
 from evenhand.reproductions.fairfedavgalm_numbers import METRICS, PaperTable, Printed
-from evenhand.reproductions.fairfedavgalm_tasks import Task, load_task
+from evenhand.reproductions.fairfedavgalm_tasks import CELLS, Task, load_task
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import markdown_table, spread
 
@@ -26,6 +26,13 @@ RUNS = 3
 """As in the paper."""
 NO_GAP = 3.0
 """In %: below this there is no gap to speak of."""
+MAJORITY = {
+    "adult": 75.2,
+    **{name: 100 * sum(share for (label, _), share in cells.items() if label < 0) for name, cells in CELLS.items()},
+}
+"""Share of the more frequent label in %: what a constant classifier has right."""
+NOTHING_LEARNED = 1.5
+"""In %: a model less than this above the constant one has paid with all it knew."""
 MEASURED = {
     "accuracy": "Acc %",
     "DP": "DP %",
@@ -141,6 +148,10 @@ def checks(records: pd.DataFrame, pairs: Sequence[tuple[str, str]] = ((PUBLISHED
             verdict = {2: "both lower", 1: f"only {lower[0]} lower" if lower else "", 0: "neither lower"}[len(lower)]
             if max(before["DP"], before["EO"]) < NO_GAP:
                 verdict = f"nothing to lower, {plain} gives nearly everybody the same label"
+            elif after["accuracy"] < MAJORITY.get(str(name), 0.0) + NOTHING_LEARNED:
+                verdict += (
+                    f", but hardly more is right than if everybody had the same label ({MAJORITY[str(name)]:.1f})"
+                )
             lines.append(
                 f"{SETS[str(name)]}, {condition}, {fair} against {plain}: DP {before['DP']:.1f} → {after['DP']:.1f}, "
                 f"EO {before['EO']:.1f} → {after['EO']:.1f}, accuracy {before['accuracy']:.1f} → "

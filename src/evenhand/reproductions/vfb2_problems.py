@@ -17,7 +17,7 @@ from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.data import PartyEncoder, load, load_sparse, split_columns
 from evenhand.job import Job, RuntimeName
 from evenhand.runtime.clock import VirtualClock
-from evenhand.training import Run, train_vertical
+from evenhand.training.vertical import Run, train_vertical
 from evenhand.vertical.problem import PartyColumns
 
 RIDGE: Final = 1e-4

@@ -17,23 +17,23 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from evenhand.arrays import Array
-from evenhand.client_programs import EVERYWHERE, ClientPrograms, Where
 from evenhand.errors import InputError, RunError
 from evenhand.horizontal.problem import ClientRows, agree
 from evenhand.horizontal.prox_al import ProxALRoles, prox_al_roles
 from evenhand.horizontal.prox_al_options import ProxALOptions
 from evenhand.horizontal.sqp import SQPRoles, sqp_roles
 from evenhand.horizontal.sqp_options import SQPOptions
-from evenhand.horizontal_training import HorizontalRun
 from evenhand.job import Job
 from evenhand.privacy.transcript import Transcript
 from evenhand.programs.classification import Federated
 from evenhand.programs.optimality import SHARED
-from evenhand.recording import Recorder
 from evenhand.report.record import RunFolder
 from evenhand.roles import Report
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
+from evenhand.training.client_programs import EVERYWHERE, ClientPrograms, Where
+from evenhand.training.horizontal import HorizontalRun
+from evenhand.training.recording import Recorder
 
 PROGRAM_SOLVERS: Final[Mapping[str, type[Any]]] = {"prox-al": ProxALOptions, "sqp": SQPOptions}
 """Solvers of programs by name, with their options."""

@@ -14,7 +14,7 @@ from scipy import sparse
 from support.tables import SmallJob, write_postgres, write_sqlite
 
 from evenhand.errors import ConstraintError, DataError, InputError
-from evenhand.federation import Federation, load_federation
+from evenhand.jobs.federation import Federation, load_federation
 
 
 @pytest.fixture

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
-from evenhand.client_programs import EVERYWHERE, Where
 from evenhand.errors import InputError
 from evenhand.horizontal import solvers
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.solver import Protection
-from evenhand.horizontal_training import HorizontalRun, train_horizontal
 from evenhand.job import Job
-from evenhand.program_training import PROGRAM_SOLVERS, program_options, train_programs
 from evenhand.report.record import RunFolder
 from evenhand.roles import Report
 from evenhand.runtime.clock import VirtualClock
+from evenhand.training.client_programs import EVERYWHERE, Where
+from evenhand.training.horizontal import HorizontalRun, train_horizontal
+from evenhand.training.programs import PROGRAM_SOLVERS, program_options, train_programs
 
 AVERAGING_SOLVERS: Final = tuple(name for name in solvers.SOLVERS if name not in PROGRAM_SOLVERS)
 SOLVER_NAMES: Final = (*AVERAGING_SOLVERS, *PROGRAM_SOLVERS)

@@ -17,7 +17,7 @@ from evenhand.data.encoding import PartyEncoder
 from evenhand.data.party_tables import PartyTable, align_tables, open_table
 from evenhand.data.splits import held_out
 from evenhand.errors import ConstraintError, DataError
-from evenhand.jobfile import JobFile, PartySection, table_source
+from evenhand.jobs.vertical_file import JobFile, PartySection, table_source
 from evenhand.vertical.problem import PartyColumns
 
 # A job file may say "true" in quotes of a column that holds booleans.

@@ -7,20 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 
-from evenhand.client_programs import Lacking, Where
 from evenhand.data.libsvm import is_libsvm
 from evenhand.errors import InputError, JobError
 from evenhand.horizontal.solver import Protection
-from evenhand.horizontal_fronts import (
-    check_settings,
-    choose_solver,
-    default_rounds,
-    has_multipliers,
-    solver_options,
-)
 from evenhand.job import Job
-from evenhand.jobfile import JobFile, parse_job
-from evenhand.jobfile_checks import (
+from evenhand.jobs.checks import (
     NAME_PATTERN,
     ClockSection,
     ConstraintTables,
@@ -36,10 +27,19 @@ from evenhand.jobfile_checks import (
     to_constraint,
     validated,
 )
+from evenhand.jobs.vertical_file import JobFile, parse_job
 from evenhand.privacy.accounting import noise_for
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
 from evenhand.programs.classification import Scope
 from evenhand.runtime.clock import VirtualClock
+from evenhand.training.across_clients import (
+    check_settings,
+    choose_solver,
+    default_rounds,
+    has_multipliers,
+    solver_options,
+)
+from evenhand.training.client_programs import Lacking, Where
 
 Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
 

@@ -12,9 +12,9 @@ from scipy import sparse
 
 from evenhand.data import write_libsvm
 from evenhand.errors import DataError, InputError, JobError
-from evenhand.federation import load_federation
-from evenhand.jobfile import parse_job
-from evenhand.runs import run_job, score_rows
+from evenhand.jobs.federation import load_federation
+from evenhand.jobs.runs import run_job, score_rows
+from evenhand.jobs.vertical_file import parse_job
 
 ROWS = 80
 

@@ -17,9 +17,9 @@ from support.tables import SmallJob, files, write_sqlite
 
 from evenhand import EqualOpportunity, VerticalClassifier
 from evenhand.errors import DataError, DivergenceError, MissingExtraError, RunError
-from evenhand.federation import load_federation
+from evenhand.jobs.federation import load_federation
+from evenhand.jobs.runs import run_job, score_rows
 from evenhand.report.record import RunFolder
-from evenhand.runs import run_job, score_rows
 
 
 @pytest.fixture

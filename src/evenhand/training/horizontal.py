@@ -19,11 +19,11 @@ from evenhand.horizontal.solver import HorizontalModel, Protection, Setup
 from evenhand.horizontal.solvers import build_roles
 from evenhand.job import Job
 from evenhand.privacy.transcript import Transcript
-from evenhand.recording import Recorder
 from evenhand.report.record import RunFolder
 from evenhand.roles import Report
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
+from evenhand.training.recording import Recorder
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,12 +22,12 @@ from evenhand.lagrangian import Lagrangian
 from evenhand.losses import LOSSES
 from evenhand.models.base import PartyModel
 from evenhand.privacy.transcript import Transcript
-from evenhand.recording import Recorder
 from evenhand.report.record import RunFolder
 from evenhand.roles import Report
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.threads import Threads
+from evenhand.training.recording import Recorder
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start
 from evenhand.vertical.server import Ensemble, Server

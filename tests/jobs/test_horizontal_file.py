@@ -20,9 +20,9 @@ from evenhand.data import PartyEncoder
 from evenhand.data.splits import held_out
 from evenhand.errors import DataError, InputError, JobError, RunError
 from evenhand.estimators import HorizontalClassifier
-from evenhand.horizontal_jobfile import HorizontalJobFile, parse_horizontal, read_any_job
-from evenhand.horizontal_runs import read_model, run_horizontal_job, score_clients
-from evenhand.jobfile import JobFile
+from evenhand.jobs.client_runs import read_model, run_horizontal_job, score_clients
+from evenhand.jobs.horizontal_file import HorizontalJobFile, parse_horizontal, read_any_job
+from evenhand.jobs.vertical_file import JobFile
 from evenhand.metrics import summary
 from evenhand.privacy.accounting import noise_for
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
@@ -108,7 +108,7 @@ def test_noise_is_given_or_found_for_an_epsilon(hospitals: HospitalJob) -> None:
 
 
 def test_the_documented_files_are_what_they_seem() -> None:
-    page = (Path(__file__).resolve().parents[1] / "docs" / "job-files.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "job-files.md").read_text(encoding="utf-8")
     plain, limits, privacy = re.findall(r"```toml\n(.*?)```", page.partition("## Horizontal jobs")[2], re.S)
     content = tomllib.loads(plain)
     assert parse_horizontal(content, "plain").to_job().solver == "sqp"

@@ -11,7 +11,7 @@ from evenhand.data.libsvm import is_libsvm
 from evenhand.data.tables import TableSource
 from evenhand.errors import InputError, JobError
 from evenhand.job import Job, ModelName, RuntimeName
-from evenhand.jobfile_checks import (
+from evenhand.jobs.checks import (
     NAME_PATTERN,
     ClockSection,
     ConstraintTables,

@@ -12,7 +12,7 @@ from support.tables import SmallJob
 from evenhand.constraints import EqualizedOdds, NeymanPearson
 from evenhand.errors import JobError
 from evenhand.job import Job
-from evenhand.jobfile import parse_job, read_job, table_source
+from evenhand.jobs.vertical_file import parse_job, read_job, table_source
 from evenhand.runtime.clock import VirtualClock
 
 FULL = """

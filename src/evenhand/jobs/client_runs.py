@@ -15,17 +15,25 @@ from scipy.special import expit
 from evenhand.arrays import Array
 from evenhand.data.encoding import PartyEncoder
 from evenhand.errors import DataError, EvenhandError, MissingExtraError, RunError
-from evenhand.horizontal_fronts import train_clients
-from evenhand.horizontal_jobfile import ClientSection, HorizontalJobFile, parse_horizontal
-from evenhand.horizontal_privacy import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
-from evenhand.horizontal_tables import SERVER_ROWS, ClientTables, EncodedRows, encoded, load_clients, naming, open_frame
-from evenhand.horizontal_training import HorizontalRun
+from evenhand.jobs.client_tables import (
+    SERVER_ROWS,
+    ClientTables,
+    EncodedRows,
+    encoded,
+    load_clients,
+    naming,
+    open_frame,
+)
+from evenhand.jobs.horizontal_file import ClientSection, HorizontalJobFile, parse_horizontal
+from evenhand.jobs.runs import begin_folder, check_folder, keeps_password, without_passwords
 from evenhand.metrics import decision_intervals, demographic_parity, equal_opportunity, intervals, summary
-from evenhand.program_training import SharedLinear
 from evenhand.report.record import RunFolder
 from evenhand.roles import Report, State
-from evenhand.runs import begin_folder, check_folder, keeps_password, without_passwords
 from evenhand.runtime.statefiles import read_state, write_bytes, write_state
+from evenhand.training.across_clients import train_clients
+from evenhand.training.horizontal import HorizontalRun
+from evenhand.training.programs import SharedLinear
+from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
 
 _GAPS = ("demographic_parity", "equal_opportunity")
 

@@ -28,9 +28,9 @@ from evenhand import (
 )
 from evenhand.data import PartyEncoder
 from evenhand.errors import ConstraintError, DataError, InputError
-from evenhand.horizontal_privacy import NoStatement
 from evenhand.privacy.accounting import PrivacyStatement, privacy_statement
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
+from evenhand.training.protection import NoStatement
 
 torch = pytest.importorskip("torch")
 

@@ -18,13 +18,13 @@ from evenhand.data.addresses import redact
 from evenhand.data.encoding import PartyEncoder
 from evenhand.data.party_tables import PartyTable, open_table
 from evenhand.errors import DataError, EvenhandError, RunError
-from evenhand.federation import Federation, align_parties, load_federation, naming
-from evenhand.jobfile import JobFile, PartySection, parse_job, table_source
+from evenhand.jobs.federation import Federation, align_parties, load_federation, naming
+from evenhand.jobs.vertical_file import JobFile, PartySection, parse_job, table_source
 from evenhand.metrics import intervals, summary
 from evenhand.models.saved import from_state, to_state
 from evenhand.report.record import RunFolder, check_free
 from evenhand.roles import Report
-from evenhand.training import Run, train_vertical
+from evenhand.training.vertical import Run, train_vertical
 
 # An address whose password is named, not written: it may be kept, and serves to score rows later.
 _PASSWORD_NAMED: Final = re.compile(r"[^:]*://[^:/?#@]*:\$\{\w+\}@[^@]*")

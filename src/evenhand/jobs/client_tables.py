@@ -20,8 +20,8 @@ from evenhand.data.splits import held_out
 from evenhand.data.tables import read_table
 from evenhand.errors import ConstraintError, DataError
 from evenhand.horizontal.problem import ClientRows
-from evenhand.horizontal_jobfile import ClientSection, DataSection, HorizontalJobFile, ServerSection
-from evenhand.jobfile_checks import located
+from evenhand.jobs.checks import located
+from evenhand.jobs.horizontal_file import ClientSection, DataSection, HorizontalJobFile, ServerSection
 
 # A job file may say "true" in quotes of a column that holds booleans.
 _WORDS: Final = {"true": True, "false": False}
