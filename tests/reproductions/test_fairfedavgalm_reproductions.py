@@ -112,16 +112,31 @@ def test_the_tables_show_both_quantities_beside_the_papers(command: object, tmp_
     assert [float(row[place]) for place in (2, 4, 5, 6, 8)] == pytest.approx([100 * m for m in measured], abs=0.06)
 
 
-def test_checks_say_where_it_does_not_hold() -> None:
+@pytest.mark.parametrize(
+    ("plain", "fair", "verdict"),
+    [
+        ((0.8, 0.2, 0.2), (0.79, 0.1, 0.1), "(-1.0): both lower."),
+        (
+            (0.8, 0.2, 0.2),
+            (0.78, 0.1, 0.3),
+            "DP 20.0 → 10.0, EO 20.0 → 30.0, accuracy 80.0 → 78.0 (-2.0): only DP lower.",
+        ),
+        ((0.8, 0.2, 0.2), (0.79, 0.3, 0.3), "neither lower."),
+        ((0.8, 0.2, 0.2), (0.76, 0.0, 0.0), "hardly more is right than if everybody had the same label (75.2)."),
+        ((0.75, 0.0, 0.01), (0.75, 0.0, 0.0), "nothing to lower, FedAvg gives nearly everybody the same label."),
+    ],
+)
+def test_checks_say_where_it_does_not_hold(plain: tuple[float, ...], fair: tuple[float, ...], verdict: str) -> None:
     head = {"set": "adult", "condition": "here"}
+    names = ("accuracy", "DP", "EO")
     records = pd.DataFrame(
         [
-            {**head, "method": "FedAvg", "accuracy": 0.8, "DP": 0.2, "EO": 0.2},
-            {**head, "method": "FairFedAvgALM", "accuracy": 0.7, "DP": 0.1, "EO": 0.3},
+            {**head, "method": "FedAvg", **dict(zip(names, plain, strict=True))},
+            {**head, "method": "FairFedAvgALM", **dict(zip(names, fair, strict=True))},
         ]
     )
     (line,) = pages.checks(records)
-    assert line.endswith("DP 20.0 → 10.0, EO 20.0 → 30.0, accuracy 80.0 → 70.0 (-10.0): only DP lower.")
+    assert line.endswith(verdict)
 
 
 def test_sets_that_are_not_there_are_refused(command: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ def test_a_draw_of_credit_default() -> None:
     assert max(party.matrix.shape[1] for party in parties) - min(party.matrix.shape[1] for party in parties) <= 1
 
 
-def test_the_lowest_loss_is_stationary() -> None:
+def test_the_lowest_loss_is_below_that_at_the_start_and_lower_with_the_bounded_penalty() -> None:
     problem = vfb2_fig2.synthetic(1)
     for equation in ("13", "14"):
         best = vfb2_stragglers.lowest(problem, equation)

@@ -62,4 +62,8 @@ class Visits:
         places = places[places < self.rows]
         # Systematic sampling: row i is visited between ⌊n p_i⌋ and ⌈n p_i⌉ times, n p_i on average.
         passed = np.floor(np.cumsum(self.rows * self.chances[self.order[places]]) + rng.random())
-        return np.repeat(places, np.diff(passed, prepend=0.0).astype(np.int64))[:count]
+        times = np.diff(passed, prepend=0.0).astype(np.int64)
+        once = places[times > 0]
+        # A row's further visits come anywhere in the epoch: many in a row would drive the blocks to that row's answer.
+        again = np.repeat(places, np.maximum(times - 1, 0))
+        return np.insert(once, rng.integers(0, len(once) + 1, len(again)), again)[:count]
