@@ -138,8 +138,11 @@ class InterleavedParties(EpochServer, Ensemble):
         else:
             self.round += 1
             self._play_epoch(point)
-        for block in self._blocks:
-            self.models[block.name].weights = block.weights.copy()
+        if self.done:
+            # The parties' weights take the gradient's place: on wide data either is a good part of the memory.
+            self._gradient = self._gradient[:0].copy()
+            for block in self._blocks:
+                self.models[block.name].weights = block.weights.copy()
         return ()
 
     def _take_gradients(self, point: Point, multipliers: Array) -> None:
