@@ -135,15 +135,17 @@ class InterleavedParties(EpochServer, Ensemble):
             self._take_gradients(point, self.multipliers)
             self.traffic += self._counter.closing
             self.certify(point, converged=bool(self.gap <= self.job.tol))
+            self._hand_over_weights()
         else:
             self.round += 1
             self._play_epoch(point)
-        if self.done:
-            # The parties' weights take the gradient's place: on wide data either is a good part of the memory.
-            self._gradient = self._gradient[:0].copy()
-            for block in self._blocks:
-                self.models[block.name].weights = block.weights.copy()
         return ()
+
+    def _hand_over_weights(self) -> None:
+        """The parties' weights take the gradient's place: on wide data either is a good part of the memory."""
+        self._gradient = self._gradient[:0].copy()
+        for block in self._blocks:
+            self.models[block.name].weights = block.weights.copy()
 
     def _take_gradients(self, point: Point, multipliers: Array) -> None:
         """Each block's gradient at these multipliers, into `_gradient`, and its norm."""
