@@ -216,3 +216,5 @@ class InterleavedParties(EpochServer, Ensemble):
         self._references[:] = state["references"]
         self._masks[:] = np.array(state["masks"]).view(np.uint64)
         self._delays[:] = np.array(state["delays"]).view(np.uint64)
+        if self.done:
+            self._hand_over_weights()
