@@ -31,8 +31,8 @@ from rich.table import Table
 
 from evenhand import __version__
 from evenhand.horizontal.problem import ClientRows
-from evenhand.job import Job
-from evenhand.reproductions.fairfedavgalm_tasks import load_task
+from evenhand.protocol.job import Job
+from evenhand.reproductions.fairfedavgalm.tasks import load_task
 from evenhand.training.horizontal import train_horizontal
 
 CLIENTS, ROWS, BATCH, STEP, CLIP = 10, 2_800, 128, 0.1, 1.0

@@ -15,13 +15,13 @@ from problems import arguments, problem
 from rich.console import Console
 from rich.table import Table
 
-from evenhand.constraints import EqualizedOdds, EqualOpportunity
-from evenhand.job import Job
-from evenhand.training.vertical import Run, train_vertical
-from evenhand.vertical import working
+from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity
+from evenhand.protocol.job import Job
+from evenhand.training.vertical import VerticalRun, train_vertical
+from evenhand.vertical.subspace import rates
 
 
-def train(job: Job, source: Path | None, seed: int) -> Run:
+def train(job: Job, source: Path | None, seed: int) -> VerticalRun:
     given = problem("adult", source, seed)
     return train_vertical(job, given.parties, given.labels, given.sensitive)
 
@@ -42,15 +42,15 @@ def main() -> None:
         table.add_row(str(history), "> 15" if there.empty else f"{there.index[0]:.0f}", *gaps)
     console.print(table)
 
-    ladder = working.LADDER
+    ladder = rates.LADDER
     table = Table("draw", "objective with the ladder", "without")
     for seed in range(10, 15):
         job = Job(solver="subspace", constraints=(EqualizedOdds(0.01, measure="error"),), max_rounds=60)
         found = []
         for steps in (ladder, ()):
-            working.LADDER = steps
+            rates.LADDER = steps
             found.append(train(job, source, seed).certificate.objective)
-        working.LADDER = ladder
+        rates.LADDER = ladder
         table.add_row(str(seed), *(f"{objective:.4f}" for objective in found))
     console.print(table)
 

@@ -17,8 +17,8 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from evenhand.constraints import EqualOpportunity
-from evenhand.job import Job
+from evenhand.constraints.kinds import EqualOpportunity
+from evenhand.protocol.job import Job
 from evenhand.training.vertical import train_vertical
 from evenhand.vertical.problem import PartyColumns
 

@@ -19,9 +19,9 @@ from rich.table import Table
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from evenhand.constraints import Constraint, EqualizedOdds, EqualOpportunity
-from evenhand.job import Job
-from evenhand.training.vertical import Run, train_vertical
+from evenhand.constraints.kinds import Constraint, EqualizedOdds, EqualOpportunity
+from evenhand.protocol.job import Job
+from evenhand.training.vertical import VerticalRun, train_vertical
 
 CASES: list[tuple[str, Constraint]] = [
     ("adult", EqualOpportunity(0.01)),
@@ -93,7 +93,7 @@ def main() -> None:
         given = problem(name, source)
         best = optimum(given, constraint)
 
-        def run(job: Job, given: Problem = given) -> Run:
+        def run(job: Job, given: Problem = given) -> VerticalRun:
             return train_vertical(job, given.parties, given.labels, given.sensitive)
 
         ours = with_gap(run(Job(solver="subspace", constraints=(constraint,), tol=1e-6, max_rounds=40)).history)

@@ -30,12 +30,12 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from evenhand.constraints import bind
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian
-from evenhand.reproductions.vfb2_problems import Problem, read
+from evenhand.constraints.kinds import bind
+from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.protocol.job import Job
+from evenhand.reproductions.vfb2.problems import Problem, read
 from evenhand.runtime.threads import Threads
-from evenhand.training.vertical import Run, train_vertical
+from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.solvers import build_roles
 
 SETS = ("a9a", "credit-default", "20newsgroups")
@@ -82,7 +82,7 @@ def compare(problem: Problem) -> None:
         fitted = make()
         return value(np.append(fitted.coef_.ravel(), fitted.intercept_)) <= target
 
-    def ours(rule: str, rounds: int) -> Callable[[], Run]:
+    def ours(rule: str, rounds: int) -> Callable[[], VerticalRun]:
         job = Job(solver=f"vfb2-{rule}", alpha=RIDGE, tol=0.0, max_rounds=rounds, seed=0)
         return lambda: train_vertical(job, parties, problem.labels, runtime="interleaved")
 
@@ -156,7 +156,7 @@ def made(rows: int, columns: int) -> Problem:
 def step_costs(problem: Problem) -> None:
     parties, rows = problem.parties(PARTIES, ACTIVE), len(problem.labels)
 
-    def run(runtime: Any, rounds: int, options: Mapping[str, Any]) -> Callable[[], Run]:
+    def run(runtime: Any, rounds: int, options: Mapping[str, Any]) -> Callable[[], VerticalRun]:
         job = Job(solver="vfb2-svrg", alpha=RIDGE, tol=0.0, max_rounds=rounds, options={"growth": False, **options})
         return lambda: train_vertical(job, parties, problem.labels, runtime=runtime)
 

@@ -21,8 +21,8 @@ import scipy.sparse as sp
 from problems import arguments
 
 from evenhand.data import split_columns
-from evenhand.job import Job
-from evenhand.reproductions.vfb2_problems import read
+from evenhand.protocol.job import Job
+from evenhand.reproductions.vfb2.problems import read
 from evenhand.training.vertical import train_vertical
 from evenhand.vertical.problem import PartyColumns
 
@@ -42,11 +42,11 @@ class Watch:
 
     def __enter__(self) -> Watch:
         self.peak, self._over = resident(), threading.Event()
-        self._thread = threading.Thread(target=self._look)
+        self._thread = threading.Thread(target=self._begin_full_pass)
         self._thread.start()
         return self
 
-    def _look(self) -> None:
+    def _begin_full_pass(self) -> None:
         while not self._over.is_set():
             self.peak = max(self.peak, resident())
             time.sleep(0.002)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from evenhand.horizontal import messages as averaging
-from evenhand.horizontal import prox_al_messages, sqp_messages
-from evenhand.messages import Schema, Vocabulary
+from evenhand.horizontal.averaging import messages as averaging
+from evenhand.horizontal.prox_al import messages as prox_al_messages
+from evenhand.horizontal.sqp import messages as sqp_messages
+from evenhand.protocol.messages import Schema, Vocabulary
 from evenhand.vertical import messages as vertical
 from evenhand.vertical.vfb2 import messages as vfb2
 

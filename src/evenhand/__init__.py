@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         VerticalClassifier,
         VerticalRegressor,
     )
+    from evenhand.estimators.selection import Selection, frontier, select
     from evenhand.runtime.clock import VirtualClock
-    from evenhand.selection import Selection, frontier, select
 
 __all__ = [
     "DemographicParity",
@@ -54,7 +54,7 @@ _HOMES = {
     "errors": ("EvenhandError",),
     "estimators": ("HorizontalClassifier", "SplitTableClassifier", "VerticalClassifier", "VerticalRegressor"),
     "runtime.clock": ("VirtualClock",),
-    "selection": ("Selection", "frontier", "select"),
+    "estimators.selection": ("Selection", "frontier", "select"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from support.programs import by_scipy, contradicting, net_of, samples, strongly_convex, unit_discs
 
 from evenhand.central.prox_al import prox_al
-from evenhand.constraints import LossParity
+from evenhand.constraints.kinds import LossParity
 from evenhand.errors import InputError
-from evenhand.programs import L1, Ball, Box, Pooled, Simple, Status, constrained, measure, neyman_pearson
+from evenhand.programs import L1, Ball, Box, Pooled, Regulariser, Status, constrained, measure, neyman_pearson
 
 TIGHT = {"stationarity": 1e-6, "feasibility": 1e-6}
 
@@ -53,7 +53,7 @@ def test_nonconvex_parity_over_everybody() -> None:
 
 
 @pytest.mark.parametrize("simple", [L1(0.02), Box(-0.3, 0.4), Ball(0.8)], ids=lambda simple: type(simple).__name__)
-def test_with_a_simple_part(simple: Simple) -> None:
+def test_with_a_simple_part(simple: Regulariser) -> None:
     found = prox_al(Pooled(neyman_pearson(samples(), 0.6).clients), simple, penalty=30.0)
     assert found.converged
     assert found.residual.within(1e-3, 1e-3)

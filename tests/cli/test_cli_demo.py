@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from evenhand.jobs.vertical_file import read_job
-from evenhand.report.record import RunFolder
+from evenhand.jobs.vertical.file import read_job
+from evenhand.runtime.folder import RunFolder
 
 NAMES = ["plain", "fair", "rates", "published"]
 

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from support.tables import SmallJob
 
-from evenhand.jobs.runs import score_rows
-from evenhand.report.record import RunFolder
+from evenhand.jobs.vertical.runs import score_rows
+from evenhand.runtime.folder import RunFolder
 
 
 @pytest.fixture(scope="module")

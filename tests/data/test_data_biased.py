@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from evenhand.data.biased import biased_digits, expected_unfairness
-from evenhand.data.digits import DigitImages, load_digit_images
-from evenhand.data.images import ImageDataset, as_floats
+from evenhand.data.images.arrays import ImageDataset, as_floats
+from evenhand.data.images.biased import biased_digits, expected_unfairness
+from evenhand.data.images.digits import DigitImages, load_digit_images
 from evenhand.errors import InputError
 
 

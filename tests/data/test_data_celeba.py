@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from evenhand.data.celeba import load_celeba
+from evenhand.data.images.celeba import load_celeba
 from evenhand.errors import DataError, InputError
 
 NAMES = ["Attractive", "Bald", "Male", "Smiling"]

@@ -11,7 +11,7 @@ import pytest
 from support.sources import FOLDER
 
 from evenhand.data import CATALOG, load
-from evenhand.data.digits import MNIST, DigitImages, fetch_digits, load_digit_images
+from evenhand.data.images.digits import MNIST, DigitImages, fetch_digits, load_digit_images
 from evenhand.errors import FetchError, InputError, NowhereFoundError
 
 NO_MNIST = pytest.mark.skipif(

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from evenhand.data import CATALOG, PublicFile, PublicSet, default_cache, fetch
-from evenhand.data.catalog import Packing
-from evenhand.data.checks import check_file, write_atomically
+from evenhand.data.public.catalog import Packing
+from evenhand.data.tables.checks import check_file, write_atomically
 from evenhand.errors import FetchError, InputError
 
 CONTENTS = {"a.txt": b"first file\n", "b.txt": b"second file\n"}

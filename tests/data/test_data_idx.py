@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from evenhand.data.idx import read_idx
+from evenhand.data.images.idx import read_idx
 from evenhand.errors import DataError
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evenhand.data.images import ImageDataset, as_floats, centre_crop, random_crop
+from evenhand.data.images.arrays import ImageDataset, as_floats, centre_crop, random_crop
 from evenhand.errors import DataError, InputError
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from evenhand.data.imsitu import FEMALE, MALE, GenderRule, load_imsitu, noun_genders, picture_gender
+from evenhand.data.images.imsitu import FEMALE, MALE, GenderRule, load_imsitu, noun_genders, picture_gender
 from evenhand.errors import DataError, InputError
 
 MAN, WOMAN, BOY, SPECIES, CHESSMAN, DOG = (

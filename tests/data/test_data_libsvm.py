@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
-from evenhand.data import libsvm, read_libsvm, write_libsvm
+from evenhand.data import read_libsvm, write_libsvm
+from evenhand.data.tables import libsvm
 from evenhand.errors import DataError, InputError
 
 SMALL = b"+1 1:0.5 3:2\n-1 2:-1e-3\n# a remark\n\n-1\n+1 4:1 # another\n"

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenhand.data import newsgroups
-from evenhand.data.newsgroups import load_newsgroups, positive_rows
+from evenhand.data.public import newsgroups
+from evenhand.data.public.newsgroups import load_newsgroups, positive_rows
 from evenhand.errors import DataError, InputError
 
 MESSAGES = {

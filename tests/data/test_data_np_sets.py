@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from evenhand.data import Dataset
-from evenhand.data.np_sets import adult_a, adult_b
+from evenhand.data.public.np_sets import adult_a, adult_b
 from evenhand.errors import DataError
 
 Loader = Callable[[str], Dataset]

@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from evenhand.data import PartyEncoder, TableSource, open_table, read_table, write_libsvm
-from evenhand.data.party_tables import FrameTable, SparseTable, StreamedTable, align_tables
+from evenhand.data.tables.party_tables import FrameTable, SparseTable, StreamedTable, align_tables
 from evenhand.errors import DataError
 
 MATRIX = np.array([[7.0, 0.0, 2.0, 0.0], [8.0, 1.0, 0.0, 4.0], [9.0, 0.0, 3.0, 8.0]])

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from evenhand.data import PublicFile, PublicSet, fetch
-from evenhand.data.catalog import Packing
-from evenhand.data.publisher import Unavailable, download
+from evenhand.data.public.catalog import Packing
+from evenhand.data.public.publisher import Unavailable, download
 from evenhand.errors import FetchError
 
 CONTENT = b"published\n"

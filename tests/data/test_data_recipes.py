@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evenhand.data import CATALOG, Dataset, PartyEncoder, papers_split
-from evenhand.data.recipes import _RECIPES
+from evenhand.data.public.loaders import _RECIPES
 
 Loader = Callable[[str], Dataset]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evenhand.data import SparseDataset, load, load_sparse
-from evenhand.data.sparse_recipes import _RECIPES
+from evenhand.data.public.sparse_loaders import _RECIPES
 from evenhand.errors import DataError, InputError
 
 Loader = Callable[[str], SparseDataset]

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from evenhand.data import PartyEncoder, TableSource, read_table
-from evenhand.data.addresses import expand, redact, scrub
+from evenhand.data.tables.addresses import expand, redact, scrub
 from evenhand.errors import DataError, MissingExtraError
 
 ROWS = [("c1", 20, 1.5), ("c2", 30, 2.5), ("c3", 40, None)]

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from evenhand.data import PartyEncoder, TableSource, encode_parquet, read_table, stream, transform_parquet
+from evenhand.data import PartyEncoder, TableSource, encode_parquet, read_table, transform_parquet
+from evenhand.data.tables import stream
 from evenhand.errors import DataError, InputError
 
 CELLS = {

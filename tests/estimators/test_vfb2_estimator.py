@@ -15,8 +15,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from evenhand import EqualOpportunity, VerticalClassifier, VerticalRegressor, VirtualClock
 from evenhand.errors import DataError, InputError
-from evenhand.jobs.runs import run_job
-from evenhand.jobs.vertical_file import parse_job
+from evenhand.jobs.vertical.file import parse_job
+from evenhand.jobs.vertical.runs import run_job
 
 ROWS = 300
 RNG = np.random.default_rng(0)

@@ -18,19 +18,19 @@ from support.clients import as_reference, deal_rows, unequal
 from support.problems import Reference, ReferenceRow, small
 
 from evenhand.errors import InputError, ProtocolError
+from evenhand.horizontal.averaging.server import Server
 from evenhand.horizontal.problem import ClientRows, agree
-from evenhand.horizontal.server import Server
 from evenhand.horizontal.solver import Setup
 from evenhand.horizontal.solvers import SOLVERS, build_roles
-from evenhand.job import Job
-from evenhand.messages import Message
-from evenhand.privacy.transcript import Transcript
-from evenhand.report.record import RunFolder
-from evenhand.roles import Report, Role, Sends
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Report, Role, Sends
+from evenhand.protocol.transcript import Transcript
 from evenhand.runtime import checkpoints
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.faults import Faults, FaultyInProcess
-from evenhand.runtime.inprocess import Desk, InProcess
+from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.inprocess import InProcess, Mailbox
 from evenhand.runtime.statefiles import read_state, write_state
 from evenhand.training.horizontal import HorizontalRun, train_horizontal
 
@@ -92,11 +92,11 @@ class Reborn(InProcess):
         super().__init__(list(make_roles(job).values()), CLOCK, Transcript(), reports.append)
         self._job, self._file = job, folder / "state.safetensors"
 
-    def _serve(self, name: str, desk: Desk) -> None:
-        super()._serve(name, desk)
-        write_state(self._file, desk.role.snapshot())
-        desk.role = make_roles(self._job)[name]
-        desk.role.restore(read_state(self._file))
+    def _serve(self, name: str, mailbox: Mailbox) -> None:
+        super()._serve(name, mailbox)
+        write_state(self._file, mailbox.role.snapshot())
+        mailbox.role = make_roles(self._job)[name]
+        mailbox.role.restore(read_state(self._file))
 
 
 class Listening(InProcess):
@@ -155,7 +155,7 @@ class HorizontalContract:
         reborn.run()
         assert reborn.transcript.entries == whole.transcript.entries
         pd.testing.assert_frame_equal(pd.DataFrame(reports), whole.history, check_exact=True)
-        server = reborn.desks["server"].role
+        server = reborn.mailboxes["server"].role
         assert isinstance(server, Server)
         assert server.weights.tobytes() == whole.weights.tobytes()
         assert server.certificate == whole.certificate
@@ -167,15 +167,15 @@ class HorizontalContract:
             list(make_roles(job).values()), CLOCK, on_report=lambda _: taken.append(checkpoints.take(runtime))
         )
         runtime.run()
-        ends = {name: desk.role.snapshot() for name, desk in runtime.desks.items()}
+        ends = {name: mailbox.role.snapshot() for name, mailbox in runtime.mailboxes.items()}
         assert len(taken) > 1
         for states in taken:
             resumed = InProcess(list(make_roles(job).values()), CLOCK)
             checkpoints.put_back(resumed, states)
             resumed.run()
             assert resumed.time == runtime.time
-            for name, desk in resumed.desks.items():
-                assert_same_state(desk.role.snapshot(), ends[name])
+            for name, mailbox in resumed.mailboxes.items():
+                assert_same_state(mailbox.role.snapshot(), ends[name])
 
     def test_a_run_that_was_killed_goes_on_in_its_folder(self, solver: str, tmp_path: Path) -> None:
         class Killed(Exception):
@@ -199,7 +199,7 @@ class HorizontalContract:
         reports: list[Report] = []
         runtime = FaultyInProcess(list(make_roles(job).values()), faults, CLOCK, on_report=reports.append)
         runtime.run()
-        server = runtime.desks["server"].role
+        server = runtime.mailboxes["server"].role
         assert isinstance(server, Server)
         whole = train(job)
         assert server.weights.tobytes() == whole.weights.tobytes()

@@ -17,8 +17,8 @@ from evenhand.horizontal.problem import ClientRows, agree
 from evenhand.horizontal.seeds import generator
 from evenhand.horizontal.solver import Setup
 from evenhand.horizontal.solvers import SOLVERS, build_roles
-from evenhand.job import Job
-from evenhand.messages import Message
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Message
 from evenhand.training.horizontal import HorizontalRun, train_horizontal
 
 PROBLEM = small(seed=2, rows=70)
@@ -106,7 +106,7 @@ def test_side_by_side_is_one_by_one(solver: str, outputs: int) -> None:
 def test_who_trains_side_by_side_changes_nothing(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, Any] = {"options": {"batch_size": 8, "step": 0.2}, "max_rounds": 3}
     whole = train_rows(PROBLEM, None, PARTS, solver="fairfedavgalm", model="mlp", hidden=(4, 3), **settings)
-    monkeypatch.setattr("evenhand.horizontal.cohort._STACKED_AT_ONCE", at_once)
+    monkeypatch.setattr("evenhand.horizontal.averaging.batched._STACKED_AT_ONCE", at_once)
     other = train_rows(PROBLEM, None, PARTS, solver="fairfedavgalm", model="mlp", hidden=(4, 3), **settings)
     np.testing.assert_allclose(other.weights, whole.weights, rtol=1e-5, atol=1e-6)
 
@@ -322,7 +322,7 @@ def test_options_check_themselves(options: dict[str, Any], message: str) -> None
 
 
 def test_constraints_go_to_solvers_that_take_them() -> None:
-    from evenhand.constraints import LossParity
+    from evenhand.constraints.kinds import LossParity
 
     for solver in ("fedavg", "fairfed"):
         with pytest.raises(InputError, match="trains without constraints"):

@@ -8,11 +8,11 @@ from support.clients import deal_rows, train_rows
 from support.problems import Problem, small, two_attributes
 
 from evenhand.errors import DataError, InputError
-from evenhand.horizontal.fairfed import FairFedOptions, FairFedServer, largest_gap
+from evenhand.horizontal.averaging.fairfed import FairFedOptions, FairFedServer, largest_gap
 from evenhand.horizontal.problem import ClientRows, agree
 from evenhand.horizontal.solver import Setup
 from evenhand.horizontal.solvers import build_roles
-from evenhand.job import Job
+from evenhand.protocol.job import Job
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.horizontal import train_horizontal
 

@@ -9,7 +9,7 @@ import pytest
 from support.clients import as_reference, deal_rows, pooled, train_rows, unequal
 from support.problems import Problem, ReferenceRow, parity_rows, small, two_attributes
 
-from evenhand.constraints import (
+from evenhand.constraints.kinds import (
     Constraint,
     DemographicParity,
     EqualizedOdds,
@@ -19,11 +19,11 @@ from evenhand.constraints import (
     NeymanPearson,
 )
 from evenhand.errors import ConstraintError, InputError
-from evenhand.horizontal.fairalm import FairALMOptions
-from evenhand.horizontal.fairfedavgalm import FairFedAvgALMOptions
-from evenhand.horizontal.fpfl import FPFLOptions
+from evenhand.horizontal.averaging.fairalm import FairALMOptions
+from evenhand.horizontal.averaging.fairfedavgalm import FairFedAvgALMOptions
+from evenhand.horizontal.averaging.fpfl import FPFLOptions
 from evenhand.horizontal.problem import ClientRows, Start
-from evenhand.job import Job
+from evenhand.protocol.job import Job
 from evenhand.training.horizontal import HorizontalRun, train_horizontal
 
 PROBLEM = small(seed=1, rows=80)

@@ -13,11 +13,11 @@ import scipy.sparse as sp
 from support.clients import deal_rows
 from support.problems import small, two_attributes
 
-from evenhand.constraints import EqualOpportunity, GroupAgainstOverall, LossParity
+from evenhand.constraints.kinds import EqualOpportunity, GroupAgainstOverall, LossParity
 from evenhand.errors import ConstraintError, DataError, InputError, MissingExtraError
 from evenhand.horizontal.problem import ClientRows, agree
 from evenhand.horizontal.rows import AgreedRows
-from evenhand.job import Job
+from evenhand.protocol.job import Job
 from evenhand.training.horizontal import train_horizontal
 
 PROBLEM = small(seed=1, rows=40)

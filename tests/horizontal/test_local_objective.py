@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from evenhand.constraints import (
+from evenhand.constraints.kinds import (
     Constraint,
     DemographicParity,
     EqualizedOdds,
@@ -18,8 +18,8 @@ from evenhand.constraints import (
     LossParity,
     NeymanPearson,
 )
-from evenhand.horizontal.averaging_options import RoundSettings
-from evenhand.horizontal.local_objective import LocalObjective, as_labels
+from evenhand.horizontal.averaging.local_objective import LocalObjective, as_labels
+from evenhand.horizontal.averaging.options import RoundSettings
 from evenhand.horizontal.problem import ClientRows, agree
 from evenhand.horizontal.rows import AgreedRows
 from evenhand.horizontal.sides import AbsoluteSides, BoundSides

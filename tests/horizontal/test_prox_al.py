@@ -12,21 +12,21 @@ from support.program_roles import Make, ProgramRolesContract
 from support.programs import by_scipy, contradicting, net_of, samples, strongly_convex, unit_discs
 
 from evenhand.central.prox_al import prox_al as pooled_prox_al
-from evenhand.constraints import EqualOpportunity, LossParity
+from evenhand.constraints.kinds import EqualOpportunity, LossParity
 from evenhand.errors import InputError
 from evenhand.horizontal.programs_delivery import deliver
-from evenhand.horizontal.prox_al import prox_al, prox_al_roles
-from evenhand.horizontal.prox_al_client import ProxALClient
-from evenhand.horizontal.prox_al_crew import Crew
-from evenhand.horizontal.prox_al_options import ProxALOptions
+from evenhand.horizontal.prox_al.batched import BatchedSolve
+from evenhand.horizontal.prox_al.client import ProxALClient
+from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.prox_al.solve import prox_al, prox_al_roles
 from evenhand.programs import (
     L1,
-    NOTHING,
+    ZERO,
     Ball,
     Box,
     Pooled,
     QuadraticProgram,
-    Simple,
+    Regulariser,
     Status,
     constrained,
     measure,
@@ -143,9 +143,9 @@ def test_shared_rows_are_those_of_the_pooled_program() -> None:
     assert together.residual.violation <= 1e-4
 
 
-@pytest.mark.parametrize("simple", [NOTHING, L1(0.02), Box(-0.3, 0.4), Ball(0.8)], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("simple", [ZERO, L1(0.02), Box(-0.3, 0.4), Ball(0.8)], ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("with_server", [False, True])
-def test_with_a_simple_part(simple: Simple, with_server: bool) -> None:
+def test_with_a_simple_part(simple: Regulariser, with_server: bool) -> None:
     row = np.array([[1.0, 1.0, 0.0, 0.0, 0.0]])
     server = QuadraticProgram(None, None, row, [-0.2], [0.2]) if with_server else None
     found = prox_al(neyman_pearson(samples(), 0.6).clients, server, simple, **QUICK)
@@ -205,15 +205,15 @@ def test_company_changes_nothing() -> None:
     federated, options = neyman_pearson(samples(), 0.3), ProxALOptions(**QUICK)
     together = prox_al_roles(federated.clients, options=options)
     apart = prox_al_roles(federated.clients, options=options)
-    assert len({id(role.crew) for role in together.clients}) < len(together.clients)
+    assert len({id(role.batched) for role in together.clients}) < len(together.clients)
     for role in apart.clients:
-        role.crew = Crew([role])
+        role.batched = BatchedSolve([role])
     for roles in (together, apart):
         deliver([roles.server, *roles.clients])
     assert together.server.weights.tobytes() == apart.server.weights.tobytes()
     alone = prox_al_roles(federated.clients, options=options)
     for role in alone.clients:
-        role.crew = None
+        role.batched = None
     deliver([alone.server, *alone.clients])
     # Without stacked operations sums are rounded in another order.
     np.testing.assert_allclose(alone.server.weights, together.server.weights, atol=1e-3)

@@ -13,20 +13,20 @@ from support.program_roles import Make, ProgramRolesContract
 from support.programs import KINDS, by_scipy, contradicting, net_of, samples, strongly_convex, unit_discs
 
 from evenhand.central.prox_al import prox_al as pooled_prox_al
-from evenhand.constraints import Constraint, EqualOpportunity, LossParity, NeymanPearson
+from evenhand.constraints.kinds import Constraint, EqualOpportunity, LossParity, NeymanPearson
 from evenhand.errors import InputError
-from evenhand.horizontal.sqp import sqp, sqp_roles
-from evenhand.horizontal.sqp_options import SQPOptions
-from evenhand.horizontal.sqp_search import bfgs, positive
+from evenhand.horizontal.sqp.options import SQPOptions
+from evenhand.horizontal.sqp.search import bfgs, positive
+from evenhand.horizontal.sqp.solve import sqp, sqp_roles
 from evenhand.programs import (
     L1,
-    NOTHING,
+    ZERO,
     Ball,
     Box,
     Pooled,
     QuadraticProgram,
+    Regulariser,
     Sample,
-    Simple,
     SmoothProgram,
     Status,
     constrained,
@@ -146,8 +146,8 @@ def test_programs_known_in_closed_form() -> None:
     np.testing.assert_allclose(on_circle.multipliers["c0"], [[0.5], [0.0]], atol=1e-5)
 
 
-@pytest.mark.parametrize("simple", [NOTHING, L1(0.02), Box(-0.3, 0.4), Ball(0.8)], ids=lambda s: type(s).__name__)
-def test_with_a_simple_part(simple: Simple) -> None:
+@pytest.mark.parametrize("simple", [ZERO, L1(0.02), Box(-0.3, 0.4), Ball(0.8)], ids=lambda s: type(s).__name__)
+def test_with_a_simple_part(simple: Regulariser) -> None:
     clients = neyman_pearson(samples(), 0.6).clients
     found = sqp(clients, None, simple, stationarity=1e-6, feasibility=1e-6)
     assert found.converged

@@ -15,18 +15,18 @@ import pytest
 from support.hospitals import HospitalJob, patients
 from support.tables import files, write_sqlite
 
-from evenhand.constraints import EqualOpportunity
+from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.data import PartyEncoder
 from evenhand.data.splits import held_out
 from evenhand.errors import DataError, InputError, JobError, RunError
 from evenhand.estimators import HorizontalClassifier
-from evenhand.jobs.client_runs import read_model, run_horizontal_job, score_clients
-from evenhand.jobs.horizontal_file import HorizontalJobFile, parse_horizontal, read_any_job
-from evenhand.jobs.vertical_file import JobFile
+from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal, read_any_job
+from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_clients
+from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.metrics import summary
 from evenhand.privacy.accounting import noise_for
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
-from evenhand.report.record import RunFolder
+from evenhand.runtime.folder import RunFolder
 
 pytest.importorskip("torch")
 
@@ -87,7 +87,7 @@ def test_either_split_is_read(hospitals: HospitalJob, tmp_path: Path) -> None:
     assert isinstance(read_any_job(hospitals.write()), HorizontalJobFile)
     path = tmp_path / "vertical.toml"
     path.write_text('[[party]]\nname = "a"\nrole = "active"\ntable = "a.csv"\nid = "x"\nlabel = { column = "y" }\n')
-    assert isinstance(read_any_job(path), JobFile)
+    assert isinstance(read_any_job(path), VerticalJobFile)
 
 
 def test_noise_is_given_or_found_for_an_epsilon(hospitals: HospitalJob) -> None:

@@ -12,9 +12,9 @@ from scipy import sparse
 
 from evenhand.data import write_libsvm
 from evenhand.errors import DataError, InputError, JobError
-from evenhand.jobs.federation import load_federation
-from evenhand.jobs.runs import run_job, score_rows
-from evenhand.jobs.vertical_file import parse_job
+from evenhand.jobs.vertical.file import parse_job
+from evenhand.jobs.vertical.runs import run_job, score_rows
+from evenhand.jobs.vertical.tables import load_tables
 
 ROWS = 80
 
@@ -49,7 +49,7 @@ class SparseJob:
         return parse_job(self.content, "job.toml")
 
     def load(self) -> Any:
-        return load_federation(self.read(), self.folder)
+        return load_tables(self.read(), self.folder)
 
 
 @pytest.fixture
@@ -58,21 +58,21 @@ def small(tmp_path: Path) -> SparseJob:
 
 
 def test_columns_stay_sparse_into_training(small: SparseJob) -> None:
-    federation = small.load()
-    assert federation.ids.tolist() == list(range(ROWS))
-    assert (federation.negative, federation.positive) == (-1, 1)
-    np.testing.assert_array_equal(federation.signs, small.labels)
-    np.testing.assert_array_equal(federation.matrices["bank"].toarray(), small.dense[:, :15])
-    for party in federation.training_columns():
+    tables = small.load()
+    assert tables.ids.tolist() == list(range(ROWS))
+    assert (tables.negative, tables.positive) == (-1, 1)
+    np.testing.assert_array_equal(tables.signs, small.labels)
+    np.testing.assert_array_equal(tables.matrices["bank"].toarray(), small.dense[:, :15])
+    for party in tables.training_columns():
         assert isinstance(party.matrix, sparse.csr_array)
-        assert party.matrix.shape[0] == (~federation.test).sum() < ROWS
+        assert party.matrix.shape[0] == (~tables.test).sum() < ROWS
 
 
 def test_without_test_rows_nothing_is_copied(small: SparseJob) -> None:
     small.content["job"]["test_fraction"] = 0.0
-    federation = small.load()
-    for party in federation.training_columns():
-        assert party.matrix is federation.matrices[party.name]
+    tables = small.load()
+    for party in tables.training_columns():
+        assert party.matrix is tables.matrices[party.name]
 
 
 def test_the_same_model_as_over_named_columns(small: SparseJob, tmp_path: Path) -> None:
@@ -114,9 +114,9 @@ def test_a_group_may_be_a_numbered_column(small: SparseJob, tmp_path: Path) -> N
     """It is a feature only if it is named among them, in training and for new rows."""
     small.content["job"]["constraint"] = {"kind": "equal-opportunity", "epsilon": 0.05}
     small.party("bank")["sensitive"] = ["1"]
-    federation = small.load()
-    assert federation.sensitive["1"].tolist() == [0, 1] * (ROWS // 2)
-    np.testing.assert_array_equal(federation.matrices["bank"].toarray(), small.dense[:, 1:15])
+    tables = small.load()
+    assert tables.sensitive["1"].tolist() == [0, 1] * (ROWS // 2)
+    np.testing.assert_array_equal(tables.matrices["bank"].toarray(), small.dense[:, 1:15])
     finished = run_job(small.read(), small.folder, tmp_path / "run")
     assert finished.run.models["bank"].weights.size == 15
     assert len(score_rows(finished.folder)) == ROWS
@@ -138,18 +138,18 @@ def test_columns_may_count_from_0(small: SparseJob, tmp_path: Path) -> None:
 
 def test_scaled_sparse_columns_are_divided_by_the_largest_of_the_training_rows(small: SparseJob) -> None:
     small.content["job"]["scale"] = True
-    federation = small.load()
+    tables = small.load()
     shop = small.dense[:, 15:]
-    largest = shop[~federation.test].max(axis=0)
-    np.testing.assert_allclose(federation.matrices["shop"].toarray(), shop / np.where(largest > 0, largest, 1.0))
+    largest = shop[~tables.test].max(axis=0)
+    np.testing.assert_allclose(tables.matrices["shop"].toarray(), shop / np.where(largest > 0, largest, 1.0))
 
 
 def test_a_libsvm_file_beside_a_table_with_ids(small: SparseJob) -> None:
     order = np.random.default_rng(1).permutation(ROWS)
     pd.DataFrame({"row": order, "spent": order * 1.0}).to_csv(small.folder / "shop.csv", index=False)
     small.party("shop").update(table="shop.csv", id="row")
-    federation = small.load()
-    np.testing.assert_array_equal(federation.matrices["shop"].ravel(), federation.ids)
+    tables = small.load()
+    np.testing.assert_array_equal(tables.matrices["shop"].ravel(), tables.ids)
 
 
 @pytest.mark.parametrize(

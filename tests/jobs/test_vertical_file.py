@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.tables import SmallJob
 
-from evenhand.constraints import EqualizedOdds, NeymanPearson
+from evenhand.constraints.kinds import EqualizedOdds, NeymanPearson
 from evenhand.errors import JobError
-from evenhand.job import Job
-from evenhand.jobs.vertical_file import parse_job, read_job, table_source
+from evenhand.jobs.vertical.file import parse_job, read_job, table_source
+from evenhand.protocol.job import Job
 from evenhand.runtime.clock import VirtualClock
 
 FULL = """

@@ -8,7 +8,7 @@ import pytest
 from support.problems import phi
 from support.programs import samples
 
-from evenhand.constraints import EqualizedOdds, LossParity
+from evenhand.constraints.kinds import EqualizedOdds, LossParity
 from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.programs import Pooled, Sample, constrained, neyman_pearson
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.programs import by_scipy, random_sides
 
 from evenhand.errors import InputError
-from evenhand.programs import L1, NOTHING, Ball, Box, QuadraticProgram, Simple
+from evenhand.programs import L1, ZERO, Ball, Box, QuadraticProgram, Regulariser
 from evenhand.programs.elastic_qp import elastic_step
 from evenhand.programs.shared import OnFirst
 
@@ -45,8 +45,8 @@ def test_the_price_rises_only_where_rows_need_it() -> None:
     assert near.penalty == 1.0
 
 
-@pytest.mark.parametrize("simple", [NOTHING, L1(0.5), Box(-0.3, 0.2), Ball(0.6)], ids=lambda s: type(s).__name__)
-def test_h_enters_as_it_is(simple: Simple) -> None:
+@pytest.mark.parametrize("simple", [ZERO, L1(0.5), Box(-0.3, 0.2), Ball(0.6)], ids=lambda s: type(s).__name__)
+def test_h_enters_as_it_is(simple: Regulariser) -> None:
     rng = np.random.default_rng(3)
     root = rng.standard_normal((3, 3))
     matrix, gradient, weights = root @ root.T + np.eye(3), 2.0 * rng.standard_normal(3), np.array([0.1, 0.0, -0.1])

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.programs import samples
 
-from evenhand.constraints import LossParity
+from evenhand.constraints.kinds import LossParity
 from evenhand.errors import InputError
-from evenhand.programs import L1, Ball, Box, Simple, SmoothProgram, constrained, neyman_pearson
+from evenhand.programs import L1, Ball, Box, Regulariser, SmoothProgram, constrained, neyman_pearson
 from evenhand.programs.augmented import Augmented
 from evenhand.programs.composite import minimise_composite
 from evenhand.programs.minimise import Method, Minimiser, Pull, convex_inverse, convexified
@@ -68,7 +68,7 @@ def test_turned_around_curvature() -> None:
 
 @pytest.mark.parametrize("simple", [L1(0.05), Box(-0.2, 0.3), Ball(0.4)], ids=lambda simple: type(simple).__name__)
 @pytest.mark.parametrize("second_derivatives", [True, False])
-def test_smooth_plus_simple(simple: Simple, second_derivatives: bool) -> None:
+def test_smooth_plus_simple(simple: Regulariser, second_derivatives: bool) -> None:
     augmented, pull = local_problem()
     if not second_derivatives:
         inner = augmented.program

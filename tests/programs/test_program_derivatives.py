@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.programs import KINDS, check_derivatives, samples, strongly_convex, unit_discs
 
-from evenhand.constraints import Constraint, EqualOpportunity, LossParity
+from evenhand.constraints.kinds import Constraint, EqualOpportunity, LossParity
 from evenhand.errors import InputError
 from evenhand.programs import Pooled, SliceProgram, SmoothProgram, TorchProgram, constrained, neyman_pearson
 from evenhand.programs.augmented import Augmented

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.programs import prox_by_search, random_sides
 
 from evenhand.errors import ConstraintError, InputError
-from evenhand.programs import L1, Ball, Box, Nothing, Sides, Simple
+from evenhand.programs import L1, Ball, Box, Regulariser, Sides, Zero
 
 
 def test_sides_of_every_kind_of_row() -> None:
@@ -45,11 +45,11 @@ def test_bounds_that_nothing_meets_are_refused(lower: list[float], upper: list[f
         Sides(lower, upper)
 
 
-SIMPLE: list[Simple] = [Nothing(), L1(0.7), Box(-0.5, 1.0), Ball(1.2)]
+SIMPLE: list[Regulariser] = [Zero(), L1(0.7), Box(-0.5, 1.0), Ball(1.2)]
 
 
 @pytest.mark.parametrize("simple", SIMPLE, ids=lambda simple: type(simple).__name__)
-def test_prox_is_a_minimiser_and_its_residual_a_subgradient(simple: Simple) -> None:
+def test_prox_is_a_minimiser_and_its_residual_a_subgradient(simple: Regulariser) -> None:
     rng = np.random.default_rng(5)
     for _ in range(5):
         weights = 2.0 * rng.standard_normal(4)

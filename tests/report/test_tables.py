@@ -8,8 +8,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from evenhand.messages import Message
-from evenhand.privacy.transcript import Transcript
+from evenhand.protocol.messages import Message
+from evenhand.protocol.transcript import Transcript
 from evenhand.report.tables import certificate_table, compare, links_table
 
 QUALITY = {"accuracy": 0.8141, "DEO": 0.0099, "DFP": 0.0123, "DFN": 0.0821, "FR": 0.9901, "HM": 0.8935, "DP": 0.1}

@@ -14,7 +14,8 @@ from support.sources import FOLDER
 
 from evenhand.data import fetch
 from evenhand.errors import FetchError
-from evenhand.reproductions import fairvfl_table1, fairvfl_v1_table1
+from evenhand.reproductions.fairvfl import table1 as fairvfl_table1
+from evenhand.reproductions.fairvfl import v1_table1 as fairvfl_v1_table1
 from evenhand.reproductions.running import reproduce
 from evenhand.reproductions.settings import Settings
 

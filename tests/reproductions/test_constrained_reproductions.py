@@ -11,11 +11,10 @@ import pandas as pd
 import pytest
 
 from evenhand.programs import measure
-from evenhand.reproductions import constrained_curves as curves
-from evenhand.reproductions import constrained_fig1, constrained_pages, constrained_table1, constrained_table4
-from evenhand.reproductions.constrained_methods import BALANCED, METHODS, POOLED, PUBLISHED, SQP, measured
-from evenhand.reproductions.constrained_numbers import CLIENTS, FEDERATED, TABLE1, TABLE2, TABLE4, Reference
-from evenhand.reproductions.constrained_problems import Problem, Rows, neyman_pearson_problem, quadratic_problem
+from evenhand.reproductions.constrained import curves, fig1, pages, table1, table4
+from evenhand.reproductions.constrained.methods import BALANCED, METHODS, POOLED, PUBLISHED, SQP, measured
+from evenhand.reproductions.constrained.numbers import CLIENTS, FEDERATED, TABLE1, TABLE2, TABLE4, Reference
+from evenhand.reproductions.constrained.problems import Problem, Rows, neyman_pearson_problem, quadratic_problem
 from evenhand.reproductions.running import reproduce
 from evenhand.reproductions.settings import Settings
 
@@ -80,25 +79,25 @@ def test_a_run_that_meets_the_cap_is_not_shown_as_optimal(problem: Problem) -> N
     record = measured(PUBLISHED, problem, 3)
     assert not record["optimal"]
     frame = pd.DataFrame([record, measured(SQP, problem, 3), measured(POOLED, problem, 3)])
-    assert "**no** (0 of 1)" in constrained_pages.table(frame, TABLE1["monks-1"] | {3: TABLE1["monks-1"][5]})
-    assert "2 of 3; not monks-1, n = 3, prox-al, fixed ρ: missed." in constrained_pages.checks(frame)[0]
+    assert "**no** (0 of 1)" in pages.table(frame, TABLE1["monks-1"] | {3: TABLE1["monks-1"][5]})
+    assert "2 of 3; not monks-1, n = 3, prox-al, fixed ρ: missed." in pages.checks(frame)[0]
 
 
 def test_seconds_beside_the_authors(records: pd.DataFrame) -> None:
     known = Reference(1.0, 1e-4)
     one = records[records["method"] == SQP].assign(cpu=0.01)
-    assert constrained_pages.costs(one, known)[-2:] == ["1 s", "100"]
-    assert constrained_pages.costs(one, Reference(36.0))[-1] == "finishes where theirs did not"
-    assert constrained_pages.costs(one, Reference(36.0, 1.1))[-1] == "3,600, and optimal where theirs is not"
-    assert constrained_pages.costs(one.assign(optimal=False), known)[-1] == "ours is not optimal"
-    assert constrained_pages.costs(one, None)[-2:] == ["–", "–"]
+    assert pages.costs(one, known)[-2:] == ["1 s", "100"]
+    assert pages.costs(one, Reference(36.0))[-1] == "finishes where theirs did not"
+    assert pages.costs(one, Reference(36.0, 1.1))[-1] == "3,600, and optimal where theirs is not"
+    assert pages.costs(one.assign(optimal=False), known)[-1] == "ours is not optimal"
+    assert pages.costs(one, None)[-2:] == ["–", "–"]
 
 
 def test_slow_methods_are_run_less_often_unless_asked() -> None:
-    usual = constrained_pages.schedule(Settings(sets=("monks-1",)), 3, {"monks-1": 1}, METHODS)
+    usual = pages.schedule(Settings(sets=("monks-1",)), 3, {"monks-1": 1}, METHODS)
     assert [method for _, seed, method in usual if seed == 10] == list(METHODS)
     assert [method for _, seed, method in usual if seed == 11] == [SQP, POOLED]
-    asked = constrained_pages.schedule(Settings(runs=2, sets=("monks-1",)), 3, {"monks-1": 1}, METHODS)
+    asked = pages.schedule(Settings(runs=2, sets=("monks-1",)), 3, {"monks-1": 1}, METHODS)
     assert len(asked) == 2 * len(METHODS)
 
 
@@ -125,9 +124,9 @@ def test_residuals_are_measured_on_the_whole_problem() -> None:
 
 
 def test_pages_of_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (constrained_table1, constrained_fig1):
+    for module in (table1, fig1):
         monkeypatch.setattr(module, "read", lambda name, source: rows(name))
-    monkeypatch.setattr(constrained_table1, "CLIENTS", (1, 5))
+    monkeypatch.setattr(table1, "CLIENTS", (1, 5))
     settings = Settings(runs=1, rounds=2000, sets=("monks-1", "breast-cancer-wisc"))
     for name in ("constrained-table1", "constrained-fig1"):
         reproduce(name, settings, tmp_path, command="as asked", show=False)
@@ -141,8 +140,8 @@ def test_pages_of_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_page_of_quadratic_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constrained_table4, "SIZES", ((100, 1),))
-    monkeypatch.setattr(constrained_table4, "QUADRATIC_CLIENTS", (1,))
+    monkeypatch.setattr(table4, "SIZES", ((100, 1),))
+    monkeypatch.setattr(table4, "QUADRATIC_CLIENTS", (1,))
     settings = Settings(runs=1, sets=("quadratic",))
     reproduce("constrained-table4", settings, tmp_path, command="as asked", show=False)
     text = (tmp_path / "constrained-table4.md").read_text(encoding="utf-8")

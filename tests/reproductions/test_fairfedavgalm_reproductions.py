@@ -11,9 +11,8 @@ import pytest
 
 from evenhand.errors import InputError
 from evenhand.reproductions import REPRODUCTIONS
-from evenhand.reproductions import fairfedavgalm_numbers as numbers
-from evenhand.reproductions import fairfedavgalm_pages as pages
-from evenhand.reproductions.fairfedavgalm_tasks import CELLS, Rows, Task, load_task
+from evenhand.reproductions.fairfedavgalm import numbers, pages
+from evenhand.reproductions.fairfedavgalm.tasks import CELLS, Rows, Task, load_task
 
 NAMES = [name for name in REPRODUCTIONS if name.startswith("fairfedavgalm-")]
 

@@ -15,11 +15,12 @@ import pytest
 from support.sources import FOLDER
 
 from evenhand.errors import InputError
-from evenhand.reproductions import vfb2_fig2, vfb2_stragglers
 from evenhand.reproductions.papers import VFB2_SETS, VFB2_TABLE2
 from evenhand.reproductions.running import reproduce
 from evenhand.reproductions.settings import SETS, Settings
-from evenhand.reproductions.vfb2_problems import SHARES, read
+from evenhand.reproductions.vfb2 import fig2 as vfb2_fig2
+from evenhand.reproductions.vfb2 import stragglers as vfb2_stragglers
+from evenhand.reproductions.vfb2.problems import SHARES, read
 
 needs_credit = pytest.mark.skipif(
     FOLDER is None or not (FOLDER / "credit-default").is_dir(), reason="no local copy of credit-default"

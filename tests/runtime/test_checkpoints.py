@@ -19,16 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.problems import Problem, deal, small
 
-from evenhand.constraints import EqualizedOdds, EqualOpportunity, bind
+from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity, bind
+from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import InputError, RunError
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian
-from evenhand.report.record import RunFolder
+from evenhand.protocol.job import Job
 from evenhand.runtime import checkpoints
 from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.statefiles import read_state, write_state
-from evenhand.training.vertical import Run, train_vertical
+from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.solvers import build_roles
 
 ROUNDS = 6
@@ -74,7 +74,7 @@ def _stop_at(index: int) -> Callable[[Any], None]:
     return on_round
 
 
-def _train(job: Job, problem: Problem | None = None, **runtime: Any) -> Run:
+def _train(job: Job, problem: Problem | None = None, **runtime: Any) -> VerticalRun:
     problem = small() if problem is None else problem
     parties = deal(problem, BLOCKS, (0, 2))
     return train_vertical(job, parties, problem.labels, problem.sensitive, clock=CLOCK, **runtime)
@@ -91,7 +91,7 @@ def _interrupted(job: Job, path: Path, *stops: int) -> None:
             _train(job, folder=_folder(path), checkpoint_seconds=0, on_round=_stop_at(index))
 
 
-def _same(one: Run, other: Run) -> None:
+def _same(one: VerticalRun, other: VerticalRun) -> None:
     """Bit for bit."""
     for name, model in one.models.items():
         assert model.weights.tobytes() == other.models[name].weights.tobytes()
@@ -103,14 +103,14 @@ def _same(one: Run, other: Run) -> None:
 
 
 @pytest.fixture(scope="module", params=JOBS)
-def job_and_whole_run(request: pytest.FixtureRequest) -> tuple[Job, Run]:
+def job_and_whole_run(request: pytest.FixtureRequest) -> tuple[Job, VerticalRun]:
     job = JOBS[request.param]
     return job, _train(job)
 
 
 @pytest.mark.parametrize("index", range(ROUNDS + 1))
 def test_a_run_stopped_at_any_round_ends_as_if_it_had_not_been(
-    job_and_whole_run: tuple[Job, Run], index: int, tmp_path: Path
+    job_and_whole_run: tuple[Job, VerticalRun], index: int, tmp_path: Path
 ) -> None:
     job, whole = job_and_whole_run
     _interrupted(job, tmp_path / "run", index)
@@ -300,7 +300,7 @@ def test_a_party_whose_name_is_no_file_name_is_refused(name: str, tmp_path: Path
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "run.toml"]
 
 
-def _named_run(name: str, **runtime: Any) -> Run:
+def _named_run(name: str, **runtime: Any) -> VerticalRun:
     problem = small()
     parties = deal(problem, [[0, 1], [2, 3]])
     parties[1] = replace(parties[1], name=name)

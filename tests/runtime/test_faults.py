@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenhand.constraints import EqualOpportunity, bind
+from evenhand.constraints.kinds import EqualOpportunity, bind
+from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import InputError
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian
+from evenhand.protocol.job import Job
 from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
 from evenhand.vertical.problem import PartyColumns

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.problems import small, train
 
-from evenhand.constraints import EqualOpportunity
+from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.errors import InputError, ProtocolError
-from evenhand.messages import Field, Message, Schema, Vocabulary
-from evenhand.roles import Role, Sends
+from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
+from evenhand.protocol.roles import Role, Sends
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training.vertical import Run
+from evenhand.training.vertical import VerticalRun
 
 PING = Schema("ping", {"number": Field("i8")}, reveals="Nothing: it is a test.")
 BULK = Schema("bulk", {"number": Field("i8"), "load": Field("f8", ("load",))}, reveals="Nothing: it is a test.")
@@ -167,7 +167,7 @@ def test_impossible_clocks_are_refused(settings: dict[str, object], told: str) -
 BLOCKS = [[0, 1], [2], [3]]
 
 
-def _run(clock: VirtualClock, *, active: Sequence[int] = (0,), rounds: int = 12, **options: object) -> Run:
+def _run(clock: VirtualClock, *, active: Sequence[int] = (0,), rounds: int = 12, **options: object) -> VerticalRun:
     runtime = {"clock": clock, "keep_messages": True}
     given = {"step": 0.3, "pace": "until-server-speaks", **options}
     return train(small(), EqualOpportunity(0.02), BLOCKS, active, runtime=runtime, options=given, max_rounds=rounds)
@@ -192,7 +192,7 @@ def test_the_time_of_every_round_is_the_hand_computed_schedule() -> None:
     np.testing.assert_allclose(history["time"], expected, rtol=1e-12)
 
 
-def _local_steps(run: Run, party: str) -> list[int]:
+def _local_steps(run: VerticalRun, party: str) -> list[int]:
     """How many local steps a party made in each round after the start, by its messages."""
     assert run.transcript.messages is not None
     sent = [m for m in run.transcript.messages if m.kind == "scores" and m.sender == party]

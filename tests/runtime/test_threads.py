@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from support.problems import Reference, deal, pooled_weights, small
 
-from evenhand.constraints import bind
+from evenhand.constraints.kinds import bind
+from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import DivergenceError, InputError, ProtocolError, RunError
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian
-from evenhand.messages import Field, Message, Schema, Vocabulary
-from evenhand.privacy.transcript import Transcript
-from evenhand.report.record import RunFolder
-from evenhand.roles import Report, Role, Sends, Task
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
+from evenhand.protocol.roles import Report, Role, Sends, Task
+from evenhand.protocol.transcript import Transcript
+from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.threads import Threads
 from evenhand.training.vertical import train_vertical
 from evenhand.vertical.solvers import build_roles

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from support.problems import Problem, Reference
 
-from evenhand.constraints import Constraint
+from evenhand.constraints.kinds import Constraint
 from evenhand.horizontal.problem import ClientRows
-from evenhand.job import Job
+from evenhand.protocol.job import Job
 from evenhand.training.horizontal import HorizontalRun, train_horizontal
 
 Array = np.ndarray

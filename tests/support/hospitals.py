@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import tomli_w
 
-from evenhand.jobs.client_runs import FinishedHorizontalRun, run_horizontal_job
-from evenhand.jobs.horizontal_file import HorizontalJobFile, read_any_job
+from evenhand.jobs.horizontal.file import HorizontalJobFile, read_any_job
+from evenhand.jobs.horizontal.runs import FinishedHorizontalRun, run_horizontal_job
 
 ID = "patient"
 SIZES = {"ghent": 90, "lyon": 120, "turin": 60}

@@ -15,9 +15,9 @@ import pandas as pd
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from evenhand.constraints import Constraint
-from evenhand.job import Job
-from evenhand.training.vertical import Run, train_vertical
+from evenhand.constraints.kinds import Constraint
+from evenhand.protocol.job import Job
+from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns
 
 Array = np.ndarray
@@ -85,14 +85,14 @@ def train(
     runtime: dict[str, Any] | None = None,
     options: dict[str, Any] | None = None,
     **job: Any,
-) -> Run:
+) -> VerticalRun:
     """Train by `fairvfl` (or the solver in `job`) with `options` for the solver and `runtime` for the runtime."""
     constraints = () if constraint is None else (constraint,)
     full = Job(**{"solver": "fairvfl", "constraints": constraints, "options": options or {}, **job})
     return train_vertical(full, deal(problem, blocks, active), problem.labels, problem.sensitive, **(runtime or {}))
 
 
-def pooled_weights(run: Run, blocks: Sequence[Sequence[int]] | None = None) -> Array:
+def pooled_weights(run: VerticalRun, blocks: Sequence[Sequence[int]] | None = None) -> Array:
     """A linear run's weights in the order of the pooled columns, the intercept last (if there is one)."""
     models = list(run.models.values())
     if blocks is None:

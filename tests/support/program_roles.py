@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from evenhand.errors import ProtocolError
-from evenhand.messages import Message
-from evenhand.privacy.transcript import Transcript
-from evenhand.roles import Role
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Role
+from evenhand.protocol.transcript import Transcript
 from evenhand.runtime import checkpoints
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.faults import Faults, FaultyInProcess
-from evenhand.runtime.inprocess import Desk, InProcess
+from evenhand.runtime.inprocess import InProcess, Mailbox
 from evenhand.runtime.statefiles import read_state, write_state
 
 Make = Callable[[], dict[str, Role]]
@@ -30,7 +30,7 @@ def run(make: Make, **runtime: Any) -> InProcess:
 
 
 def ends(runtime: InProcess) -> dict[str, dict[str, Any]]:
-    return {name: desk.role.snapshot() for name, desk in runtime.desks.items()}
+    return {name: mailbox.role.snapshot() for name, mailbox in runtime.mailboxes.items()}
 
 
 def assert_same_state(left: dict[str, Any], right: dict[str, Any]) -> None:
@@ -52,11 +52,11 @@ class Reborn(InProcess):
         super().__init__(list(make().values()), CLOCK, Transcript())
         self._make, self._file = make, folder / "state.safetensors"
 
-    def _serve(self, name: str, desk: Desk) -> None:
-        super()._serve(name, desk)
-        write_state(self._file, desk.role.snapshot())
-        desk.role = self._make()[name]
-        desk.role.restore(read_state(self._file))
+    def _serve(self, name: str, mailbox: Mailbox) -> None:
+        super()._serve(name, mailbox)
+        write_state(self._file, mailbox.role.snapshot())
+        mailbox.role = self._make()[name]
+        mailbox.role.restore(read_state(self._file))
 
 
 def spoiled(message: Message) -> list[Message]:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import minimize
 from support.problems import small
 
-from evenhand.constraints import (
+from evenhand.constraints.kinds import (
     Constraint,
     DemographicParity,
     EqualizedOdds,
@@ -17,7 +17,7 @@ from evenhand.constraints import (
     LossParity,
     NeymanPearson,
 )
-from evenhand.programs import Pooled, Program, QuadraticProgram, Sample, Sides, Simple, SmoothProgram, Solution
+from evenhand.programs import Pooled, Program, QuadraticProgram, Regulariser, Sample, Sides, SmoothProgram, Solution
 
 Array = np.ndarray
 
@@ -163,7 +163,7 @@ def random_sides(rng: np.random.Generator, rows: int) -> Sides:
     return Sides(lower, np.where(np.isinf(lower) | (rng.random(rows) < 0.5), rng.random(rows), np.inf))
 
 
-def prox_by_search(simple: Simple, weights: Array, step: float, draws: int = 2000) -> float:
+def prox_by_search(simple: Regulariser, weights: Array, step: float, draws: int = 2000) -> float:
     """The least ‖v − w‖²/2 + step·h(v) that perturbations of the claimed minimiser find, minus its own."""
     claimed = simple.prox(weights, step)
     rng = np.random.default_rng(0)

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import tomli_w
 
-from evenhand.jobs.runs import FinishedRun, run_job
-from evenhand.jobs.vertical_file import JobFile, read_job
+from evenhand.jobs.vertical.file import VerticalJobFile, read_job
+from evenhand.jobs.vertical.runs import FinishedVerticalRun, run_job
 
 ID = "customer"
 
@@ -89,10 +89,10 @@ class SmallJob:
         self.path.write_text(tomli_w.dumps(self.content), encoding="utf-8")
         return self.path
 
-    def read(self, order: int = 1) -> JobFile:
+    def read(self, order: int = 1) -> VerticalJobFile:
         return read_job(self.write(order))
 
-    def run(self, out: str | Path = "run", **settings: Any) -> FinishedRun:
+    def run(self, out: str | Path = "run", **settings: Any) -> FinishedVerticalRun:
         return run_job(self.read(), self.folder, self.folder / out, **settings)
 
 

@@ -17,18 +17,18 @@ import pandas as pd
 import pytest
 from support.problems import Reference, deal, parity_rows, pooled_weights, small
 
-from evenhand.constraints import Constraint, EqualOpportunity, bind
+from evenhand.constraints.kinds import Constraint, EqualOpportunity, bind
+from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import InputError, ProtocolError
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian
-from evenhand.messages import Message
-from evenhand.privacy.transcript import Transcript
-from evenhand.roles import Report, Role, Sends
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Report, Role, Sends
+from evenhand.protocol.transcript import Transcript
 from evenhand.runtime import checkpoints
 from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import Desk, InProcess
+from evenhand.runtime.inprocess import InProcess, Mailbox
 from evenhand.runtime.statefiles import read_state, write_state
-from evenhand.training.vertical import Run, train_vertical
+from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.server import Server
 from evenhand.vertical.solvers import SOLVERS, build_roles
 
@@ -66,7 +66,9 @@ def reference_for(solver: str) -> Reference:
     return Reference(PROBLEM, rows, MU)
 
 
-def train(job: Job, blocks: Sequence[Sequence[int]] = BLOCKS, active: Sequence[int] = (0, 2), **runtime: Any) -> Run:
+def train(
+    job: Job, blocks: Sequence[Sequence[int]] = BLOCKS, active: Sequence[int] = (0, 2), **runtime: Any
+) -> VerticalRun:
     parties = deal(PROBLEM, blocks, active)
     return train_vertical(job, parties, PROBLEM.labels, PROBLEM.sensitive, **{"clock": CLOCK, **runtime})
 
@@ -76,7 +78,7 @@ def require_exact(solver: str) -> None:
         pytest.skip(f"{solver} does not end at the optimum")
 
 
-def assert_same_run(one: Run, other: Run) -> None:
+def assert_same_run(one: VerticalRun, other: VerticalRun) -> None:
     """Bit for bit."""
     for name, model in one.models.items():
         assert model.weights.tobytes() == other.models[name].weights.tobytes()
@@ -99,15 +101,15 @@ class Reborn(InProcess):
         super().__init__(list(make_roles(job).values()), CLOCK, Transcript(), reports.append)
         self._job, self._file, self._turns = job, folder / "state.safetensors", 0
 
-    def _serve(self, name: str, desk: Desk) -> None:
-        super()._serve(name, desk)
-        state = desk.role.snapshot()
+    def _serve(self, name: str, mailbox: Mailbox) -> None:
+        super()._serve(name, mailbox)
+        state = mailbox.role.snapshot()
         self._turns += 1
         if self._turns % 10 == 0:
             write_state(self._file, state)
             state = read_state(self._file)
-        desk.role = make_roles(self._job)[name]
-        desk.role.restore(state)
+        mailbox.role = make_roles(self._job)[name]
+        mailbox.role.restore(state)
 
 
 class Listening(InProcess):
@@ -177,7 +179,7 @@ class SolverContract:
         reborn.run()
         assert reborn.transcript.entries == whole.transcript.entries
         pd.testing.assert_frame_equal(pd.DataFrame(reports), whole.history, check_exact=True)
-        server = reborn.desks["server"].role
+        server = reborn.mailboxes["server"].role
         assert isinstance(server, Server)
         assert server.multipliers.tobytes() == whole.multipliers.tobytes()
         assert server.certificate == whole.certificate
@@ -189,15 +191,15 @@ class SolverContract:
             list(make_roles(job).values()), CLOCK, on_report=lambda _: taken.append(checkpoints.take(runtime))
         )
         runtime.run()
-        ends = {name: desk.role.snapshot() for name, desk in runtime.desks.items()}
+        ends = {name: mailbox.role.snapshot() for name, mailbox in runtime.mailboxes.items()}
         assert len(taken) > 1
         for states in taken:
             resumed = InProcess(list(make_roles(job).values()), CLOCK)
             checkpoints.put_back(resumed, states)
             resumed.run()
             assert resumed.time == runtime.time
-            for name, desk in resumed.desks.items():
-                assert_same_state(desk.role.snapshot(), ends[name])
+            for name, mailbox in resumed.mailboxes.items():
+                assert_same_state(mailbox.role.snapshot(), ends[name])
 
     @pytest.mark.parametrize(
         ("blocks", "active"),

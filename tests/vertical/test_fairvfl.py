@@ -21,7 +21,7 @@ from support.problems import (
     train,
 )
 
-from evenhand.constraints import (
+from evenhand.constraints.kinds import (
     Constraint,
     DemographicParity,
     EqualizedOdds,
@@ -31,7 +31,7 @@ from evenhand.constraints import (
 )
 from evenhand.errors import DivergenceError, InputError
 from evenhand.runtime.clock import VirtualClock
-from evenhand.training.vertical import Run
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.fairvfl import Schedule
 
 PROBLEM = small(seed=1, rows=80)
@@ -423,7 +423,7 @@ def test_an_absurd_dual_step_is_a_divergence() -> None:
 # -- (j) the certificate
 
 
-def _check_certificate(run: Run, reference: Reference) -> None:
+def _check_certificate(run: VerticalRun, reference: Reference) -> None:
     weights, multipliers = pooled_weights(run, BLOCKS), run.multipliers
     excess = reference.excess(weights)
     told = run.certificate

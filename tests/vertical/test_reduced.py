@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.optimize import NonlinearConstraint, minimize
 
 from evenhand.arrays import Array
-from evenhand.constraints import (
+from evenhand.constraints.kinds import (
     Constraint,
     Constraints,
     DemographicParity,
@@ -23,11 +23,11 @@ from evenhand.constraints import (
     NeymanPearson,
     bind,
 )
+from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.losses import Squared
 from evenhand.errors import DivergenceError
-from evenhand.lagrangian import Lagrangian
-from evenhand.losses import Squared
-from evenhand.vertical.elastic import elastic_step, minimise_kinked
-from evenhand.vertical.reduced import Quadratic, ReducedSolution, Status, solve_reduced
+from evenhand.vertical.subspace.elastic import elastic_step, minimise_kinked
+from evenhand.vertical.subspace.reduced import Quadratic, ReducedSolution, Status, solve_reduced
 
 
 class Problem:

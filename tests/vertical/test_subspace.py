@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small, train
 
-from evenhand.constraints import (
+from evenhand.constraints.kinds import (
     Constraint,
     DemographicParity,
     EqualizedOdds,
@@ -22,23 +22,25 @@ from evenhand.constraints import (
     NeymanPearson,
     bind,
 )
+from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import InputError
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian
 from evenhand.models import preconditioner
 from evenhand.models.preconditioner import make_preconditioner
-from evenhand.training.vertical import Run, train_vertical
+from evenhand.protocol.job import Job
+from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns
-from evenhand.vertical.subspace import SubspaceOptions
-from evenhand.vertical.working import LADDER, Working
+from evenhand.vertical.subspace.rates import LADDER, RateSchedule
+from evenhand.vertical.subspace.roles import SubspaceOptions
 
 
-def subspace(problem: Problem, constraint: Constraint | None = None, blocks: Any = None, **job: Any) -> Run:
+def subspace(problem: Problem, constraint: Constraint | None = None, blocks: Any = None, **job: Any) -> VerticalRun:
     settings = {"solver": "subspace", "tol": 1e-9, "max_rounds": 60, **job}
     return train(problem, constraint, blocks, **settings)
 
 
-def check_certificate(run: Run, parties: list[PartyColumns], labels: np.ndarray, rows: Any, regulariser: float) -> None:
+def check_certificate(
+    run: VerticalRun, parties: list[PartyColumns], labels: np.ndarray, rows: Any, regulariser: float
+) -> None:
     """Recompute stationarity, violation, complementarity and objective from the returned weights, pooled."""
     models = list(run.models.values())
     scores = sum(model.predict(party.matrix) for model, party in zip(models, parties, strict=True))
@@ -122,7 +124,7 @@ def test_neyman_pearson_holds_and_costs_the_other_class() -> None:
     bounded = subspace(problem, NeymanPearson(0.3))
     positive = problem.labels > 0
 
-    def mean_loss(run: Run, rows: np.ndarray) -> float:
+    def mean_loss(run: VerticalRun, rows: np.ndarray) -> float:
         scores = sum(model.scores() for model in run.models.values())
         return float(np.mean(np.logaddexp(0.0, -problem.labels * scores)[rows]))
 
@@ -153,7 +155,7 @@ def test_exact_rates_need_room() -> None:
 def test_temperatures_fall_and_bounds_tighten_where_exact_rates_miss() -> None:
     problem = small(rows=100)
     wanted = Lagrangian(problem.labels, bind(EqualizedOdds(0.05, measure="error"), problem.labels, problem.sensitive))
-    working = Working(wanted, exact_rates=True)
+    working = RateSchedule(wanted, exact_rates=True)
     for number, factor in enumerate(LADDER, 1):
         assert next(iter(working.at_round(number).rows.measures)).temperature == pytest.approx(0.5 * factor)
     assert next(iter(working.at_round(len(LADDER) + 1).rows.measures)).temperature == pytest.approx(0.5)

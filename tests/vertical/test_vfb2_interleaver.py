@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small
 
-from evenhand.constraints import EqualizedOdds, EqualOpportunity, bind
+from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity, bind
+from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import DataError, DivergenceError, InputError, ProtocolError
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian
+from evenhand.protocol.job import Job
 from evenhand.runtime import checkpoints
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training.vertical import Run, train_vertical
+from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns
-from evenhand.vertical.solvers import build_ensemble
+from evenhand.vertical.solvers import build_compiled
 from evenhand.vertical.vfb2.interleaver import all_scores
 
 MU = 0.02
@@ -38,12 +38,12 @@ def run(
     rounds: int = 60,
     tol: float = 0.0,
     **options: Any,
-) -> Run:
+) -> VerticalRun:
     job = Job(solver, constraints, alpha=MU, max_rounds=rounds, tol=tol, options=options)
     return train_vertical(job, deal(problem, blocks, active), problem.labels, problem.sensitive, runtime="interleaved")
 
 
-def gaps(made: Run) -> np.ndarray:
+def gaps(made: VerticalRun) -> np.ndarray:
     best = REFERENCE.objective(REFERENCE.optimum()[0])
     return np.asarray(made.history["objective"]) - best
 
@@ -104,20 +104,20 @@ def test_any_seed_delay_batch_and_partition_ends_at_the_pooled_optimum(
 
 def test_masked_sums_are_the_scores() -> None:
     lagrangian = Lagrangian(PROBLEM.labels, bind((), PROBLEM.labels))
-    ensemble: Any = build_ensemble(deal(PROBLEM, BLOCKS, (0, 2)), lagrangian, Job("vfb2-svrg", max_rounds=3))
+    compiled: Any = build_compiled(deal(PROBLEM, BLOCKS, (0, 2)), lagrangian, Job("vfb2-svrg", max_rounds=3))
     for _ in range(3):
-        ensemble.work()
+        compiled.work()
     weights = np.zeros(6)
-    for block, columns in zip(ensemble._blocks, BLOCKS, strict=True):
+    for block, columns in zip(compiled._blocks, BLOCKS, strict=True):
         weights[columns] = block.weights[: len(columns)]
-    intercept = ensemble._blocks[0].weights[-1]
-    told = ensemble.present().scores
+    intercept = compiled._blocks[0].weights[-1]
+    told = compiled.present().scores
     assert np.abs(told).max() > 0.1
     np.testing.assert_allclose(told, PROBLEM.matrix @ weights + intercept, atol=1e-11)
     # Other masks, same sums: they cancel exactly.
     again = np.empty_like(told)
-    all_scores(ensemble._storage, ensemble._trees, ensemble._masks, ensemble._limit, again)
-    assert again.tobytes() == ensemble._scores.tobytes()
+    all_scores(compiled._storage, compiled._trees, compiled._masks, compiled._limit, again)
+    assert again.tobytes() == compiled._scores.tobytes()
 
 
 @pytest.mark.parametrize("solver", ["vfb2-sgd", "vfb2-svrg", "vfb2-saga"])
@@ -127,7 +127,7 @@ def test_resumed_from_any_round_it_ends_bit_for_bit_the_same(solver: str, constr
     lagrangian = Lagrangian(PROBLEM.labels, bind(constraints, PROBLEM.labels, PROBLEM.sensitive))
 
     def stage() -> InProcess:
-        made = build_ensemble(deal(PROBLEM, BLOCKS, (0, 2)), lagrangian, job)
+        made = build_compiled(deal(PROBLEM, BLOCKS, (0, 2)), lagrangian, job)
         assert made is not None
         return InProcess([made])
 
@@ -135,12 +135,12 @@ def test_resumed_from_any_round_it_ends_bit_for_bit_the_same(solver: str, constr
     whole = stage()
     whole.on_report = lambda _: taken.append(checkpoints.take(whole))
     whole.run()
-    end = whole.desks["server"].role.snapshot()
+    end = whole.mailboxes["server"].role.snapshot()
     for states in taken:
         resumed = stage()
         checkpoints.put_back(resumed, states)
         resumed.run()
-        role: Any = resumed.desks["server"].role
+        role: Any = resumed.mailboxes["server"].role
         for name, value in role.snapshot().items():
             np.testing.assert_array_equal(value, end[name], err_msg=name)
         # Also from the very last checkpoint, after which there is nothing left to do.
@@ -295,6 +295,6 @@ def test_the_ensemble_takes_no_message() -> None:
     from evenhand.vertical.messages import GRADIENT_NORM
 
     lagrangian = Lagrangian(PROBLEM.labels, bind((), PROBLEM.labels))
-    ensemble: Any = build_ensemble(deal(PROBLEM, BLOCKS, (0,)), lagrangian, Job("vfb2-sgd"))
+    compiled: Any = build_compiled(deal(PROBLEM, BLOCKS, (0,)), lagrangian, Job("vfb2-sgd"))
     with pytest.raises(ProtocolError, match="takes no message"):
-        ensemble.handle(GRADIENT_NORM.message("p0", "server", squared_gradient=1.0))
+        compiled.handle(GRADIENT_NORM.message("p0", "server", squared_gradient=1.0))

@@ -12,23 +12,23 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small
 
-from evenhand.constraints import EqualOpportunity, bind
+from evenhand.constraints.kinds import EqualOpportunity, bind
+from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import DivergenceError, ProtocolError
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian
-from evenhand.messages import Message
-from evenhand.privacy.masking import decode
-from evenhand.roles import Role
+from evenhand.privacy.masks import decode
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Role
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training.vertical import Run, train_vertical
+from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.solvers import build_roles
 from evenhand.vertical.vfb2.aggregation import Aggregation
-from evenhand.vertical.vfb2.lateness import Lateness, most_stale
-from evenhand.vertical.vfb2.messages import BEGIN, LATENESS, MASKED_SCORES, SCORE_REQUEST, THETA
+from evenhand.vertical.vfb2.messages import BEGIN, MASKED_SCORES, SCORE_REQUEST, STALENESS, THETA
 from evenhand.vertical.vfb2.options import VFB2Options
 from evenhand.vertical.vfb2.party import VFB2Party
+from evenhand.vertical.vfb2.staleness import Staleness, most_stale
 
 PROBLEM = small(seed=3, rows=72, columns=6)
 BLOCKS = [[4, 0], [1, 5], [3], [2]]
@@ -47,7 +47,7 @@ def train(
     active: Sequence[int] = (0, 2),
     problem: Problem = PROBLEM,
     **runtime: Any,
-) -> Run:
+) -> VerticalRun:
     parties = deal(problem, blocks, active)
     return train_vertical(job, parties, problem.labels, problem.sensitive, **{"runtime": "roles", **runtime})
 
@@ -134,7 +134,7 @@ def test_the_interleaver_counts_the_messages_that_roles_send(solver: str) -> Non
     for runtime in ("roles", "interleaved"):
         frame = train(job, runtime=runtime).transcript.frame()
         # Only the histogram of delays, which one loop need not send itself, is left out.
-        frame = frame[frame["kind"] != LATENESS.kind]
+        frame = frame[frame["kind"] != STALENESS.kind]
         counts.append(frame.groupby(["sender", "receiver", "kind"])[["messages", "nbytes"]].sum())
     pd.testing.assert_frame_equal(*counts)
 
@@ -190,7 +190,7 @@ def test_any_schedule_converges_and_nothing_is_staler_than_allowed(schedule: dic
 @example(0, None)
 def test_updates_are_put_aside_until_nothing_can_become_too_late(limit: int, data: st.DataObject | None) -> None:
     """ϑ in any order, with at most `limit` steps scored after the oldest whose ϑ is missing."""
-    lateness = Lateness(limit)
+    lateness = Staleness(limit)
     missing: list[int] = []
     steps, made, scored_at, released = 0, 0, {}, []
     while len(released) < 30:
@@ -214,7 +214,7 @@ def test_updates_are_put_aside_until_nothing_can_become_too_late(limit: int, dat
 
 
 def test_an_update_that_would_make_another_too_late_waits_for_it() -> None:
-    lateness = Lateness(1)
+    lateness = Staleness(1)
     for step in range(2):
         lateness.score(step)
     lateness.hear(1, np.zeros(1))

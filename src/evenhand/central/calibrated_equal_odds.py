@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array, Booleans, Integers
-from evenhand.central.pooled import (
+from evenhand.central.erm import (
     Groups,
     Seed,
     decisions,

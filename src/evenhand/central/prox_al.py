@@ -14,14 +14,14 @@ from evenhand.programs.minimise import Method, Minimiser, Pull
 from evenhand.programs.optimality import SHARED, Residual, Solution, Status, is_infeasible, residual_at
 from evenhand.programs.pooled import Pooled
 from evenhand.programs.program import Program
-from evenhand.programs.simple import NOTHING, Simple
+from evenhand.programs.regularisers import ZERO, Regulariser
 from evenhand.programs.tolerances import ProxALTolerances
-from evenhand.roles import Report
+from evenhand.protocol.roles import Report
 
 
 def prox_al(
     program: Program,
-    simple: Simple | None = None,
+    simple: Regulariser | None = None,
     *,
     start: Array | None = None,
     method: Method = "auto",
@@ -43,7 +43,7 @@ def prox_al(
         Those of `ProxALTolerances`.
     """
     tolerances = ProxALTolerances(**options)
-    simple = NOTHING if simple is None else simple
+    simple = ZERO if simple is None else simple
     if program.shared:
         raise InputError("the program has summands of shared rows; pool all clients first")
     sides, beta = program.own, tolerances.penalty

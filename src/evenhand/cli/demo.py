@@ -47,9 +47,9 @@ def demo(
       evenhand demo --epsilon 0.05 --out runs/demo-loose
     """
     from evenhand.data import load
-    from evenhand.jobs.vertical_file import read_job
-    from evenhand.report.record import check_free
+    from evenhand.jobs.vertical.file import read_job
     from evenhand.report.tables import compare
+    from evenhand.runtime.folder import check_free
 
     console = Console(markup=False, emoji=False)
     out = _next_free(Path("runs/demo")) if out is None else out
@@ -80,8 +80,8 @@ def write_demo(data: Dataset, out: Path, epsilon: float, rounds: int, published:
     import numpy as np
     import pandas as pd
 
-    from evenhand.jobs.vertical_file import parse_job
-    from evenhand.report.record import make_folder
+    from evenhand.jobs.vertical.file import parse_job
+    from evenhand.runtime.folder import make_folder
 
     jobs = {name: {"job": job, "party": _parties(data)} for name, job in _jobs(epsilon, rounds, published).items()}
     for name, content in jobs.items():

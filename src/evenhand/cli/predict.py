@@ -34,10 +34,10 @@ def predict(
       evenhand predict runs/monday --job tuesday.toml --out scores.parquet
     """
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
-    from evenhand.jobs.client_runs import score_clients
-    from evenhand.jobs.horizontal_file import HorizontalJobFile, read_any_job
-    from evenhand.jobs.runs import score_rows
-    from evenhand.report.record import RunFolder
+    from evenhand.jobs.horizontal.file import HorizontalJobFile, read_any_job
+    from evenhand.jobs.horizontal.runs import score_clients
+    from evenhand.jobs.vertical.runs import score_rows
+    from evenhand.runtime.folder import RunFolder
     from evenhand.runtime.statefiles import write_bytes
 
     if out is not None and out.suffix.lower() not in (".csv", ".parquet"):

@@ -14,10 +14,10 @@ from rich.console import Console
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
-    from evenhand.jobs.client_runs import FinishedHorizontalRun
-    from evenhand.jobs.horizontal_file import HorizontalJobFile
-    from evenhand.jobs.runs import FinishedRun
-    from evenhand.jobs.vertical_file import JobFile
+    from evenhand.jobs.horizontal.file import HorizontalJobFile
+    from evenhand.jobs.horizontal.runs import FinishedHorizontalRun
+    from evenhand.jobs.vertical.file import VerticalJobFile
+    from evenhand.jobs.vertical.runs import FinishedVerticalRun
 
 
 def train(
@@ -38,7 +38,7 @@ def train(
       evenhand train job.toml --out runs/monday --resume
     """
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
-    from evenhand.jobs.horizontal_file import read_any_job
+    from evenhand.jobs.horizontal.file import read_any_job
     from evenhand.report.tables import certificate_table, links_table, quality_table
 
     if resume and out is None:
@@ -81,7 +81,7 @@ def _privacy(result: dict[str, Any]) -> dict[str, str]:
 
 
 def run_with_progress(
-    job: JobFile | HorizontalJobFile,
+    job: VerticalJobFile | HorizontalJobFile,
     base: Path,
     out: Path,
     *,
@@ -89,20 +89,20 @@ def run_with_progress(
     checkpoint_seconds: float = 10.0,
     show: bool = True,
     title: str = "training",
-) -> FinishedRun | FinishedHorizontalRun:
-    from evenhand.jobs.client_runs import run_horizontal_job
-    from evenhand.jobs.client_tables import load_clients
-    from evenhand.jobs.federation import load_federation
-    from evenhand.jobs.horizontal_file import HorizontalJobFile
-    from evenhand.jobs.runs import check_folder, run_job
+) -> FinishedVerticalRun | FinishedHorizontalRun:
+    from evenhand.jobs.horizontal.file import HorizontalJobFile
+    from evenhand.jobs.horizontal.runs import run_horizontal_job
+    from evenhand.jobs.horizontal.tables import load_clients
+    from evenhand.jobs.vertical.runs import check_folder, run_job
+    from evenhand.jobs.vertical.tables import load_tables
     from evenhand.report.progress import Progress
 
     check_folder(out, resume)
     settings: dict[str, Any] = {"resume": resume, "checkpoint_seconds": checkpoint_seconds}
     if isinstance(job, HorizontalJobFile):
-        tables = load_clients(job, base)
+        rows = load_clients(job, base)
         with Progress(job.to_job().max_rounds, title=title, enabled=show) as progress:
-            return run_horizontal_job(job, base, out, on_round=progress.round, tables=tables, **settings)
-    federation = load_federation(job, base)
+            return run_horizontal_job(job, base, out, on_round=progress.round, tables=rows, **settings)
+    tables = load_tables(job, base)
     with Progress(job.job.max_rounds, title=title, enabled=show) as progress:
-        return run_job(job, base, out, on_round=progress.round, federation=federation, **settings)
+        return run_job(job, base, out, on_round=progress.round, tables=tables, **settings)

@@ -1,20 +1,16 @@
 """Data: public sets by name, a party's own tables, encoding, splits and alignment."""
 
-from evenhand.data.align import align
-from evenhand.data.biased import BiasedDigits, biased_digits, expected_unfairness
-from evenhand.data.catalog import CATALOG, PublicFile, PublicSet, lookup
-from evenhand.data.celeba import load_celeba
 from evenhand.data.clients import clients_by_column, dirichlet_clients, iid_clients, rows_of_clients, skewed_clients
-from evenhand.data.dataset import Dataset, SparseDataset
-from evenhand.data.digits import DigitImages, fetch_digits, load_digit_images
-from evenhand.data.encoding import PartyEncoder
-from evenhand.data.fetch import SOURCES, default_cache, fetch
-from evenhand.data.images import ImageDataset, as_floats, centre_crop, random_crop
-from evenhand.data.imsitu import GenderRule, load_imsitu
-from evenhand.data.libsvm import read_libsvm, write_libsvm
-from evenhand.data.party_tables import PartyTable, open_table
-from evenhand.data.recipes import load
-from evenhand.data.sparse_recipes import load_sparse
+from evenhand.data.images.arrays import ImageDataset, as_floats, centre_crop, random_crop
+from evenhand.data.images.biased import BiasedDigits, biased_digits, expected_unfairness
+from evenhand.data.images.celeba import load_celeba
+from evenhand.data.images.digits import DigitImages, fetch_digits, load_digit_images
+from evenhand.data.images.imsitu import GenderRule, load_imsitu
+from evenhand.data.public.catalog import CATALOG, PublicFile, PublicSet, lookup
+from evenhand.data.public.dataset import Dataset, SparseDataset
+from evenhand.data.public.fetch import SOURCES, default_cache, fetch
+from evenhand.data.public.loaders import load
+from evenhand.data.public.sparse_loaders import load_sparse
 from evenhand.data.splits import (
     PAPER_ROWS,
     PARTY_SIZES,
@@ -26,8 +22,12 @@ from evenhand.data.splits import (
     split_raw_columns,
     train_test_split_ids,
 )
-from evenhand.data.stream import encode_parquet, transform_parquet
-from evenhand.data.tables import TableSource, read_table
+from evenhand.data.tables.align import align
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.libsvm import read_libsvm, write_libsvm
+from evenhand.data.tables.party_tables import PartyTable, open_table
+from evenhand.data.tables.readers import TableSource, read_table
+from evenhand.data.tables.stream import encode_parquet, transform_parquet
 
 __all__ = [
     "CATALOG",

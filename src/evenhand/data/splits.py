@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers
-from evenhand.data.catalog import lookup
+from evenhand.data.public.catalog import lookup
 from evenhand.errors import InputError
 
 _ADULT: Final = (19, 17, 17, 17, 17, 17)

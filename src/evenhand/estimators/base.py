@@ -11,14 +11,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
-from evenhand.constraints import Constraints, as_list
-from evenhand.data.encoding import PartyEncoder
+from evenhand.constraints.kinds import Constraints, as_list
+from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
-from evenhand.job import Job, LossName, ModelName, RuntimeName
+from evenhand.protocol.job import Job, LossName, ModelName, RuntimeName
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
-from evenhand.training.vertical import Run, train_vertical
+from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns, Start
 
 RoleName = Literal["active", "passive"]
@@ -129,7 +129,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         except DataError as error:
             raise DataError(f"{name}: {error}") from error
 
-    def _keep(self, run: Run) -> None:
+    def _keep(self, run: VerticalRun) -> None:
         self.run_ = run
         self.models_ = run.models
         weights = {name: model.weights for name, model in run.models.items()}

@@ -13,8 +13,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from evenhand.arrays import Array
-from evenhand.data.align import align
-from evenhand.data.encoding import PartyEncoder
+from evenhand.data.tables.align import align
+from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 
 

@@ -14,8 +14,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
-from evenhand.constraints import Constraints, as_list, groups_frame
-from evenhand.data.encoding import PartyEncoder
+from evenhand.constraints.kinds import Constraints, as_list, groups_frame
+from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.client_rows import (
     as_rows,
@@ -29,12 +29,12 @@ from evenhand.estimators.client_rows import (
 )
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.solver import Protection
-from evenhand.job import Job
 from evenhand.programs.classification import Scope
+from evenhand.protocol.job import Job
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
 from evenhand.training.across_clients import check_settings, choose_solver, default_rounds, train_clients
-from evenhand.training.client_programs import Lacking, Where
+from evenhand.training.client_programs import ConstraintScope, Lacking
 from evenhand.training.horizontal import HorizontalRun
 from evenhand.training.programs import PROGRAM_SOLVERS
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
@@ -193,7 +193,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             Rows of the server's own, ``(X, y, sensitive_features)``; a global constraint is then over them alone
             (``"prox-al"`` and ``"sqp"``).
         """
-        where = Where(self.scope, self.limits, self.lacking)
+        where = ConstraintScope(self.scope, self.limits, self.lacking)
         self._check_plain()
         inputs = read_inputs(X, y, sensitive_features, clients)
         classes, positive, codes = class_codes(inputs.labels, self.positive)

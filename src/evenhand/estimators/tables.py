@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.utils.validation import column_or_1d
 
-from evenhand.data.align import align
-from evenhand.data.encoding import PartyEncoder
+from evenhand.data.tables.align import align
+from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
 
 Tables = Sequence[Any] | Mapping[str, Any]

@@ -13,11 +13,11 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from evenhand.arrays import Array
-from evenhand.constraints import Constraints, groups_frame
+from evenhand.constraints.kinds import Constraints, groups_frame
 from evenhand.errors import DataError
 from evenhand.estimators.base import RoleName, VerticalEstimator
 from evenhand.estimators.tables import Tables, align_rows, named_tables
-from evenhand.job import ModelName, RuntimeName
+from evenhand.protocol.job import ModelName, RuntimeName
 from evenhand.runtime.clock import VirtualClock
 from evenhand.vertical.solvers import check_job
 

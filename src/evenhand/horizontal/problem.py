@@ -12,9 +12,9 @@ import pandas as pd
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints import groups_frame
+from evenhand.constraints.kinds import groups_frame
 from evenhand.errors import DataError
-from evenhand.names import check_name
+from evenhand.protocol.names import check_name
 
 Single = npt.NDArray[np.float32]
 """Features, weights and their changes: single precision, as the papers train."""

@@ -9,21 +9,21 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from evenhand.errors import InputError, ProtocolError
-from evenhand.messages import Message
-from evenhand.names import check_name
 from evenhand.programs.program import Program
 from evenhand.programs.sides import Sides
-from evenhand.roles import Report, Role
+from evenhand.protocol.messages import Message
+from evenhand.protocol.names import check_name
+from evenhand.protocol.roles import Report, Role
 
 
 def deliver(roles: Sequence[Role]) -> list[Report]:
     """Run roles to the end, in the order of sending; return the rows of history they reported."""
-    desks = {role.name: role for role in roles}
+    mailboxes = {role.name: role for role in roles}
     history: list[Report] = []
     under_way: deque[Message] = deque(message for role in roles for message in role.start())
     while under_way:
         message = under_way.popleft()
-        role = desks[message.receiver]
+        role = mailboxes[message.receiver]
         under_way.extend(role.receive(message))
         history += role.take_reports()
     waiting = [role.name for role in roles if not role.done]

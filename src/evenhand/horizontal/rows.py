@@ -12,11 +12,11 @@ from functools import cached_property
 import numpy as np
 
 from evenhand.arrays import Array, Booleans, Integers
-from evenhand.constraints import Constraint
+from evenhand.constraints.kinds import Constraint
+from evenhand.constraints.measures import Measure
+from evenhand.constraints.slices import BoundConstraints, ConstraintRow, Slice
 from evenhand.errors import ConstraintError, DataError
 from evenhand.horizontal.problem import Agreement, ClientRows
-from evenhand.measures import Measure
-from evenhand.slices import BoundRows, Row, Slice
 
 
 class AgreedRows:
@@ -38,7 +38,9 @@ class AgreedRows:
             raise DataError(f"constraint {lacking[0]} compares groups: every client needs its sensitive attributes")
         groups = {name: list(values) for name, values in agreement.groups.items()}
         self.agreement = agreement
-        self.rows: tuple[Row, ...] = tuple(row for constraint in constraints for row in constraint.rows(groups))
+        self.rows: tuple[ConstraintRow, ...] = tuple(
+            row for constraint in constraints for row in constraint.rows(groups)
+        )
         for row in self.rows:
             self._check_classes(row)
         places: dict[tuple[Measure, Slice], int] = {}
@@ -51,9 +53,9 @@ class AgreedRows:
             for coefficient, part in row.terms:
                 self.coefficients[index, places[row.measure, part]] += coefficient
         # Bounds, excess and complementarity are the same wherever the rows of data are; cells are not needed for them.
-        self.bounds = BoundRows(self.rows, np.zeros(0, dtype=np.int64), np.zeros((len(self.rows), 0)))
+        self.bounds = BoundConstraints(self.rows, np.zeros(0, dtype=np.int64), np.zeros((len(self.rows), 0)))
 
-    def _check_classes(self, row: Row) -> None:
+    def _check_classes(self, row: ConstraintRow) -> None:
         if self.agreement.classes is None:
             return
         if row.measure.name != "loss":

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from evenhand.arrays import Array, Booleans, Integers
-from evenhand.slices import BoundRows
+from evenhand.constraints.slices import BoundConstraints
 
 
 class Sides(Protocol):
@@ -45,7 +45,7 @@ class BoundSides:
         Which multipliers belong to equalities.
     """
 
-    def __init__(self, bounds: BoundRows) -> None:
+    def __init__(self, bounds: BoundConstraints) -> None:
         entries: list[tuple[int, float, float, bool]] = []
         for index, (lower, upper) in enumerate(zip(bounds.lower, bounds.upper, strict=True)):
             if lower == upper:
@@ -84,7 +84,7 @@ class BoundSides:
 class AbsoluteSides:
     """FPFL: one non-negative multiplier for each row, on the worse of its two sides (|F − μ_s| when both are zero)."""
 
-    def __init__(self, bounds: BoundRows) -> None:
+    def __init__(self, bounds: BoundConstraints) -> None:
         self.lower, self.upper = bounds.lower, bounds.upper
         self.names = bounds.names
 

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array
-from evenhand.constraints import Constraint
-from evenhand.horizontal.client import Client
+from evenhand.constraints.kinds import Constraint
+from evenhand.horizontal.averaging.client import Client
+from evenhand.horizontal.averaging.server import Server
 from evenhand.horizontal.problem import Agreement, ClientRows, Single, Start
-from evenhand.horizontal.server import Server
-from evenhand.job import Job
+from evenhand.protocol.job import Job
 
 
 class Protection(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 
 from evenhand.errors import InputError
-from evenhand.horizontal import fairalm, fairfed, fairfedavgalm, fedavg, fpfl
+from evenhand.horizontal.averaging import fairalm, fairfed, fairfedavgalm, fedavg, fpfl
 from evenhand.horizontal.solver import Roles, Setup
-from evenhand.job import Job
+from evenhand.protocol.job import Job
 
 SOLVERS = {
     "fedavg": fedavg.SOLVER,

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.roles import State
+from evenhand.protocol.roles import State
 
 OptimiserName = Literal["plain", "adam"]
 

@@ -8,7 +8,7 @@ from evenhand.errors import RunError
 from evenhand.models.base import PartyModel
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
-from evenhand.roles import State
+from evenhand.protocol.roles import State
 
 
 def to_state(model: PartyModel) -> State:

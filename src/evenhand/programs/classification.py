@@ -11,13 +11,13 @@ import pandas as pd
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans, Matrix
-from evenhand.constraints import Constraints, as_list, groups_frame
+from evenhand.constraints.kinds import Constraints, as_list, groups_frame
+from evenhand.constraints.measures import Measure, MeasureName
+from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.errors import ConstraintError, DataError, InputError
-from evenhand.measures import Measure, MeasureName
 from evenhand.programs.program import Program
 from evenhand.programs.sides import NO_SIDES, Sides
 from evenhand.programs.slices import SliceProgram
-from evenhand.slices import Row, Slice
 
 Scope = Literal["local", "global", "both"]
 Weighting = Literal["clients", "rows"]
@@ -162,7 +162,7 @@ def constrained(
 
 def _rows(
     constraints: Constraints, samples: Sequence[Sample], groups: Mapping[str, Sequence[Hashable]] | None
-) -> list[Row]:
+) -> list[ConstraintRow]:
     frames = [sample.groups for sample in samples if sample.groups is not None]
     if groups is None:
         groups = {name: sorted(set().union(*(set(frame[name]) for frame in frames))) for name in frames[0].columns}
@@ -173,7 +173,7 @@ def _rows(
     return [row for constraint in wanted for row in constraint.rows(groups)]
 
 
-def _filled(rows: Sequence[Row], sample: Sample, who: str, lacking: str) -> list[Row]:
+def _filled(rows: Sequence[ConstraintRow], sample: Sample, who: str, lacking: str) -> list[ConstraintRow]:
     kept = []
     for row in rows:
         empty = [part for _, part in row.terms if not sample.inside(part).any()]
@@ -187,7 +187,7 @@ def _filled(rows: Sequence[Row], sample: Sample, who: str, lacking: str) -> list
     return kept
 
 
-def _combination(row: Row, sample: Sample, counts: Mapping[Slice, int] | None) -> Array:
+def _combination(row: ConstraintRow, sample: Sample, counts: Mapping[Slice, int] | None) -> Array:
     """What each row of data weighs in a constraint row: a_s / |s|, |s| counted here or over all clients."""
     weights = np.zeros(len(sample.labels))
     for coefficient, part in row.terms:
@@ -199,11 +199,11 @@ def _combination(row: Row, sample: Sample, counts: Mapping[Slice, int] | None) -
     return weights
 
 
-def _sides(rows: Sequence[Row]) -> Sides:
+def _sides(rows: Sequence[ConstraintRow]) -> Sides:
     return Sides([row.lower for row in rows], [row.upper for row in rows])
 
 
-def _server_program(server: Sample | None, rows: Sequence[Row]) -> Program | None:
+def _server_program(server: Sample | None, rows: Sequence[ConstraintRow]) -> Program | None:
     if server is None:
         return None
     kept = _filled(rows, server, "the server", "refuse")

@@ -15,14 +15,14 @@ from scipy.linalg import eigvalsh
 
 from evenhand.arrays import Array
 from evenhand.programs.minimise import ARMIJO, DENSE_LIMIT, Found, Minimiser, Objective, PointT, Pull, convexified
-from evenhand.programs.simple import Nothing, Simple
+from evenhand.programs.regularisers import Regulariser, Zero
 
 
 def minimise_composite(
-    minimiser: Minimiser, objective: Objective[PointT], start: PointT, pull: Pull, simple: Simple, tolerance: float
+    minimiser: Minimiser, objective: Objective[PointT], start: PointT, pull: Pull, simple: Regulariser, tolerance: float
 ) -> Found[PointT]:
     """From a point in h's domain until dist∞(0, ∂(...)) is at most `tolerance`."""
-    if isinstance(simple, Nothing):
+    if isinstance(simple, Zero):
         return minimiser.minimise(objective, start, pull, tolerance)
     if objective.curvature != "matrix" or len(start.weights) > DENSE_LIMIT:
         return _proximal_gradient(objective, start, pull, simple, tolerance)
@@ -49,7 +49,7 @@ def minimise_composite(
 
 
 def minimise_model(
-    matrix: Array, gradient: Array, weights: Array, simple: Simple, largest: float, accuracy: float
+    matrix: Array, gradient: Array, weights: Array, simple: Regulariser, largest: float, accuracy: float
 ) -> Array:
     """argmin over v of gᵀ(v − w) + ½ (v − w)ᵀH(v − w) + h(v)."""
 
@@ -60,7 +60,7 @@ def minimise_model(
 
 
 def accelerated(
-    slope: Callable[[Array], Array], start: Array, simple: Simple, largest: float, accuracy: float, limit: int
+    slope: Callable[[Array], Array], start: Array, simple: Regulariser, largest: float, accuracy: float, limit: int
 ) -> Array:
     """FISTA with restarts; `largest` bounds the smooth part's curvature."""
     point, ahead, momentum = start, start, 1.0
@@ -78,7 +78,7 @@ def accelerated(
 
 
 def _descend(
-    objective: Objective[PointT], point: PointT, pull: Pull, simple: Simple, gradient: Array, step: Array
+    objective: Objective[PointT], point: PointT, pull: Pull, simple: Regulariser, gradient: Array, step: Array
 ) -> tuple[PointT | None, int]:
     """The first of 1, ½, ¼, ... of the step that lowers the sum enough. h is convex, so its domain is not left."""
     before = simple.value(point.weights)
@@ -99,7 +99,7 @@ def _descend(
 
 
 def _proximal_gradient(
-    objective: Objective[PointT], start: PointT, pull: Pull, simple: Simple, tolerance: float
+    objective: Objective[PointT], start: PointT, pull: Pull, simple: Regulariser, tolerance: float
 ) -> Found[PointT]:
     """Accelerated proximal gradients with backtracking on the function itself."""
     point, ahead, momentum, bend = start, start, 1.0, max(pull.strength, 1e-3)

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError, InputError
-from evenhand.programs.simple import L1, Ball, Box, Nothing, Simple
+from evenhand.programs.regularisers import L1, Ball, Box, Regulariser, Zero
 
 PENALTY_LIMIT = 1e6
 """Largest ν: rows that are still missed at this price count as impossible."""
@@ -55,7 +55,7 @@ def elastic_step(
     above: Array,
     penalty: float,
     weights: Array | None = None,
-    simple: Simple | None = None,
+    simple: Regulariser | None = None,
     tolerance: float = 1e-9,
 ) -> ElasticStep:
     """Solve the program, raising ν as far as the rows need; sides may be infinite.
@@ -92,7 +92,7 @@ class _Problem:
         below: Array,
         above: Array,
         weights: Array | None,
-        simple: Simple | None,
+        simple: Regulariser | None,
     ) -> None:
         self.size = len(gradient)
         self.matrix, self.gradient, self.jacobian = matrix, gradient, jacobian
@@ -150,9 +150,9 @@ class _SimplePart(NamedTuple):
     cones: list[Any]
 
 
-def _simple_part(simple: Simple | None, size: int, weights: Array | None) -> _SimplePart:
+def _simple_part(simple: Regulariser | None, size: int, weights: Array | None) -> _SimplePart:
     none, eye = np.zeros(0), np.eye(size)
-    if simple is None or isinstance(simple, Nothing):
+    if simple is None or isinstance(simple, Zero):
         return _SimplePart(none, np.zeros((0, size)), none, [])
     assert weights is not None
     if isinstance(simple, L1):

@@ -9,11 +9,11 @@ from enum import Enum
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.certificate import Certificate
 from evenhand.programs.program import Point, Program
+from evenhand.programs.regularisers import ZERO, Regulariser
 from evenhand.programs.sides import NO_SIDES, Sides
-from evenhand.programs.simple import NOTHING, Simple
-from evenhand.roles import Report
+from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.roles import Report
 
 SERVER = "server"
 SHARED = "shared"
@@ -105,7 +105,7 @@ def measure(
     clients: Mapping[str, Program],
     server: Program | None = None,
     shared: Sides = NO_SIDES,
-    simple: Simple = NOTHING,
+    simple: Regulariser = ZERO,
 ) -> Residual:
     """The residual at w and at tables of multipliers as a `Solution` has them, from everybody's functions."""
     slope, value = np.zeros(len(weights)), simple.value(weights)
@@ -144,7 +144,7 @@ def is_infeasible(missed: float, slope: Array, weights: Array) -> bool:
     return missed > 0.0 and feasible_radius(missed, slope) > FAR * (1.0 + float(np.linalg.norm(weights)))
 
 
-def residual_at(point: Point, program: Program, weights: Array, multipliers: Array, simple: Simple) -> Residual:
+def residual_at(point: Point, program: Program, weights: Array, multipliers: Array, simple: Regulariser) -> Residual:
     """The optimality conditions of one program at a point that is there already."""
     sides = program.own
     return Residual(

@@ -16,8 +16,8 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.programs.program import Curvature, Point, Program
 from evenhand.programs.quadratic import QuadraticProgram
+from evenhand.programs.regularisers import Regulariser
 from evenhand.programs.sides import Sides
-from evenhand.programs.simple import Simple
 
 
 class Decoupled:
@@ -164,7 +164,7 @@ def widened_start(weights: Array, clients: Sequence[Program], bounds: Sides) -> 
 class OnFirst:
     """h of the first weights, w; zero of the z."""
 
-    simple: Simple
+    simple: Regulariser
     inner: int
 
     def value(self, weights: Array) -> float:

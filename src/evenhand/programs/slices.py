@@ -15,9 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Integers, Matrix
+from evenhand.constraints.losses import Logistic, Loss
+from evenhand.constraints.measures import Measure
 from evenhand.errors import InputError
-from evenhand.losses import Logistic, Loss
-from evenhand.measures import Measure
 from evenhand.programs.program import Curvature
 from evenhand.programs.sides import NO_SIDES, Sides
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from evenhand.roles import Report
+from evenhand.protocol.roles import Report
 
 
 class Progress:

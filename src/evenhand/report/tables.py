@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.filesize import decimal
 from rich.table import Table
 
-from evenhand.privacy.transcript import Transcript
+from evenhand.protocol.transcript import Transcript
 
 QUALITY = {"accuracy": "ACC", "DEO": "DEO", "DFP": "DFP", "DFN": "DFN", "FR": "FR", "HM": "HM"}
 

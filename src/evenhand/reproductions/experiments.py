@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Integers, Matrix
-from evenhand.constraints import Constraint, EqualOpportunity
+from evenhand.constraints.kinds import Constraint, EqualOpportunity
 from evenhand.data import Dataset, PartyEncoder, papers_split, party_sizes, split_columns
 from evenhand.estimators import VerticalClassifier
-from evenhand.job import ModelName
+from evenhand.estimators.selection import Selection, select
 from evenhand.metrics import group_report, summary
+from evenhand.protocol.job import ModelName
 from evenhand.reproductions.settings import Record
-from evenhand.selection import Selection, select
 
 PUBLISHED = {"step": 0.01, "dual_step": 0.1, "damping": 1e-3}
 """η = 100, β = 0.1, c = 10⁻³, both versions."""

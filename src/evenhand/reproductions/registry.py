@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 from evenhand.errors import InputError
-from evenhand.reproductions.constrained_numbers import FAIRNESS_SET, NEYMAN_PEARSON_SETS, QUADRATIC_SET
+from evenhand.reproductions.constrained.numbers import FAIRNESS_SET, NEYMAN_PEARSON_SETS, QUADRATIC_SET
 from evenhand.reproductions.papers import FAIRFEDAVGALM_SETS, FAIRVFL_SETS, VFB2_SETS
 
 if TYPE_CHECKING:
@@ -45,19 +45,19 @@ _FACES = ("celeba",)
 _CONSTRAINED = "Constrained FL by proximal AL"
 _STRAGGLER_SETS = ("credit-default", "a9a", "20newsgroups")
 _ENTRIES = (
-    Entry("fairvfl-table1", "FairVFL, Table 1: accuracy and gaps in error rates, linear model", "fairvfl_table1"),
-    Entry("fairvfl-table2", "FairVFL, Table 2: the same, neural parties", "fairvfl_table2"),
-    Entry("fairvfl-fig1", "FairVFL, Figure 1: objective and DEO over rounds, linear model", "fairvfl_fig1"),
-    Entry("fairvfl-fig2", "FairVFL, Figure 2: objective and DEO over rounds, neural parties", "fairvfl_fig2"),
-    Entry("fairvfl-v1-table1", "first version, Table I: accuracy, fairness, harmonic mean", "fairvfl_v1_table1"),
-    Entry("fairvfl-v1-fig1", "first version, Figure 1: effect of ε on accuracy and fairness", "fairvfl_v1_fig1"),
-    Entry("fairvfl-v1-fig2", "first version, Figure 2: effect of the number Q of local steps", "fairvfl_v1_fig2"),
-    Entry("vfb2-table2", "VFB², Table 2: accuracy beside pooled and half-trained models", "vfb2_table2", VFB2_SETS),
-    Entry("vfb2-fig2", "VFB², Figure 2: speed-up by the number of parties", "vfb2_fig2", ("synthetic",)),
-    Entry("vfb2-fig3", "VFB², Figure 3: loss over time and epochs, strongly convex", "vfb2_fig3", _STRAGGLER_SETS),
-    Entry("vfb2-fig4", "VFB², Figure 4: loss over time and epochs, nonconvex", "vfb2_fig4", _STRAGGLER_SETS),
+    Entry("fairvfl-table1", "FairVFL, Table 1: accuracy and gaps in error rates, linear model", "fairvfl.table1"),
+    Entry("fairvfl-table2", "FairVFL, Table 2: the same, neural parties", "fairvfl.table2"),
+    Entry("fairvfl-fig1", "FairVFL, Figure 1: objective and DEO over rounds, linear model", "fairvfl.fig1"),
+    Entry("fairvfl-fig2", "FairVFL, Figure 2: objective and DEO over rounds, neural parties", "fairvfl.fig2"),
+    Entry("fairvfl-v1-table1", "first version, Table I: accuracy, fairness, harmonic mean", "fairvfl.v1_table1"),
+    Entry("fairvfl-v1-fig1", "first version, Figure 1: effect of ε on accuracy and fairness", "fairvfl.v1_fig1"),
+    Entry("fairvfl-v1-fig2", "first version, Figure 2: effect of the number Q of local steps", "fairvfl.v1_fig2"),
+    Entry("vfb2-table2", "VFB², Table 2: accuracy beside pooled and half-trained models", "vfb2.table2", VFB2_SETS),
+    Entry("vfb2-fig2", "VFB², Figure 2: speed-up by the number of parties", "vfb2.fig2", ("synthetic",)),
+    Entry("vfb2-fig3", "VFB², Figure 3: loss over time and epochs, strongly convex", "vfb2.fig3", _STRAGGLER_SETS),
+    Entry("vfb2-fig4", "VFB², Figure 4: loss over time and epochs, nonconvex", "vfb2.fig4", _STRAGGLER_SETS),
     *(
-        Entry(f"constrained-{name}", f"{_CONSTRAINED}, {title}", f"constrained_{name}", sets)
+        Entry(f"constrained-{name}", f"{_CONSTRAINED}, {title}", f"constrained.{name}", sets)
         for name, title, sets in (
             ("table1", "Table 1: Neyman-Pearson classification", NEYMAN_PEARSON_SETS),
             ("table2", "Table 2: fairness constraints", (FAIRNESS_SET,)),
@@ -67,7 +67,7 @@ _ENTRIES = (
         )
     ),
     *(
-        Entry(f"fairfedavgalm-{name}", f"FairFedAvgALM, {title}", f"fairfedavgalm_{name}", sets, more)
+        Entry(f"fairfedavgalm-{name}", f"FairFedAvgALM, {title}", f"fairfedavgalm.{name}", sets, more)
         for name, title, sets, more in (
             ("baselines", "Table 2: five methods and ours", (*FAIRFEDAVGALM_SETS, "symmetric-digits"), _FACES),
             ("heterogeneity", "Table 3: skew of the clients' labels", FAIRFEDAVGALM_SETS, _FACES),

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.errors import RunError
-from evenhand.messages import Message
-from evenhand.roles import State
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import State
 from evenhand.runtime.inprocess import Event, InProcess
 from evenhand.runtime.statefiles import read_state, write_state
 
@@ -19,26 +19,26 @@ _RUNTIME = "runtime.safetensors"
 
 def take(runtime: InProcess) -> dict[str, State]:
     """The run between two events; key ``""`` is the runtime's own state."""
-    states = {name: desk.role.snapshot() for name, desk in runtime.desks.items()}
+    states = {name: mailbox.role.snapshot() for name, mailbox in runtime.mailboxes.items()}
     own: State = {"time": runtime.time, "scheduled": runtime.scheduled, "started": runtime.started}
     # A list that heapq made is a heap; kept in its order it is the same heap again.
     own["events"] = [
         [e.time, e.rank, e.number, e.role, _head(own, f"event {e.number}", e.message)] for e in runtime.events
     ]
     own["inboxes"] = {
-        name: [_head(own, f"inbox {name} {place}", message) for place, message in enumerate(desk.inbox)]
-        for name, desk in runtime.desks.items()
+        name: [_head(own, f"inbox {name} {place}", message) for place, message in enumerate(mailbox.inbox)]
+        for name, mailbox in runtime.mailboxes.items()
     }
-    own["idle"] = {name: desk.idle for name, desk in runtime.desks.items()}
+    own["idle"] = {name: mailbox.idle for name, mailbox in runtime.mailboxes.items()}
     own["last_arrival"] = [[*link, time] for link, time in runtime.last_arrival.items()]
     return states | {"": own}
 
 
 def put_back(runtime: InProcess, states: dict[str, State]) -> None:
     """Bring freshly made roles and runtime to where `take` found them."""
-    if "" not in states or states.keys() - {""} != runtime.desks.keys():
+    if "" not in states or states.keys() - {""} != runtime.mailboxes.keys():
         raise RunError(
-            f"the checkpoint holds roles {sorted(states.keys() - {''})}, the job has {sorted(runtime.desks)}"
+            f"the checkpoint holds roles {sorted(states.keys() - {''})}, the job has {sorted(runtime.mailboxes)}"
         )
     try:
         _put_back(runtime, states)
@@ -48,10 +48,10 @@ def put_back(runtime: InProcess, states: dict[str, State]) -> None:
 
 def _put_back(runtime: InProcess, states: dict[str, State]) -> None:
     own = states[""]
-    for name, desk in runtime.desks.items():
-        desk.role.restore(states[name])
-        desk.inbox = deque(message for head in own["inboxes"][name] if (message := _message(own, head)) is not None)
-        desk.idle = own["idle"][name]
+    for name, mailbox in runtime.mailboxes.items():
+        mailbox.role.restore(states[name])
+        mailbox.inbox = deque(message for head in own["inboxes"][name] if (message := _message(own, head)) is not None)
+        mailbox.idle = own["idle"][name]
     runtime.time, runtime.scheduled, runtime.started = own["time"], own["scheduled"], own["started"]
     runtime.events = [
         Event(time, rank, number, role, _message(own, head)) for time, rank, number, role, head in own["events"]

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from evenhand.errors import InputError
-from evenhand.messages import Message
-from evenhand.privacy.transcript import Transcript
-from evenhand.roles import Report, Role, State
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Report, Role, State
+from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import ARRIVAL, Desk, InProcess
+from evenhand.runtime.inprocess import ARRIVAL, InProcess, Mailbox
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class FaultyInProcess(InProcess):
         self._links: dict[tuple[str, str], _Link] = {}
         self._numbers: dict[int, int] = {}
         self._memories: dict[str, _Memory] = {}
-        self._turn = dict.fromkeys(self.desks, 0)
+        self._turn = dict.fromkeys(self.mailboxes, 0)
 
     def _send(self, time: float, sender: str, message: Message) -> None:
         self.transcript.add(time, message)
@@ -101,25 +101,25 @@ class FaultyInProcess(InProcess):
             self._numbers[self.scheduled] = number
             self._schedule(arrival, ARRIVAL, message.receiver, message)
 
-    def _arrived(self, number: int, desk: Desk, message: Message) -> None:
+    def _arrived(self, number: int, mailbox: Mailbox, message: Message) -> None:
         """Put what has arrived, and what it was waiting for, into the inbox: each message once, in order."""
         place = self._numbers.pop(number)
         link = self._links[message.sender, message.receiver]
         if place >= link.delivered:
             link.early[place] = message
         while link.delivered in link.early:
-            desk.inbox.append(link.early.pop(link.delivered))
+            mailbox.inbox.append(link.early.pop(link.delivered))
             link.delivered += 1
 
-    def _serve(self, name: str, desk: Desk) -> None:
-        memory = self._memories.setdefault(name, _Memory(desk.role.snapshot()))
+    def _serve(self, name: str, mailbox: Mailbox) -> None:
+        memory = self._memories.setdefault(name, _Memory(mailbox.role.snapshot()))
         if self._turn[name] in self.faults.crashes.get(name, ()):
-            self._crash(desk.role, memory)
-        memory.turns.append(desk.inbox[0] if desk.inbox else None)
+            self._crash(mailbox.role, memory)
+        memory.turns.append(mailbox.inbox[0] if mailbox.inbox else None)
         self._turn[name] += 1
-        super()._serve(name, desk)
+        super()._serve(name, mailbox)
         if len(memory.turns) >= self.faults.save_every:
-            self._memories[name] = _Memory(desk.role.snapshot())
+            self._memories[name] = _Memory(mailbox.role.snapshot())
 
     def _crash(self, role: Role, memory: _Memory) -> None:
         """Forget everything since the last saved state, then go through the same turns again.

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from evenhand.errors import ProtocolError
-from evenhand.messages import Message
-from evenhand.privacy.transcript import Transcript
-from evenhand.roles import Report, Role, Sends
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Report, Role, Sends
+from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 
 ARRIVAL, READY = 0, 1
@@ -33,7 +33,7 @@ class Event(NamedTuple):
 
 
 @dataclass
-class Desk:
+class Mailbox:
     """What the runtime keeps for a role."""
 
     role: Role
@@ -64,8 +64,8 @@ class InProcess:
         transcript: Transcript | None = None,
         on_report: Callable[[Report], None] | None = None,
     ) -> None:
-        self.desks = {role.name: Desk(role) for role in roles}
-        if len(self.desks) != len(roles):
+        self.mailboxes = {role.name: Mailbox(role) for role in roles}
+        if len(self.mailboxes) != len(roles):
             raise ProtocolError("two roles have the same name")
         self.clock = VirtualClock() if clock is None else clock
         self.transcript = Transcript() if transcript is None else transcript
@@ -80,51 +80,51 @@ class InProcess:
         """Start the roles if they have not been started, and go on until nothing is left to happen."""
         if not self.started:
             self.started = True
-            for name, desk in self.desks.items():
-                self._after(name, desk, 0.0, desk.role.start())
+            for name, mailbox in self.mailboxes.items():
+                self._after(name, mailbox, 0.0, mailbox.role.start())
         while self.events:
             event = heapq.heappop(self.events)
             self.time = event.time
-            desk = self.desks[event.role]
+            mailbox = self.mailboxes[event.role]
             if event.message is not None:
-                self._arrived(event.number, desk, event.message)
-                if not (desk.idle and desk.inbox):
+                self._arrived(event.number, mailbox, event.message)
+                if not (mailbox.idle and mailbox.inbox):
                     continue
-            self._serve(event.role, desk)
-        waiting = [name for name, desk in self.desks.items() if not desk.role.done]
+            self._serve(event.role, mailbox)
+        waiting = [name for name, mailbox in self.mailboxes.items() if not mailbox.role.done]
         if waiting:
             raise ProtocolError(f"the run stalled: nothing is under way, yet {', '.join(waiting)} wait for messages")
 
-    def _arrived(self, number: int, desk: Desk, message: Message) -> None:
-        desk.inbox.append(message)
+    def _arrived(self, number: int, mailbox: Mailbox, message: Message) -> None:
+        mailbox.inbox.append(message)
 
-    def _serve(self, name: str, desk: Desk) -> None:
-        before = desk.role.effort
-        if desk.inbox:
-            sends = desk.role.receive(desk.inbox.popleft())
+    def _serve(self, name: str, mailbox: Mailbox) -> None:
+        before = mailbox.role.effort
+        if mailbox.inbox:
+            sends = mailbox.role.receive(mailbox.inbox.popleft())
         else:
-            sends = desk.role.work()
-            if not sends and desk.role.effort == before:
-                desk.idle = True
+            sends = mailbox.role.work()
+            if not sends and mailbox.role.effort == before:
+                mailbox.idle = True
                 return
-        self._after(name, desk, before, sends)
+        self._after(name, mailbox, before, sends)
 
-    def _after(self, name: str, desk: Desk, effort_before: float, sends: Sends) -> None:
+    def _after(self, name: str, mailbox: Mailbox, effort_before: float, sends: Sends) -> None:
         """Put a role's answer on its way, and the role to its next turn once it has computed it."""
-        finished = self.time + self.clock.computing(name, desk.role.effort - effort_before)
+        finished = self.time + self.clock.computing(name, mailbox.role.effort - effort_before)
         bytes_until_now = self.transcript.total_bytes
         for message in sends:
             self._send(finished, name, message)
-        for traffic in desk.role.take_traffic():
+        for traffic in mailbox.role.take_traffic():
             self.transcript.count(finished, traffic)
-        desk.idle = False
+        mailbox.idle = False
         self._schedule(finished, READY, name, None)
-        for report in desk.role.take_reports():
+        for report in mailbox.role.take_reports():
             if self.on_report is not None:
                 self.on_report({**report, "bytes": bytes_until_now, "time": finished})
 
     def _send(self, time: float, sender: str, message: Message) -> None:
-        if message.sender != sender or message.receiver not in self.desks:
+        if message.sender != sender or message.receiver not in self.mailboxes:
             raise ProtocolError(f"{sender} tried to send {message.kind!r} from {message.sender} to {message.receiver}")
         self.transcript.add(time, message)
         link = (sender, message.receiver)

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from evenhand.errors import RunError
-from evenhand.roles import State
+from evenhand.protocol.roles import State
 
 
 def write_state(path: Path, state: State) -> None:

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 
 from evenhand.errors import EvenhandError, InputError, ProtocolError
-from evenhand.messages import Message
-from evenhand.privacy.transcript import Transcript
-from evenhand.roles import Report, Role, Sends, Task
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Report, Role, Sends, Task
+from evenhand.protocol.transcript import Transcript
 
 SERVER = "server"
 """The role that has one thread, whatever the number of workers."""

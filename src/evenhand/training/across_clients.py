@@ -9,11 +9,11 @@ from evenhand.errors import InputError
 from evenhand.horizontal import solvers
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.solver import Protection
-from evenhand.job import Job
-from evenhand.report.record import RunFolder
-from evenhand.roles import Report
+from evenhand.protocol.job import Job
+from evenhand.protocol.roles import Report
 from evenhand.runtime.clock import VirtualClock
-from evenhand.training.client_programs import EVERYWHERE, Where
+from evenhand.runtime.folder import RunFolder
+from evenhand.training.client_programs import EVERYWHERE, ConstraintScope
 from evenhand.training.horizontal import HorizontalRun, train_horizontal
 from evenhand.training.programs import PROGRAM_SOLVERS, program_options, train_programs
 
@@ -62,7 +62,7 @@ def check_settings(
     job: Job,
     *,
     linear: bool,
-    where: Where = EVERYWHERE,
+    where: ConstraintScope = EVERYWHERE,
     has_server: bool = False,
     protected: bool = False,
 ) -> None:
@@ -91,7 +91,7 @@ def train_clients(
     clients: Sequence[ClientRows],
     *,
     model: Any = "logistic",
-    where: Where = EVERYWHERE,
+    where: ConstraintScope = EVERYWHERE,
     server: ClientRows | None = None,
     groups: Mapping[str, Sequence[Hashable]] | None = None,
     classes: int | None = None,

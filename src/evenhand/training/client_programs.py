@@ -8,19 +8,19 @@ from typing import Final, Literal
 
 import numpy as np
 
-from evenhand.constraints import Constraint
+from evenhand.constraints.kinds import Constraint
+from evenhand.constraints.slices import ConstraintRow
 from evenhand.errors import ConstraintError, InputError
 from evenhand.horizontal.problem import ClientRows
-from evenhand.job import Job, is_number
 from evenhand.programs.classification import Federated, Sample, Scope, constrained
 from evenhand.programs.optimality import SERVER, SHARED
-from evenhand.slices import Row
+from evenhand.protocol.job import Job, is_number
 
 Lacking = Literal["refuse", "leave out"]
 
 
 @dataclass(frozen=True)
-class Where:
+class ConstraintScope:
     """Where constraints hold, and with which bounds.
 
     Parameters
@@ -63,7 +63,7 @@ class Where:
             raise InputError(f"limits of clients go with one constraint; there are {len(constraints)}")
 
 
-EVERYWHERE: Final = Where()
+EVERYWHERE: Final = ConstraintScope()
 
 
 class ClientPrograms:
@@ -75,7 +75,7 @@ class ClientPrograms:
         clients: Sequence[ClientRows],
         server: ClientRows | None,
         groups: Mapping[str, Sequence[Hashable]],
-        where: Where,
+        where: ConstraintScope,
     ) -> None:
         self.job = job
         self.names = [client.name for client in clients]
@@ -83,7 +83,7 @@ class ClientPrograms:
         self.server = None if server is None else _sample(server)
         self.groups = {name: list(values) for name, values in groups.items()}
         self.where = where
-        self.rows: list[Row] = [row for constraint in job.constraints for row in constraint.rows(self.groups)]
+        self.rows: list[ConstraintRow] = [row for constraint in job.constraints for row in constraint.rows(self.groups)]
         if where.scope != "global" and where.lacking == "refuse":
             for name in self.names:
                 self._require_slices(name)
@@ -132,7 +132,7 @@ class ClientPrograms:
             names += [str(row) if self.server is None else f"{SERVER}: {row}" for row in self.rows]
         return names
 
-    def _has(self, name: str, row: Row) -> bool:
+    def _has(self, name: str, row: ConstraintRow) -> bool:
         return all(self.samples[name].inside(part).any() for _, part in row.terms)
 
     def _require_slices(self, name: str) -> None:

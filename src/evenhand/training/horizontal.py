@@ -12,16 +12,16 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from evenhand.arrays import Array
-from evenhand.certificate import Certificate
 from evenhand.errors import InputError, RunError
 from evenhand.horizontal.problem import ClientRows, Single, Start, agree
 from evenhand.horizontal.solver import HorizontalModel, Protection, Setup
 from evenhand.horizontal.solvers import build_roles
-from evenhand.job import Job
-from evenhand.privacy.transcript import Transcript
-from evenhand.report.record import RunFolder
-from evenhand.roles import Report
+from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.job import Job
+from evenhand.protocol.roles import Report
+from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.recording import Recorder
 

@@ -19,19 +19,19 @@ from threadpoolctl import threadpool_limits
 from evenhand.arrays import Array
 from evenhand.errors import InputError, RunError
 from evenhand.horizontal.problem import ClientRows, agree
-from evenhand.horizontal.prox_al import ProxALRoles, prox_al_roles
-from evenhand.horizontal.prox_al_options import ProxALOptions
-from evenhand.horizontal.sqp import SQPRoles, sqp_roles
-from evenhand.horizontal.sqp_options import SQPOptions
-from evenhand.job import Job
-from evenhand.privacy.transcript import Transcript
+from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.prox_al.solve import ProxALRoles, prox_al_roles
+from evenhand.horizontal.sqp.options import SQPOptions
+from evenhand.horizontal.sqp.solve import SQPRoles, sqp_roles
 from evenhand.programs.classification import Federated
 from evenhand.programs.optimality import SHARED
-from evenhand.report.record import RunFolder
-from evenhand.roles import Report
+from evenhand.protocol.job import Job
+from evenhand.protocol.roles import Report
+from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training.client_programs import EVERYWHERE, ClientPrograms, Where
+from evenhand.training.client_programs import EVERYWHERE, ClientPrograms, ConstraintScope
 from evenhand.training.horizontal import HorizontalRun
 from evenhand.training.recording import Recorder
 
@@ -62,7 +62,7 @@ def train_programs(
     job: Job,
     clients: Sequence[ClientRows],
     *,
-    where: Where = EVERYWHERE,
+    where: ConstraintScope = EVERYWHERE,
     server: ClientRows | None = None,
     groups: Mapping[str, Sequence[Hashable]] | None = None,
     clock: VirtualClock | None = None,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from evenhand.errors import EvenhandError
-from evenhand.horizontal.messages import UPDATE
+from evenhand.horizontal.averaging.messages import UPDATE
 from evenhand.privacy.accounting import PrivacyStatement, privacy_statement
-from evenhand.privacy.transcript import Transcript
+from evenhand.protocol.transcript import Transcript
 
 LEARNED_COLUMNS = "means, deviations and levels of columns"
 LEARNED_GROUPS = "which groups occur"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from evenhand.errors import RunError
-from evenhand.report.record import RunFolder
-from evenhand.roles import Report
+from evenhand.protocol.roles import Report
 from evenhand.runtime import checkpoints
+from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.threads import Threads
 

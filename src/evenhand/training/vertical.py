@@ -14,28 +14,28 @@ import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController
 
 from evenhand.arrays import Array, Matrix
-from evenhand.certificate import Certificate
-from evenhand.constraints import bind
+from evenhand.constraints.kinds import bind
+from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.losses import LOSSES
 from evenhand.errors import InputError, RunError
-from evenhand.job import RUNTIMES, Job, RuntimeName
-from evenhand.lagrangian import Lagrangian
-from evenhand.losses import LOSSES
 from evenhand.models.base import PartyModel
-from evenhand.privacy.transcript import Transcript
-from evenhand.report.record import RunFolder
-from evenhand.roles import Report
+from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.job import RUNTIMES, Job, RuntimeName
+from evenhand.protocol.roles import Report
+from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.threads import Threads
 from evenhand.training.recording import Recorder
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start
-from evenhand.vertical.server import Ensemble, Server
-from evenhand.vertical.solvers import SOLVERS, build_ensemble, build_roles, check_job, solver_name
+from evenhand.vertical.server import CompiledRun, Server
+from evenhand.vertical.solvers import SOLVERS, build_compiled, build_roles, check_job, solver_name
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class VerticalRun:
     """What training leaves behind.
 
     Attributes
@@ -82,7 +82,7 @@ def train_vertical(
     on_round: Callable[[Report], None] | None = None,
     keep_messages: bool = False,
     start: Start | None = None,
-) -> Run:
+) -> VerticalRun:
     """Train across parties in this process.
 
     Parameters
@@ -116,23 +116,23 @@ def train_vertical(
     # and sums come out the same whatever the machine.
     # Numbers that overflow are a DivergenceError of the party that sees them first, not a warning on the way there.
     with _libraries().limit(limits=1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
-        server, roles = _cast(runtime, clock, parties, lagrangian, job, start)
-        stage: InProcess | Threads
+        server, roles = _build_roles(runtime, clock, parties, lagrangian, job, start)
+        running: InProcess | Threads
         if runtime == "threads":
-            stage = Threads([server, *roles], Transcript(keep_messages), recorder.report)
+            running = Threads([server, *roles], Transcript(keep_messages), recorder.report)
         else:
-            stage = InProcess([server, *roles], clock, Transcript(keep_messages), recorder.report)
+            running = InProcess([server, *roles], clock, Transcript(keep_messages), recorder.report)
         if folder is not None:
-            recorder.attach(stage, _fingerprint(job, clock, parties, labels, sensitive))
-        stage.run()
+            recorder.attach(running, _fingerprint(job, clock, parties, labels, sensitive))
+        running.run()
     recorder.flush()
     if server.certificate is None:
         raise RunError("the run ended without a certificate")
-    return Run(
-        models=server.models if isinstance(server, Ensemble) else {role.name: role.model for role in roles},
+    return VerticalRun(
+        models=server.models if isinstance(server, CompiledRun) else {role.name: role.model for role in roles},
         history=pd.DataFrame(recorder.history),
         certificate=server.certificate,
-        transcript=stage.transcript,
+        transcript=running.transcript,
         multipliers=server.multipliers,
         row_names=lagrangian.rows.names,
         statistics=server.statistics(),
@@ -145,7 +145,7 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _cast(
+def _build_roles(
     runtime: RuntimeName,
     clock: VirtualClock | None,
     parties: Sequence[PartyColumns],
@@ -160,12 +160,12 @@ def _cast(
         raise InputError(f"runtime is {runtime!r}; choose one of {', '.join(map(repr, RUNTIMES))}")
     if clock is not None and runtime in ("interleaved", "threads"):
         raise InputError(f"a virtual clock tells the time of roles; runtime {runtime!r} has none")
-    if solver.ensemble is None and runtime in ("interleaved", "threads"):
+    if solver.compiled is None and runtime in ("interleaved", "threads"):
         raise InputError(f"solver {solver_name(job)!r} does not run {runtime}; choose a VFB² solver, or 'roles'")
     if runtime == "interleaved" or (runtime == "auto" and clock is None):
-        ensemble = build_ensemble(parties, lagrangian, job, start)
-        if ensemble is not None:
-            return ensemble, ()
+        compiled = build_compiled(parties, lagrangian, job, start)
+        if compiled is not None:
+            return compiled, ()
     return build_roles(parties, lagrangian, job, start)
 
 

@@ -17,13 +17,13 @@ from typing import Literal
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.errors import InputError, ProtocolError
-from evenhand.job import Job, is_number, is_whole
-from evenhand.lagrangian import Lagrangian, Point
-from evenhand.messages import Message
 from evenhand.models.base import PartyModel
 from evenhand.models.optimisers import OptimiserName, make_optimiser
-from evenhand.roles import Sends, State
+from evenhand.protocol.job import Job, is_number, is_whole
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Sends, State
 from evenhand.vertical.messages import COMBINED_SCORES, GRADIENT_NORM, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start, build_models

@@ -6,7 +6,7 @@ the number of past steps a subspace party keeps.
 
 from __future__ import annotations
 
-from evenhand.messages import Field, Schema, Vocabulary
+from evenhand.protocol.messages import Field, Schema, Vocabulary
 
 INTEGER = Field("i8")
 NUMBER = Field("f8")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.errors import DivergenceError, ProtocolError
-from evenhand.messages import Message
+from evenhand.errors import DivergenceError
 from evenhand.models.base import PartyModel
-from evenhand.roles import Role, Sends, State
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Follower, State
 from evenhand.vertical.messages import GRADIENT_NORM, VOCABULARY
 from evenhand.vertical.server import SERVER
 
 
-class Party(Role):
+class Party(Follower):
     """Holds a model; its data never leave it, only what its messages say."""
 
     vocabulary = VOCABULARY
@@ -22,12 +22,6 @@ class Party(Role):
         super().__init__(name, {"rows": model.rows, "constraints": constraints})
         self.model = model
         self.round = 0
-
-    def receive(self, message: Message) -> Sends:
-        """Parties take orders from the server only."""
-        if message.sender != SERVER:
-            raise ProtocolError(f"{self.name} takes messages of the server only, not of {message.sender!r}")
-        return super().receive(message)
 
     def own_scores(self) -> Array:
         self.effort += self.model.effort

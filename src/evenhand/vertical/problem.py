@@ -9,11 +9,11 @@ import numpy as np
 
 from evenhand.arrays import Array, Matrix
 from evenhand.errors import InputError
-from evenhand.job import Job
 from evenhand.models.base import PartyModel
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
-from evenhand.names import check_name
+from evenhand.protocol.job import Job
+from evenhand.protocol.names import check_name
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.certificate import Certificate
+from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.errors import ProtocolError
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian, Point
-from evenhand.messages import Message
 from evenhand.models.base import PartyModel
-from evenhand.roles import Role, Sends, State
+from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Role, Sends, State
 from evenhand.vertical.messages import VOCABULARY
 
 SERVER = "server"
@@ -121,7 +121,7 @@ class Server(Role):
         self.certificate = None if certificate is None else Certificate(**certificate)
 
 
-class Ensemble(Server):
+class CompiledRun(Server):
     """A server that plays all parties itself: their messages are counted, not sent."""
 
     models: dict[str, PartyModel]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian
+from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.protocol.job import Job
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start
-from evenhand.vertical.server import Ensemble, Server
+from evenhand.vertical.server import CompiledRun, Server
 
 
 @dataclass(frozen=True)
@@ -34,5 +34,5 @@ class Solver:
     takes_constraints: bool = True
     models: tuple[str, ...] = ("linear", "mlp")
     losses: tuple[str, ...] = ("logistic",)
-    ensemble: Callable[[Sequence[PartyColumns], Lagrangian, Job, Start | None], Ensemble] | None = None
+    compiled: Callable[[Sequence[PartyColumns], Lagrangian, Job, Start | None], CompiledRun] | None = None
     exact: bool = True

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 
+from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import InputError
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian
+from evenhand.protocol.job import Job
 from evenhand.vertical import fairvfl, fedbcd, subspace, vfb2
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start
-from evenhand.vertical.server import Ensemble, Server
+from evenhand.vertical.server import CompiledRun, Server
 
 SOLVERS = {"subspace": subspace.SOLVER, "fairvfl": fairvfl.SOLVER, "fedbcd": fedbcd.SOLVER, **vfb2.SOLVERS}
 
@@ -53,18 +53,18 @@ def build_roles(
     return server, roles
 
 
-def build_ensemble(
+def build_compiled(
     parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None = None
-) -> Ensemble | None:
+) -> CompiledRun | None:
     """The one role that plays everybody, where the solver has one."""
     check_job(job)
     _require_active(parties)
-    make = SOLVERS[solver_name(job)].ensemble
+    make = SOLVERS[solver_name(job)].compiled
     if make is None:
         return None
-    ensemble = make(parties, lagrangian, job, start)
-    _take_multipliers(ensemble, start)
-    return ensemble
+    compiled = make(parties, lagrangian, job, start)
+    _take_multipliers(compiled, start)
+    return compiled
 
 
 def _require_active(parties: Sequence[PartyColumns]) -> None:

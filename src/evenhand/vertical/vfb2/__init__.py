@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian
+from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.protocol.job import Job
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start
-from evenhand.vertical.server import Ensemble, Server
+from evenhand.vertical.server import CompiledRun, Server
 from evenhand.vertical.solver import Solver
 from evenhand.vertical.vfb2.options import Rule, VFB2Options
 
@@ -33,12 +33,12 @@ class _Makers:
 
         return build(parties, lagrangian, job, start, rule=self.rule, only_active_move=self.only_active_move)
 
-    def ensemble(
+    def compiled(
         self, parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None
-    ) -> Ensemble:
-        from evenhand.vertical.vfb2.ensemble import InterleavedParties
+    ) -> CompiledRun:
+        from evenhand.vertical.vfb2.compiled import CompiledVFB2
 
-        return InterleavedParties(parties, lagrangian, job, self.rule, start, self.only_active_move)
+        return CompiledVFB2(parties, lagrangian, job, self.rule, start, self.only_active_move)
 
 
 def _solver(makers: _Makers, exact: bool = True) -> Solver:
@@ -47,7 +47,7 @@ def _solver(makers: _Makers, exact: bool = True) -> Solver:
         build=makers.roles,
         models=("linear",),
         losses=("logistic", "squared"),
-        ensemble=makers.ensemble,
+        compiled=makers.compiled,
         exact=exact,
     )
 

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.errors import ProtocolError
-from evenhand.privacy.trees import ROOT, two_trees
-from evenhand.roles import State
+from evenhand.privacy.sum_trees import ROOT, two_trees
+from evenhand.protocol.roles import State
 
 Sums = NDArray[np.uint64]
-LOOK_AT_ALL = -1
+FULL_SUM = -1
 """The key of the sum over all rows; those of batches are steps, from zero."""
 
 

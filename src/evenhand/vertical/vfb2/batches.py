@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenhand.privacy.masking import encode_scalar, next_mask
+from evenhand.privacy.masks import encode_scalar, next_mask
 from evenhand.vertical.vfb2.interleaver import SAGA, SCALE, SGD
 from evenhand.vertical.vfb2.kernels import compiled, row_remember, row_score, row_update, theta
 
@@ -52,19 +52,19 @@ def batch_scores(
 
 
 @compiled
-def batch_theta(judgement: Any, rows: Any, values: Any) -> None:
+def batch_theta(theta_inputs: Any, rows: Any, values: Any) -> None:
     """Algorithm 2, step 4: the scores of a batch's rows become their ϑ, in place."""
     for place in range(len(rows)):
         row = rows[place]
         if row >= 0:
             values[place] = theta(
-                judgement.loss,
+                theta_inputs.loss,
                 values[place],
-                judgement.labels[row],
-                judgement.cells[row],
-                judgement.tilts,
-                judgement.measures,
-                judgement.temperatures,
+                theta_inputs.labels[row],
+                theta_inputs.cells[row],
+                theta_inputs.tilts,
+                theta_inputs.measures,
+                theta_inputs.temperatures,
             )
         else:
             values[place] = 0.0

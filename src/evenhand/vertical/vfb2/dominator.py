@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import ProtocolError
-from evenhand.lagrangian import Lagrangian
-from evenhand.messages import Message
 from evenhand.models.base import PartyModel
-from evenhand.roles import Sends, State, Task
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Sends, State, Task
 from evenhand.vertical.messages import COMBINED_SCORES
 from evenhand.vertical.server import SERVER
 from evenhand.vertical.vfb2.batches import batch_theta
 from evenhand.vertical.vfb2.blocks import Block
 from evenhand.vertical.vfb2.epochs import cell_tilts, measure_codes
-from evenhand.vertical.vfb2.interleaver import Judgement
+from evenhand.vertical.vfb2.interleaver import ThetaInputs
 from evenhand.vertical.vfb2.kernels import LOSSES
 from evenhand.vertical.vfb2.messages import FINISHED, PROCEED, SCORE_REQUEST, THETA
 from evenhand.vertical.vfb2.party import HEARD, VFB2Party
@@ -40,7 +40,7 @@ class ActiveParty(VFB2Party):
         self._number = setting.active.index(place)
         self._weighting = lagrangian.rows.no_multipliers()
         kinds, temperatures = measure_codes(lagrangian)
-        self._judgement = Judgement(
+        self._theta_inputs = ThetaInputs(
             LOSSES.index(lagrangian.loss.name),
             lagrangian.labels[setting.order],
             lagrangian.rows.cell[setting.order],
@@ -67,7 +67,7 @@ class ActiveParty(VFB2Party):
 
     def _weigh(self, multipliers: Array) -> None:
         self._weighting = multipliers
-        self._judgement = self._judgement._replace(tilts=cell_tilts(self.lagrangian, multipliers))
+        self._theta_inputs = self._theta_inputs._replace(tilts=cell_tilts(self.lagrangian, multipliers))
 
     def _begin_epoch(self, message: Message) -> Task | Sends:
         super()._begin_epoch(message)
@@ -120,7 +120,7 @@ class ActiveParty(VFB2Party):
     def _judge(self, step: int, scores: Array, sends: list[Message]) -> None:
         """Algorithm 2, steps 4-5: ϑ, to everybody."""
         rows = self._batches[step]
-        batch_theta(self._judgement, rows, scores)
+        batch_theta(self._theta_inputs, rows, scores)
         self.effort += EFFORT_OF_THETA * len(rows)
         sends += self.to_others(THETA, request=step, theta=scores)
         self._hear(step, scores)

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian, Point
-from evenhand.measures import MEASURES
-from evenhand.roles import State
+from evenhand.constraints.lagrangian import Lagrangian, Point
+from evenhand.constraints.measures import MEASURES
+from evenhand.protocol.job import Job
+from evenhand.protocol.roles import State
 from evenhand.vertical.server import Server
 from evenhand.vertical.vfb2.options import Rule, VFB2Options
-from evenhand.vertical.vfb2.visits import Visits
+from evenhand.vertical.vfb2.sampler import RowSampler
 
 LONGEST_MOVE = 0.5
 """Of a multiplier at once, as a share of what would turn the weight of a row of its smallest slice."""
@@ -59,7 +59,7 @@ class EpochServer(Server):
         self.staleness = np.zeros(options.delay + 1, dtype=np.int64)
         """How many collaborative updates were late by how many steps."""
 
-    def open_round(self, point: Point, visits: Visits) -> None:
+    def open_round(self, point: Point, sampler: RowSampler) -> None:
         """λ ← [λ + β · excess]₊, the weighting for the coming epoch, and a step that suits it.
 
         Losses answer to their multipliers smoothly: λ waits until the blocks have settled at their answer to it (by the
@@ -74,7 +74,7 @@ class EpochServer(Server):
             self._move_multipliers(excess)
             self.settled = np.nan
         self.weighting = np.maximum(self.multipliers + float(self.options.penalty) * self._scales * excess, 0.0)
-        self.step = self._choose_step(visits)
+        self.step = self._choose_step(sampler)
 
     def _move_multipliers(self, excess: Array) -> None:
         before = self.multipliers
@@ -95,7 +95,7 @@ class EpochServer(Server):
         """Most rows whose scores are read and whose updates are not yet done."""
         return self.batch_size * (self.options.delay + 1)
 
-    def _choose_step(self, visits: Visits) -> float:
+    def _choose_step(self, sampler: RowSampler) -> float:
         """γ as given, or 1 / (κ(2 max ‖x_i‖²/(n p_i) + d/8 mean ‖x_i‖²)), where κ bounds the curvature in a score.
 
         The first term (three times the norm for SAGA, as its theory asks) keeps one visit stable; the second makes
@@ -105,7 +105,7 @@ class EpochServer(Server):
         if self.options.step != "auto":
             return float(self.options.step)
         visit = 3.0 if self.rule == "saga" else 2.0
-        reach = visit * visits.largest_norm + 0.125 * (self.rows_under_way() - 1) * visits.mean_norm
+        reach = visit * sampler.largest_norm + 0.125 * (self.rows_under_way() - 1) * sampler.mean_norm
         step = 1.0 / max(self.lagrangian.curvature_limit(self.weighting) * reach, np.finfo(float).tiny)
         return step / (self.round + 1) if self.rule == "sgd" else step
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.privacy.masking import decode_scalar, encode_scalar, next_mask
-from evenhand.privacy.trees import two_trees
+from evenhand.privacy.masks import decode_scalar, encode_scalar, next_mask
+from evenhand.privacy.sum_trees import two_trees
 from evenhand.vertical.vfb2.blocks import Block
 from evenhand.vertical.vfb2.kernels import compiled, inlined, row_remember, row_score, row_update, theta
 
@@ -38,7 +38,7 @@ class Storage(NamedTuple):
     """Whether a party's block is updated."""
 
 
-class Judgement(NamedTuple):
+class ThetaInputs(NamedTuple):
     """What active parties know: labels, and the multipliers as weights of rows."""
 
     loss: int
@@ -70,7 +70,7 @@ class Plan(NamedTuple):
     """Largest partial score that can be masked."""
 
 
-def plant(parties: int, roots: list[int]) -> Trees:
+def build_trees(parties: int, roots: list[int]) -> Trees:
     pairs = [two_trees(parties, root) for root in roots]
     senders = [[tree.order[:-1] for tree in pair] for pair in pairs]
     receivers = [[tree.parent[tree.order[:-1]] for tree in pair] for pair in pairs]
@@ -144,7 +144,7 @@ def all_scores(storage: Storage, trees: Trees, masks: Any, limit: float, scores:
 
 @compiled
 def scores_and_gradient(
-    storage: Storage, judgement: Judgement, trees: Trees, masks: Any, limit: float, scores: Any, gradient: Any
+    storage: Storage, theta_inputs: ThetaInputs, trees: Trees, masks: Any, limit: float, scores: Any, gradient: Any
 ) -> None:
     """Both in one pass, where ϑ depends on nothing but the row's own score: without constraints."""
     sums = np.zeros((2, len(storage.moves)), dtype=np.uint64)
@@ -152,13 +152,13 @@ def scores_and_gradient(
     for row in range(len(scores)):
         scores[row] = masked_sum(storage, row, trees, 0, masks, sums, limit)
         derivative = theta(
-            judgement.loss,
+            theta_inputs.loss,
             scores[row],
-            judgement.labels[row],
-            judgement.cells[row],
-            judgement.tilts,
-            judgement.measures,
-            judgement.temperatures,
+            theta_inputs.labels[row],
+            theta_inputs.cells[row],
+            theta_inputs.tilts,
+            theta_inputs.measures,
+            theta_inputs.temperatures,
         )
         nu = derivative / len(scores)
         for place in range(storage.starts[row, 0], storage.starts[row, -1]):
@@ -191,16 +191,16 @@ def _update(storage: Storage, plan: Plan, party: int, row: int, weight: float, v
 
 
 @inlined
-def _value(judgement: Judgement, plan: Plan, row: int, weight: float, score: float, references: Any) -> float:
+def _value(theta_inputs: ThetaInputs, plan: Plan, row: int, weight: float, score: float, references: Any) -> float:
     """What a row's visit moves the blocks by, from its score (Algorithm 2, step 4)."""
     derivative = theta(
-        judgement.loss,
+        theta_inputs.loss,
         score,
-        judgement.labels[row],
-        judgement.cells[row],
-        judgement.tilts,
-        judgement.measures,
-        judgement.temperatures,
+        theta_inputs.labels[row],
+        theta_inputs.cells[row],
+        theta_inputs.tilts,
+        theta_inputs.measures,
+        theta_inputs.temperatures,
     )
     if plan.rule == SGD:
         return derivative * weight
@@ -210,12 +210,12 @@ def _value(judgement: Judgement, plan: Plan, row: int, weight: float, score: flo
 
 
 @compiled
-def play(
+def run_epoch(
     storage: Storage,
-    judgement: Judgement,
+    theta_inputs: ThetaInputs,
     trees: Trees,
     plan: Plan,
-    visits: Any,
+    sampler: Any,
     weights: Any,
     references: Any,
     masks: Any,
@@ -224,10 +224,10 @@ def play(
 ) -> bool:
     """One epoch; false if a score became too large to be masked.
 
-    `visits` are the rows in order, `weights` those of all rows, `masks` and `delays` the states of generators.
+    `sampler` are the rows in order, `weights` those of all rows, `masks` and `delays` the states of generators.
     """
     parties, dominators, batch = len(storage.moves), len(trees.roots), plan.batch_size
-    steps = (len(visits) + batch - 1) // batch
+    steps = (len(sampler) + batch - 1) // batch
     delay = plan.read_delay + plan.message_delay
     # Scores, then what they move the blocks by, of the steps under way. A power of two: `&` is the cheaper remainder.
     slots = 1
@@ -240,8 +240,8 @@ def play(
     launchers = np.zeros(parties, dtype=np.int64)
     for tick in range(steps + delay):
         if tick < steps:
-            for place in range(tick * batch, min((tick + 1) * batch, len(visits))):
-                score = masked_sum(storage, visits[place], trees, launcher, masks, sums, plan.limit)
+            for place in range(tick * batch, min((tick + 1) * batch, len(sampler))):
+                score = masked_sum(storage, sampler[place], trees, launcher, masks, sums, plan.limit)
                 if np.isnan(score):
                     return False
                 values[tick & (slots - 1), place - tick * batch] = score
@@ -251,9 +251,9 @@ def play(
         reached = min(tick - _late(chance, plan.read_delay), steps - 1)
         while judged <= reached:
             slot, first = judged & (slots - 1), judged * batch
-            for place in range(first, min(first + batch, len(visits))):
-                row = visits[place]
-                value = _value(judgement, plan, row, weights[row], values[slot, place - first], references)
+            for place in range(first, min(first + batch, len(sampler))):
+                row = sampler[place]
+                value = _value(theta_inputs, plan, row, weights[row], values[slot, place - first], references)
                 values[slot, place - first] = value
             judged += 1
         # ... and what has been judged and is not under way moves the blocks; a dominator's own at once.
@@ -269,8 +269,8 @@ def play(
                 staleness[tick - step] += 1
                 if storage.moves[party]:
                     slot, first = step & (slots - 1), step * batch
-                    for place in range(first, min(first + batch, len(visits))):
-                        row = visits[place]
+                    for place in range(first, min(first + batch, len(sampler))):
+                        row = sampler[place]
                         _update(storage, plan, party, row, weights[row], values[slot, place - first], references)
     return True
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from evenhand.messages import Field, Schema, Vocabulary
-from evenhand.roles import Traffic
+from evenhand.protocol.messages import Field, Schema, Vocabulary
+from evenhand.protocol.roles import Traffic
 from evenhand.vertical.messages import COMBINED_SCORES, INTEGER, NUMBER, PER_ROW, WEIGHTED_DERIVATIVE
 from evenhand.vertical.server import SERVER
 
@@ -20,7 +20,7 @@ MASKED_ROWS = Field("i8", ("rows",))
 BATCH_ROWS = Field("i8", ("batch",))
 BATCH = Field("f8", ("batch",))
 
-LOOK = Schema(
+FULL_PASS = Schema(
     "look",
     {"round": INTEGER, "what": INTEGER},
     reveals="That the server wants a sum over all rows: of squared norms (what = 0) or of scores (what = 1).",
@@ -92,14 +92,14 @@ PROCEED = Schema(
     {"round": INTEGER, "step": INTEGER},
     reveals="That everybody has done a step and the next may begin: only with synchronous pace.",
 )
-LATENESS = Schema(
+STALENESS = Schema(
     "lateness",
     {"staleness": Field("i8", ("delays",))},
     reveals="How many of the party's updates came how many updates late, once, at the end.",
 )
 
 VOCABULARY = Vocabulary(
-    LOOK,
+    FULL_PASS,
     MASKED_TOTALS,
     TOTALS,
     CHANCES,
@@ -113,7 +113,7 @@ VOCABULARY = Vocabulary(
     FINISHED,
     APPLIED,
     PROCEED,
-    LATENESS,
+    STALENESS,
 )
 
 
@@ -124,12 +124,12 @@ class TrafficCounter:
         self._parties = parties
         self._trees = trees
         # Who plays all parties knows how late they are without being told.
-        self._bytes = {schema: schema.nbytes(sizes) for schema in VOCABULARY if schema is not LATENESS}
+        self._bytes = {schema: schema.nbytes(sizes) for schema in VOCABULARY if schema is not STALENESS}
         closing = self._messages_of_a_judgement(active)
         self.closing = self._tally(closing)
-        self.look = self._tally(self._messages_of_a_look(closing))
+        self.full_pass = self._tally(self._messages_of_a_full_pass(closing))
         chances: Counter[Link] = Counter({(SERVER, party, CHANCES): 1 for party in parties})
-        self.opening = self._tally(self._messages_of_a_look(chances))
+        self.opening = self._tally(self._messages_of_a_full_pass(chances))
         """Before the first round: a look at the rows' norms, and the chances that follow from them."""
 
     def epoch(self, steps: int) -> list[Traffic]:
@@ -153,10 +153,10 @@ class TrafficCounter:
             counts[party, SERVER, NORMS] = 1
         return counts
 
-    def _messages_of_a_look(self, judgement: Counter[Link]) -> Counter[Link]:
-        counts = judgement.copy()
+    def _messages_of_a_full_pass(self, theta_inputs: Counter[Link]) -> Counter[Link]:
+        counts = theta_inputs.copy()
         for party in self._parties:
-            counts[SERVER, party, LOOK] = 1
+            counts[SERVER, party, FULL_PASS] = 1
         self._up_the_trees(counts, 0, MASKED_TOTALS, 1)
         counts[self._parties[self._trees.roots[0]], SERVER, TOTALS] = 1
         return counts

@@ -12,36 +12,36 @@ import numpy as np
 
 from evenhand.arrays import Array, Integers
 from evenhand.errors import ProtocolError
-from evenhand.messages import Message, Schema
 from evenhand.models.base import PartyModel
-from evenhand.privacy.masking import decode
-from evenhand.privacy.trees import ROOT
-from evenhand.roles import Sends, State, Task
+from evenhand.privacy.masks import decode
+from evenhand.privacy.sum_trees import ROOT
+from evenhand.protocol.messages import Message, Schema
+from evenhand.protocol.roles import Sends, State, Task
 from evenhand.vertical.messages import WEIGHTED_DERIVATIVE
 from evenhand.vertical.server import SERVER
 from evenhand.vertical.vfb2.aggregation import Sums
 from evenhand.vertical.vfb2.batches import batch_scores, batch_update
+from evenhand.vertical.vfb2.block_work import BlockWork
 from evenhand.vertical.vfb2.blocks import Block
+from evenhand.vertical.vfb2.full_pass import FullPassParty
 from evenhand.vertical.vfb2.interleaver import FRACTION_BITS, RULES
-from evenhand.vertical.vfb2.labour import Labour
-from evenhand.vertical.vfb2.lateness import Lateness, most_stale
-from evenhand.vertical.vfb2.looks import LookingParty
 from evenhand.vertical.vfb2.messages import (
     APPLIED,
     BEGIN,
-    LATENESS,
     MASKED_SCORES,
     NORMS,
     SCORE_REQUEST,
+    STALENESS,
     THETA,
 )
 from evenhand.vertical.vfb2.setting import Setting
+from evenhand.vertical.vfb2.staleness import Staleness, most_stale
 
 UNASKED, ASKED, ADDED, HEARD = 0, 1, 2, 3
 """How far a step is at a party: asked for its scores, has added them to the sum, has ϑ."""
 
 
-class VFB2Party(LookingParty):
+class VFB2Party(FullPassParty):
     """What active and passive parties share.
 
     Parameters
@@ -54,7 +54,7 @@ class VFB2Party(LookingParty):
         super().__init__(setting, place, block, model)
         self._moves = moves
         self._references: Array = np.zeros(model.rows if setting.rule != "sgd" else 0)
-        self._lateness = Lateness(most_stale(setting.options, len(setting.active)))
+        self._staleness = Staleness(most_stale(setting.options, len(setting.active)))
         self._batches: Integers = np.zeros((0, setting.batch_size), dtype=np.int64)
         """The rows of each step as places in the block; `_rows` has their own numbers, as messages do."""
         self._rows = self._batches
@@ -72,7 +72,7 @@ class VFB2Party(LookingParty):
     # -- one message after the other
 
     def finish(self, task: Task) -> Task | Sends:
-        assert isinstance(task, Labour)
+        assert isinstance(task, BlockWork)
         self.effort += task.effort
         sends: list[Message] = []
         self._count_updates(task.updates, sends)
@@ -84,7 +84,7 @@ class VFB2Party(LookingParty):
 
     def _turn(self, sends: list[Message], steps: list[int]) -> Task | Sends:
         """What is to be done now: updates that may be made, and the scoring of these steps."""
-        updates = self._lateness.release()
+        updates = self._staleness.release()
         if updates and self.setting.rule == "saga":
             # Table and mean gradient must change together, so no two updates of SAGA may overlap.
             self.effort += sum(self.update(step, theta) for step, theta in updates)
@@ -93,11 +93,11 @@ class VFB2Party(LookingParty):
         scorings = [(step, self._next_masks(self.setting.batch_size)) for step in steps]
         for step in steps:
             self._progress[step] = ASKED
-            self._lateness.score(step)
+            self._staleness.score(step)
         if updates or scorings:
-            return Labour(self.update, self.score, sends, updates, scorings)
-        if self._look_waits and self._updated == len(self._batches):
-            self._answer_look(sends)
+            return BlockWork(self.update, self.score, sends, updates, scorings)
+        if self._full_pass_waits and self._updated == len(self._batches):
+            self._answer_full_pass(sends)
         return sends
 
     def _count_updates(self, updates: Sequence[tuple[int, Array]], sends: list[Message]) -> None:
@@ -134,14 +134,14 @@ class VFB2Party(LookingParty):
         """Gradient and norms at ν, in the block's order; unless this is the end, the coming epoch is prepared."""
         number, last = message.integer("round"), message.integer("last")
         # The last exchange is about the round that has just been opened and is not to be played.
-        if self._visits is None or number != self.round + (not last):
+        if self._sampler is None or number != self.round + (not last):
             raise ProtocolError(f"{self.name} is in round {self.round} and cannot open this one; it is refused")
         gradient = self._block.loss_gradient(nu)
         self.effort += len(self._block.data)
         sends: list[Message] = []
         if last:
             self.done = True
-            sends.append(LATENESS.message(self.name, SERVER, staleness=self._lateness.staleness))
+            sends.append(STALENESS.message(self.name, SERVER, staleness=self._staleness.staleness))
         squared, penalty = self._block.squared_gradient(gradient), self._block.penalty()
         body: dict[str, Any] = {"round": number, "squared_gradient": squared, "penalty": penalty}
         sends.append(NORMS.message(self.name, SERVER, **body))
@@ -158,13 +158,13 @@ class VFB2Party(LookingParty):
         self._draw_batches()
         self._progress = np.zeros(len(self._batches), dtype=np.int8)
         self._updated = 0
-        self._lateness.begin_epoch()
+        self._staleness.begin_epoch()
 
     def _draw_batches(self) -> None:
         """The rows of each step of this epoch; −1 fills up the last."""
-        assert self._visits is not None
+        assert self._sampler is not None
         share = self.setting.options.share_of_rows(self.round)
-        places = self._visits.places(self.round, share)
+        places = self._sampler.places(self.round, share)
         steps = -(-len(places) // self.setting.batch_size)
         self._batches = np.full((steps, self.setting.batch_size), -1, dtype=np.int64)
         self._batches.ravel()[: len(places)] = places
@@ -213,7 +213,7 @@ class VFB2Party(LookingParty):
         return self.setting.names[self.setting.active[step % len(self.setting.active)]]
 
     def _hear(self, step: int, theta: Array) -> None:
-        self._lateness.hear(step, theta)
+        self._staleness.hear(step, theta)
         self._progress[step] = HEARD
 
     def _add(self, step: int, tree: int, sender: int, values: Sums, sends: list[Message]) -> None:
@@ -246,11 +246,11 @@ class VFB2Party(LookingParty):
             "updated": self._updated,
             "step": self._step,
         }
-        return super().snapshot() | self._lateness.snapshot() | own
+        return super().snapshot() | self._staleness.snapshot() | own
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self._lateness.restore(state)
+        self._staleness.restore(state)
         self._block.columns[:] = state["columns"]
         self._references = np.array(state["references"])
         self._progress = np.array(state["progress"])

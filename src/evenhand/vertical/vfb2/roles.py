@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian
+from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.protocol.job import Job
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start, build_models
 from evenhand.vertical.server import Server

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.errors import ProtocolError
-from evenhand.job import Job
-from evenhand.lagrangian import Lagrangian, Point
-from evenhand.messages import Message, Schema
-from evenhand.roles import Sends, State
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Message, Schema
+from evenhand.protocol.roles import Sends, State
 from evenhand.vertical.messages import COMBINED_SCORES, WEIGHTED_DERIVATIVE
 from evenhand.vertical.server import SERVER
 from evenhand.vertical.vfb2.epochs import EpochServer
@@ -24,17 +24,17 @@ from evenhand.vertical.vfb2.messages import (
     BEGIN,
     CHANCES,
     FINISHED,
-    LATENESS,
-    LOOK,
+    FULL_PASS,
     NORMS,
     PROCEED,
+    STALENESS,
     TOTALS,
     VOCABULARY,
 )
+from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.setting import OF_NORMS, OF_SCORES, Setting
-from evenhand.vertical.vfb2.visits import Visits
 
-LOOKING, OPENING, EPOCH, CLOSING = "looking", "opening", "epoch", "closing"
+SUMMING, OPENING, EPOCH, CLOSING = "looking", "opening", "epoch", "closing"
 """What the server waits for: a sum over all rows, everybody's norms, the end of an epoch, everybody's last norms."""
 
 
@@ -49,9 +49,9 @@ class VFB2Server(EpochServer):
         self.sizes = setting.sizes
         self.setting = setting
         self.staleness = np.zeros(self.sizes["delays"], dtype=np.int64)
-        self.phase = LOOKING
+        self.phase = SUMMING
         self._synchronous = setting.options.pace == "synchronous"
-        self._visits: Visits | None = None
+        self._sampler: RowSampler | None = None
         self._norms: Array = np.zeros(0)
         self._scores: Array = np.zeros(len(lagrangian.labels))
         self._awaited = np.zeros(len(parties), dtype=bool)
@@ -59,7 +59,7 @@ class VFB2Server(EpochServer):
         self._at_step = 0
 
     def start(self) -> Sends:
-        return self._to_all(LOOK, round=self.round, what=OF_NORMS)
+        return self._to_all(FULL_PASS, round=self.round, what=OF_NORMS)
 
     def present(self) -> Point:
         return self.lagrangian.at(self._scores)
@@ -73,11 +73,11 @@ class VFB2Server(EpochServer):
 
     def handle(self, message: Message) -> Sends:
         place = self.place(message)
-        if message.kind == LATENESS.kind and self.phase == CLOSING and self._awaited[place]:
+        if message.kind == STALENESS.kind and self.phase == CLOSING and self._awaited[place]:
             self.staleness += message["staleness"]
             return ()
-        if message.kind == TOTALS.kind and self.phase == LOOKING and self._is_asked_for(message):
-            return self._take_norms(message) if self._visits is None else self._take_scores(message)
+        if message.kind == TOTALS.kind and self.phase == SUMMING and self._is_asked_for(message):
+            return self._take_norms(message) if self._sampler is None else self._take_scores(message)
         if message.kind == NORMS.kind and self.phase in (OPENING, CLOSING) and self._awaited[place]:
             return self._take_gradient(place, message)
         if self.phase == EPOCH and self._awaited[place] and message.integer("round") == self.round:
@@ -88,30 +88,30 @@ class VFB2Server(EpochServer):
         raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender} at this point")
 
     def _is_asked_for(self, message: Message) -> bool:
-        what = OF_NORMS if self._visits is None else OF_SCORES
+        what = OF_NORMS if self._sampler is None else OF_SCORES
         from_root = message.sender == self.setting.names[self.setting.active[0]]
         return from_root and message.integer("what") == what and message.integer("round") == self.round
 
     def _take_norms(self, message: Message) -> Sends:
         self._set_norms(message["total"])
-        assert self._visits is not None
-        return [*self._to_all(CHANCES, chances=self._visits.chances), *self._look_at_scores()]
+        assert self._sampler is not None
+        return [*self._to_all(CHANCES, chances=self._sampler.chances), *self._sum_scores()]
 
     def _set_norms(self, norms: Array) -> None:
         # Rounding may leave a row without entries a little below zero.
         self._norms = np.maximum(norms, 0.0)
-        self._visits = Visits(self._norms, self.options.sampling, self.job.seed)
+        self._sampler = RowSampler(self._norms, self.options.sampling, self.job.seed)
 
-    def _look_at_scores(self) -> Sends:
-        self.phase = LOOKING
-        return self._to_all(LOOK, round=self.round, what=OF_SCORES)
+    def _sum_scores(self) -> Sends:
+        self.phase = SUMMING
+        return self._to_all(FULL_PASS, round=self.round, what=OF_SCORES)
 
     def _take_scores(self, message: Message) -> Sends:
-        assert self._visits is not None
+        assert self._sampler is not None
         self._scores = message["total"]
         self.effort += len(self._scores)
         point = self.present()
-        self.open_round(point, self._visits)
+        self.open_round(point, self._sampler)
         self.phase = OPENING
         return self._ask_for_norms(point, self.weighting, last=0)
 
@@ -146,7 +146,7 @@ class VFB2Server(EpochServer):
         return self._begin_epoch()
 
     def _begin_epoch(self) -> Sends:
-        assert self._visits is not None
+        assert self._sampler is not None
         self.round += 1
         self.phase = EPOCH
         sends = self._to_all(BEGIN, round=self.round)
@@ -154,7 +154,7 @@ class VFB2Server(EpochServer):
             self._awaited[list(self.setting.active)] = True
             return sends
         share = self.options.share_of_rows(self.round)
-        self._steps = -(-len(self._visits.places(self.round, share)) // self.batch_size)
+        self._steps = -(-len(self._sampler.places(self.round, share)) // self.batch_size)
         return [*sends, self._proceed_with(0)]
 
     def _proceed_with(self, step: int) -> Message:
@@ -165,7 +165,7 @@ class VFB2Server(EpochServer):
 
     def _take_finished(self, place: int) -> Sends:
         self._awaited[place] = False
-        return () if self._awaited.any() else self._look_at_scores()
+        return () if self._awaited.any() else self._sum_scores()
 
     def _take_applied(self, place: int) -> Sends:
         self._awaited[place] = False
@@ -173,7 +173,7 @@ class VFB2Server(EpochServer):
             return ()
         if self._at_step + 1 < self._steps:
             return [self._proceed_with(self._at_step + 1)]
-        return self._look_at_scores()
+        return self._sum_scores()
 
     def _to_all(self, schema: Schema, **values: Any) -> list[Message]:
         return [schema.message(SERVER, party, **values) for party in self.parties]
@@ -191,7 +191,7 @@ class VFB2Server(EpochServer):
     def restore(self, state: State) -> None:
         super().restore(state)
         self.phase = str(state["phase"])
-        self._visits = None
+        self._sampler = None
         if len(state["norms"]):
             self._set_norms(np.array(state["norms"]))
         self._scores = np.array(state["scores"])

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from evenhand.arrays import Integers
-from evenhand.privacy.masking import largest, mask_states
+from evenhand.privacy.masks import largest, mask_states
 from evenhand.vertical.vfb2.interleaver import FRACTION_BITS
-from evenhand.vertical.vfb2.lateness import most_stale
 from evenhand.vertical.vfb2.options import Rule, VFB2Options
-from evenhand.vertical.vfb2.visits import Visits
+from evenhand.vertical.vfb2.sampler import RowSampler
+from evenhand.vertical.vfb2.staleness import most_stale
 
 OF_NORMS, OF_SCORES = 0, 1
 """What a look is at."""
@@ -52,7 +52,7 @@ class Setting:
     @cached_property
     def order(self) -> Integers:
         """Rows in the order in which epochs go through them, a run at a time: parties store them so."""
-        return Visits.with_chances(np.full(self.rows, 1.0 / self.rows), self.options.sampling, self.seed).order
+        return RowSampler.with_chances(np.full(self.rows, 1.0 / self.rows), self.options.sampling, self.seed).order
 
     @cached_property
     def largest_score(self) -> float:

@@ -1,0 +1,31 @@
+"""Constraints that are linear in slice means: their kinds, slices, measures, losses, bounds, and the Lagrangian."""
+
+from evenhand.constraints.kinds import (
+    KINDS,
+    Constraint,
+    Constraints,
+    DemographicParity,
+    EqualizedOdds,
+    EqualOpportunity,
+    GroupAgainstOverall,
+    LossParity,
+    NeymanPearson,
+    as_list,
+    bind,
+    groups_frame,
+)
+
+__all__ = [
+    "KINDS",
+    "Constraint",
+    "Constraints",
+    "DemographicParity",
+    "EqualOpportunity",
+    "EqualizedOdds",
+    "GroupAgainstOverall",
+    "LossParity",
+    "NeymanPearson",
+    "as_list",
+    "bind",
+    "groups_frame",
+]

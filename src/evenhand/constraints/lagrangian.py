@@ -1,0 +1,135 @@
+"""The Lagrangian of constrained training as a function of the scores alone.
+
+    f(z, λ) = mean loss + Σ_rows λ⁺ (value − upper) + λ⁻ (lower − value)
+
+Its derivative in the score of row i is the ν_i that vertical parties need (Eq. 12 of FairVFL, for every constraint and
+measure at once). Regularisers are the parties' own business and are not part of it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.constraints.losses import Logistic, Loss
+from evenhand.constraints.measures import Measure
+from evenhand.constraints.slices import BoundConstraints
+
+
+class Lagrangian:
+    """Labels, bound constraint rows and a loss: all that is needed to judge scores."""
+
+    def __init__(self, labels: Array, rows: BoundConstraints, loss: Loss | None = None) -> None:
+        self.labels = labels
+        self.rows = rows
+        self.loss: Loss = Logistic() if loss is None else loss
+
+    def at(self, scores: Array) -> Point:
+        return Point(self, scores)
+
+    def curvature_limit(self, multipliers: Array) -> float:
+        """A bound on n · |∂²f/∂z_i²| over all scores and rows of data, at these multipliers."""
+        size = len(self.labels)
+        base = self.loss.curvature_bound / size
+        total = np.full(self.rows.weights.shape[1], base)
+        for measure, rows in self.rows.measures.items():
+            net = np.abs((multipliers[0, rows] - multipliers[1, rows]) @ self.rows.weights[rows])
+            total += net * measure.curvature_bound(self.loss)
+        return float(size * total.max())
+
+    def coupling_limit(self) -> float:
+        """A bound on the spectral norm of the derivative, in the scores, of both sides' values together.
+
+        Times the spectral norm of the data it is L₁₂ of FairVFL's Assumption 2.
+        """
+        counts = np.bincount(self.rows.cell, minlength=self.rows.weights.shape[1])
+        total = 0.0
+        for measure, rows in self.rows.measures.items():
+            squares = (self.rows.weights[rows] ** 2 @ counts).sum()
+            total += 2.0 * measure.derivative_bound(self.loss) ** 2 * float(squares)
+        return float(np.sqrt(total))
+
+
+class Point:
+    """The Lagrangian at given scores; each quantity is computed once, when first asked for."""
+
+    def __init__(self, lagrangian: Lagrangian, scores: Array) -> None:
+        self._of = lagrangian
+        self.scores = scores
+
+    @cached_property
+    def _loss(self) -> tuple[Array, Array]:
+        return self._of.loss.value_and_derivative(self.scores, self._of.labels)
+
+    @cached_property
+    def _loss_derivative(self) -> Array:
+        # An active party's local steps need no loss values: spare their logarithms unless they are there already.
+        if "_loss" in self.__dict__:
+            return self._loss[1]
+        return self._of.loss.derivative(self.scores, self._of.labels)
+
+    @cached_property
+    def _other_measures(self) -> dict[Measure, tuple[Array, Array]]:
+        of = self._of
+        return {
+            measure: measure.value_and_derivative(of.loss, self.scores, of.labels)
+            for measure in of.rows.measures
+            if measure.name != "loss"
+        }
+
+    @cached_property
+    def loss(self) -> float:
+        """Mean loss over all rows of data."""
+        return float(self._loss[0].mean())
+
+    @cached_property
+    def values(self) -> Array:
+        """The value a·g of each constraint row."""
+        rows = self._of.rows
+        values = np.zeros(len(rows.rows))
+        for measure, indices in rows.measures.items():
+            measured = self._loss if measure.name == "loss" else self._other_measures[measure]
+            values[indices] = rows.row_values(measured[0], indices)
+        return values
+
+    @cached_property
+    def exact(self) -> Array:
+        """The same with exact rates in place of the measures: error rates, or selection rates for ``positive``."""
+        of = self._of
+        values = np.zeros(len(of.rows.rows))
+        for measure, indices in of.rows.measures.items():
+            indicator = measure.exact(self.scores, of.labels).astype(np.float64)
+            values[indices] = of.rows.row_values(indicator, indices)
+        return values
+
+    @cached_property
+    def violation(self) -> float:
+        return self._of.rows.violation(self.values)
+
+    def complementarity(self, multipliers: Array) -> float:
+        return self._of.rows.complementarity(self.values, multipliers)
+
+    def dual_gradient(self) -> Array:
+        """∂f/∂λ: how far each side of each row is exceeded."""
+        return self._of.rows.excess(self.values)
+
+    def derivative(self, multipliers: Array) -> Array:
+        """ν = ∂f/∂z (Eq. 12)."""
+        of = self._of
+        nu = self._loss_derivative / len(self.scores)
+        for measure, rows in of.rows.measures.items():
+            if multipliers[:, rows].any():
+                slope = self._loss_derivative if measure.name == "loss" else self._other_measures[measure][1]
+                nu += of.rows.tilt(multipliers, rows) * slope
+        return nu
+
+    def curvature(self, multipliers: Array) -> Array:
+        """∂²f/∂z²; negative where the tilt outweighs the row's own loss."""
+        of = self._of
+        curvature = of.loss.curvature(self.scores, of.labels) / len(self.scores)
+        for measure, rows in of.rows.measures.items():
+            if multipliers[:, rows].any():
+                curvature += of.rows.tilt(multipliers, rows) * measure.curvature(of.loss, self.scores, of.labels)
+        return curvature

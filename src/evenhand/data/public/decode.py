@@ -1,0 +1,234 @@
+"""Decode picture files once into a memory-mapped array of bytes (needs Pillow, from the `torch` extra).
+
+The array is built in a folder of its own and moved to its place by one rename when it is whole, so that a decoding
+that was killed is never taken for a finished one. The place is named after the files (names, sizes, times) and what
+was done to them, so that changed files are decoded again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, Literal
+
+import numpy as np
+
+from evenhand.arrays import Integers
+from evenhand.data.images.arrays import Bytes
+from evenhand.errors import DataError, InputError, MissingExtraError
+
+OnCorrupt = Literal["error", "skip"]
+Progress = Callable[[int, int], None]
+
+_PIXELS: Final = "pixels.npy"
+_INDEX: Final = "index.json"
+_BATCH: Final = 256
+# A decoding writes every few seconds; what nobody has touched for an hour was left behind by one that was killed.
+_LEFT_BEHIND_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedImages:
+    """Pictures as bytes.
+
+    Attributes
+    ----------
+    pixels : (n, 3, size, size), memory-mapped and read-only.
+    kept : for each picture its place among the files given.
+    skipped : why each of the other files was left out, by file.
+    """
+
+    pixels: Bytes
+    kept: Integers
+    skipped: dict[str, str]
+
+
+class _Corrupt(Exception):
+    """A file that is not the picture it should be; the text says why."""
+
+
+def decode_images(
+    files: Sequence[Path],
+    *,
+    cache: Path,
+    name: str,
+    size: int,
+    crop: int | None = None,
+    on_corrupt: OnCorrupt = "error",
+    progress: Progress | None = None,
+) -> DecodedImages:
+    """Decode files to RGB, cut the middle out, resize, and keep the result in the cache.
+
+    Parameters
+    ----------
+    files : the pictures.
+    cache : folder under which the array is kept.
+    name : first part of the array's folder.
+    size : height and width of the result; resized bilinearly with antialiasing, as Pillow does.
+    crop : first cut a square of this size out of the middle; the whole picture is resized when None.
+    on_corrupt : a missing, damaged or too small picture is an ``"error"`` that names it, or is left out (``"skip"``).
+    progress : called with the number of files done and the number of all files.
+    """
+    if on_corrupt not in ("error", "skip"):
+        raise InputError(f"on_corrupt is 'error' or 'skip', not {on_corrupt!r}")
+    if not files:
+        raise DataError("there are no pictures to decode")
+    image_module = _pillow()
+    place = cache / f"{name}-{_fingerprint(files, size, crop, on_corrupt)}"
+    if not (place / _INDEX).is_file():
+        _build(place, _pictures(image_module, files, size, crop), len(files), size, on_corrupt, progress)
+    decoded = _open(place, files)
+    if on_corrupt == "error" and decoded.skipped:
+        file, reason = next(iter(decoded.skipped.items()))
+        raise _refusal(file, reason)
+    return decoded
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtraError("decoding pictures", "torch") from error
+    return Image
+
+
+def _fingerprint(files: Sequence[Path], size: int, crop: int | None, on_corrupt: OnCorrupt) -> str:
+    digest = hashlib.sha256(f"{size} {crop}".encode())
+    for file in files:
+        try:
+            found = file.stat()
+        except OSError as error:
+            # Noticed before anything is decoded: a whole night may lie between the first file and this one.
+            if on_corrupt == "error":
+                raise _refusal(str(file), error.strerror or str(error)) from error
+            digest.update(f"\n{file.name} missing".encode())
+        else:
+            digest.update(f"\n{file.name} {found.st_size} {found.st_mtime_ns}".encode())
+    return digest.hexdigest()[:16]
+
+
+def _pictures(
+    image_module: Any, files: Sequence[Path], size: int, crop: int | None
+) -> Iterator[tuple[Path, Bytes | _Corrupt]]:
+    for file in files:
+        try:
+            yield file, _decode(image_module, file, size, crop)
+        except _Corrupt as reason:
+            yield file, reason
+
+
+def _decode(image_module: Any, file: Path, size: int, crop: int | None) -> Bytes:
+    try:
+        with image_module.open(file) as opened:
+            picture = opened.convert("RGB")
+    # Pillow's plug-ins raise SyntaxError and ValueError, too, on what they cannot make sense of.
+    except (OSError, SyntaxError, ValueError, image_module.DecompressionBombError) as error:
+        raise _Corrupt(str(error) or type(error).__name__) from error
+    width, height = picture.size
+    if crop is not None:
+        if crop > min(width, height):
+            raise _Corrupt(f"it is {width} × {height}, smaller than the {crop} × {crop} to be cut out of it")
+        left, top = round((width - crop) / 2), round((height - crop) / 2)
+        # Cut before resizing: pixels outside the square must not shine in.
+        picture = picture.crop((left, top, left + crop, top + crop))
+    small = picture.resize((size, size), image_module.Resampling.BILINEAR)
+    return np.moveaxis(np.asarray(small, dtype=np.uint8), -1, 0)
+
+
+def _build(
+    place: Path,
+    pictures: Iterator[tuple[Path, Bytes | _Corrupt]],
+    total: int,
+    size: int,
+    on_corrupt: OnCorrupt,
+    progress: Progress | None,
+) -> None:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _clear_left_behind(place)
+        # The folder, and what is in it, goes if anything stops the work; when all is well it has moved by then.
+        with tempfile.TemporaryDirectory(
+            dir=place.parent, prefix=f".{place.name}.", ignore_cleanup_errors=True
+        ) as name:
+            partial = Path(name)
+            _write(partial, pictures, total, size, on_corrupt, progress)
+            _move(partial, place)
+    except OSError as error:
+        raise DataError(f"cannot write to {place.parent}: {error.strerror or error}; name another cache") from error
+
+
+def _write(
+    folder: Path,
+    pictures: Iterator[tuple[Path, Bytes | _Corrupt]],
+    total: int,
+    size: int,
+    on_corrupt: OnCorrupt,
+    progress: Progress | None,
+) -> None:
+    kept, skipped = [], {}
+    with (folder / _PIXELS).open("wb") as stream:
+        _write_header(stream, total, size)
+        for k, (file, picture) in enumerate(pictures):
+            if not isinstance(picture, _Corrupt):
+                stream.write(picture.tobytes())
+                kept.append(k)
+            elif on_corrupt == "error":
+                raise _refusal(str(file), str(picture))
+            else:
+                skipped[str(file)] = str(picture)
+            if progress is not None and ((k + 1) % _BATCH == 0 or k + 1 == total):
+                progress(k + 1, total)
+        _write_header(stream, len(kept), size)
+    (folder / _INDEX).write_text(json.dumps({"kept": kept, "skipped": skipped}), encoding="utf-8")
+
+
+def _move(partial: Path, place: Path) -> None:
+    try:
+        os.rename(partial, place)
+    except OSError:
+        # Where another process was faster, its array is as good as this one.
+        if not (place / _INDEX).is_file():
+            raise
+
+
+def _write_header(stream: IO[bytes], rows: int, size: int) -> None:
+    """Write the head of the array; numpy pads it so that any number of rows takes the same room."""
+    header = {"descr": "|u1", "fortran_order": False, "shape": (rows, 3, size, size)}
+    stream.seek(0)
+    np.lib.format.write_array_header_1_0(stream, header)
+
+
+def _open(place: Path, files: Sequence[Path]) -> DecodedImages:
+    try:
+        index = json.loads((place / _INDEX).read_text(encoding="utf-8"))
+        kept = np.asarray(index["kept"], dtype=np.int64)
+        skipped: dict[str, str] = index["skipped"]
+        # An array of no rows cannot be mapped.
+        pixels = np.lib.format.open_memmap(place / _PIXELS, mode="r") if kept.size else None
+        if pixels is not None and len(pixels) != kept.size:
+            raise ValueError(f"{len(pixels):,} pictures where {kept.size:,} are listed")
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"the decoded pictures in {place} cannot be read: {error}; remove that folder") from error
+    if pixels is None:
+        raise DataError(f"none of the {len(files):,} pictures could be decoded; the first is {files[0]}")
+    return DecodedImages(pixels, kept, skipped)
+
+
+def _clear_left_behind(place: Path) -> None:
+    for folder in place.parent.glob(f".{place.name}.*"):
+        with suppress(OSError):
+            newest = max((file.stat().st_mtime for file in folder.iterdir()), default=folder.stat().st_mtime)
+            if time.time() - newest > _LEFT_BEHIND_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refusal(file: str, reason: str) -> DataError:
+    return DataError(f"{file} is no usable picture: {reason}; replace it, or leave such files out: on_corrupt='skip'")

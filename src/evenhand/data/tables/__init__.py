@@ -1,0 +1,1 @@
+"""A party's own tables: readers, encoding, alignment."""

@@ -1,0 +1,212 @@
+"""Turn one party's raw columns into the numbers its model works on, learning from its own training rows only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from evenhand.arrays import Array, Matrix
+from evenhand.data.tables.columns import Column, column_from_state, fit_column
+from evenhand.data.tables.learning import PartialColumn
+from evenhand.data.tables.onehot import assemble_dense, assemble_sparse, sparse_is_faster
+from evenhand.errors import DataError
+
+_VERSION: Final = 1
+
+
+class PartyEncoder:
+    """Encoder of one party's columns.
+
+    Text, category and boolean columns become one 0/1 feature for each level, with no level left out; a value not seen
+    at fit becomes zeros. The levels a pandas category declares all count, seen or not. Numeric columns are
+    standardised with the mean and population standard deviation of the rows of :meth:`fit`. Sparse matrices are
+    divided by each column's largest absolute value and not centred, which keeps them sparse. With ``scale=False``
+    a sparse matrix passes as it is: float64 in CSR form is not copied, the result shares its memory.
+
+    The result is a float64 array, or a :class:`scipy.sparse.csr_array` where products with it are faster; which
+    of the two depends on the columns, never on the rows.
+
+    Parameters
+    ----------
+    scale : standardise numeric columns; otherwise they pass as they are.
+    """
+
+    def __init__(self, *, scale: bool = True) -> None:
+        self.scale = scale
+        self._columns: tuple[Column, ...] | None = None
+        self._partial: tuple[PartialColumn, ...] | None = None
+        # Of a sparse matrix: how many columns there are, and what each is divided by, if anything.
+        self._width: int | None = None
+        self._divisors: Array | None = None
+
+    def fit(self, data: Any) -> Self:
+        """Learn levels, means and scales from a DataFrame, a 2-D array or a sparse matrix."""
+        if sparse.issparse(data):
+            matrix = _finite_sparse(data)
+            _require_rows(matrix.shape[0])
+            self._columns, self._partial = None, None
+            self._width, self._divisors = matrix.shape[1], _largest(matrix) if self.scale else None
+        else:
+            frame = _as_frame(data)
+            _require_rows(len(frame))
+            names = _unique_names(frame)
+            columns = [fit_column(frame.iloc[:, k], name, self.scale) for k, name in enumerate(names)]
+            self._columns, self._partial = tuple(columns), None
+            self._width, self._divisors = None, None
+        return self
+
+    def partial_fit(self, data: Any) -> Self:
+        """Learn from some more rows of a DataFrame or 2-D array, as if all had come to :meth:`fit` at once.
+
+        Levels are the same; means and deviations agree but for rounding. After :meth:`fit` it begins anew.
+        """
+        if sparse.issparse(data):
+            raise DataError("a sparse matrix is learned whole: use fit")
+        frame = _as_frame(data)
+        _require_rows(len(frame))
+        names = _unique_names(frame)
+        seen = self._partial or tuple(PartialColumn(name) for name in names)
+        if [column.name for column in seen] != names:
+            raise DataError(f"columns {', '.join(names)} came after {', '.join(column.name for column in seen)}")
+        self._partial = tuple(column.after(frame.iloc[:, k]) for k, column in enumerate(seen))
+        self._columns, self._width, self._divisors = None, None, None
+        return self
+
+    def transform(self, data: Any) -> Matrix:
+        """Encode rows; columns are found by name and those not seen at fit are ignored."""
+        if self._width is not None:
+            return self._transform_sparse(data)
+        columns = self._fitted()
+        if sparse.issparse(data):
+            raise DataError("this encoder was fitted on named columns and cannot encode a sparse matrix")
+        frame = _as_frame(data)
+        found = _find_columns(frame, columns)
+        if self.gives_sparse:
+            return assemble_sparse(columns, found, len(frame))
+        return assemble_dense(columns, found, len(frame))
+
+    def fit_transform(self, data: Any) -> Matrix:
+        """Fit on these rows and encode them."""
+        return self.fit(data).transform(data)
+
+    @property
+    def columns_in(self) -> list[str]:
+        """Names of the raw columns the encoder needs; a sparse matrix has numbered ones."""
+        if self._width is not None:
+            return self.feature_names_out
+        return [column.name for column in self._fitted()]
+
+    @property
+    def feature_names_out(self) -> list[str]:
+        """Names of the encoded features, such as ``age`` and ``education=Masters``."""
+        if self._width is not None:
+            return [f"x{k}" for k in range(self._width)]
+        return [name for column in self._fitted() for name in column.names_out]
+
+    @property
+    def gives_sparse(self) -> bool:
+        """Whether :meth:`transform` returns a sparse array."""
+        return self._width is not None or sparse_is_faster(self._fitted())
+
+    @property
+    def sparse_columns(self) -> int | None:
+        """How many columns the sparse matrix has that this was fitted on; None where it was fitted on named columns."""
+        return self._width
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what was learned as plain JSON values."""
+        head = {"version": _VERSION, "scale": self.scale}
+        if self._divisors is not None:
+            return {**head, "divisors": self._divisors.tolist()}
+        if self._width is not None:
+            return {**head, "unscaled": self._width}
+        return {**head, "columns": [column.to_state() for column in self._fitted()]}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """Rebuild a fitted encoder from :meth:`to_state`."""
+        try:
+            if state["version"] != _VERSION:
+                raise DataError(f"the encoder's state has version {state['version']}; this evenhand reads {_VERSION}")
+            encoder = cls(scale=bool(state["scale"]))
+            if "divisors" in state:
+                encoder._divisors = np.asarray(state["divisors"], dtype=np.float64)
+                encoder._width = encoder._divisors.size
+            elif "unscaled" in state:
+                encoder._width = int(state["unscaled"])
+            else:
+                encoder._columns = tuple(column_from_state(one) for one in state["columns"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"this is not the state of an encoder: {error!r}") from error
+        return encoder
+
+    def _fitted(self) -> tuple[Column, ...]:
+        if self._columns is None and self._partial is not None:
+            self._columns = tuple(column.column(self.scale) for column in self._partial)
+        if self._columns is None:
+            raise DataError("this encoder has not been fitted; call fit with the training rows first")
+        return self._columns
+
+    def _transform_sparse(self, data: Any) -> Matrix:
+        if not sparse.issparse(data) and not isinstance(data, np.ndarray):
+            raise DataError("this encoder was fitted on a sparse matrix and encodes matrices only, not named columns")
+        matrix = _finite_sparse(data)
+        if matrix.shape[1] != self._width:
+            raise DataError(f"the matrix has {matrix.shape[1]} columns; the encoder was fitted on {self._width}")
+        if self._divisors is None:
+            return matrix
+        # The values alone are new: the caller's matrix keeps its own, and both share where they stand.
+        values = self._divisors[matrix.indices]
+        np.divide(matrix.data, values, out=values)
+        return sparse.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def _as_frame(data: Any) -> pd.DataFrame:
+    if isinstance(data, pd.DataFrame):
+        return data
+    if isinstance(data, np.ndarray):
+        if data.ndim != 2:
+            raise DataError(f"an array of {data.ndim} dimensions came; rows and columns make two")
+        frame = pd.DataFrame(data, columns=[f"x{k}" for k in range(data.shape[1])])
+        return frame.infer_objects() if data.dtype == object else frame
+    raise DataError(f"a DataFrame, a 2-D array or a sparse matrix is needed, not {type(data).__name__}")
+
+
+def _unique_names(frame: pd.DataFrame) -> list[str]:
+    names = [str(name) for name in frame.columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"columns {', '.join(twice)} occur more than once; names must differ")
+    return names
+
+
+def _find_columns(frame: pd.DataFrame, columns: Sequence[Column]) -> list[pd.Series]:
+    places = {name: k for k, name in enumerate(_unique_names(frame))}
+    missing = [column.name for column in columns if column.name not in places]
+    if missing:
+        raise DataError(f"columns {', '.join(missing)} are missing; the encoder was fitted on them")
+    return [frame.iloc[:, places[column.name]] for column in columns]
+
+
+def _require_rows(rows: int) -> None:
+    if rows == 0:
+        raise DataError("there are no rows to fit the encoder on")
+
+
+def _finite_sparse(data: Any) -> Matrix:
+    matrix = sparse.csr_array(data, dtype=np.float64)
+    finite = int(np.count_nonzero(np.isfinite(matrix.data)))
+    if infinite := matrix.data.size - finite:
+        raise DataError(f"the matrix holds {infinite:,} values that are missing or infinite; replace them")
+    return matrix
+
+
+def _largest(matrix: Matrix) -> Array:
+    """The largest absolute value of each column, and 1 for columns of zeros."""
+    largest = np.zeros(matrix.shape[1])
+    np.maximum.at(largest, matrix.indices, np.abs(matrix.data))
+    return np.where(largest > 0.0, largest, 1.0)

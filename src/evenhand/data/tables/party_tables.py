@@ -1,0 +1,238 @@
+"""A party's rows, whatever they come from: what is known of them by name, and features that can be encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal, Protocol, Self
+
+import numpy as np
+import pandas as pd
+
+from evenhand.arrays import Array, Booleans, Integers, Matrix
+from evenhand.data.tables.align import align
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.libsvm import is_libsvm, read_libsvm
+from evenhand.data.tables.readers import TableSource, index_by, local_file, read_table, require_columns
+from evenhand.data.tables.stream import encode_parquet, plain_columns, transform_parquet
+from evenhand.errors import DataError
+
+LABEL: Final = "label"
+"""What the numbers at the beginning of a LIBSVM file's rows are called."""
+
+
+class PartyTable(Protocol):
+    """Rows of one party.
+
+    Attributes
+    ----------
+    known
+        Columns by name, indexed by id: at least those that were asked for beside the features and are there.
+    names
+        What columns there are, for messages.
+    """
+
+    @property
+    def known(self) -> pd.DataFrame: ...
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    def aligned(self, ids: pd.Index) -> Self:
+        """The same table with these rows in this order."""
+        ...
+
+    def encode(self, training: Booleans, scale: bool) -> tuple[PartyEncoder, Matrix]:
+        """Fit an encoder on the training rows and encode all."""
+        ...
+
+    def transform(self, encoder: PartyEncoder) -> Matrix:
+        """Encode all rows with an encoder fitted before."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class FrameTable:
+    """Named columns, held in memory; `features` are those of `known` that are encoded."""
+
+    known: pd.DataFrame
+    features: Sequence[str]
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [str(name) for name in self.known.columns]
+
+    def aligned(self, ids: pd.Index) -> Self:
+        return self if self.known.index.equals(ids) else replace(self, known=self.known.loc[ids])
+
+    def encode(self, training: Booleans, scale: bool) -> tuple[PartyEncoder, Matrix]:
+        frame = self.known[list(self.features)]
+        encoder = PartyEncoder(scale=scale).fit(frame[training])
+        return encoder, encoder.transform(frame)
+
+    def transform(self, encoder: PartyEncoder) -> Matrix:
+        return encoder.transform(self.known)
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedTable:
+    """Named columns of a Parquet file, of which only `known` is held; features are read when they are encoded."""
+
+    known: pd.DataFrame
+    names: Sequence[str]
+    features: Sequence[str]
+    path: Path
+    id: str
+
+    def aligned(self, ids: pd.Index) -> Self:
+        return self if self.known.index.equals(ids) else replace(self, known=self.known.loc[ids])
+
+    def encode(self, training: Booleans, scale: bool) -> tuple[PartyEncoder, Matrix]:
+        rows = self.known.index
+        _, encoder, matrix = encode_parquet(
+            self.path, id=self.id, columns=self.features, scale=scale, rows=rows, training=training
+        )
+        return encoder, matrix
+
+    def transform(self, encoder: PartyEncoder) -> Matrix:
+        return transform_parquet(self.path, encoder, id=self.id, rows=self.known.index)[1]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseTable:
+    """Numbered columns, held as a sparse matrix."""
+
+    known: pd.DataFrame
+    matrix: Matrix
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [str(name) for name in self.known.columns]
+
+    def aligned(self, ids: pd.Index) -> Self:
+        if self.known.index.equals(ids):
+            return self
+        places = self.known.index.get_indexer(ids)
+        return replace(self, known=self.known.iloc[places], matrix=self.matrix[places])
+
+    def encode(self, training: Booleans, scale: bool) -> tuple[PartyEncoder, Matrix]:
+        # Without scaling nothing is learned from the rows, and choosing some would copy them.
+        learned_from = self.matrix if training.all() or not scale else self.matrix[np.flatnonzero(training)]
+        encoder = PartyEncoder(scale=scale).fit(learned_from)
+        return encoder, encoder.transform(self.matrix)
+
+    def transform(self, encoder: PartyEncoder) -> Matrix:
+        return encoder.transform(self.matrix)
+
+
+def open_table(
+    source: TableSource,
+    features: Sequence[str] | None = None,
+    known: Sequence[str] = (),
+    encoder: PartyEncoder | None = None,
+) -> PartyTable:
+    """Open a party's table.
+
+    Parameters
+    ----------
+    source
+        Where it is. Its `columns` are not used.
+    features
+        The columns to encode; None takes all but the id and those of `known`.
+    known
+        Columns needed by name: the label and sensitive ones. They are features too only if `features` names them.
+        Those that are not there are left out.
+    encoder
+        The encoder the rows are meant for, if there is one already: its columns are the features.
+    """
+    if source.table is not None and is_libsvm(source.table):
+        return _open_libsvm(source, features, known, None if encoder is None else encoder.sparse_columns)
+    if encoder is not None:
+        if encoder.sparse_columns is not None:
+            raise DataError(
+                f"{source.describe()} has named columns; the model was trained on a table in LIBSVM's format, with "
+                f"{encoder.sparse_columns:,} numbered ones"
+            )
+        # New rows may lack labels and groups.
+        features, known = encoder.columns_in, ()
+    if source.id is not None and source.sql is None and str(source.table).lower().endswith(".parquet"):
+        names = plain_columns(local_file(str(source.table)))
+        if names is not None:
+            return _open_parquet(source, source.id, names, features, known)
+    wanted = None if features is None else list(dict.fromkeys([*features, *known]))
+    frame = read_table(replace(source, columns=wanted))
+    return FrameTable(frame, _features(list(frame.columns), features, known))
+
+
+def align_tables(
+    tables: Sequence[PartyTable], names: Sequence[str], how: Literal["equal", "inner"] = "equal"
+) -> list[PartyTable]:
+    """Bring tables onto the same rows in the same order; see :func:`evenhand.data.tables.align`."""
+    ids = align([pd.DataFrame(index=table.known.index) for table in tables], names, how)[0].index
+    return [table.aligned(ids) for table in tables]
+
+
+def _features(found: Sequence[str], features: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    if features is not None:
+        return list(features)
+    left = [str(name) for name in found if name not in known]
+    if not left:
+        raise DataError("no feature columns are left beside id, label and sensitive ones")
+    return left
+
+
+def _open_parquet(
+    source: TableSource, id: str, names: Sequence[str], features: Sequence[str] | None, known: Sequence[str]
+) -> StreamedTable:
+    # Read as every table is, so that labels and groups are of the same types whatever the format.
+    beside = read_table(replace(source, columns=[name for name in known if name in names]))
+    others = [name for name in names if name != id]
+    chosen = _features(others, features, known)
+    require_columns(chosen, names, source.describe())
+    return StreamedTable(beside, others, chosen, Path(str(source.table)).expanduser(), id)
+
+
+def _open_libsvm(
+    source: TableSource, features: Sequence[str] | None, known: Sequence[str], width: int | None
+) -> SparseTable:
+    """Read a LIBSVM file; its columns are named by the numbers the file gives them."""
+    if source.sql is not None:
+        raise DataError(f"{source.describe()}: sql goes with a database or a DuckDB file; name the columns instead")
+    path, first = local_file(str(source.table)), source.first_index
+    taken = dict.fromkeys(name for name in (source.id, *known) if name is not None and name != LABEL)
+    places = {name: _place(name, first, path) for name in [*taken, *(features or ())]}
+    # What an encoder was fitted on is what was left when the columns taken out were gone.
+    columns = width + len(taken) if width is not None and features is None else None
+    matrix, labels = read_libsvm(path, columns, first_index=first)
+    needed = max(places.values(), default=-1) + 1
+    if needed > matrix.shape[1] and width is None:
+        highest = matrix.shape[1] - 1 + first
+        raise DataError(f"{path} has no column {needed - 1 + first}; the highest that occurs is {highest}")
+    # New rows may well have nothing but zeros in the last columns.
+    matrix.resize(matrix.shape[0], max(needed, matrix.shape[1]))
+    values = {name: _numbers(matrix[:, [places[name]]].toarray().ravel()) for name in taken}
+    frame = pd.DataFrame({LABEL: _numbers(labels), **values}, index=pd.RangeIndex(len(labels), name="row"))
+    if source.id is not None:
+        frame = index_by(frame, source.id, str(path))
+    if features is not None:
+        matrix = matrix[:, [places[name] for name in features]]
+    elif taken:
+        matrix = matrix[:, np.setdiff1d(np.arange(matrix.shape[1]), [places[name] for name in taken])]
+    if matrix.shape[1] == 0:
+        raise DataError("no feature columns are left beside id, label and sensitive ones")
+    return SparseTable(frame, matrix)
+
+
+def _place(name: str, first: int, path: Path) -> int:
+    if not name.isascii() or not name.isdecimal() or int(name) < first:
+        raise DataError(
+            f"{path} has no column {name!r}: columns of a LIBSVM file are called by their numbers, from {first!r} on, "
+            f"such as '{first + 6}', and the numbers at the beginning of the rows {LABEL!r}"
+        )
+    return int(name) - first
+
+
+def _numbers(values: Array) -> Array | Integers:
+    """Whole numbers as integers: a label is 1 and -1, not 1.0 and -1.0."""
+    whole = np.array_equal(np.rint(values), values) and bool(np.all(np.abs(values) < 2**53))
+    return values.astype(np.int64) if whole else values

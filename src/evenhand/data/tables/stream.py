@@ -1,0 +1,228 @@
+"""Encode a Parquet file without ever holding its raw table: once through to learn, once more to fill the matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from evenhand.arrays import Array, Booleans, Integers, Matrix
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.readers import index_by, local_file, require_columns, require_distinct, to_pandas
+from evenhand.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+# Rows decoded at a time; a row group that is larger is taken in pieces.
+_BATCH: Final = 1 << 15
+
+
+def encode_parquet(
+    path: str | Path,
+    *,
+    id: str | None = None,
+    columns: Sequence[str] | None = None,
+    scale: bool = True,
+    rows: pd.Index | None = None,
+    training: Booleans | None = None,
+) -> tuple[pd.Index, PartyEncoder, Matrix]:
+    """Encode a Parquet file in two passes over its row groups.
+
+    The result is that of reading the table whole and giving it to a :class:`PartyEncoder`: the same levels, the same
+    features, and means and deviations that agree but for rounding. The memory taken is that of the encoded matrix, the
+    ids and a part of one row group.
+
+    Parameters
+    ----------
+    path
+        The file.
+    id
+        The column that identifies a row; None numbers them 0, 1, ...
+    columns
+        The features; None takes all columns but the id.
+    scale
+        Standardise numeric columns.
+    rows
+        The ids wanted, in the order wanted; None takes every row as it comes. Other rows are passed over.
+    training
+        Which of the rows the encoder learns from; all when None.
+
+    Returns
+    -------
+    ids, encoder, matrix
+    """
+    if training is not None and rows is None:
+        raise InputError("training says which of rows to learn from; give rows as well")
+    if rows is not None and training is not None and len(training) != len(rows):
+        raise InputError(f"training has {len(training):,} entries for {len(rows):,} rows")
+    file = _StreamedFile(path, id, columns)
+    encoder = PartyEncoder(scale=scale)
+    found = []
+    for ids, frame in file.batches():
+        if rows is None:
+            found.append(ids)
+        else:
+            places = rows.get_indexer(ids)
+            frame = frame[(places >= 0) & (True if training is None else training[places])]
+        if len(frame):
+            encoder.partial_fit(frame)
+    wanted = file.checked(found) if rows is None else rows
+    return wanted, encoder, _fill(file, encoder, wanted, placed=rows is None)
+
+
+def transform_parquet(
+    path: str | Path, encoder: PartyEncoder, *, id: str | None = None, rows: pd.Index | None = None
+) -> tuple[pd.Index, Matrix]:
+    """Encode a Parquet file with an encoder fitted before; `id` and `rows` as in :func:`encode_parquet`."""
+    if encoder.sparse_columns is not None:
+        raise DataError(f"{path} has named columns; the encoder was fitted on a sparse matrix")
+    file = _StreamedFile(path, id, encoder.columns_in)
+    wanted = file.checked([ids for ids, _ in file.batches(only_ids=True)]) if rows is None else rows
+    return wanted, _fill(file, encoder, wanted, placed=rows is None)
+
+
+def plain_columns(path: Path) -> list[str] | None:
+    """The columns of a Parquet file; None if one is of a type that readers may see differently, such as a date."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+    tests = (
+        *(pa.types.is_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_boolean, pa.types.is_string),
+        *(pa.types.is_large_string, pa.types.is_decimal),
+    )
+    kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
+    return list(schema.names) if all(any(test(kind) for test in tests) for kind in kinds) else None
+
+
+class _StreamedFile:
+    """The id and feature columns of a Parquet file, batch by batch."""
+
+    def __init__(self, path: str | Path, id: str | None, columns: Sequence[str] | None) -> None:
+        self.path = local_file(str(path))
+        self.id = id
+        with self._open() as file:
+            names = file.schema_arrow.names
+            if file.metadata.num_rows == 0:
+                raise DataError(f"{self.path} gives no rows")
+        require_distinct(names, str(self.path))
+        self.columns = [name for name in names if name != id] if columns is None else list(columns)
+        require_columns([*([] if id is None else [id]), *self.columns], names, str(self.path))
+        if not self.columns:
+            raise DataError(f"{self.path}: there is no column to encode beside the id")
+
+    def _open(self) -> pq.ParquetFile:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            # Not buffered ahead: that would hold whole row groups of all columns.
+            return pq.ParquetFile(self.path, pre_buffer=False)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"cannot read {self.path}: {error}") from error
+
+    def batches(self, only_ids: bool = False) -> Iterator[tuple[pd.Index, pd.DataFrame]]:
+        """Ids and features of some thousand rows at a time."""
+        import pyarrow as pa
+
+        wanted = list(dict.fromkeys([*([] if self.id is None else [self.id]), *([] if only_ids else self.columns)]))
+        start = 0
+        with self._open() as file:
+            try:
+                for batch in file.iter_batches(batch_size=_BATCH, columns=wanted, use_threads=False):
+                    frame = to_pandas(_plain(pa.Table.from_batches([batch])))
+                    ids: pd.Index
+                    if self.id is None:
+                        ids = pd.RangeIndex(start, start + batch.num_rows)
+                    else:
+                        ids = index_by(frame[[self.id]], self.id, str(self.path)).index
+                    yield ids, frame[[] if only_ids else self.columns]
+                    start += batch.num_rows
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(f"cannot read {self.path}: {error}") from error
+
+    def checked(self, found: Sequence[pd.Index]) -> pd.Index:
+        """All ids, none of them twice."""
+        if self.id is None:
+            return pd.RangeIndex(sum(map(len, found)))
+        whole = found[0].append(list(found[1:]))
+        return index_by(pd.DataFrame({self.id: whole}), self.id, str(self.path)).index
+
+
+def _plain(table: Any) -> Any:
+    """Categories as the values they stand for, as every other reader of the file sees them, and no pandas remarks."""
+    import pyarrow as pa
+
+    for k, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(k, column.name, table.column(k).cast(column.type.value_type))
+    return table.replace_schema_metadata(None)
+
+
+def _fill(file: _StreamedFile, encoder: PartyEncoder, wanted: pd.Index, placed: bool) -> Matrix:
+    """Encode every row into its place; `placed` says that the file has the rows in the order wanted."""
+    width = len(encoder.feature_names_out)
+    target = _SparseTarget(len(wanted), encoder) if encoder.gives_sparse else _DenseTarget(len(wanted), width)
+    times, start = np.zeros(len(wanted), dtype=np.int8), 0
+    for ids, frame in file.batches():
+        places = np.arange(start, start + len(ids)) if placed else wanted.get_indexer(ids)
+        kept = np.flatnonzero(places >= 0)
+        if kept.size:
+            times[places[kept]] += 1
+            target.put(places[kept], encoder.transform(frame if kept.size == len(frame) else frame.iloc[kept]))
+        start += len(ids)
+    if wrong := int(np.count_nonzero(times != 1)):
+        raise DataError(f"{file.path} lacks {wrong:,} of the {len(wanted):,} rows wanted, or has them more than once")
+    return target.finish()
+
+
+class _DenseTarget:
+    """An array that is filled row by row."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        self.values: Array = np.zeros((rows, width))
+
+    def put(self, places: Integers, encoded: Matrix) -> None:
+        self.values[places] = encoded
+
+    def finish(self) -> Matrix:
+        return self.values
+
+
+class _SparseTarget:
+    """A sparse matrix that is filled row by row, in any order: no row has more entries than there are raw columns."""
+
+    def __init__(self, rows: int, encoder: PartyEncoder) -> None:
+        most = len(encoder.columns_in)
+        self.width = len(encoder.feature_names_out)
+        narrow: type[np.int32] | type[np.int64] = np.int32 if max(rows * most, self.width) < 2**31 else np.int64
+        self.lengths = np.zeros(rows, dtype=narrow)
+        self.indices = np.zeros((rows, most), dtype=narrow)
+        self.values = np.zeros((rows, most))
+
+    def put(self, places: Integers, encoded: Matrix) -> None:
+        lengths = np.diff(encoded.indptr)
+        self.lengths[places] = lengths
+        # Each entry's row, and its place within that row.
+        row = np.repeat(places, lengths)
+        within = np.arange(encoded.nnz) - np.repeat(encoded.indptr[:-1], lengths)
+        self.indices[row, within] = encoded.indices
+        self.values[row, within] = encoded.data
+
+    def finish(self) -> Matrix:
+        rows, most = self.indices.shape
+        ends = np.concatenate([[0], np.cumsum(self.lengths)]).astype(self.lengths.dtype)
+        if ends[-1] == rows * most:
+            parts = (self.values.ravel(), self.indices.ravel(), ends)
+        else:
+            filled: Booleans = np.arange(most) < self.lengths[:, np.newaxis]
+            parts = (self.values[filled], self.indices[filled], ends)
+        return sparse.csr_array(parts, shape=(rows, self.width))

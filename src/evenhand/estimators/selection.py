@@ -1,0 +1,165 @@
+"""Choosing ε and the regulariser by cross-validation inside the federation, and the accuracy-fairness frontier.
+
+Folds are drawn by row id, so that all parties agree on them without a message; encoders are fitted on each fold's
+training rows; nothing but the messages of training and scoring moves. Within a fold, each ε starts from its neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from evenhand.constraints.kinds import Constraint
+from evenhand.data.splits import fold_numbers
+from evenhand.errors import InputError
+from evenhand.estimators import VerticalClassifier, aligned_inputs
+from evenhand.metrics import summary
+from evenhand.report.frontier import draw_frontier
+
+EPSILONS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What cross-validation found.
+
+    Attributes
+    ----------
+    table
+        One row for each alpha, temperature and ε: metrics on rows the model had not seen, rounds and bytes of a fit.
+    epsilon, alpha, temperature
+        The chosen settings.
+    feasible
+        Whether they meet `subject_to`; if none does, they are those that miss by least.
+    estimator
+        Fitted on all rows with the chosen settings.
+    """
+
+    table: pd.DataFrame
+    epsilon: float
+    alpha: float | None
+    temperature: float | None
+    feasible: bool
+    estimator: VerticalClassifier
+
+    def plot(self, path: Path, fairness: str = "DEO") -> None:
+        """Draw accuracy against unfairness at the chosen temperature, one line for each alpha."""
+        same = (
+            self.table["temperature"].isna()
+            if self.temperature is None
+            else self.table["temperature"] == self.temperature
+        )
+        draw_frontier(self.table[same], path, fairness=fairness, chosen=(self.epsilon, self.alpha))
+
+
+def frontier(
+    estimator: VerticalClassifier,
+    X: Any,
+    y: Any,
+    *,
+    sensitive_features: Any,
+    epsilons: Sequence[float] = EPSILONS,
+    alphas: Sequence[float | None] = (None,),
+    temperatures: Sequence[float | None] = (None,),
+    folds: int = 5,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Accuracy and fairness for each ε, alpha and temperature, on rows the models had not seen.
+
+    The scores of all folds' held-out rows are judged together: gaps between groups are then measured on as many rows
+    as there are, not averaged over small folds, where chance alone keeps them from zero.
+    """
+    if estimator.constraint is None:
+        raise InputError("the estimator has no constraint whose epsilon could be varied")
+    tables, labels, sensitive, ids = aligned_inputs(X, y, sensitive_features)
+    fold = fold_numbers(ids, folds, seed)
+    path = sorted(set(epsilons), reverse=True)
+    rows = []
+    for alpha, temperature in product(alphas, temperatures):
+        scores = np.zeros((len(path), len(labels)))
+        cost = np.zeros((len(path), 2))
+        for number in range(folds):
+            train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+            model = clone(estimator).set_params(alpha=alpha, warm_start=True)
+            for place, epsilon in enumerate(path):
+                model.set_params(constraint=with_settings(estimator.constraint, epsilon, temperature))
+                model.fit(_rows(tables, train), labels[train], _take(sensitive, train))
+                part = model.decision_function(_rows(tables, test))
+                scores[place, test] = part if model.positive_ == model.classes_[1] else -part
+                cost[place] += np.array([model.n_rounds_, model.bytes_sent_]) / folds
+        for epsilon, values, (rounds, nbytes) in zip(path, scores, cost, strict=True):
+            quality = summary(labels, values, sensitive_features=sensitive, positive=model.positive_)
+            setting = {"alpha": alpha, "temperature": temperature, "epsilon": epsilon}
+            rows.append({**setting, **quality, "rounds": rounds, "bytes": nbytes})
+    return pd.DataFrame(rows)
+
+
+def select(
+    estimator: VerticalClassifier,
+    X: Any,
+    y: Any,
+    *,
+    sensitive_features: Any,
+    epsilons: Sequence[float] = EPSILONS,
+    alphas: Sequence[float | None] = (None,),
+    temperatures: Sequence[float | None] = (None,),
+    folds: int = 5,
+    maximise: str = "HM",
+    subject_to: Mapping[str, float] | None = None,
+    seed: int = 0,
+) -> Selection:
+    """Choose ε, alpha and the temperature of rates by cross-validation, and fit with them on all rows.
+
+    Parameters
+    ----------
+    estimator
+        With a constraint. It is not changed.
+    epsilons, alphas, temperatures
+        What to try, every combination. None leaves alpha at 2/n, or the temperature as the constraint has it.
+    maximise
+        A column of the table: ``"HM"``, ``"accuracy"``, ``"FR"``.
+    subject_to
+        Upper bounds on columns, for instance ``{"DFP": 0.01, "DFN": 0.04}``.
+    """
+    data = {"sensitive_features": sensitive_features, "epsilons": epsilons, "alphas": alphas}
+    table = frontier(estimator, X, y, **data, temperatures=temperatures, folds=folds, seed=seed)
+    for column in (maximise, *(subject_to or {})):
+        if column not in table.columns:
+            raise InputError(f"there is no metric {column!r}; there is {', '.join(table.columns)}")
+    excess = [np.maximum(table[name] - bound, 0.0) / max(bound, 1e-3) for name, bound in (subject_to or {}).items()]
+    missed = np.max(excess, axis=0) if excess else np.zeros(len(table))
+    best = int(np.lexsort((-table[maximise].to_numpy(), missed))[0])
+    chosen = {name: table[name].iloc[best] for name in ("epsilon", "alpha", "temperature")}
+    epsilon, alpha, temperature = (None if pd.isna(value) else float(value) for value in chosen.values())
+    assert estimator.constraint is not None
+    assert epsilon is not None
+    constraint = with_settings(estimator.constraint, epsilon, temperature)
+    fitted = clone(estimator).set_params(alpha=alpha, constraint=constraint)
+    fitted.fit(X, y, sensitive_features)
+    return Selection(table, epsilon, alpha, temperature, bool(missed[best] == 0.0), fitted)
+
+
+def with_settings(
+    constraint: Constraint | Iterable[Constraint], epsilon: float, temperature: float | None = None
+) -> Any:
+    """The same constraint, or constraints, at another ε and perhaps another temperature."""
+    if not isinstance(constraint, Constraint):
+        return tuple(with_settings(one, epsilon, temperature) for one in constraint)
+    wanted = {"epsilon": epsilon} | ({} if temperature is None else {"temperature": temperature})
+    known = {field.name for field in fields(constraint)}
+    return replace(constraint, **{name: value for name, value in wanted.items() if name in known})
+
+
+def _rows(tables: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
+    return {name: _take(table, rows) for name, table in tables.items()}
+
+
+def _take(table: Any, rows: np.ndarray) -> Any:
+    return table.iloc[rows] if isinstance(table, (pd.DataFrame, pd.Series)) else table[rows]

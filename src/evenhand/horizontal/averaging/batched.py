@@ -1,0 +1,265 @@
+"""All clients of one process, sharing arithmetic: their rows in one tensor, small networks trained side by side.
+
+Sharing changes what simulating clients costs, and nothing else: each client sees its own batches, in an order drawn
+from the job's seed, its name and the round, and trains its own copy of the weights. In a deployment a cohort has one
+member. Perceptrons are trained with one thread and end alike wherever they run; other modules take as many as torch
+has, and may differ in their last digits from machine to machine. (Needs the `torch` extra.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from evenhand.arrays import Array, Integers
+from evenhand.errors import InputError
+from evenhand.horizontal.averaging.client import Measured
+from evenhand.horizontal.averaging.local_objective import Batches, LocalObjective
+from evenhand.horizontal.averaging.measuring import LocalData, Measuring
+from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings
+from evenhand.horizontal.averaging.rounds import Trained, TrainRequest
+from evenhand.horizontal.problem import ClientRows, Single
+from evenhand.horizontal.rows import AgreedRows
+from evenhand.horizontal.seeds import generator
+from evenhand.horizontal.sides import Sides
+from evenhand.models.networks import Network, seeded
+from evenhand.models.stacked import StackedPerceptron, one_thread
+
+# Numbers of one step's batches of all clients that are trained together: more no longer fit a processor's cache.
+_STACKED_AT_ONCE = 2**20
+
+
+class BatchedClients:
+    """Trains everybody who has noted the same round in one go, and hands each the result when asked.
+
+    Parameters
+    ----------
+    regulariser
+        μ of (μ/2)‖w‖².
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[ClientRows],
+        rows: AgreedRows,
+        sides: Sides,
+        network: Network,
+        options: AveragingOptions,
+        seed: int,
+        regulariser: float,
+    ) -> None:
+        self.network = network
+        self.options = options
+        self.seed = seed
+        self.regulariser = regulariser
+        self.data = LocalData(clients, rows)
+        self.objective = LocalObjective(rows, sides, network.classes)
+        self.stacked = StackedPerceptron.like(network.module)
+        self.measuring = Measuring(self.data, rows, network, self.stacked)
+        largest = max(client.rows for client in clients)
+        # The same padding whoever trains together, so that products have the same shape and round alike.
+        self.batch = largest if options.batch_size is None else min(options.batch_size, largest)
+        self._requests: dict[str, TrainRequest] = {}
+        self._results: dict[str, Trained] = {}
+        self._check_normalisation(clients)
+
+    def _check_normalisation(self, clients: Sequence[ClientRows]) -> None:
+        lonely = [client.name for client in clients if client.rows == 1 or self.batch == 1]
+        if self.network.normalises_batches and lonely:
+            raise InputError(
+                f"client {lonely[0]!r} has batches of one row, which a model that normalises batches cannot train on; "
+                "leave the client out, or choose another model or batch_size"
+            )
+
+    def note(self, request: TrainRequest) -> None:
+        self._requests[request.name] = request
+        self._results.pop(request.name, None)
+
+    def train(self, name: str) -> Trained:
+        if name not in self._results:
+            wanted = self._requests[name].round
+            requests = [request for _, request in sorted(self._requests.items()) if request.round == wanted]
+            self._train_all(requests, self.options.settings(wanted))
+            for request in requests:
+                del self._requests[request.name]
+        return self._results.pop(name)
+
+    # -- batches
+
+    def _epoch(
+        self, requests: Sequence[TrainRequest], draws: Sequence[np.random.Generator], settings: RoundSettings
+    ) -> tuple[Integers, Batches]:
+        """(steps, clients, batch): row numbers of an epoch's batches, and what the objective makes of them."""
+        sizes = [self.data.count(request.name) for request in requests]
+        steps = [self._steps(size) for size in sizes]
+        indices = np.zeros((len(requests), max(steps) * self.batch), dtype=np.int64)
+        inside = np.zeros(indices.shape, dtype=np.float32)
+        for place, (request, draw, size) in enumerate(zip(requests, draws, sizes, strict=True)):
+            used = min(size, steps[place] * self.batch)
+            indices[place, :used] = self.data.places[request.name].start + draw.permutation(size)[:used]
+            inside[place, :used] = 1.0
+        shape = (len(requests), max(steps), self.batch)
+        by_step = np.ascontiguousarray(indices.reshape(shape).transpose(1, 0, 2))
+        filled = torch.from_numpy(np.ascontiguousarray(inside.reshape(shape).transpose(1, 0, 2)))
+        data = self.data
+        return by_step, self.objective.batches(data.labels, data.membership, by_step, filled, settings.slice_weight)
+
+    def _steps(self, size: int) -> int:
+        """⌈n / |B|⌉; a lone last row is left out where the model normalises batches, as it has no spread."""
+        steps = math.ceil(size / self.batch)
+        lonely = self.network.normalises_batches and size % self.batch == 1 and steps > 1
+        return steps - 1 if lonely else steps
+
+    # -- training
+
+    def _train_all(self, requests: Sequence[TrainRequest], settings: RoundSettings) -> None:
+        if self.stacked is None:
+            for request in requests:
+                self._results[request.name] = self._train_one(request, settings)
+            return
+        at_once = max(1, _STACKED_AT_ONCE // (self.batch * math.prod(self.network.shape)))
+        # Those with most batches first: in later steps the clients still training are then the first ones.
+        queue = sorted(requests, key=lambda request: (-self.data.count(request.name), request.name))
+        with one_thread():
+            for first in range(0, len(queue), at_once):
+                self._train_stack(queue[first : first + at_once], settings, self.stacked)
+
+    def _train_stack(
+        self, requests: Sequence[TrainRequest], settings: RoundSettings, stacked: StackedPerceptron
+    ) -> None:
+        flat = torch.from_numpy(np.stack([request.weights for request in requests]))
+        multipliers = torch.from_numpy(np.stack([request.multipliers for request in requests])).float()
+        gradient = torch.empty_like(flat)
+        draws = [generator(self.seed, request.name, request.round, "batches") for request in requests]
+        steps = [self._steps(self.data.count(request.name)) for request in requests]
+        tally = _Tally(self.objective, len(requests)) if self._tallies else None
+        for _ in range(self.options.local_epochs):
+            indices, batches = self._epoch(requests, draws, settings)
+            numbers = torch.from_numpy(indices)
+            active = 0
+            for step in range(max(steps)):
+                left = sum(count > step for count in steps)
+                if left != active:
+                    active, now, slope = left, flat[:left], gradient[:left]
+                    views, slopes = stacked.views(now), stacked.views(slope)
+                features = self.data.features.index_select(0, numbers[step, :active].reshape(-1))
+                passed = stacked.forward(views, features.view(active, self.batch, -1))
+                scores, width = self.network.as_scores(passed[-1]), passed[-1].shape[-1]
+                values = None if tally is None else tally.add(scores, batches, step)
+                pull = self.objective.derivative(scores, batches, step, multipliers[:active], settings, values)
+                stacked.backward(views, passed, _outputs(pull, width, self.network.classes), slopes)
+                self._descend(now, slope, settings.step)
+        for place, (request, weights) in enumerate(zip(requests, flat.numpy(), strict=True)):
+            own = self._values(request.name, weights, request.statistics, tally, place)
+            self._results[request.name] = Trained(weights, request.statistics, own)
+
+    @property
+    def _tallies(self) -> bool:
+        return self.options.dual_rows == "batches" and self.objective.rows > 0
+
+    def _values(self, name: str, weights: Single, statistics: Single, tally: _Tally | None, place: int) -> Array:
+        """What the step of the multipliers goes by."""
+        if self.objective.rows == 0:
+            return np.zeros(0)
+        return self.measuring.row_values(name, weights, statistics) if tally is None else tally.means()[place]
+
+    def _descend(self, weights: Tensor, gradient: Tensor, step: float) -> None:
+        """w ← w − η · clipped gradient, each client's gradient clipped by its own length."""
+        if self.regulariser:
+            gradient.add_(weights, alpha=self.regulariser)
+        if self.options.clip is None:
+            weights.sub_(gradient, alpha=step)
+            return
+        length = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+        weights.addcmul_(gradient, (self.options.clip / length).clamp_(max=1.0), value=-step)
+
+    def _train_one(self, request: TrainRequest, settings: RoundSettings) -> Trained:
+        network = self.network
+        network.load(request.weights, request.statistics)
+        network.module.train()
+        multipliers = torch.tensor(request.multipliers[None], dtype=torch.float32)
+        draw = generator(self.seed, request.name, request.round, "batches")
+        layers = generator(self.seed, request.name, request.round, "layers")
+        tally = _Tally(self.objective, 1) if self._tallies else None
+        with seeded(int(layers.integers(2**63))):
+            for _ in range(self.options.local_epochs):
+                indices, batches = self._epoch([request], [draw], settings)
+                for step, filled in enumerate((batches.weights[:, 0] > 0).sum(dim=1).tolist()):
+                    scores = network.scores(self.data.features[torch.from_numpy(indices[step, 0, :filled])])
+                    known = scores.detach()[None]
+                    values = None if tally is None else tally.add(known, batches, step)
+                    pull = self.objective.derivative(known, batches, step, multipliers, settings, values)
+                    gradients = torch.autograd.grad(scores, network.parameters, pull[0], allow_unused=True)
+                    self._descend_parameters(gradients, settings.step)
+        network.module.eval()
+        weights, statistics = network.weights, network.statistics
+        return Trained(weights, statistics, self._values(request.name, weights, statistics, tally, 0))
+
+    def _descend_parameters(self, gradients: Sequence[Tensor | None], step: float) -> None:
+        used = [(p, g) for p, g in zip(self.network.parameters, gradients, strict=True) if g is not None]
+        with torch.no_grad():
+            if self.regulariser:
+                used = [(parameter, g + self.regulariser * parameter) for parameter, g in used]
+            scale = 1.0
+            if self.options.clip is not None:
+                length = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for _, g in used])))
+                scale = min(1.0, self.options.clip / length) if length > 0 else 1.0
+            for parameter, slope in used:
+                parameter.sub_(slope, alpha=step * scale)
+
+
+class _Tally:
+    """Adds up the constraint rows' values on the batches of a round, for each client."""
+
+    def __init__(self, objective: LocalObjective, clients: int) -> None:
+        self._objective = objective
+        self._sums = torch.zeros((clients, objective.rows))
+        self._counts = torch.zeros((clients, objective.rows))
+
+    def add(self, scores: Tensor, batches: Batches, step: int) -> Tensor:
+        """Take the values of a step's batches, and give them back: the objective needs them as well."""
+        values = self._objective.values(scores, batches, step)
+        self._sums[: len(scores)] += values
+        self._counts[: len(scores)] += batches.valid[step, : len(scores)]
+        return values
+
+    def means(self) -> Array:
+        """Over the batches that had all slices of the row; not a number where none had."""
+        return (self._sums.double() / self._counts.double()).numpy()
+
+
+def _outputs(pull: Tensor, width: int, classes: int | None) -> Tensor:
+    """From the derivative in the scores to that in the network's outputs."""
+    if classes is not None:
+        return pull
+    return pull.unsqueeze(-1) if width == 1 else torch.stack([-pull, pull], dim=-1)
+
+
+class Member:
+    """One client's part of a cohort: its learner."""
+
+    def __init__(self, clients: BatchedClients, name: str) -> None:
+        self.clients = clients
+        self.name = name
+        self.rows = clients.data.count(name)
+        self.effort = float(self.rows * clients.network.weights.size)
+
+    def note(self, request: TrainRequest) -> None:
+        self.clients.note(request)
+
+    def train(self) -> Trained:
+        return self.clients.train(self.name)
+
+    def measure(self, weights: Single, statistics: Single) -> Measured:
+        return self.clients.measuring.measure(self.name, weights, statistics)
+
+    def rates(self, weights: Single, statistics: Single) -> Mapping[str, npt.NDArray[np.int64]]:
+        return self.clients.measuring.rates(self.name, weights, statistics)
+
+    def gradient(self, weights: Single, statistics: Single, total_rows: int, tilt: Array) -> Single:
+        return self.clients.measuring.gradient(self.name, weights, statistics, total_rows, tilt)

@@ -1,0 +1,53 @@
+"""FairALM-FedAvg, the paper's extension of FairALM to clients.
+
+Clients descend on the mean loss + λ (μ_s0 − μ_s1) + η_λ (μ_s0 + μ_s1): no squared penalty, but the slice means
+themselves are weighted, by as much as the multipliers' own step. For a general row Σ a_s μ_s the last term is
+η_λ Σ |a_s| μ_s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evenhand.constraints.kinds import LossParity
+from evenhand.errors import InputError
+from evenhand.horizontal.averaging.build import build_averaging
+from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_positive
+from evenhand.horizontal.solver import Roles, Setup, Solver
+from evenhand.protocol.job import is_number
+
+
+@dataclass(frozen=True)
+class FairALMOptions(AveragingOptions):
+    """Options of FairALM-FedAvg; defaults are those of the CelebA experiments (supplement C.1).
+
+    Parameters
+    ----------
+    growth
+        b: after every round η_λ is divided by it.
+    dual_step
+        η_λ,0, the learning rate of the multipliers and the weight of the slice means.
+    """
+
+    growth: float = 1.01
+    dual_step: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "dual_step")
+        if not (is_number(self.growth) and self.growth >= 1):
+            raise InputError(f"growth is {self.growth!r}; it must be a number, at least 1")
+
+    def settings(self, round_number: int) -> RoundSettings:
+        dual_step = self.dual_step / self.growth ** (round_number - 1)
+        return RoundSettings(self.decayed_step(round_number), dual_step=dual_step, slice_weight=dual_step)
+
+
+DEFAULT = (LossParity(0.0),)
+
+
+def build(setup: Setup) -> Roles:
+    return build_averaging(setup, FairALMOptions(**setup.job.options), setup.job.constraints or DEFAULT)
+
+
+SOLVER = Solver(options=FairALMOptions, build=build, default_constraints=DEFAULT)

@@ -1,0 +1,173 @@
+"""FairFed (Ezzeldin et al.): FedAvg with shares that follow how far each client's fairness is from everybody's.
+
+In each round a participant counts how the received model does on its own rows; the server finds the gap F_i between
+groups at each client and F over all, Δ_i = |F_i − F|, and lowers the shares of clients with a large one:
+
+    share_i = n_i / Σ n − β · Σ over rounds so far of (Δ_i − mean Δ)
+
+Where a client's gap is undefined (it has rows of fewer than two groups), Δ_i is the difference of accuracies instead.
+Shares belong to clients by name, whoever takes part; one that falls below zero counts as zero in the average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from evenhand.errors import DataError, InputError
+from evenhand.horizontal.averaging.build import build_averaging
+from evenhand.horizontal.averaging.messages import RATES
+from evenhand.horizontal.averaging.options import AveragingOptions, check_not_negative
+from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingLearner, AveragingServer, TrainRequest
+from evenhand.horizontal.averaging.server import SERVER, Body
+from evenhand.horizontal.problem import Agreement, Single
+from evenhand.horizontal.solver import Roles, Setup, Solver
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import State
+
+Metric = Literal["demographic-parity", "equal-opportunity"]
+
+
+@dataclass(frozen=True)
+class FairFedOptions(AveragingOptions):
+    """Options of FairFed; defaults are those of the CelebA experiments (supplement C.1).
+
+    Parameters
+    ----------
+    weight_step
+        β: how fast shares follow.
+    metric
+        F: ``"demographic-parity"``, the difference of groups' shares of positive decisions, or
+        ``"equal-opportunity"``, of their true positive rates. With several classes, attributes or more than two groups:
+        the largest.
+    """
+
+    weight_step: float = 0.2
+    metric: Metric = "demographic-parity"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_not_negative(self, "weight_step")
+        if self.metric not in ("demographic-parity", "equal-opportunity"):
+            raise InputError(f"metric is {self.metric!r}; choose 'demographic-parity' or 'equal-opportunity'")
+
+
+class CountingLearner(AveragingLearner, Protocol):
+    """A learner that can count decisions by group."""
+
+    def rates(self, weights: Single, statistics: Single) -> Mapping[str, npt.NDArray[np.int64]]: ...
+
+
+class FairFedClient(AveragingClient):
+    """Sends its counts with every update."""
+
+    learner: CountingLearner
+
+    def measurements(self, request: TrainRequest) -> list[Message]:
+        self.effort += self.learner.effort
+        counts = self.learner.rates(request.weights, request.statistics)
+        rates = RATES.message(self.name, SERVER, round=self.round, rows=self.learner.rows, **counts)
+        return [rates, *super().measurements(request)]
+
+
+class FairFedServer(AveragingServer):
+    """Keeps an adjustment of its share for each client."""
+
+    options: FairFedOptions
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.adjustments = dict.fromkeys(self.clients, 0.0)
+
+    def expected(self) -> list[str]:
+        return [*super().expected(), RATES.kind]
+
+    def shares(self, updates: Mapping[str, Body]) -> dict[str, float]:
+        by_rows = super().shares(updates)
+        differences = self._differences(self.answers.of(RATES.kind))
+        mean = float(np.mean(list(differences.values())))
+        for name, difference in differences.items():
+            self.adjustments[name] -= self.options.weight_step * (difference - mean)
+        raised = {name: max(0.0, share + self.adjustments[name]) for name, share in by_rows.items()}
+        total = sum(raised.values())
+        # Adjustments add up to zero over all clients, but those of the participants can all be below zero.
+        return {name: share / total for name, share in raised.items()} if total > 0 else by_rows
+
+    def _differences(self, rates: Mapping[str, Body]) -> dict[str, float]:
+        """Δ_i of each participant."""
+        overall = self._gap(_pooled(rates))
+        accuracy = _accuracy(_pooled(rates))
+        found = {}
+        for name, body in rates.items():
+            own = self._gap(body)
+            undefined = np.isnan(own) or np.isnan(overall)
+            found[name] = abs(_accuracy(body) - accuracy) if undefined else abs(own - overall)
+        return found
+
+    def _gap(self, counts: Body) -> float:
+        attributes = [len(values) for values in self.rows.agreement.groups.values()]
+        if self.options.metric == "demographic-parity":
+            return largest_gap(
+                counts["selected"], np.broadcast_to(counts["group_rows"], counts["hits"].shape), attributes
+            )
+        return largest_gap(counts["hits"], counts["class_rows"], attributes)
+
+    def extra_report(self) -> dict[str, float]:
+        """Of the received model, over the participants' rows: its accuracy and the gap between groups."""
+        pooled = _pooled(self.answers.of(RATES.kind))
+        return {"accuracy": _accuracy(pooled), "gap": self._gap(pooled)}
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {"adjustments": dict(self.adjustments)}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.adjustments = {name: float(value) for name, value in state["adjustments"].items()}
+
+
+def largest_gap(hits: npt.NDArray[Any], rows: npt.NDArray[Any], attributes: Sequence[int]) -> float:
+    """The largest difference of rates between two groups of one attribute, over classes; NaN where none is defined.
+
+    Parameters
+    ----------
+    hits, rows
+        (classes, groups): numerators and denominators of the rates, groups of all attributes one after the other.
+    attributes
+        How many groups each attribute has.
+    """
+    rates = np.where(rows > 0, hits / np.maximum(rows, 1), np.nan)
+    gaps = []
+    for part in np.split(rates, np.cumsum(attributes)[:-1], axis=1):
+        for values in part:
+            known = values[~np.isnan(values)]
+            if len(known) >= 2:
+                gaps.append(float(known.max() - known.min()))
+    return max(gaps, default=float("nan"))
+
+
+def _pooled(rates: Mapping[str, Body]) -> Body:
+    bodies = list(rates.values())
+    return {name: np.sum([body[name] for body in bodies], axis=0) for name in bodies[0]}
+
+
+def _accuracy(counts: Body) -> float:
+    return float(counts["correct"]) / float(counts["rows"])
+
+
+def _sizes(agreement: Agreement) -> dict[str, int]:
+    groups = sum(len(values) for values in agreement.groups.values())
+    return {"classes": 1 if agreement.classes is None else agreement.classes, "groups": groups}
+
+
+def build(setup: Setup) -> Roles:
+    options = FairFedOptions(**setup.job.options)
+    if not setup.agreement.groups:
+        raise DataError("fairfed compares groups: every client needs its sensitive attributes")
+    return build_averaging(setup, options, server=FairFedServer, client=FairFedClient, sizes=_sizes(setup.agreement))
+
+
+SOLVER = Solver(options=FairFedOptions, build=build, takes_constraints=False)

@@ -1,0 +1,63 @@
+"""FairFedAvgALM (Algorithm 1): FedAvg on an augmented Lagrangian, with the multipliers averaged like the weights.
+
+Clients descend on the batch's mean loss + λ (μ_s0 − μ_s1) + (β/2)(μ_s0 − μ_s1)² (Eq. 10) and then ascend in λ on all of
+their rows. Here μ_s0 − μ_s1 is any constraint row: several groups, several attributes, other measures. A row with room
+(lower < upper) has a multiplier for each side, and the penalty is on the excess.
+
+What to know of it. A batch that lacks a slice has no term for its row, and a client that lacks one moves its multiplier
+by zero. What is driven to zero is the average of the clients' *own* gaps, each at the client's own locally trained
+model: where clients differ in their groups, or take long or many steps, that is not the gap of the average model over
+everybody's rows, which the history and the certificate report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evenhand.constraints.kinds import LossParity
+from evenhand.errors import InputError
+from evenhand.horizontal.averaging.build import build_averaging
+from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_not_negative, check_positive
+from evenhand.horizontal.solver import Roles, Setup, Solver
+from evenhand.protocol.job import is_number
+
+
+@dataclass(frozen=True)
+class FairFedAvgALMOptions(AveragingOptions):
+    """Options of FairFedAvgALM; defaults are those of the CelebA experiments (supplement C.1).
+
+    Parameters
+    ----------
+    penalty
+        β of the first round.
+    growth
+        b: after every round β is multiplied by it and η_λ divided.
+    dual_step
+        η_λ,0, the learning rate of the multipliers.
+    """
+
+    penalty: float = 5.0
+    growth: float = 1.05
+    dual_step: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_not_negative(self, "penalty")
+        check_positive(self, "dual_step")
+        if not (is_number(self.growth) and self.growth >= 1):
+            raise InputError(f"growth is {self.growth!r}; it must be a number, at least 1")
+
+    def settings(self, round_number: int) -> RoundSettings:
+        grown = self.growth ** (round_number - 1)
+        return RoundSettings(self.decayed_step(round_number), self.penalty * grown, self.dual_step / grown)
+
+
+DEFAULT = (LossParity(0.0),)
+
+
+def build(setup: Setup) -> Roles:
+    options = FairFedAvgALMOptions(**setup.job.options)
+    return build_averaging(setup, options, setup.job.constraints or DEFAULT)
+
+
+SOLVER = Solver(options=FairFedAvgALMOptions, build=build, default_constraints=DEFAULT)

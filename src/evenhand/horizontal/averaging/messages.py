@@ -1,0 +1,102 @@
+"""What the roles of horizontal training say to each other, and what each message reveals.
+
+Sizes: `weights` is the number of weights of the model, `statistics` the number of its running statistics (none unless
+it normalises batches), `multipliers` the number L of multipliers, `parts` the number P of slice means that the
+constraint rows need, `classes` and `groups` those of FairFed's rates.
+"""
+
+from __future__ import annotations
+
+from evenhand.protocol.messages import Field, Schema, Vocabulary
+
+INTEGER = Field("i8")
+NUMBER = Field("f8")
+WEIGHTS = Field("f4", ("weights",))
+STATISTICS = Field("f4", ("statistics",))
+MULTIPLIERS = Field("f8", ("multipliers",))
+PER_PART = Field("f8", ("parts",))
+
+MODEL = Schema(
+    "model",
+    {"round": INTEGER, "weights": WEIGHTS, "statistics": STATISTICS, "multipliers": MULTIPLIERS},
+    reveals=(
+        "The model and the multipliers, to every client that takes part in the round. They are averages over clients; "
+        "with two clients each can tell the other's update from its own."
+    ),
+)
+
+UPDATE = Schema(
+    "update",
+    {
+        "round": INTEGER,
+        "rows": INTEGER,
+        "weights": WEIGHTS,
+        "statistics": STATISTICS,
+        "multipliers": MULTIPLIERS,
+    },
+    reveals=(
+        "How local training changed the client's weights, and how many rows it has. Sums of gradients of the client's "
+        "own rows: from few rows and few steps they can be reconstructed, labels first. The change of a multiplier is "
+        "the client's own excess of a constraint row times a known step, for an equality the difference of its groups' "
+        "mean losses; zero usually says that the client lacks one of the groups. With a protection, weights, "
+        "statistics and multipliers are changed by it before they are sent; the number of rows is not."
+    ),
+)
+
+SUMS = Schema(
+    "sums",
+    {
+        "round": INTEGER,
+        "rows": INTEGER,
+        "loss": NUMBER,
+        "sums": PER_PART,
+        "exact": PER_PART,
+        "counts": PER_PART,
+    },
+    reveals=(
+        "The received model's loss on the client's rows, and for each slice of the constraint rows how many rows the "
+        "client has in it, the sum of their measure and of their exact errors or positive decisions. Only sums over "
+        "clients are used. For the history and the certificate; a run without reports does not send it."
+    ),
+)
+
+RATES = Schema(
+    "rates",
+    {
+        "round": INTEGER,
+        "rows": INTEGER,
+        "correct": INTEGER,
+        "group_rows": Field("i8", ("groups",)),
+        "selected": Field("i8", ("classes", "groups")),
+        "class_rows": Field("i8", ("classes", "groups")),
+        "hits": Field("i8", ("classes", "groups")),
+    },
+    reveals=(
+        "FairFed: how many rows of each group (and of each class in it) the client has, how many the received model "
+        "gives each class, and how many rightly: the client's group sizes, base rates, local fairness and accuracy. "
+        "(Its authors propose secure sums for the global rate; the weights need each client's own all the same.)"
+    ),
+)
+
+FINAL = Schema(
+    "final",
+    {"weights": WEIGHTS, "statistics": STATISTICS, "measure": INTEGER},
+    reveals="The final model, to every client, and whether it is asked to measure it on its own rows.",
+)
+
+TILT = Schema(
+    "tilt",
+    {"rows": INTEGER, "tilt": PER_PART},
+    reveals="The number of all clients' rows and one weight for each slice: the multipliers over the slice's size.",
+)
+
+GRADIENT = Schema(
+    "gradient",
+    {"weights": WEIGHTS},
+    reveals=(
+        "The client's part of the gradient of the Lagrangian at the final model: a weighted sum of the gradients of "
+        "its rows. Only the sum over clients is used."
+    ),
+)
+
+VOCABULARY = Vocabulary(MODEL, UPDATE, SUMS, RATES, FINAL, TILT, GRADIENT)

@@ -1,0 +1,274 @@
+"""FedAvg's rounds, which all solvers of the paper share: broadcast, train locally, average.
+
+In round t the server sends w and λ to the participants; each trains from there and sends back what changed; the server
+adds the average of the changes, weighted by n_i. Constraint solvers differ in what clients minimise, as their options
+say for each round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.errors import DivergenceError, ProtocolError
+from evenhand.horizontal.averaging.client import Client, Learner
+from evenhand.horizontal.averaging.messages import MODEL, SUMS, UPDATE
+from evenhand.horizontal.averaging.options import AveragingOptions
+from evenhand.horizontal.averaging.server import SERVER, Body, Server
+from evenhand.horizontal.problem import Single, Start
+from evenhand.horizontal.rows import AgreedRows
+from evenhand.horizontal.seeds import generator
+from evenhand.horizontal.sides import Sides
+from evenhand.horizontal.solver import Protection
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Sends, State
+
+
+class AveragingServer(Server):
+    """Draws participants, averages their updates."""
+
+    def __init__(
+        self,
+        clients: Sequence[str],
+        rows: AgreedRows,
+        sides: Sides,
+        start: Start,
+        job: Job,
+        *,
+        options: AveragingOptions,
+        report_every: int,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        regulariser = 0.0 if job.alpha is None else job.alpha
+        super().__init__(
+            clients, rows, sides, start, job, regulariser=regulariser, assessing=report_every > 0, sizes=sizes
+        )
+        self.options = options
+        self.report_every = report_every
+        self.participants: tuple[str, ...] = ()
+
+    # -- rounds
+
+    def start(self) -> Sends:
+        return self._broadcast()
+
+    def _broadcast(self) -> Sends:
+        self.round += 1
+        self.participants = self._draw()
+        self.answers.clear()
+        body = {"weights": self.weights, "statistics": self.statistics, "multipliers": self.multipliers}
+        return [MODEL.message(SERVER, client, round=self.round, **body) for client in self.participants]
+
+    def _draw(self) -> tuple[str, ...]:
+        wanted = max(1, round(self.options.participation * len(self.clients)))
+        if wanted == len(self.clients):
+            return self.clients
+        rng = generator(self.job.seed, SERVER, self.round, "participants")
+        return tuple(sorted(rng.choice(np.array(self.clients, dtype=object), size=wanted, replace=False)))
+
+    def expected(self) -> list[str]:
+        """Kinds of messages that each participant answers with."""
+        return [UPDATE.kind, *([SUMS.kind] if reports_in(self.round, self.report_every) else [])]
+
+    def handle(self, message: Message) -> Sends:
+        if self.stage != "training":
+            return super().handle(message)
+        self.check_sender(message)
+        expected = self.expected()
+        if message.sender not in self.participants or message.kind not in expected:
+            raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender} at this point")
+        if message.integer("round") != self.round:
+            raise ProtocolError(
+                f"{message.sender} answers round {message.integer('round')}, the server is in round {self.round}"
+            )
+        self.answers.add(message)
+        if not self.answers.complete(expected, self.participants):
+            return ()
+        self.finish_round()
+        return self.close() if self.round >= self.job.max_rounds else self._broadcast()
+
+    def finish_round(self) -> None:
+        sums = self.answers.of(SUMS.kind)
+        # The row is about the model that was sent, which had been through all rounds but this one.
+        measured = self.take_sums(sums) if sums else self.row_report()
+        self.reports.append({"round": self.round - 1, **measured, **self.extra_report()})
+        updates = self.answers.of(UPDATE.kind)
+        self.effort += float(len(updates) * self.weights.size)
+        shares = self.shares(updates)
+        self.weights = _moved(self.weights, shares, updates, "weights")
+        self.statistics = _moved(self.statistics, shares, updates, "statistics")
+        change = sum(shares[name] * body["multipliers"] for name, body in updates.items())
+        self.multipliers = self.sides.project(self.multipliers + change)
+
+    def shares(self, updates: Mapping[str, Body]) -> dict[str, float]:
+        """n_i / Σ n: what each participant's update counts for."""
+        total = sum(int(body["rows"]) for body in updates.values())
+        return {name: int(body["rows"]) / total for name, body in updates.items()}
+
+    def extra_report(self) -> dict[str, float]:
+        """What a solver adds to the round's row of history."""
+        return {}
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {"participants": list(self.participants)}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.participants = tuple(state["participants"])
+
+
+def reports_in(round_number: int, every: int) -> bool:
+    return every > 0 and (round_number - 1) % every == 0
+
+
+def _moved(values: Single, shares: Mapping[str, float], updates: Mapping[str, Body], name: str) -> Single:
+    total = values.astype(np.float64)
+    for client, body in updates.items():
+        total += shares[client] * body[name]
+    return total.astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainRequest:
+    """A broadcast that a client has noted and not yet trained on."""
+
+    name: str
+    round: int
+    weights: Single
+    statistics: Single
+    multipliers: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What local training ends with.
+
+    Attributes
+    ----------
+    values
+        The constraint rows' values on the client's own rows, for the step of the multipliers; not a number where the
+        client lacks a slice.
+    """
+
+    weights: Single
+    statistics: Single
+    values: Array
+
+
+class AveragingLearner(Learner, Protocol):
+    """A learner that can train. Clients in one process share their arithmetic, not their results."""
+
+    def note(self, request: TrainRequest) -> None:
+        """Say that this order is to be trained on soon."""
+        ...
+
+    def train(self) -> Trained:
+        """Local training on the noted order."""
+        ...
+
+
+class AveragingClient(Client):
+    """Notes the broadcast, trains when asked for work, and sends what changed."""
+
+    learner: AveragingLearner
+
+    def __init__(
+        self,
+        name: str,
+        sizes: Mapping[str, int],
+        learner: AveragingLearner,
+        *,
+        options: AveragingOptions,
+        sides: Sides,
+        seed: int,
+        report_every: int,
+        protect: Protection | None = None,
+    ) -> None:
+        super().__init__(name, sizes, learner)
+        self.options = options
+        self.sides = sides
+        self.seed = seed
+        self.report_every = report_every
+        self.protect = protect
+        self.request: TrainRequest | None = None
+
+    def handle(self, message: Message) -> Sends:
+        """Training waits for `work`: by then all who were sent the model at the same time have noted it as well."""
+        if message.kind != MODEL.kind:
+            return super().handle(message)
+        self.round = message.integer("round")
+        self.request = TrainRequest(
+            self.name, self.round, message["weights"], message["statistics"], message["multipliers"]
+        )
+        self.learner.note(self.request)
+        return ()
+
+    def work(self) -> Sends:
+        if self.request is None:
+            return ()
+        request, self.request = self.request, None
+        sends = self.measurements(request)
+        self.effort += 3.0 * self.options.local_epochs * self.learner.effort
+        trained = self.learner.train()
+        if not (np.isfinite(trained.weights).all() and np.isfinite(trained.statistics).all()):
+            raise DivergenceError(
+                f"{self.name}: weights left the finite numbers in round {self.round}; the steps are too long. "
+                "Scale the columns, choose a smaller step, or clip gradients"
+            )
+        return [*sends, self._update(request, trained)]
+
+    def measurements(self, request: TrainRequest) -> list[Message]:
+        """What is said about the received model besides the update."""
+        if reports_in(self.round, self.report_every):
+            return [self.sums(request.weights, request.statistics)]
+        return []
+
+    def _update(self, request: TrainRequest, trained: Trained) -> Message:
+        moved = np.concatenate([trained.weights - request.weights, trained.statistics - request.statistics])
+        multipliers = self._ascent(trained.values)
+        if self.protect is not None:
+            # Running statistics are means over the client's rows and need protection as much as weights do. Noise from
+            # the job's seed makes a simulation repeatable; whoever knows the seed knows the noise.
+            rng = generator(self.seed, self.name, self.round, "protection")
+            moved, multipliers = self.protect.protect(moved, multipliers, rng)
+        return UPDATE.message(
+            self.name,
+            SERVER,
+            round=self.round,
+            rows=self.learner.rows,
+            weights=moved[: request.weights.size],
+            statistics=moved[request.weights.size :],
+            multipliers=multipliers,
+        )
+
+    def _ascent(self, values: Array) -> Array:
+        """η_λ,t (μ_s0 − μ_s1) at the locally trained model (Algorithm 1), in general η_λ,t times the excess.
+
+        A row with a slice that the client lacks moves its multiplier by zero. Signs are the server's business: it
+        projects the average, where projecting here would let one client's room hide another's excess.
+        """
+        if len(self.sides) == 0:
+            return np.zeros(0)
+        if self.options.dual_rows == "all":
+            self.effort += self.learner.effort
+        return self.options.settings(self.round).dual_step * self.sides.excess(values)
+
+    def snapshot(self) -> State:
+        state = super().snapshot()
+        if self.request is not None:
+            arrays = {name: getattr(self.request, name) for name in ("weights", "statistics", "multipliers")}
+            state |= {f"order {name}": array for name, array in arrays.items()}
+        return state
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.request = None
+        if "order weights" in state:
+            arrays = [np.array(state[f"order {name}"]) for name in ("weights", "statistics", "multipliers")]
+            self.request = TrainRequest(self.name, self.round, *arrays)
+            self.learner.note(self.request)

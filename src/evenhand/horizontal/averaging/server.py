@@ -1,0 +1,253 @@
+"""What the server of every horizontal solver has in common: the model, multipliers, history, and the certificate.
+
+The server holds no rows. What it knows of them are sums that clients report; the certificate comes from a closing
+exchange in which every client measures the final model, whoever took part in the last round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from evenhand.arrays import Array
+from evenhand.errors import ProtocolError
+from evenhand.horizontal.averaging.messages import FINAL, GRADIENT, SUMS, TILT, VOCABULARY
+from evenhand.horizontal.problem import Start
+from evenhand.horizontal.rows import AgreedRows
+from evenhand.horizontal.sides import Sides
+from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Role, Sends, State
+
+SERVER = "server"
+Body = Mapping[str, npt.NDArray[Any]]
+
+
+class Answers:
+    """What clients have answered so far, each kind of message at most once from each client."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[str, dict[str, Body]] = {}
+
+    def add(self, message: Message) -> None:
+        given = self._bodies.setdefault(message.kind, {})
+        if message.sender in given:
+            raise ProtocolError(f"{message.sender} has answered {message.kind!r} already; the second one is refused")
+        given[message.sender] = message.body
+
+    def of(self, kind: str) -> dict[str, Body]:
+        """By client, in the order of names: sums then do not depend on who answered first."""
+        return dict(sorted(self._bodies.get(kind, {}).items()))
+
+    def complete(self, kinds: Sequence[str], clients: Sequence[str]) -> bool:
+        return all(len(self._bodies.get(kind, {})) == len(clients) for kind in kinds)
+
+    def clear(self) -> None:
+        self._bodies = {}
+
+    def snapshot(self) -> State:
+        return {
+            f"answer/{kind}/{name}/{field}": array
+            for kind, given in self._bodies.items()
+            for name, body in given.items()
+            for field, array in body.items()
+        }
+
+    def restore(self, state: State) -> None:
+        self.clear()
+        for key, array in state.items():
+            if key.startswith("answer/"):
+                _, kind, name, field = key.split("/")
+                body: Any = self._bodies.setdefault(kind, {}).setdefault(name, {})
+                body[field] = array
+
+
+class Server(Role):
+    """Holds the model and the multipliers; asks clients to measure the final one.
+
+    Parameters
+    ----------
+    clients
+        Names of all clients.
+    rows
+        The constraint rows, as all clients agree on them.
+    sides
+        How multipliers belong to the rows.
+    start
+        Weights, running statistics and multipliers to begin with.
+    regulariser
+        μ of (μ/2)‖w‖², over all weights.
+    assessing
+        Whether clients are asked to measure the final model. If not, the certificate holds no numbers: what a
+        measurement would say of the clients' rows then stays with them.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(
+        self,
+        clients: Sequence[str],
+        rows: AgreedRows,
+        sides: Sides,
+        start: Start,
+        job: Job,
+        *,
+        regulariser: float = 0.0,
+        assessing: bool = True,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__(SERVER, message_sizes(rows, sides, start) | dict(sizes or {}))
+        self.clients = tuple(sorted(clients))
+        self._known = frozenset(clients)
+        self.rows = rows
+        self.sides = sides
+        self.job = job
+        self.regulariser = regulariser
+        self.assessing = assessing
+        self.weights, self.statistics, self.multipliers = start.weights, start.statistics, start.multipliers
+        self.round = 0
+        self.stage: Literal["training", "measuring", "certifying"] = "training"
+        self.answers = Answers()
+        self.values: Array = np.full(len(rows.rows), np.nan)
+        self.objective = np.nan
+        self.certificate: Certificate | None = None
+
+    @property
+    def multiplier_table(self) -> Array:
+        """(2, R): λ⁺ and λ⁻ of each row."""
+        return self.sides.table(self.multipliers, self.values)
+
+    def check_sender(self, message: Message) -> None:
+        if message.sender not in self._known:
+            raise ProtocolError(f"{message.sender!r} is not a client of this run; its message is refused")
+        if "rows" in message.body and message.integer("rows") < 1:
+            raise ProtocolError(f"{message.sender} says it has {message.integer('rows')} rows; its message is refused")
+
+    def handle(self, message: Message) -> Sends:
+        self.check_sender(message)
+        if self.stage == "measuring" and message.kind == SUMS.kind:
+            return self._take_final_sums(message)
+        if self.stage == "certifying" and message.kind == GRADIENT.kind:
+            return self._take_gradient(message)
+        raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender} at this point")
+
+    # -- history
+
+    def take_sums(self, sums: Mapping[str, Body]) -> dict[str, float]:
+        """Objective and row values from the clients' sums, as entries of a row of history."""
+        total = sum(int(body["rows"]) for body in sums.values())
+        bodies = list(sums.values())
+        added = {name: np.sum([body[name] for body in bodies], axis=0) for name in ("loss", "sums", "exact", "counts")}
+        self.objective = float(added["loss"]) / total + 0.5 * self.regulariser * self._squared_norm()
+        self.values = self.rows.values(added["sums"], added["counts"])
+        return self.row_report(self.rows.values(added["exact"], added["counts"]))
+
+    def row_report(self, exact: Array | None = None) -> dict[str, float]:
+        """Without `exact`, a row of history in a round that nobody reported in: the multipliers are all there is."""
+        table, known = self.multiplier_table, exact is not None
+        report = {"objective": self.objective if known else np.nan}
+        report["violation"] = self.rows.violation(self.values) if known else np.nan
+        for index, name in enumerate(self.rows.names):
+            report[f"value[{name}]"] = float(self.values[index]) if known else np.nan
+            report[f"exact[{name}]"] = np.nan if exact is None else float(exact[index])
+            report[f"upper multiplier[{name}]"] = float(table[0, index])
+            report[f"lower multiplier[{name}]"] = float(table[1, index])
+        return report
+
+    def _squared_norm(self) -> float:
+        weights = self.weights.astype(np.float64)
+        return float(weights @ weights)
+
+    # -- the closing exchange
+
+    def close(self) -> Sends:
+        """Send everybody the final model, and ask everybody to measure it."""
+        self.stage = "measuring"
+        self.answers.clear()
+        if not self.assessing:
+            self.reports.append({"round": self.round, **self.row_report()})
+            self._certify(np.nan)
+        body = {"weights": self.weights, "statistics": self.statistics, "measure": int(self.assessing)}
+        return [FINAL.message(SERVER, client, **body) for client in self.clients]
+
+    def _take_final_sums(self, message: Message) -> Sends:
+        self.answers.add(message)
+        if not self.answers.complete([SUMS.kind], self.clients):
+            return ()
+        sums = self.answers.of(SUMS.kind)
+        self.reports.append({"round": self.round, **self.take_sums(sums)})
+        counts = sum(body["counts"] for body in sums.values())
+        net = self.multiplier_table[0] - self.multiplier_table[1]
+        weight = net @ self.rows.coefficients
+        tilt = np.divide(weight, counts, out=np.zeros_like(weight), where=np.asarray(counts) > 0)
+        total = sum(int(body["rows"]) for body in sums.values())
+        self.stage = "certifying"
+        self.answers.clear()
+        return [TILT.message(SERVER, client, rows=total, tilt=tilt) for client in self.clients]
+
+    def _take_gradient(self, message: Message) -> Sends:
+        self.answers.add(message)
+        if self.answers.complete([GRADIENT.kind], self.clients):
+            gradient = self.regulariser * self.weights.astype(np.float64)
+            for body in self.answers.of(GRADIENT.kind).values():
+                gradient += body["weights"]
+            self._certify(float(np.linalg.norm(gradient)))
+        return ()
+
+    def _certify(self, stationarity: float) -> None:
+        known = not np.isnan(stationarity)
+        violation = self.rows.violation(self.values) if known else np.nan
+        complementarity = np.nan
+        if known:
+            complementarity = self.rows.bounds.complementarity(self.values, self.multiplier_table)
+        self.certificate = Certificate(
+            stationarity=stationarity,
+            violation=violation,
+            complementarity=complementarity,
+            objective=self.objective if known else np.nan,
+            rounds=self.round,
+            # A fixed number of rounds is the papers' rule; whether that was enough is measured, not assumed.
+            converged=bool(max(stationarity, violation, complementarity) <= self.job.tol),
+        )
+        self.answers.clear()
+        self.done = True
+
+    def snapshot(self) -> State:
+        return (
+            super().snapshot()
+            | self.answers.snapshot()
+            | {
+                "round": self.round,
+                "stage": self.stage,
+                "weights": self.weights.copy(),
+                "statistics": self.statistics.copy(),
+                "multipliers": self.multipliers.copy(),
+                "values": self.values.copy(),
+                "objective": self.objective,
+                "certificate": None if self.certificate is None else self.certificate.as_dict(),
+            }
+        )
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.answers.restore(state)
+        self.round, self.stage = int(state["round"]), state["stage"]
+        self.weights, self.statistics = np.array(state["weights"]), np.array(state["statistics"])
+        self.multipliers, self.values = np.array(state["multipliers"]), np.array(state["values"])
+        self.objective = float(state["objective"])
+        certificate = state["certificate"]
+        self.certificate = None if certificate is None else Certificate(**certificate)
+
+
+def message_sizes(rows: AgreedRows, sides: Sides, start: Start) -> dict[str, int]:
+    """Sizes of arrays in messages, the same at the server and at every client."""
+    return {
+        "weights": start.weights.size,
+        "statistics": start.statistics.size,
+        "multipliers": len(sides),
+        "parts": len(rows.parts),
+    }

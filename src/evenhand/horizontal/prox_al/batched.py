@@ -1,0 +1,173 @@
+"""Clients of one process whose local problems have one shape, solved side by side.
+
+A local solve of a few dozen rows of data costs less than the calls that make it up. Where many such clients live in one
+process, their chord steps (Newton steps with a kept inverse) are taken in one set of stacked operations; whoever needs
+more than that solves alone. Each client's numbers are the same, to the bit, whatever the company.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeGuard
+
+import numpy as np
+import scipy.sparse as sp
+
+from evenhand.arrays import Array
+from evenhand.constraints.losses import Logistic
+from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.programs.augmented import AugmentedPoint
+from evenhand.programs.minimise import KEEP, Minimiser
+from evenhand.programs.program import Program
+from evenhand.programs.slices import SliceProgram
+
+CHORDS = 6
+"""Most chord steps before a client is left to itself."""
+FEW_ROWS = 2000
+"""Clients with more rows of data spend their time in arithmetic: they gain nothing by company."""
+
+
+class Member(Protocol):
+    """What a crew reads of a client; see `ProxALClient`."""
+
+    program: Program
+    options: ProxALOptions
+    multipliers: Array
+    centre: Array
+    consensus: Array
+    strength: float
+    proximity: float
+    minimiser: Minimiser
+    here: AugmentedPoint | None
+
+
+class ChordStep(NamedTuple):
+    """A step's outcome: ∇P at the server's iterate, and where the chord steps ended with ∇P there."""
+
+    slope: Array
+    weights: Array
+    gradient: Array
+    steps: int
+
+
+def can_join(program: Program) -> TypeGuard[SliceProgram]:
+    """Whether a program is dense logistic losses with inequality rows on them, over few rows of data."""
+    return (
+        isinstance(program, SliceProgram)
+        and program.stack is not None
+        and isinstance(program.loss, Logistic)
+        and not sp.issparse(program.features)
+        and not program.own.has_free
+        and not program.shared
+        and len(program.labels) <= FEW_ROWS
+    )
+
+
+class BatchedSolve:
+    """Members with equally many rows of data, weights and scalar constraints."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = list(members)
+        self.place = {id(member): place for place, member in enumerate(self.members)}
+        programs = [member.program for member in self.members if can_join(member.program)]
+        self.features: Array = np.array([program.features for program in programs])
+        self.labels: Array = np.array([program.labels for program in programs])
+        self.objective: Array = np.array([program.objective for program in programs])
+        self.regulariser: Array = np.array([program.regulariser for program in programs])
+        sides = [program.own for program in programs]
+        self.scalar: Array = np.array(
+            [s.sign[:, None] * p.combinations[s.row] for s, p in zip(sides, programs, strict=True)]
+        )
+        self.bound: Array = np.array([s.sign * s.bound for s in sides])
+        size = self.features.shape[2]
+        self.loss = Logistic()
+        self.key: tuple[bytes, float] | None = None
+        self.starts: Array = np.zeros((len(self.members), size))
+        self.pulls: Array = np.zeros_like(self.starts)
+        self.results: list[ChordStep | None] = []
+        # Whose result has not been asked for yet.
+        self.waiting = [False] * len(self.members)
+
+    def step(self, member: Member, weights: Array, tolerance: float) -> ChordStep | None:
+        """The member's step towards the server's iterate, or None if it has to solve alone."""
+        key, place = (weights.tobytes(), tolerance), self.place[id(member)]
+        if key != self.key or not self._still(member, place):
+            self._solve(weights, tolerance)
+            self.key = key
+        self.waiting[place] = False
+        return self.results[place]
+
+    def _still(self, member: Member, place: int) -> bool:
+        """Whether the results at hand are for where the member is: it may have been restored, or asked out of turn."""
+        here = member.here
+        return (
+            self.waiting[place]
+            and here is not None
+            and bool((here.weights == self.starts[place]).all())
+            and bool((member.consensus == self.pulls[place]).all())
+        )
+
+    def _gradients(self, points: Array) -> Array:
+        """∇P of every member, each at its own point."""
+        scores = (self.features @ points[:, :, None])[:, :, 0]
+        losses, slopes = self.loss.value_and_derivative(scores, self.labels)
+        excess = (self.scalar @ losses[:, :, None])[:, :, 0] - self.bound
+        pushed = np.maximum(self.multipliers + self.penalty * excess, 0.0)
+        weights = self.objective + (pushed[:, None, :] @ self.scalar)[:, 0]
+        found: Array = ((weights * slopes)[:, None, :] @ self.features)[:, 0]
+        return found + self.regulariser * points + self.proximity * (points - self.centres)
+
+    def _solve(self, weights: Array, tolerance: float) -> None:
+        members = self.members
+        ready = np.array([member.here is not None and member.minimiser.inverse is not None for member in members])
+        points = np.array([weights if member.here is None else member.here.weights for member in members])
+        self.multipliers = np.array([member.multipliers for member in members])
+        self.centres = np.array([member.centre for member in members])
+        self.pulls = np.array([member.consensus for member in members])
+        self.starts = points
+        self.penalty, self.proximity = members[0].options.penalty, members[0].proximity
+        strengths = np.array([member.strength for member in members])[:, None]
+        none = np.zeros((weights.size, weights.size))
+        inverses = np.array([none if m.minimiser.inverse is None else m.minimiser.inverse for m in members])
+        there = np.tile(weights, (len(members), 1))
+        slope = self._gradients(there)
+        known = np.array(
+            [slope[place] if member.here is None else member.here.gradient for place, member in enumerate(members)]
+        )
+        pulled, pulled_there = known + self.pulls + strengths * (points - there), slope + self.pulls
+        sizes, sizes_there = abs(pulled).max(axis=1), abs(pulled_there).max(axis=1)
+        nearer = (sizes_there < sizes)[:, None]
+        points, gradients = np.where(nearer, there, points), np.where(nearer, slope, known)
+        pulled, sizes = np.where(nearer, pulled_there, pulled), np.minimum(sizes, sizes_there)
+        steps, going = np.zeros(len(members), dtype=int), ready & (sizes > tolerance)
+        for _ in range(CHORDS):
+            if not going.any():
+                break
+            trial = points - (inverses @ pulled[:, :, None])[:, :, 0]
+            gradient = self._gradients(trial)
+            after = gradient + self.pulls + strengths * (trial - there)
+            largest = abs(after).max(axis=1)
+            # A member whose inverse no longer serves keeps its point and solves alone.
+            good = going & (largest <= np.maximum(KEEP * sizes, tolerance))
+            ready &= good | ~going
+            moved = good[:, None]
+            points, gradients = np.where(moved, trial, points), np.where(moved, gradient, gradients)
+            pulled, sizes = np.where(moved, after, pulled), np.where(good, largest, sizes)
+            steps += good
+            going = good & (sizes > tolerance)
+        ready &= ~going
+        self.waiting = [True] * len(members)
+        self.results = [
+            ChordStep(slope[place], points[place], gradients[place], int(steps[place])) if ready[place] else None
+            for place in range(len(members))
+        ]
+
+
+def form_batches(members: Sequence[Member]) -> dict[int, BatchedSolve]:
+    """Crews of those who can join one, by the member's identity."""
+    shapes: dict[tuple[int, ...], list[Member]] = {}
+    for member in members:
+        program = member.program
+        if can_join(program):
+            shapes.setdefault((len(program.labels), program.weights, len(program.own)), []).append(member)
+    return {id(member): batched for alike in shapes.values() for batched in [BatchedSolve(alike)] for member in alike}

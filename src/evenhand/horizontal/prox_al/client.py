@@ -1,0 +1,190 @@
+"""A client of the proximal AL method: Algorithm 1's multipliers, Algorithm 2's local problems."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.errors import ProtocolError
+from evenhand.horizontal.prox_al.batched import BatchedSolve
+from evenhand.horizontal.prox_al.messages import ANSWER, FINISH, OUTCOME, OUTER, STEP, VOCABULARY
+from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.seeds import generator
+from evenhand.programs.augmented import Augmented, AugmentedPoint
+from evenhand.programs.minimise import Minimiser, Pull, largest
+from evenhand.programs.optimality import SERVER
+from evenhand.programs.program import Program
+from evenhand.programs.slices import SliceProgram
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Follower, Sends, State
+
+
+class ProxALClient(Follower):
+    """Holds f_i, c_i and the multipliers μ_i of c_i.
+
+    Attributes
+    ----------
+    multipliers
+        μ_i, one for each scalar constraint.
+    centre
+        w^k.
+    here
+        u_i^t, as a point of P_i.
+    consensus
+        λ_i^t.
+    strength
+        ρ_i.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, name: str, program: Program, clients: int, options: ProxALOptions) -> None:
+        super().__init__(name, {"weights": program.weights})
+        self.program = program
+        self.options = options
+        self.proximity = 1.0 / ((clients + 1) * options.penalty)
+        self.multipliers: Array = np.zeros(len(program.own))
+        self.centre: Array = np.zeros(program.weights)
+        self.consensus: Array = np.zeros(program.weights)
+        self.strength = options.rho
+        self.minimiser = Minimiser(options.local_solver)
+        self.outer = -1
+        self.inner = 0
+        self.weights: Array | None = None
+        self.here: AugmentedPoint | None = None
+        self.batched: BatchedSolve | None = None
+
+    def handle(self, message: Message) -> Sends:
+        if not self.done:
+            if message.kind == OUTER.kind and message.integer("outer") == self.outer + 1:
+                return [self._begin(message["weights"])]
+            if message.kind == STEP.kind and self.here is not None:
+                place = (message.integer("outer"), message.integer("inner"))
+                tolerance = message.number("tolerance")
+                if place[0] == self.outer and place[1] > self.inner and tolerance > 0:
+                    self.inner = place[1]
+                    return [self._step(message["weights"], tolerance)]
+            if message.kind == FINISH.kind:
+                self.weights, self.here, self.done = message["weights"].copy(), None, True
+                return ()
+        raise ProtocolError(f"{self.name} takes no such {message.kind!r} at this point")
+
+    @property
+    def augmented(self) -> Augmented:
+        """P_{i,k}."""
+        beta = self.options.penalty
+        return Augmented(self.program, self.multipliers, beta, self.centre, self.proximity, self._sample())
+
+    def _begin(self, weights: Array) -> Message:
+        """w^k has come: take the multipliers' step (but for k = 0), measure, and begin the next subproblem."""
+        sides, beta = self.program.own, self.options.penalty
+        self.outer, self.inner = self.outer + 1, 0
+        self.centre = weights.copy()
+        point = self.program.at(self.centre)
+        values = point.constraints
+        before = self.multipliers
+        if self.outer > 0:
+            self.multipliers = sides.project(before + beta * sides.excess(values))
+        missed = sides.missed(values)
+        self.here = self.augmented.at(self.centre, point)
+        self.consensus = -self.here.gradient
+        self.effort += 2.0 * self.program.effort
+        return OUTCOME.message(
+            self.name,
+            SERVER,
+            outer=self.outer,
+            change=largest(self.multipliers - before),
+            anchor=self.centre + self.consensus / self.strength,
+            strength=self.strength,
+            value=point.value,
+            slope=point.gradient + sides.net(self.multipliers) @ point.jacobian,
+            violation=sides.violation(values),
+            complementarity=sides.complementarity(values, self.multipliers),
+            distance=sides.distance(values, self.multipliers),
+            missed=0.5 * float(missed @ missed),
+            missed_slope=sides.net(missed) @ point.jacobian,
+        )
+
+    def _step(self, weights: Array, tolerance: float) -> Message:
+        """Eqs. (19) to (22)."""
+        assert self.here is not None
+        rho, start = self.strength, self.here
+        chord = None if self.batched is None else self.batched.step(self, weights, tolerance)
+        if chord is not None:
+            slope = chord.slope + self.consensus
+            self.here = self.augmented.at(chord.weights).with_gradient(chord.gradient)
+            self.effort += self.program.effort * (1 + chord.steps)
+        else:
+            slope = self._solve(weights, tolerance)
+        residual = largest(slope - rho * (weights - start.weights))
+        self.consensus = self.consensus + rho * (self.here.weights - weights)
+        if self.options.rho_rule == "balanced" and self.inner <= self.options.balance_rounds:
+            self._balance(start.weights, weights)
+        return ANSWER.message(
+            self.name,
+            SERVER,
+            outer=self.outer,
+            inner=self.inner,
+            anchor=self.here.weights + self.consensus / self.strength,
+            strength=self.strength,
+            residual=residual,
+        )
+
+    def _solve(self, weights: Array, tolerance: float) -> Array:
+        """Eq. (19) on its own; returns ∇φ at the server's iterate."""
+        assert self.here is not None
+        augmented, start = self.augmented, self.here
+        there = augmented.at(weights)
+        pull = Pull(self.consensus, weights, self.strength)
+        slope = pull.gradient(there)
+        # Both points are there; begin at the one that is nearer to the answer.
+        nearer = there if largest(slope) < largest(pull.gradient(start)) else start
+        found = self.minimiser.minimise(augmented, nearer, pull, tolerance)
+        self.effort += self.program.effort + found.effort
+        self.here = found.point
+        return slope
+
+    def _sample(self) -> Program | None:
+        """The program on some of its rows of data, drawn anew for each subproblem; None for all of them."""
+        count, program = self.options.curvature_rows, self.program
+        if count is None or not isinstance(program, SliceProgram):
+            return None
+        return program.sampled(count, generator(self.options.seed, self.name, self.outer, "batches"))
+
+    def _balance(self, before: Array, weights: Array) -> None:
+        """Residual balancing: ρ_i up where the client disagrees with the server, down where it hardly moves for ρ_i."""
+        assert self.here is not None
+        apart = float(np.linalg.norm(self.here.weights - weights))
+        moved = self.strength * float(np.linalg.norm(self.here.weights - before))
+        if apart > self.options.balance * moved:
+            self.strength *= 2.0
+        elif moved > self.options.balance * apart:
+            self.strength *= 0.5
+        else:
+            return
+        self.minimiser.forget()
+
+    def snapshot(self) -> State:
+        arrays: State = {"multipliers": self.multipliers.copy(), "centre": self.centre.copy()}
+        arrays["consensus"] = self.consensus.copy()
+        for name, value in (
+            ("here", None if self.here is None else self.here.weights),
+            ("here gradient", None if self.here is None else self.here.gradient),
+            ("inverse", self.minimiser.inverse),
+            ("weights", self.weights),
+        ):
+            if value is not None:
+                arrays[name] = value.copy()
+        numbers = {"strength": self.strength, "outer": self.outer, "inner": self.inner}
+        return super().snapshot() | arrays | numbers
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.multipliers, self.centre = np.array(state["multipliers"]), np.array(state["centre"])
+        self.consensus, self.strength = np.array(state["consensus"]), float(state["strength"])
+        self.outer, self.inner = int(state["outer"]), int(state["inner"])
+        self.minimiser.inverse = np.array(state["inverse"]) if "inverse" in state else None
+        self.weights = np.array(state["weights"]) if "weights" in state else None
+        self.here = None
+        if "here" in state:
+            self.here = self.augmented.at(np.array(state["here"])).with_gradient(np.array(state["here gradient"]))

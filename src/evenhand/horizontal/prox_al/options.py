@@ -1,0 +1,92 @@
+"""Settings of the proximal AL method with inexact ADMM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from evenhand.errors import InputError
+from evenhand.programs.minimise import Method
+from evenhand.programs.tolerances import ProxALTolerances
+from evenhand.protocol.job import is_number, is_whole
+
+RhoRule = Literal["fixed", "balanced"]
+
+
+@dataclass(frozen=True)
+class ProxALOptions(ProxALTolerances):
+    """Beside the tolerances of both methods (β, s̄, ε₁, ε₂), those of Algorithm 2.
+
+    Parameters
+    ----------
+    rho
+        ρ_i of every client, to begin with.
+    rho_rule
+        ``"fixed"`` is the paper's. ``"balanced"``: each client doubles or halves its own ρ_i while its distance from
+        the server's iterate and its own movement times ρ_i are more than `balance` apart. Eq. (22) then has the ρ_i
+        that the server used. After `balance_rounds` rounds of a subproblem ρ_i stays as it is, so Theorem 9 holds from
+        there on.
+    balance, balance_rounds
+        See `rho_rule`.
+    shrink
+        q of ε_{t+1} = q^t. What is asked of a local solve never falls below `floor` · τ_k / (n+1): more would be
+        lost in rounding and is not needed for Eq. (23).
+    floor
+        See `shrink`.
+    max_inner
+        Most ADMM rounds for one subproblem. Where this bites, the subproblem is not solved to τ_k, and the run cannot
+        end as converged on it.
+    max_rounds
+        Most rounds in all.
+    participation
+        Share of the clients asked in a round of ADMM, drawn anew each time; a subproblem ends only after a round of
+        everybody.
+    local_solver
+        ``"newton"``, ``"cg"``, ``"lbfgs"``, or ``"auto"`` by the size of w and the derivatives there are.
+    curvature_rows
+        Of how many of its rows, drawn anew for each subproblem, a client takes second derivatives; None all. Gradients
+        and so the tolerances are always those of all its rows. Programs that are no slices of data ignore it.
+    seed
+        Of the draws of participants and rows.
+    """
+
+    rho: float = 0.01
+    rho_rule: RhoRule = "fixed"
+    balance: float = 5.0
+    balance_rounds: int = 200
+    shrink: float = 0.5
+    floor: float = 0.01
+    max_inner: int = 10_000
+    max_rounds: int = 100_000
+    participation: float = 1.0
+    local_solver: Method = "auto"
+    curvature_rows: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("rho", "floor"):
+            value = getattr(self, name)
+            if not (is_number(value) and value > 0):
+                raise InputError(f"{name} is {value!r}; it must be a number above zero")
+        if not (is_number(self.shrink) and 0 < self.shrink < 1):
+            raise InputError(f"shrink is {self.shrink!r}; it must be between 0 and 1")
+        if not (is_number(self.balance) and self.balance > 1):
+            raise InputError(f"balance is {self.balance!r}; it must be a number above 1")
+        if not (is_number(self.participation) and 0 < self.participation <= 1):
+            raise InputError(f"participation is {self.participation!r}; it must be above 0 and at most 1")
+        for name in ("max_inner", "max_rounds", "balance_rounds"):
+            value = getattr(self, name)
+            if not (is_whole(value) and value >= 1):
+                raise InputError(f"{name} is {value!r}; it must be a whole number, at least 1")
+        if self.curvature_rows is not None and not (is_whole(self.curvature_rows) and self.curvature_rows >= 1):
+            raise InputError(
+                f"curvature_rows is {self.curvature_rows!r}; it must be a whole number, at least 1, or None"
+            )
+        for name, choices in (("rho_rule", get_args(RhoRule)), ("local_solver", get_args(Method))):
+            if getattr(self, name) not in choices:
+                raise InputError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(map(repr, choices))}")
+
+    def tolerance(self, inner: int, outer: int, clients: int) -> float:
+        """ε_{t+1}."""
+        return max(self.shrink**inner, self.floor * self.tau(outer) / (clients + 1))

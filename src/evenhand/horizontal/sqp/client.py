@@ -1,0 +1,77 @@
+"""A client of sequential quadratic programming: it judges models, and says how things change at the first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.errors import ProtocolError
+from evenhand.horizontal.sqp.messages import FINISH, JUDGED, TRIALS, VOCABULARY
+from evenhand.horizontal.sqp.options import LENGTHS
+from evenhand.programs.optimality import SERVER
+from evenhand.programs.program import Program
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Follower, Sends, State
+
+
+class SQPClient(Follower):
+    """Holds f_i, c_i and its summands of shared rows; nothing but the round's number changes in it."""
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, name: str, program: Program, *, exact: bool) -> None:
+        size = program.weights
+        sizes = {"weights": size, "own": program.own.rows, "shared": program.shared, "trials": len(LENGTHS)}
+        super().__init__(name, sizes | {"curvature": size * (size + 1) // 2 if exact else 0})
+        self.program = program
+        self.exact = exact
+        self.round = 0
+        self.weights: Array | None = None
+
+    def handle(self, message: Message) -> Sends:
+        if not self.done and message.kind == TRIALS.kind and message.integer("round") == self.round + 1:
+            self.round += 1
+            return [self._judge(message)]
+        if not self.done and message.kind == FINISH.kind:
+            self.weights, self.done = message["weights"].copy(), True
+            return ()
+        raise ProtocolError(f"{self.name} takes no such {message.kind!r} at this point")
+
+    def _judge(self, message: Message) -> Message:
+        program, trials = self.program, message["trials"]
+        own = program.own.rows
+        # A trial that repeats the first is a place not used this round.
+        points = [program.at(trials[0])]
+        points += [points[0] if np.array_equal(trial, trials[0]) else program.at(trial) for trial in trials[1:]]
+        rows = np.array([point.constraints for point in points])
+        first, jacobian = points[0], points[0].jacobian
+        curvature = objective = np.zeros(0)
+        self.effort += program.effort * (0.5 * len(points) + 1.0)
+        if self.exact:
+            net = np.concatenate([message["own_net"], message["shared_net"]])
+            upper = np.triu_indices(program.weights)
+            objective = first.hessian(np.zeros_like(net))[upper]
+            curvature = first.hessian(net)[upper] if net.any() else objective
+            self.effort += program.effort * program.weights
+        return JUDGED.message(
+            self.name,
+            SERVER,
+            round=self.round,
+            values=np.array([point.value for point in points]),
+            own=rows[:, :own],
+            shared=rows[:, own:],
+            gradient=first.gradient,
+            own_slopes=jacobian[:own],
+            shared_slopes=jacobian[own:],
+            curvature=curvature,
+            objective_curvature=objective,
+        )
+
+    def snapshot(self) -> State:
+        state = super().snapshot() | {"round": self.round}
+        return state if self.weights is None else state | {"weights": self.weights.copy()}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.round = int(state["round"])
+        self.weights = np.array(state["weights"]) if "weights" in state else None

@@ -1,0 +1,51 @@
+"""What the roles of sequential quadratic programming say to each other.
+
+Sizes: `weights` is d, `own` the client's own rows, `shared` the shared ones, `trials` the points judged in a round,
+`curvature` is d(d+1)/2, or zero where the server builds its own.
+"""
+
+from __future__ import annotations
+
+from evenhand.protocol.messages import Field, Schema, Vocabulary
+
+INTEGER = Field("i8")
+WEIGHTS = Field("f8", ("weights",))
+
+TRIALS = Schema(
+    "sqp trials",
+    {
+        "round": INTEGER,
+        "trials": Field("f8", ("trials", "weights")),
+        "own_net": Field("f8", ("own",)),
+        "shared_net": Field("f8", ("shared",)),
+    },
+    reveals=(
+        "Where to look: a few models, the multipliers of the client's own rows and of the shared ones. Models are "
+        "functions of sums over clients; with two clients each can tell the other's summand from its own."
+    ),
+)
+
+JUDGED = Schema(
+    "sqp judged",
+    {
+        "round": INTEGER,
+        "values": Field("f8", ("trials",)),
+        "own": Field("f8", ("trials", "own")),
+        "shared": Field("f8", ("trials", "shared")),
+        "gradient": WEIGHTS,
+        "own_slopes": Field("f8", ("own", "weights")),
+        "shared_slopes": Field("f8", ("shared", "weights")),
+        "curvature": Field("f8", ("curvature",)),
+        "objective_curvature": Field("f8", ("curvature",)),
+    },
+    reveals=(
+        "The client's objective, its own rows and its summands of the shared rows at each model, and at the first "
+        "their derivatives and the second derivatives of its Lagrangian and objective. Of objective, shared rows and "
+        "curvature only sums over clients are used, so they could be masked; own rows are the client's alone. From "
+        "gradients of few rows of data those can be reconstructed."
+    ),
+)
+
+FINISH = Schema("sqp finish", {"weights": WEIGHTS}, reveals="The final model, to every client.")
+
+VOCABULARY = Vocabulary(TRIALS, JUDGED, FINISH)

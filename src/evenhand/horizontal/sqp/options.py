@@ -1,0 +1,55 @@
+"""Settings of sequential quadratic programming."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from evenhand.errors import InputError
+from evenhand.protocol.job import is_number, is_whole
+
+CurvatureRule = Literal["auto", "exact", "bfgs"]
+LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
+"""Fractions of a step that are judged in one round."""
+
+
+@dataclass(frozen=True)
+class SQPOptions:
+    """Options of `sqp`.
+
+    Parameters
+    ----------
+    stationarity, feasibility
+        ε₁ and ε₂ of Definition 1, on the measured residual.
+    max_rounds
+        Most exchanges of messages; meeting it is reported as not converged.
+    curvature
+        ``"exact"``: clients send second derivatives, d(d+1)/2 numbers. ``"bfgs"``: the server builds its own from
+        gradients, which needs more rounds and d numbers a round. ``"auto"``: exact up to `exact_limit` weights.
+    exact_limit
+        See `curvature`.
+    penalty
+        ν of the merit function f + h + ν Σ (what rows miss), to begin with; raised as the rows need it.
+    """
+
+    stationarity: float = 1e-3
+    feasibility: float = 1e-3
+    max_rounds: int = 200
+    curvature: CurvatureRule = "auto"
+    exact_limit: int = 1000
+    penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("stationarity", "feasibility", "penalty"):
+            value = getattr(self, name)
+            if not (is_number(value) and value > 0):
+                raise InputError(f"{name} is {value!r}; it must be a number above zero")
+        for name in ("max_rounds", "exact_limit"):
+            value = getattr(self, name)
+            if not (is_whole(value) and value >= 1):
+                raise InputError(f"{name} is {value!r}; it must be a whole number, at least 1")
+        if self.curvature not in get_args(CurvatureRule):
+            raise InputError(f"curvature is {self.curvature!r}; choose 'auto', 'exact' or 'bfgs'")
+
+    def is_exact(self, weights: int) -> bool:
+        return self.curvature == "exact" or (self.curvature == "auto" and weights <= self.exact_limit)

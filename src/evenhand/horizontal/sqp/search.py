@@ -1,0 +1,193 @@
+"""Sequential quadratic programming without messages: from functions at a point to the next points to look at.
+
+At w, with everybody's rows below each other, one elastic quadratic program gives a step p and multipliers y. Fractions
+of the step are judged by the merit function f + h + ν Σ (what rows miss). Safeguards:
+
+- *Curvature.* Second derivatives of the Lagrangian, lifted where they are less than a fraction of the objective's; a
+  damping grows when no fraction of a step is good and fades when full steps are.
+- *Rows that cannot hold together.* The quadratic programs are elastic and raise ν; where that ends at a point that is
+  flat in what is missed, the program is infeasible.
+- *Maratos' effect.* Where rows bend away, a corrected step is judged, along the arc that leads to it. A full step that
+  the merit function refuses is taken all the same if it halves the best residual so far, which can happen finitely
+  often only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import eigh, lapack, solve_triangular
+from scipy.optimize import lsq_linear
+
+from evenhand.arrays import Array
+from evenhand.horizontal.sqp.options import LENGTHS
+from evenhand.programs.elastic_qp import PENALTY_LIMIT, ElasticStep, elastic_step
+from evenhand.programs.minimise import ARMIJO, convexified
+from evenhand.programs.optimality import Residual, is_infeasible
+from evenhand.programs.regularisers import Regulariser
+from evenhand.programs.sides import Sides
+
+NEGLIGIBLE = 1e-7
+"""Multipliers smaller than this, relative to the largest or to one, are an interior-point method's zeros."""
+
+LEAST = 0.2
+"""Smallest curvature of the Lagrangian in a step's model, relative to the objective's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """All functions at one w: value, gradient, rows, their Jacobian, second derivatives of Lagrangian and objective."""
+
+    weights: Array
+    value: float
+    gradient: Array
+    rows: Array
+    jacobian: Array
+    curvature: Array
+    objective_curvature: Array
+
+
+@dataclass(frozen=True, eq=False)
+class SQPModel:
+    """The program's constants.
+
+    Attributes
+    ----------
+    sides
+        Bounds of all rows.
+    simple
+        h.
+    allowed
+        What a row may miss without counting in the merit: near the end the bend of the rows, times ν, would otherwise
+        refuse every full step.
+    """
+
+    sides: Sides
+    simple: Regulariser
+    allowed: float
+
+    def missed(self, rows: Array) -> float:
+        return float(np.maximum(np.abs(self.sides.missed(rows)) - self.allowed, 0.0).sum())
+
+    def merit(self, weights: Array, value: float, rows: Array, penalty: float) -> float:
+        """f + h + ν Σ (what rows miss)."""
+        return value + self.simple.value(weights) + penalty * self.missed(rows)
+
+    def clean(self, net: Array) -> Array:
+        """Multipliers without an interior-point method's dust, and of the signs that bounds allow."""
+        small = NEGLIGIBLE * max(1.0, float(np.max(np.abs(net), initial=0.0)))
+        return self.sides.net(self.sides.of_net(np.where(np.abs(net) < small, 0.0, net)))
+
+    def residual(self, evaluation: Evaluation, net: Array) -> Residual:
+        multipliers = self.sides.of_net(net)
+        return Residual(
+            stationarity=self.simple.distance(evaluation.weights, evaluation.gradient + net @ evaluation.jacobian),
+            violation=self.sides.violation(evaluation.rows),
+            complementarity=self.sides.complementarity(evaluation.rows, multipliers),
+            distance=self.sides.distance(evaluation.rows, multipliers),
+            objective=evaluation.value + self.simple.value(evaluation.weights),
+        )
+
+    def step(self, evaluation: Evaluation, penalty: float, damping: float, rows: Array | None = None) -> ElasticStep:
+        """The quadratic program at a point, with the rows' values there or others."""
+        rows = evaluation.rows if rows is None else rows
+        found = elastic_step(
+            positive(evaluation.curvature, evaluation.objective_curvature, damping),
+            evaluation.gradient,
+            evaluation.jacobian,
+            self.sides.lower - rows,
+            self.sides.upper - rows,
+            penalty,
+            evaluation.weights,
+            self.simple,
+            0.5 * self.allowed,
+        )
+        return replace(found, net=self.clean(found.net))
+
+    def corrected(self, evaluation: Evaluation, found: ElasticStep, damping: float, rows: Array) -> Array:
+        """A step that follows the bend of the rows: their values after the full step, less what their slope gave."""
+        return self.step(evaluation, found.penalty, damping, rows - evaluation.jacobian @ found.step).step
+
+    def predicted(self, evaluation: Evaluation, found: ElasticStep) -> float:
+        """What a linear model says the full step changes the merit by."""
+        near = self.simple.value(evaluation.weights + found.step) - self.simple.value(evaluation.weights)
+        fall = self.missed(evaluation.rows + evaluation.jacobian @ found.step) - self.missed(evaluation.rows)
+        return float(evaluation.gradient @ found.step) + near + found.penalty * fall
+
+    def acceptable(
+        self, evaluation: Evaluation, found: ElasticStep, trials: Array, values: Array, rows: Array
+    ) -> list[float]:
+        """The merit of each fraction of the step, infinite where it does not fall enough beyond rounding."""
+        before = self.merit(evaluation.weights, evaluation.value, evaluation.rows, found.penalty)
+        noise = 1e-13 * (abs(before) + found.penalty * 1e-3)
+        fall = min(self.predicted(evaluation, found), 0.0)
+        merits = []
+        for length, trial, value, own in zip(LENGTHS, trials, values, rows, strict=True):
+            after = self.merit(trial, float(value), own, found.penalty)
+            good = np.isfinite(after) and after <= before + ARMIJO * length * fall + noise
+            merits.append(after if good else np.inf)
+        return merits
+
+    def infeasible(self, evaluation: Evaluation, feasibility: float) -> bool:
+        """Whether what is missed, Σ (excess)₊, is flat here: whether it has a subgradient with next to no slope.
+
+        Rows that are met or missed beyond doubt have one share in a subgradient, 0 or 1; the shares of the others are
+        chosen for the least slope.
+        """
+        sides = self.sides
+        if sides.violation(evaluation.rows) <= feasibility:
+            return False
+        excess = sides.excess(evaluation.rows)
+        sure = np.abs(excess) > feasibility
+        share = np.where(sides.free, np.sign(excess), (excess > 0.0).astype(np.float64))
+        slopes = sides.incidence @ evaluation.jacobian
+        slope = share[sure] @ slopes[sure]
+        if not sure.all():
+            least = np.where(sides.free[~sure], -1.0, 0.0)
+            chosen = lsq_linear(slopes[~sure].T, -slope, (least, np.ones_like(least))).x
+            slope = slope + chosen @ slopes[~sure]
+        total = float(np.abs(sides.missed(evaluation.rows)).sum())
+        return is_infeasible(total, slope, evaluation.weights)
+
+    def stuck(self, evaluation: Evaluation, found: ElasticStep, feasibility: float) -> bool:
+        """Whether rows are missed and yet, at this price ν, nothing is to be gained by a step."""
+        small = 1e-6 * (1.0 + float(np.linalg.norm(evaluation.weights)))
+        missing = self.sides.violation(evaluation.rows) > feasibility
+        return missing and found.penalty < PENALTY_LIMIT and float(np.linalg.norm(found.step)) <= small
+
+
+def positive(curvature: Array, metric: Array, damping: float) -> Array:
+    """The curvature H, lifted where it is less than a fraction of the objective's M, plus a damping.
+
+    In the metric of M (itself made positive definite) the eigenvalues of H below `LEAST` become `LEAST`. Negative
+    curvature of tilted rows then costs a step of ordinary length, not a long one, and where H is safely positive
+    definite it stays as it is.
+    """
+    size = len(curvature)
+    bends, most = float(np.abs(metric.diagonal()).max()), float(np.abs(curvature.diagonal()).max())
+    # An objective without curvature of its own is measured by the rows', or by nothing in particular.
+    ridge = (1e-9 * bends if bends > 1e-9 * most else 1e-3 * most or 1e-3) * np.eye(size)
+    factor, failed = lapack.dpotrf(metric + ridge, lower=1, clean=1)
+    if failed:
+        factor = np.linalg.cholesky(convexified(metric, 1e-4))
+    half = solve_triangular(factor, curvature + 1e-9 * ridge, lower=True)
+    values, vectors = eigh(solve_triangular(factor, half.T, lower=True))
+    lifted = np.maximum(values, LEAST) + damping
+    spread = factor @ vectors
+    return (spread * lifted) @ spread.T
+
+
+def bfgs(matrix: Array | None, step: Array, change: Array) -> Array:
+    """Powell's damped update of a positive definite matrix by a step and the change of the Lagrangian's gradient."""
+    square = float(step @ step)
+    if square == 0.0:
+        return np.eye(len(step)) if matrix is None else matrix
+    if matrix is None:
+        bend = float(change @ step) / square
+        matrix = max(bend, 1e-4 * float(np.linalg.norm(change)) / np.sqrt(square), 1e-8) * np.eye(len(step))
+    image = matrix @ step
+    curve, model = float(change @ step), float(step @ image)
+    share = 1.0 if curve >= 0.2 * model else 0.8 * model / (model - curve)
+    mixed = share * change + (1.0 - share) * image
+    return matrix - np.outer(image, image) / model + np.outer(mixed, mixed) / float(mixed @ step)

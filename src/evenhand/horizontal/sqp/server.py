@@ -1,0 +1,288 @@
+"""The server of sequential quadratic programming: one quadratic program a round, over sums of what clients say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.errors import DivergenceError, ProtocolError
+from evenhand.horizontal.averaging.server import Answers, Body
+from evenhand.horizontal.sqp.messages import FINISH, JUDGED, TRIALS, VOCABULARY
+from evenhand.horizontal.sqp.options import LENGTHS, SQPOptions
+from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs
+from evenhand.programs.elastic_qp import PENALTY_LIMIT, ElasticStep
+from evenhand.programs.optimality import SERVER, Residual, Status
+from evenhand.programs.program import Program
+from evenhand.programs.regularisers import Regulariser
+from evenhand.programs.sides import Sides
+from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Role, Sends, State
+
+MOST_DAMPING = 1e6
+_LOCAL = ("weights", "gradient", "rows", "jacobian", "curvature", "objective_curvature")
+
+
+class SQPServer(Role):
+    """Holds w, the multipliers of all rows, h, and rows of its own if it has any.
+
+    Rows of all are numbered: clients' own in the order of names, the server's, then the shared ones.
+
+    Parameters
+    ----------
+    clients
+        Bounds of each client's own rows, by name.
+    program
+        The server's own, if it has one.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(
+        self,
+        clients: Mapping[str, Sides],
+        program: Program | None,
+        shared: Sides,
+        simple: Regulariser,
+        start: Array,
+        options: SQPOptions,
+    ) -> None:
+        size = len(start)
+        self.exact = options.is_exact(size)
+        sizes = {"weights": size, "shared": shared.rows, "trials": len(LENGTHS)}
+        super().__init__(SERVER, sizes | {"curvature": size * (size + 1) // 2 if self.exact else 0})
+        self.clients = {name: clients[name] for name in sorted(clients)}
+        self.program = program
+        self.shared = shared
+        self.options = options
+        parts = [*self.clients.values(), *([] if program is None else [program.own]), shared]
+        ends = np.cumsum([0, *(part.rows for part in parts)])
+        names = [*self.clients, *([] if program is None else [SERVER]), "shared"]
+        self.places = {name: slice(int(a), int(b)) for name, a, b in zip(names, ends[:-1], ends[1:], strict=True)}
+        bounds = Sides(np.concatenate([p.lower for p in parts]), np.concatenate([p.upper for p in parts]))
+        self.model = SQPModel(bounds, simple, 0.5 * options.feasibility)
+        self.answers = Answers()
+        self.trials: Array = np.tile(simple.prox(start, 0.0), (len(LENGTHS), 1))
+        self.net: Array = np.zeros(bounds.rows)
+        self.evaluation: Evaluation | None = None
+        self.found: ElasticStep | None = None
+        self.stage: Literal["first", "search", "corrected", "confirm"] = "first"
+        self.penalty, self.damping, self.best = options.penalty, 0.0, np.inf
+        # The best acceptable fraction of the step at hand, while a correction of it is judged.
+        self.fallback: Array = self.trials[0].copy()
+        self.fallback_merit = np.inf
+        self.round = self.steps = 0
+        self.residual: Residual | None = None
+        self.status: Status | None = None
+
+    @property
+    def weights(self) -> Array:
+        return self.trials[0] if self.evaluation is None else self.evaluation.weights
+
+    @property
+    def certificate(self) -> Certificate | None:
+        if self.residual is None or self.status is None:
+            return None
+        return self.residual.certificate(self.round, self.status is Status.CONVERGED)
+
+    def start(self) -> Sends:
+        return self._ask()
+
+    def check(self, message: Message) -> None:
+        """Clients have different numbers of rows of their own."""
+        sides = self.clients.get(message.sender)
+        if sides is None:
+            raise ProtocolError(f"{message.sender!r} is not a client of this run; its message is refused")
+        self.vocabulary.check(message, {**self.sizes, "own": sides.rows})
+
+    def handle(self, message: Message) -> Sends:
+        if self.done or message.kind != JUDGED.kind or message.integer("round") != self.round + 1:
+            raise ProtocolError(f"the server takes no such {message.kind!r} from {message.sender} at this point")
+        self.answers.add(message)
+        if not self.answers.complete([JUDGED.kind], list(self.clients)):
+            return ()
+        bodies = self.answers.of(JUDGED.kind)
+        self.answers.clear()
+        self.round += 1
+        return self._decide(*self._gather(bodies))
+
+    # -- one round
+
+    def _ask(self) -> Sends:
+        body: dict[str, Any] = {
+            "round": self.round + 1,
+            "trials": self.trials,
+            "shared_net": self.net[self.places["shared"]],
+        }
+        return [TRIALS.message(SERVER, name, own_net=self.net[self.places[name]], **body) for name in self.clients]
+
+    def _gather(self, bodies: Mapping[str, Body]) -> tuple[Array, Array, Evaluation]:
+        """Values (T,) and rows (T, M) of all trials, and everything at the first of them."""
+        count, size = len(LENGTHS), self.trials.shape[1]
+        values, gradient = np.zeros(count), np.zeros(size)
+        rows, jacobian = np.zeros((count, len(self.net))), np.zeros((len(self.net), size))
+        upper = np.zeros((2, self.sizes["curvature"]))
+        together = self.places["shared"]
+        for name, body in bodies.items():
+            values += body["values"]
+            gradient += body["gradient"]
+            upper += [body["curvature"], body["objective_curvature"]]
+            rows[:, self.places[name]], jacobian[self.places[name]] = body["own"], body["own_slopes"]
+            rows[:, together] += body["shared"]
+            jacobian[together] += body["shared_slopes"]
+        curvature, metric = (_symmetric(part, size) for part in upper)
+        if self.program is not None:
+            points = [self.program.at(trial) for trial in self.trials]
+            values += [point.value for point in points]
+            gradient += points[0].gradient
+            rows[:, self.places[SERVER]] = [point.constraints for point in points]
+            jacobian[self.places[SERVER]] = points[0].jacobian
+            if self.exact:
+                net = self.net[self.places[SERVER]]
+                curvature += points[0].hessian(net)
+                metric += points[0].hessian(np.zeros_like(net))
+            self.effort += self.program.effort * (0.5 * count + 1.0)
+        first = Evaluation(self.trials[0].copy(), float(values[0]), gradient, rows[0], jacobian, curvature, metric)
+        return values, rows, first
+
+    def _decide(self, values: Array, rows: Array, first: Evaluation) -> Sends:
+        """Take the full step, or a corrected one, or a fraction (whose derivatives another round brings), or damp."""
+        if self.stage in ("first", "confirm"):
+            return self._move(first)
+        assert self.evaluation is not None
+        assert self.found is not None
+        merits = self.model.acceptable(self.evaluation, self.found, self.trials, values, rows)
+        if np.isfinite(merits[0]):
+            if self.stage == "search":
+                self.damping = 0.1 * self.damping if self.damping > 1e-6 else 0.0
+            return self._move(first)
+        if self._badness(self.model.residual(first, self.net)) <= 0.5 * self.best:
+            return self._move(first)
+        place = int(np.argmin(merits))
+        if merits[place] < self.fallback_merit:
+            self.fallback, self.fallback_merit = self.trials[place].copy(), merits[place]
+        bent = not np.isfinite(merits[1])
+        if self.stage == "search" and bent and self.model.missed(rows[0]) > self.model.missed(self.evaluation.rows):
+            return self._correct(rows[0])
+        if np.isfinite(self.fallback_merit):
+            self.stage = "confirm"
+            self.trials = np.tile(self.fallback, (len(LENGTHS), 1))
+            return self._ask()
+        self.damping = max(10.0 * self.damping, 1e-3)
+        if self.damping > MOST_DAMPING or self.round >= self.options.max_rounds:
+            return self._finish(Status.STALLED if self.damping > MOST_DAMPING else Status.LIMIT)
+        return self._step()
+
+    def _correct(self, rows: Array) -> Sends:
+        """Judge a second-order correction, and the arc w + αp + α²(p′ − p) that leads to it."""
+        assert self.evaluation is not None
+        assert self.found is not None
+        bent = self.model.corrected(self.evaluation, self.found, self.damping, rows) - self.found.step
+        lengths = np.array(LENGTHS)[:, None]
+        self.trials = self._settled(self.evaluation.weights + lengths * self.found.step + lengths**2 * bent)
+        self.stage = "corrected"
+        return self._ask()
+
+    def _settled(self, trials: Array) -> Array:
+        """Exactly on the kinks and inside the domain of h, which an arc may leave."""
+        simple = self.model.simple
+        return np.array([simple.settle(simple.prox(trial, 0.0)) for trial in trials])
+
+    def _move(self, to: Evaluation) -> Sends:
+        if not np.isfinite(to.value):
+            raise DivergenceError("training left the finite numbers; scale the features, or start nearer to zero")
+        if not self.exact:
+            to = self._with_bfgs(to)
+        self.evaluation = to
+        self.steps += 1
+        return self._step()
+
+    def _with_bfgs(self, to: Evaluation) -> Evaluation:
+        before = self.evaluation
+        matrix: Array | None = None
+        if before is None:
+            matrix = np.eye(len(to.weights))
+        else:
+            change = to.gradient - before.gradient + self.net @ (to.jacobian - before.jacobian)
+            matrix = bfgs(None if self.steps == 1 else before.curvature, to.weights - before.weights, change)
+        return Evaluation(to.weights, to.value, to.gradient, to.rows, to.jacobian, matrix, matrix)
+
+    def _step(self) -> Sends:
+        """Solve the quadratic program at w, judge (w, y), and go on or end."""
+        assert self.evaluation is not None
+        options, evaluation = self.options, self.evaluation
+        found = self.model.step(evaluation, self.penalty, self.damping)
+        while self.model.stuck(evaluation, found, options.feasibility):
+            found = self.model.step(evaluation, min(10.0 * found.penalty, PENALTY_LIMIT), self.damping)
+        self.effort += float(evaluation.weights.size) ** 3
+        self.found, self.net, self.penalty = found, found.net, found.penalty
+        self.residual = self.model.residual(evaluation, found.net)
+        self.best = min(self.best, self._badness(self.residual))
+        self.reports.append({"round": self.round, "penalty": self.penalty, **self.residual.__dict__})
+        if self.residual.within(options.stationarity, options.feasibility):
+            return self._finish(Status.CONVERGED)
+        if self.model.infeasible(evaluation, options.feasibility):
+            return self._finish(Status.INFEASIBLE)
+        if self.round >= options.max_rounds:
+            return self._finish(Status.LIMIT)
+        self.stage = "search"
+        self.fallback_merit = np.inf
+        self.trials = self._settled(evaluation.weights + np.array(LENGTHS)[:, None] * found.step)
+        return self._ask()
+
+    def _badness(self, residual: Residual) -> float:
+        return max(residual.stationarity / self.options.stationarity, residual.distance / self.options.feasibility)
+
+    def _finish(self, status: Status) -> Sends:
+        self.status, self.done = status, True
+        return [FINISH.message(SERVER, name, weights=self.weights) for name in self.clients]
+
+    # -- state
+
+    def snapshot(self) -> State:
+        state: State = {"trials": self.trials.copy(), "net": self.net.copy(), "stage": self.stage}
+        for name in ("penalty", "damping", "best", "fallback_merit", "round", "steps"):
+            state[name] = getattr(self, name)
+        state["fallback"] = self.fallback.copy()
+        if self.evaluation is not None:
+            state |= {f"local {name}": getattr(self.evaluation, name).copy() for name in _LOCAL}
+            state["local value"] = self.evaluation.value
+        if self.found is not None:
+            state |= {"step": self.found.step.copy(), "step net": self.found.net.copy()}
+            state |= {"step missed": self.found.missed, "step penalty": self.found.penalty}
+        state["status"] = "" if self.status is None else self.status.name
+        state["residual"] = None if self.residual is None else dict(self.residual.__dict__)
+        return super().snapshot() | self.answers.snapshot() | state
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.answers.restore(state)
+        self.trials, self.net, self.stage = np.array(state["trials"]), np.array(state["net"]), state["stage"]
+        self.penalty, self.damping, self.best = (float(state[name]) for name in ("penalty", "damping", "best"))
+        self.fallback, self.fallback_merit = np.array(state["fallback"]), float(state["fallback_merit"])
+        self.round, self.steps = int(state["round"]), int(state["steps"])
+        self.evaluation = self.found = None
+        if "local value" in state:
+            arrays = {name: np.array(state[f"local {name}"]) for name in _LOCAL}
+            self.evaluation = Evaluation(value=float(state["local value"]), **arrays)
+        if "step" in state:
+            self.found = ElasticStep(
+                np.array(state["step"]),
+                np.array(state["step net"]),
+                float(state["step missed"]),
+                float(state["step penalty"]),
+            )
+        self.status = Status[state["status"]] if state["status"] else None
+        self.residual = None if state["residual"] is None else Residual(**state["residual"])
+
+
+def _symmetric(upper: Array, size: int) -> Array:
+    """A matrix from its upper triangle, row by row; zero where none was sent."""
+    matrix = np.zeros((size, size))
+    if len(upper):
+        matrix[np.triu_indices(size)] = upper
+        matrix += np.triu(matrix, 1).T
+    return matrix

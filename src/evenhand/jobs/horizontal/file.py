@@ -1,0 +1,261 @@
+"""Job files of horizontal runs: a table for each client, and what all of them agree on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator
+
+from evenhand.data.tables.libsvm import is_libsvm
+from evenhand.errors import InputError, JobError
+from evenhand.horizontal.solver import Protection
+from evenhand.jobs.schema import (
+    NAME_PATTERN,
+    ClockSection,
+    ConstraintTables,
+    LabelSection,
+    Strict,
+    as_plain,
+    build,
+    check_clock,
+    check_columns,
+    located,
+    read_toml,
+    to_clock,
+    to_constraint,
+    validated,
+)
+from evenhand.jobs.vertical.file import VerticalJobFile, parse_job
+from evenhand.privacy.accounting import noise_for
+from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
+from evenhand.programs.classification import Scope
+from evenhand.protocol.job import Job
+from evenhand.runtime.clock import VirtualClock
+from evenhand.training.across_clients import (
+    check_settings,
+    choose_solver,
+    default_rounds,
+    has_multipliers,
+    solver_options,
+)
+from evenhand.training.client_programs import ConstraintScope, Lacking
+
+Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
+
+
+class HorizontalJobSection(Strict):
+    """`[job]`: what to train and how."""
+
+    split: Literal["horizontal"]
+    solver: str = "auto"
+    constraint: ConstraintTables = Field(default_factory=list)
+    scope: Scope = "global"
+    lacking: Lacking = "refuse"
+    model: Literal["logistic", "mlp"] = "logistic"
+    alpha: float | None = None
+    max_rounds: int | None = None
+    tol: float = 1e-3
+    seed: int = Field(default=0, ge=0)
+    hidden: list[int] = Field(default_factory=lambda: [32, 16])
+    options: dict[str, Any] = Field(default_factory=dict)
+    test_fraction: float = Field(default=0.0, ge=0.0, lt=1.0)
+
+
+class DataSection(Strict):
+    """`[data]`: what columns of every client's table are there for, and what is agreed about them."""
+
+    label: LabelSection
+    sensitive: list[str] = Field(default_factory=list)
+    columns: list[str] | None = None
+    id: str | None = None
+    scale: bool = True
+    encoder: str | None = None
+    groups: dict[str, list[Plain]] | None = None
+
+
+class ServerSection(Strict):
+    """`[server]`: rows of the server's own, and the bound of the constraint there."""
+
+    table: str | None = None
+    database: str | None = None
+    sql: str | None = None
+    limit: float | None = None
+
+    @property
+    def has_rows(self) -> bool:
+        return self.table is not None or self.database is not None
+
+
+class ClientSection(Strict):
+    """`[[client]]`: one client, its table, and its own bound if it has one."""
+
+    name: str = Field(pattern=NAME_PATTERN)
+    table: str | None = None
+    database: str | None = None
+    sql: str | None = None
+    limit: float | None = None
+
+
+class PrivacySection(Strict):
+    """`[privacy]`: what clients do to updates before they send them."""
+
+    mechanism: Literal["clipped-gaussian", "gaussian"]
+    clip: float | None = None
+    dual_clip: float | None = None
+    noise_multiplier: float | None = None
+    epsilon: float | None = None
+    weight_noise: float | None = None
+    multiplier_noise: float | None = None
+    delta: float = Field(default=1e-5, gt=0.0, lt=1.0)
+
+
+class HorizontalJobFile(Strict):
+    """A whole job file."""
+
+    job: HorizontalJobSection
+    data: DataSection
+    server: ServerSection = Field(default_factory=ServerSection)
+    client: list[ClientSection] = Field(min_length=1)
+    privacy: PrivacySection | None = None
+    clock: ClockSection | None = None
+
+    def to_job(self) -> Job:
+        section = self.job
+        linear = section.model == "logistic"
+        solver = choose_solver(
+            section.solver,
+            linear=linear,
+            constrained=bool(section.constraint),
+            protected=self.privacy is not None,
+        )
+        return Job(
+            solver=solver,
+            constraints=tuple(to_constraint(one) for one in section.constraint),
+            model="linear" if linear else "mlp",
+            alpha=section.alpha,
+            max_rounds=default_rounds(solver) if section.max_rounds is None else section.max_rounds,
+            tol=section.tol,
+            seed=section.seed,
+            hidden=tuple(section.hidden),
+            options=section.options,
+        )
+
+    def to_clock(self) -> VirtualClock | None:
+        return to_clock(self.clock)
+
+    def to_where(self) -> ConstraintScope:
+        limits = {client.name: client.limit for client in self.client if client.limit is not None}
+        if self.server.limit is not None:
+            limits["server"] = self.server.limit
+        return ConstraintScope(self.job.scope, limits or None, self.job.lacking)
+
+    def to_protection(self) -> Protection | None:
+        """The mechanism, with noise for the asked-for ε where it is given instead of a noise multiplier."""
+        section = self.privacy
+        if section is None:
+            return None
+        if section.mechanism == "gaussian":
+            assert section.weight_noise is not None
+            return GaussianNoise(section.weight_noise, section.multiplier_noise)
+        assert section.clip is not None
+        noise = section.noise_multiplier
+        if noise is None:
+            assert section.epsilon is not None
+            # Whoever takes part in fewer rounds than there are spends less.
+            releases = 1 if section.dual_clip is None else 2
+            noise = noise_for(section.epsilon, section.delta, self.to_job().max_rounds, releases=releases)
+        return ClippedGaussian(section.clip, section.dual_clip, noise)
+
+
+def read_any_job(path: Path) -> VerticalJobFile | HorizontalJobFile:
+    """Read and check a job file of either split; whatever is wrong with it is a JobError that names file and key."""
+    content = read_toml(path)
+    section = content.get("job")
+    if isinstance(section, dict) and section.get("split") == "horizontal":
+        return parse_horizontal(content, str(path))
+    if isinstance(section, dict) and section.get("split", "vertical") != "vertical":
+        raise JobError(f"{path}: key job.split is {section['split']!r}; choose 'vertical' or 'horizontal'")
+    if "client" in content:
+        raise JobError(f'{path}: [[client]] goes with split = "horizontal" in [job]')
+    return parse_job(content, str(path))
+
+
+def parse_horizontal(content: dict[str, Any], where: str) -> HorizontalJobFile:
+    job = validated(HorizontalJobFile, content, where)
+    try:
+        _check_clients(job)
+        check_columns(job.data)
+        _check_groups(job.data)
+        trained = job.to_job()
+        for constraint in trained.constraints:
+            if constraint.compares_groups and not job.data.sensitive:
+                raise JobError(f"constraint {constraint.kind} compares groups: name the columns in data.sensitive")
+        build(solver_options(trained.solver), trained.options, "job.options", f"solver {trained.solver!r}")
+        check_settings(
+            trained,
+            linear=job.job.model == "logistic",
+            where=job.to_where(),
+            has_server=job.server.has_rows,
+            protected=job.privacy is not None,
+        )
+        job.to_where().check(trained.constraints, [client.name for client in job.client])
+        _check_privacy(job, trained)
+        check_clock(job.clock, "client", [client.name for client in job.client])
+    except InputError as error:
+        raise JobError(f"{where}: {error}") from error
+    return job
+
+
+def _check_clients(job: HorizontalJobFile) -> None:
+    names = [client.name for client in job.client]
+    for name in names:
+        if names.count(name) > 1:
+            raise JobError(f"two clients are called {name!r}; names must differ")
+    if "server" in names:
+        raise JobError("a client is called 'server', which is the server's own name; choose another")
+    sections: dict[str, ClientSection | ServerSection] = {f"client {one.name!r}": one for one in job.client}
+    if job.server.has_rows or job.server.sql is not None:
+        sections["[server]"] = job.server
+    for owner, section in sections.items():
+        try:
+            located(section, Path(), job.data.id)
+        except InputError as error:
+            raise JobError(f"{owner}: {error}") from error
+        if section.table is not None and is_libsvm(section.table):
+            raise JobError(f"{owner}: tables of horizontal jobs have named columns; {section.table} has numbered ones")
+
+
+def _check_groups(data: DataSection) -> None:
+    for attribute, values in (data.groups or {}).items():
+        if attribute not in data.sensitive:
+            raise JobError(f"data.groups names {attribute!r}, which data.sensitive does not list")
+        if len(set(values)) < 2 or len(set(values)) < len(values):
+            raise JobError(f"data.groups.{attribute} is {values}; list each of two or more groups once")
+    if data.groups is not None and (lacking := [name for name in data.sensitive if name not in data.groups]):
+        raise JobError(f"data.groups does not say which groups {lacking[0]!r} has")
+
+
+def _check_privacy(job: HorizontalJobFile, trained: Job) -> None:
+    section = job.privacy
+    if section is None:
+        return
+    clipped = section.mechanism == "clipped-gaussian"
+    strange = ("weight_noise", "multiplier_noise") if clipped else ("clip", "dual_clip", "noise_multiplier", "epsilon")
+    for name in strange:
+        if getattr(section, name) is not None:
+            raise JobError(f"key privacy.{name} does not go with mechanism = {section.mechanism!r}")
+    if (lacking := "clip" if clipped else "weight_noise") and getattr(section, lacking) is None:
+        raise JobError(f"key privacy.{lacking} is missing; mechanism = {section.mechanism!r} needs it")
+    if not clipped:
+        job.to_protection()
+        return
+    if (section.noise_multiplier is None) == (section.epsilon is None):
+        raise JobError("give either privacy.noise_multiplier or privacy.epsilon (with delta), not both")
+    if section.epsilon is not None and not 0 < section.epsilon < float("inf"):
+        raise JobError(f"key privacy.epsilon is {section.epsilon}; it must be a finite number above zero")
+    if has_multipliers(trained.solver, bool(trained.constraints)) != (section.dual_clip is not None):
+        needs = "is missing: clients also send changes of multipliers" if section.dual_clip is None else "has no use"
+        raise JobError(f"key privacy.dual_clip {needs}, with solver {trained.solver!r}")
+    assert section.clip is not None
+    ClippedGaussian(section.clip, section.dual_clip, section.noise_multiplier or 0.0)

@@ -1,0 +1,305 @@
+"""Horizontal jobs over tables, from start to run folder, and from run folder to scores of new rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit
+
+from evenhand.arrays import Array
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.errors import DataError, EvenhandError, MissingExtraError, RunError
+from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
+from evenhand.jobs.horizontal.tables import (
+    SERVER_ROWS,
+    ClientTables,
+    EncodedRows,
+    encoded,
+    load_clients,
+    naming,
+    open_frame,
+)
+from evenhand.jobs.vertical.runs import begin_folder, check_folder, keeps_password, without_passwords
+from evenhand.metrics import decision_intervals, demographic_parity, equal_opportunity, intervals, summary
+from evenhand.protocol.roles import Report, State
+from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.statefiles import read_state, write_bytes, write_state
+from evenhand.training.across_clients import train_clients
+from evenhand.training.horizontal import HorizontalRun
+from evenhand.training.programs import SharedLinear
+from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
+
+_GAPS = ("demographic_parity", "equal_opportunity")
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedHorizontalRun:
+    """A run and its folder; `result` is what `result.json` holds."""
+
+    run: HorizontalRun
+    folder: RunFolder
+    result: dict[str, Any]
+
+
+def run_horizontal_job(
+    job: HorizontalJobFile,
+    base: Path,
+    out: Path,
+    *,
+    resume: bool = False,
+    on_round: Callable[[Report], None] | None = None,
+    checkpoint_seconds: float = 10.0,
+    tables: ClientTables | None = None,
+) -> FinishedHorizontalRun:
+    """Train as a job file says and leave a run folder.
+
+    Parameters
+    ----------
+    base
+        Folder that relative paths in the job start from.
+    resume
+        Go on with the run in `out` if it holds one; otherwise an existing folder is an error.
+    tables
+        The clients' tables, if they have been loaded already.
+    """
+    check_folder(out, resume)
+    tables = load_clients(job, base) if tables is None else tables
+    _check_measurable(tables)
+    _check_epsilon(job, tables)
+    protect = job.to_protection()
+    fresh = not (out / "run.toml").exists()
+    content = job.model_dump(exclude_unset=True)
+    for section in (*content["client"], content.get("server", {})):
+        without_passwords(section)
+    folder = begin_folder(content, base, out, resume)
+    try:
+        run = train_clients(
+            job.to_job(),
+            [rows.training_rows(name) for name, rows in tables.clients.items()],
+            model=job.job.model,
+            where=job.to_where(),
+            server=None if tables.server is None else tables.server.training_rows(SERVER_ROWS),
+            groups=job.data.groups,
+            protect=protect,
+            clock=job.to_clock(),
+            folder=folder,
+            checkpoint_seconds=checkpoint_seconds,
+            on_round=on_round,
+        )
+    except EvenhandError:
+        # A run that was refused before it recorded anything leaves nothing behind.
+        if fresh and not folder.read_lines("metrics.jsonl"):
+            folder.remove()
+        raise
+    state: State = {
+        "model": job.job.model,
+        "columns": len(tables.encoder.feature_names_out),
+        "hidden": list(job.job.hidden),
+        "weights": run.weights,
+        "statistics": run.statistics,
+    }
+    _write_model(folder, tables.encoder, state)
+    result = _result(job, run, tables, scorer(state), protect)
+    folder.finish(result)
+    return FinishedHorizontalRun(run, folder, result)
+
+
+# -- quality
+
+
+def _check_measurable(tables: ClientTables) -> None:
+    """Find out before training, not after it, that the quality on some rows would have no value."""
+    for part in ("train", "test"):
+        rows = tables.pooled(part)
+        if rows is not None:
+            try:
+                _quality(tables, rows, np.zeros(len(rows.signs)))
+            except DataError as error:
+                raise DataError(f"{part} rows: {error}") from error
+
+
+def _learned(job: HorizontalJobFile, tables: ClientTables) -> list[str]:
+    """What was learned from the clients' rows before the first round."""
+    columns = [LEARNED_COLUMNS] if tables.learned else []
+    return columns + ([LEARNED_GROUPS] if job.data.sensitive and job.data.groups is None else [])
+
+
+def _check_epsilon(job: HorizontalJobFile, tables: ClientTables) -> None:
+    """Refuse an ε that is asked for and could not be stated in the end."""
+    if job.privacy is None or job.privacy.epsilon is None:
+        return
+    trained, others = job.to_job(), _learned(job, tables)
+    if trained.solver == "fairfed" or trained.options.get("report_every"):
+        others.append("what clients measure on their rows (solver fairfed, or options.report_every)")
+    if others:
+        raise DataError(
+            f"privacy.epsilon = {job.privacy.epsilon:g} cannot be promised: no noise covers {', '.join(others)}. Agree "
+            "on these beforehand (data.encoder, data.groups), leave them out, or give privacy.noise_multiplier to "
+            "train without a promise"
+        )
+
+
+def _result(
+    job: HorizontalJobFile,
+    run: HorizontalRun,
+    tables: ClientTables,
+    score: Callable[[Array], Array],
+    protect: Any,
+) -> dict[str, Any]:
+    found = {part: rows for part in ("train", "test") if (rows := tables.pooled(part)) is not None}
+    scores = {part: score(rows.features) for part, rows in found.items()}
+    # JSON has no NaN: what was not measured is null.
+    certificate = {
+        name: None if isinstance(value, float) and np.isnan(value) else value
+        for name, value in run.certificate.as_dict().items()
+    }
+    result: dict[str, Any] = {
+        "certificate": certificate,
+        "solver": job.to_job().solver,
+        "quality": {part: _quality(tables, rows, scores[part]) for part, rows in found.items()},
+        "intervals": {part: _intervals(tables, rows, scores[part]) for part, rows in found.items()},
+        "clients": {name: _of_client(rows, score) for name, rows in tables.clients.items()},
+        "bytes": run.transcript.total_bytes,
+        "messages": run.transcript.total_messages,
+        "labels": {"negative": tables.negative, "positive": tables.positive},
+    }
+    if job.privacy is not None:
+        stated = client_privacy(
+            list(tables.clients), protect, run.transcript, job.privacy.delta, learned=_learned(job, tables)
+        )
+        result["privacy"] = {name: one.as_dict() for name, one in stated.items()}
+    return result
+
+
+def _quality(tables: ClientTables, rows: EncodedRows, scores: Array) -> dict[str, float]:
+    """Accuracy and, where sensitive attributes are named, gaps between groups."""
+    if rows.sensitive is None:
+        return {"accuracy": float(np.mean((scores > 0) == (rows.signs > 0)))}
+    labels, decisions = _named(tables, rows.signs), _named(tables, scores)
+    groups: dict[str, Any] = {"sensitive_features": rows.sensitive, "positive": tables.positive}
+    return {
+        **summary(labels, scores, **groups),
+        "demographic_parity": demographic_parity(labels, decisions, **groups),
+        "equal_opportunity": equal_opportunity(labels, decisions, **groups),
+    }
+
+
+def _intervals(tables: ClientTables, rows: EncodedRows, scores: Array) -> dict[str, list[float]]:
+    """95 % bootstrap intervals of the same metrics, low and high; none without sensitive attributes."""
+    if rows.sensitive is None:
+        return {}
+    labels, decisions = _named(tables, rows.signs), _named(tables, scores)
+    groups: dict[str, Any] = {"sensitive_features": rows.sensitive, "positive": tables.positive}
+    gaps = decision_intervals(labels, decisions, **groups).loc[list(_GAPS)]
+    found = pd.concat([intervals(labels, scores, **groups), gaps])
+    return {str(name): [float(low), float(high)] for name, low, high in found[["low", "high"]].itertuples()}
+
+
+def _named(tables: ClientTables, signs: Array) -> list[Any]:
+    return [tables.positive if sign > 0 else tables.negative for sign in signs]
+
+
+def _of_client(rows: EncodedRows, score: Callable[[Array], Array]) -> dict[str, Any]:
+    """How many rows a client has, and the model's accuracy on them."""
+    right = (score(rows.features) > 0) == (rows.signs > 0)
+    parts = {"train": ~rows.test, "test": rows.test}
+    return {
+        name: {"rows": int(inside.sum()), "accuracy": float(right[inside].mean())}
+        for name, inside in parts.items()
+        if inside.any()
+    }
+
+
+# -- the model on disk
+
+
+def _write_model(folder: RunFolder, encoder: PartyEncoder, state: State) -> None:
+    place = folder.path / "model"
+    place.mkdir(exist_ok=True)
+    write_bytes(place / "encoder.json", json.dumps(encoder.to_state(), ensure_ascii=False, indent=1).encode())
+    write_state(place / "weights.safetensors", state)
+
+
+def read_model(folder: RunFolder) -> tuple[PartyEncoder, Callable[[Array], Array]]:
+    """The encoder all clients share, and what scores encoded rows."""
+    place = folder.path / "model"
+    try:
+        encoder = PartyEncoder.from_state(json.loads((place / "encoder.json").read_bytes()))
+    except (OSError, ValueError, DataError) as error:
+        raise RunError(f"{place / 'encoder.json'} cannot be used: {error}") from error
+    state = read_state(place / "weights.safetensors")
+    try:
+        if state["columns"] != len(encoder.feature_names_out):
+            raise RunError(
+                f"{place}: the weights are for {state['columns']} encoded columns, the encoder makes "
+                f"{len(encoder.feature_names_out)}; the folder was changed"
+            )
+        return encoder, scorer(state)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{place / 'weights.safetensors'} does not hold a model: {error!r}") from error
+
+
+def scorer(state: State) -> Callable[[Array], Array]:
+    """What scores encoded rows with saved weights; a logistic model needs no torch for it."""
+    if state["model"] == "logistic":
+        return SharedLinear(np.asarray(state["weights"], dtype=np.float64)).predict
+    try:
+        from evenhand.models.networks import make_network
+    except ImportError as error:
+        raise MissingExtraError("A perceptron across clients", "torch") from error
+    network = make_network(state["model"], (int(state["columns"]),), None, tuple(state["hidden"]))
+    network.load(state["weights"], state["statistics"])
+    return network.predict
+
+
+# -- scores of new rows
+
+
+def score_clients(
+    folder: RunFolder,
+    job: HorizontalJobFile | None = None,
+    tables: Mapping[str, Path] | None = None,
+    *,
+    base: Path | None = None,
+) -> pd.DataFrame:
+    """Score rows with a finished run; the index has the client's name and the row's id, or its number.
+
+    Parameters
+    ----------
+    job
+        A job file whose clients say where their tables are; None takes the run's own.
+    tables
+        Files to score instead of the clients' tables, by a name of any client, known to the run or not.
+    base
+        Folder that relative paths in `job` start from; None is that of the run's own job.
+    """
+    labels = folder.result["labels"]
+    encoder, score = read_model(folder)
+    job = _own_job(folder) if job is None else job
+    base = Path(folder.description["base"]) if base is None else base
+    sections = job.client
+    if tables:
+        sections = [ClientSection(name=name, table=str(path.absolute())) for name, path in tables.items()]
+    parts = {}
+    for section in sections:
+        owner = f"client {section.name!r}"
+        with naming(owner):
+            keeps_password(section.database)
+        frame = open_frame(section, job.data, base, owner, encoder.columns_in)
+        with naming(owner):
+            scores = score(encoded(encoder, frame))
+        predicted = [labels["positive"] if one > 0 else labels["negative"] for one in scores]
+        columns = {"score": scores, "probability": expit(scores), "prediction": predicted}
+        parts[section.name] = pd.DataFrame(columns, index=frame.index)
+    return pd.concat(parts, names=["client", job.data.id or "row"])
+
+
+def _own_job(folder: RunFolder) -> HorizontalJobFile:
+    content = {key: value for key, value in folder.description.items() if key in HorizontalJobFile.model_fields}
+    return parse_horizontal(content, str(folder.path / "run.toml"))

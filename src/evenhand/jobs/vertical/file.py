@@ -1,0 +1,150 @@
+"""Job files: TOML that says what a person would say, checked key by key before anything is read or written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from evenhand.data.tables.libsvm import is_libsvm
+from evenhand.data.tables.readers import TableSource
+from evenhand.errors import InputError, JobError
+from evenhand.jobs.schema import (
+    NAME_PATTERN,
+    ClockSection,
+    ConstraintTables,
+    LabelSection,
+    Strict,
+    build,
+    check_clock,
+    check_columns,
+    located,
+    read_toml,
+    to_clock,
+    to_constraint,
+    validated,
+)
+from evenhand.protocol.job import Job, ModelName, RuntimeName
+from evenhand.runtime.clock import VirtualClock
+from evenhand.vertical.solvers import SOLVERS, check_job, solver_name
+
+
+class JobSection(Strict):
+    """`[job]`: what to train and how."""
+
+    split: Literal["vertical"] = "vertical"
+    solver: str = "auto"
+    constraint: ConstraintTables = Field(default_factory=list)
+    model: ModelName = "linear"
+    alpha: float | None = None
+    max_rounds: int = 1000
+    tol: float = 1e-4
+    seed: int = Field(default=0, ge=0)
+    fit_intercept: bool = True
+    hidden: list[int] = Field(default_factory=lambda: [32, 16])
+    options: dict[str, Any] = Field(default_factory=dict)
+    scale: bool = True
+    runtime: RuntimeName = "auto"
+    test_fraction: float = Field(default=0.0, ge=0.0, lt=1.0)
+    ids: Literal["equal", "inner"] = "equal"
+
+
+class PartySection(Strict):
+    """`[[party]]`: one party, its table and what it holds."""
+
+    name: str = Field(pattern=NAME_PATTERN)
+    role: Literal["active", "passive"] = "passive"
+    table: str | None = None
+    database: str | None = None
+    sql: str | None = None
+    id: str | None = None
+    first_index: Literal[0, 1] = 1
+    columns: list[str] | None = None
+    label: LabelSection | None = None
+    sensitive: list[str] = Field(default_factory=list)
+
+
+class VerticalJobFile(Strict):
+    """A whole job file."""
+
+    job: JobSection = Field(default_factory=JobSection)
+    clock: ClockSection | None = None
+    party: list[PartySection] = Field(min_length=1)
+
+    def to_job(self) -> Job:
+        section = self.job
+        return Job(
+            solver=section.solver,
+            constraints=tuple(to_constraint(one) for one in section.constraint),
+            model=section.model,
+            alpha=section.alpha,
+            max_rounds=section.max_rounds,
+            tol=section.tol,
+            seed=section.seed,
+            fit_intercept=section.fit_intercept,
+            hidden=tuple(section.hidden),
+            options=section.options,
+        )
+
+    def to_clock(self) -> VirtualClock | None:
+        return to_clock(self.clock)
+
+    @property
+    def label_party(self) -> PartySection:
+        return next(party for party in self.party if party.label is not None)
+
+
+def read_job(path: Path) -> VerticalJobFile:
+    """Read and check a job file; whatever is wrong with it is a JobError that names file and key."""
+    return parse_job(read_toml(path), str(path))
+
+
+def parse_job(content: dict[str, Any], where: str) -> VerticalJobFile:
+    job = validated(VerticalJobFile, content, where)
+    try:
+        _check_parties(job)
+        _check_options(job.to_job())
+        check_job(job.to_job())
+        check_clock(job.clock, "party", [party.name for party in job.party])
+    except InputError as error:
+        raise JobError(f"{where}: {error}") from error
+    return job
+
+
+def _check_parties(job: VerticalJobFile) -> None:
+    names = [party.name for party in job.party]
+    for name in names:
+        if names.count(name) > 1:
+            raise JobError(f"two parties are called {name!r}; names must differ")
+    if "server" in names:
+        raise JobError("a party is called 'server', which is the server's own name; choose another")
+    with_label = [party for party in job.party if party.label is not None]
+    if len(with_label) != 1:
+        raise JobError(f'{len(with_label)} parties have a label; exactly one must: label = {{ column = "..." }}')
+    if with_label[0].role != "active":
+        raise JobError(f'party {with_label[0].name!r} holds the label, so its role must be "active"')
+    for number, party in enumerate(job.party):
+        if party.table is None or not is_libsvm(party.table):
+            if party.id is None:
+                raise JobError(f"key party.{number}.id is missing; only a LIBSVM file's rows are known by number")
+            if "first_index" in party.model_fields_set:
+                raise JobError(f"party {party.name!r}: first_index goes with a table in LIBSVM's format")
+        if party.sensitive and party.label is None:
+            raise JobError(f"party {party.name!r} names sensitive columns; only the party with the label may")
+        try:
+            check_columns(party)
+            table_source(party, Path())
+        except InputError as error:
+            raise JobError(f"party {party.name!r}: {error}") from error
+
+
+def _check_options(job: Job) -> None:
+    name = solver_name(job)
+    if name in SOLVERS:
+        build(SOLVERS[name].options, job.options, "job.options", f"solver {name!r}")
+
+
+def table_source(party: PartySection, base: Path) -> TableSource:
+    """Where a party's table is; paths, an SQLite file's too, are relative to the job file's folder."""
+    return located(party, base, party.id, party.first_index)

@@ -1,0 +1,138 @@
+"""The simple part h of the objective: closed and convex, known to everybody, with an easy proximal operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from evenhand.arrays import Array
+from evenhand.errors import InputError
+
+
+class Regulariser(Protocol):
+    """h of Eq. (5)."""
+
+    def value(self, weights: Array) -> float:
+        """h(w); w is taken to be in its domain."""
+        ...
+
+    def prox(self, weights: Array, step: float) -> Array:
+        """argmin over v of ‖v − w‖²/2 + step · h(v)."""
+        ...
+
+    def distance(self, weights: Array, gradient: Array) -> float:
+        """dist∞(0, gradient + ∂h(w)), or an upper bound of it."""
+        ...
+
+    def settle(self, weights: Array) -> Array:
+        """w on the kink or boundary of h that it is all but on: interior-point methods stop just short of them."""
+        ...
+
+
+SNAP = 1e-7
+"""How near to a kink or boundary counts as being on it."""
+
+
+@dataclass(frozen=True)
+class Zero:
+    """h = 0."""
+
+    def value(self, weights: Array) -> float:
+        return 0.0
+
+    def prox(self, weights: Array, step: float) -> Array:
+        return weights
+
+    def distance(self, weights: Array, gradient: Array) -> float:
+        return float(np.max(np.abs(gradient), initial=0.0))
+
+    def settle(self, weights: Array) -> Array:
+        return weights
+
+
+@dataclass(frozen=True)
+class L1:
+    """h(w) = scale · ‖w‖₁."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.scale) and self.scale >= 0):
+            raise InputError(f"scale is {self.scale}; it must be a finite number, zero or more")
+
+    def value(self, weights: Array) -> float:
+        return self.scale * float(np.abs(weights).sum())
+
+    def prox(self, weights: Array, step: float) -> Array:
+        shrunk = np.maximum(np.abs(weights) - step * self.scale, 0.0)
+        return np.copysign(shrunk, weights) * (shrunk > 0.0)
+
+    def distance(self, weights: Array, gradient: Array) -> float:
+        at_zero = np.maximum(np.abs(gradient) - self.scale, 0.0)
+        elsewhere = np.abs(gradient + self.scale * np.sign(weights))
+        return float(np.max(np.where(weights == 0.0, at_zero, elsewhere), initial=0.0))
+
+    def settle(self, weights: Array) -> Array:
+        return np.where(np.abs(weights) < SNAP, 0.0, weights)
+
+
+class Box:
+    """h is zero on lower ≤ w ≤ upper (numbers or one a weight), infinite elsewhere."""
+
+    def __init__(self, lower: npt.ArrayLike, upper: npt.ArrayLike) -> None:
+        self.lower: Array = np.array(lower, dtype=np.float64)
+        self.upper: Array = np.array(upper, dtype=np.float64)
+        if not (self.lower <= self.upper).all():
+            raise InputError("a box needs lower ≤ upper everywhere")
+
+    def value(self, weights: Array) -> float:
+        return 0.0
+
+    def prox(self, weights: Array, step: float) -> Array:
+        return np.clip(weights, self.lower, self.upper)
+
+    def distance(self, weights: Array, gradient: Array) -> float:
+        # At the lower bound the normal cone takes up a positive gradient, at the upper bound a negative one.
+        left = np.where(weights <= self.lower, np.minimum(gradient, 0.0), gradient)
+        left = np.where(weights >= self.upper, np.maximum(left, 0.0), left)
+        return float(np.max(np.abs(left), initial=0.0))
+
+    def settle(self, weights: Array) -> Array:
+        low = np.where(weights - self.lower < SNAP, self.lower, weights)
+        return np.where(self.upper - low < SNAP, self.upper, low)
+
+
+@dataclass(frozen=True)
+class Ball:
+    """h is zero on ‖w‖₂ ≤ radius, infinite elsewhere."""
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.radius) and self.radius > 0):
+            raise InputError(f"radius is {self.radius}; it must be a positive number")
+
+    def value(self, weights: Array) -> float:
+        return 0.0
+
+    def prox(self, weights: Array, step: float) -> Array:
+        norm = float(np.linalg.norm(weights))
+        return weights if norm <= self.radius else weights * (self.radius / norm)
+
+    def distance(self, weights: Array, gradient: Array) -> float:
+        """With the Euclidean projection onto the normal cone, so an upper bound of the Chebyshev distance."""
+        squared = float(weights @ weights)
+        if squared < (self.radius * (1.0 - 1e-9)) ** 2:
+            return float(np.max(np.abs(gradient), initial=0.0))
+        push = max(0.0, -float(gradient @ weights) / squared)
+        return float(np.max(np.abs(gradient + push * weights), initial=0.0))
+
+    def settle(self, weights: Array) -> Array:
+        norm = float(np.linalg.norm(weights))
+        return weights * (self.radius / norm) if norm > self.radius * (1.0 - SNAP) else weights
+
+
+ZERO = Zero()

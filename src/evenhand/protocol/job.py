@@ -1,0 +1,88 @@
+"""A job: what to train, under which constraint, by which solver. Data are not part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from evenhand.constraints.kinds import Constraint
+from evenhand.errors import InputError
+
+ModelName = Literal["linear", "mlp"]
+LossName = Literal["logistic", "squared"]
+RuntimeName = Literal["auto", "roles", "interleaved", "threads"]
+RUNTIMES: tuple[RuntimeName, ...] = ("auto", "roles", "interleaved", "threads")
+
+
+def is_number(value: object) -> bool:
+    """Whether a setting is a finite number; True and False are none."""
+    kinds = (int, float, np.integer, np.floating)
+    return isinstance(value, kinds) and not isinstance(value, bool) and bool(np.isfinite(value))
+
+
+def is_whole(value: object) -> bool:
+    return is_number(value) and isinstance(value, (int, np.integer))
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything about a run that is not data.
+
+    Parameters
+    ----------
+    solver
+        Name of the solver, or ``"auto"``: ``"subspace"`` for linear parties, ``"fairvfl"`` for neural ones.
+    constraints
+        Constraints the model is trained under; none trains without.
+    model
+        ``"linear"``, or ``"mlp"`` for neural parties.
+    alpha
+        μ of the regulariser (μ/2)‖θ‖²; None is 2/n, the papers' choice.
+    max_rounds
+        Most communication rounds.
+    tol
+        The solver's stopping tolerance.
+    seed
+        Of everything random: the initial weights of neural parties, the rows that stochastic solvers visit.
+    fit_intercept
+        Whether the first active party's linear model has an intercept (which is not regularised).
+    hidden
+        Widths of a neural party's hidden layers.
+    loss
+        ``"logistic"`` for labels ±1; ``"squared"`` for regression, with real labels.
+    options
+        The solver's own settings by name, for instance ``{"local_steps": 7}``.
+    """
+
+    solver: str = "auto"
+    constraints: tuple[Constraint, ...] = ()
+    model: ModelName = "linear"
+    alpha: float | None = None
+    max_rounds: int = 1000
+    tol: float = 1e-4
+    seed: int = 0
+    fit_intercept: bool = True
+    hidden: tuple[int, ...] = (32, 16)
+    loss: LossName = "logistic"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.model not in ("linear", "mlp"):
+            raise InputError(f"model is {self.model!r}; choose 'linear' or 'mlp'")
+        if self.loss not in ("logistic", "squared"):
+            raise InputError(f"loss is {self.loss!r}; choose 'logistic' or 'squared'")
+        if self.alpha is not None and not (is_number(self.alpha) and self.alpha >= 0):
+            raise InputError(f"alpha is {self.alpha!r}; it must be zero or more, or None for 2/n")
+        if not (is_whole(self.max_rounds) and self.max_rounds >= 1):
+            raise InputError(f"max_rounds is {self.max_rounds!r}; it must be at least 1")
+        if not (is_number(self.tol) and self.tol >= 0):
+            raise InputError(f"tol is {self.tol!r}; it must be zero or more")
+        if not all(width >= 1 for width in self.hidden):
+            raise InputError(f"hidden is {self.hidden}; each layer needs at least one unit")
+
+    def regulariser(self, rows: int) -> float:
+        """μ for n rows of data."""
+        return 2.0 / rows if self.alpha is None else self.alpha

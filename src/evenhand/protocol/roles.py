@@ -1,0 +1,139 @@
+"""The contract between solvers and runtimes.
+
+A role (server, active party, passive party, client) is a state machine without input or output: a message goes in, its
+own state changes, messages come out. Whatever carries messages, keeps time or writes files is a runtime's business,
+so the same role runs in one process, over a network, or under injected faults.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from evenhand.errors import ProtocolError
+from evenhand.protocol.messages import Message, Vocabulary
+
+SERVER = "server"
+"""The server's name in every run."""
+
+Sends: TypeAlias = Sequence[Message]
+State: TypeAlias = dict[str, Any]
+"""Arrays, numbers, booleans and strings by name: all that a checkpoint may hold."""
+Report: TypeAlias = dict[str, float | int]
+"""One row of history: what a role says about its progress, in plain numbers."""
+
+
+class Traffic(NamedTuple):
+    """Messages that a role which plays several parties at once would have sent: their number and bytes in all."""
+
+    sender: str
+    receiver: str
+    kind: str
+    messages: int
+    nbytes: int
+
+
+class Task:
+    """Work that a role has begun and that may go on while it takes other messages.
+
+    Attributes
+    ----------
+    sends
+        What the role sends before the work is done.
+    """
+
+    sends: Sends = ()
+
+    def run(self) -> None:
+        """Do the work. Other tasks of the same role may run at the same time; the rest of its state is not touched."""
+
+
+class Role(ABC):
+    """Base of all roles.
+
+    Attributes
+    ----------
+    name
+        Unique among the roles of a run.
+    done
+        True once the role expects no further message and has no more work.
+    effort
+        Multiplications done so far: the virtual clock turns them into time.
+    reports
+        Rows of history since the runtime last took them.
+    traffic
+        Messages between parties that this role plays itself, since the runtime last took them.
+    """
+
+    vocabulary: Vocabulary
+
+    def __init__(self, name: str, sizes: Mapping[str, int]) -> None:
+        self.name = name
+        self.sizes = sizes
+        self.done = False
+        self.effort = 0.0
+        self.reports: list[Report] = []
+        self.traffic: list[Traffic] = []
+
+    def start(self) -> Sends:
+        """First messages."""
+        return ()
+
+    def receive(self, message: Message) -> Sends:
+        """One message in, any number out."""
+        sends: list[Message] = []
+        outcome = self.begin(message)
+        while isinstance(outcome, Task):
+            sends += outcome.sends
+            outcome.run()
+            outcome = self.finish(outcome)
+        return [*sends, *outcome]
+
+    def begin(self, message: Message) -> Task | Sends:
+        """`receive` in parts, for a runtime of threads: this and `finish` are called by one thread at a time, in the
+        order of messages, and the task between them is run by any.
+        """
+        self.check(message)
+        return self.handle(message)
+
+    def finish(self, task: Task) -> Task | Sends:
+        """Take in what a task has found; there may be another to follow."""
+        return ()
+
+    def check(self, message: Message) -> None:
+        """Refuse what the schema does not allow, before it touches the state."""
+        self.vocabulary.check(message, self.sizes)
+
+    @abstractmethod
+    def handle(self, message: Message) -> Task | Sends:
+        """Answer a message that has passed the check; a task is what threads may do at the same time."""
+
+    def work(self) -> Sends:
+        """Local work while the inbox is empty; nothing, and no effort, when there is none."""
+        return ()
+
+    def take_reports(self) -> list[Report]:
+        taken, self.reports = self.reports, []
+        return taken
+
+    def take_traffic(self) -> list[Traffic]:
+        taken, self.traffic = self.traffic, []
+        return taken
+
+    def snapshot(self) -> State:
+        """Everything that changes during a run, as arrays and numbers. Data handed to the constructor is not in it."""
+        return {"done": self.done, "effort": self.effort}
+
+    def restore(self, state: State) -> None:
+        self.done = bool(state["done"])
+        self.effort = float(state["effort"])
+
+
+class Follower(Role):
+    """A role that takes messages of the server only."""
+
+    def check(self, message: Message) -> None:
+        if message.sender != SERVER:
+            raise ProtocolError(f"{self.name} takes messages of the server only, not of {message.sender!r}")
+        super().check(message)

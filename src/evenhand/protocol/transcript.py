@@ -1,0 +1,74 @@
+"""The transcript: who sent what to whom, when, and how many bytes.
+
+The only book-keeping of communication there is: tables of bytes, the report and the privacy audit all read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import pandas as pd
+
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Traffic
+
+
+class Entry(NamedTuple):
+    """One message sent, or several of a kind that were counted together.
+
+    `time` is the runtime's clock; `nbytes` counts content, not framing.
+    """
+
+    time: float
+    sender: str
+    receiver: str
+    kind: str
+    nbytes: int
+    messages: int = 1
+
+
+class Transcript:
+    """Messages in the order of sending; keeps their arrays too if asked (an audit needs them)."""
+
+    def __init__(self, keep_messages: bool = False) -> None:
+        self.entries: list[Entry] = []
+        self.total_bytes = 0
+        self.messages: list[Message] | None = [] if keep_messages else None
+
+    def add(self, time: float, message: Message) -> None:
+        nbytes = message.nbytes
+        self.entries.append(Entry(time, message.sender, message.receiver, message.kind, nbytes))
+        self.total_bytes += nbytes
+        if self.messages is not None:
+            self.messages.append(message)
+
+    def count(self, time: float, traffic: Traffic) -> None:
+        """Take down messages that were played inside one role, without their content."""
+        sender, receiver, kind, messages, nbytes = traffic
+        self.entries.append(Entry(time, sender, receiver, kind, nbytes, messages))
+        self.total_bytes += nbytes
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Take over entries read back from a file."""
+        for entry in entries:
+            self.entries.append(entry)
+            self.total_bytes += entry.nbytes
+
+    @property
+    def total_messages(self) -> int:
+        return sum(entry.messages for entry in self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def frame(self) -> pd.DataFrame:
+        return pd.DataFrame(self.entries, columns=list(Entry._fields))
+
+    def by_link(self) -> pd.DataFrame:
+        """Messages and bytes for each direction of each link."""
+        grouped = self.frame().groupby(["sender", "receiver"], sort=True)
+        return grouped.agg(messages=("messages", "sum"), nbytes=("nbytes", "sum"))

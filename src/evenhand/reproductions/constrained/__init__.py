@@ -1,0 +1,1 @@
+"""Federated learning under global and local constraints by proximal AL: tables and figures."""

@@ -1,0 +1,1 @@
+"""FairFedAvgALM: tables and figures."""

@@ -1,0 +1,27 @@
+"""FairFedAvgALM, Table 4: more clients, each with as many rows as before."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from evenhand.reproductions.fairfedavgalm import pages
+from evenhand.reproductions.fairfedavgalm.methods import COMPARED, SCHEDULES, Setting
+from evenhand.reproductions.fairfedavgalm.numbers import TABLE4
+from evenhand.reproductions.settings import SETS, Meter, Record, Settings
+from evenhand.reproductions.writing import Page
+
+SETTINGS = tuple(Setting(f"N = {clients}", clients=clients, many=True) for clients in (10, 20, 50))
+
+
+def compute(settings: Settings, meter: Meter) -> list[Record]:
+    return pages.run_all(settings, meter, SETTINGS, COMPARED)
+
+
+def page(records: pd.DataFrame) -> Page:
+    rows = ", ".join(f"{SCHEDULES[name].many_rows} ({SETS[name]})" for name in records["set"].unique())
+    fewer = (
+        f"Each client has as many rows whatever N is: {rows}. The paper has about 2,800, of which fifty clients would "
+        "need more than there are. N = 10 is shown for comparison."
+    )
+    notes = [pages.NOT_CELEBA, pages.EQUAL_LOSSES, *pages.differences(records, TABLE4)]
+    return Page(pages.ran(records, fewer), pages.tables(records, TABLE4), notes, pages.ours_against_theirs(records))

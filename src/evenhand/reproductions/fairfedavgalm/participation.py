@@ -1,0 +1,28 @@
+"""FairFedAvgALM, supplement Table 1: only some of the clients take part in a round."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from evenhand.reproductions.fairfedavgalm import pages
+from evenhand.reproductions.fairfedavgalm.methods import COMPARED, Setting
+from evenhand.reproductions.fairfedavgalm.numbers import SUPPLEMENT_TABLE1
+from evenhand.reproductions.settings import Meter, Record, Settings
+from evenhand.reproductions.writing import Page
+
+SETTINGS = tuple(Setting(f"C = {share:g}", participation=share) for share in (0.5, 0.25))
+ROUNDED = "Of ten clients C = 0.25 makes two a round (2.5, rounded to even); the paper does not say how it rounds."
+
+
+def compute(settings: Settings, meter: Meter) -> list[Record]:
+    return pages.run_all(settings, meter, SETTINGS, COMPARED)
+
+
+def page(records: pd.DataFrame) -> Page:
+    notes = [pages.NOT_CELEBA, pages.EQUAL_LOSSES, *pages.differences(records, SUPPLEMENT_TABLE1)]
+    return Page(
+        pages.ran(records, ROUNDED),
+        pages.tables(records, SUPPLEMENT_TABLE1),
+        notes,
+        pages.ours_against_theirs(records),
+    )

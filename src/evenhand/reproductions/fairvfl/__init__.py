@@ -1,0 +1,1 @@
+"""FairVFL and its first version: tables and figures."""

@@ -1,0 +1,1 @@
+"""VFB²: tables and figures."""

@@ -1,0 +1,325 @@
+"""The tiny constrained problem of a subspace round: the best combination of a few known columns of scores.
+
+    min over α:   F(α) = mean loss(z₀ + C α) + c + bᵀα + ½ αᵀGα
+    subject to    lower ≤ rows(z₀ + C α) ≤ upper
+
+n rows of data, p columns (a few dozen), R constraint rows. It is solved by sequential quadratic programming, made
+safe at four places:
+
+- *Curvature.* H = Cᵀ diag(w) C + G with w = ∂²f/∂z². Tilts and sigmoids make w negative somewhere. H is split into
+  H₊ (rows of data with w ≥ 0, and G) and H₋ (the others); in the metric of H₊ the eigenvalues of H are 1 + e with
+  e ≤ 0, and those below a floor are lifted to it. Where H is safely positive definite it is left exactly as it is.
+- *Infeasible rows.* Each step is an elastic quadratic program (`elastic_step`), which always has a solution.
+- *Descent.* A step must lower the exact penalty φ(α) = F(α) + ρ Σ (excess)₊; one second-order correction is tried
+  first where the curvature of the rows would forbid the full step (Maratos' effect).
+- *Feasibility.* What is returned never violates the rows more than the start did (beyond the tolerance), so the
+  violation falls from round to round whatever the columns are.
+
+Nothing here depends on the units of the columns; zero, repeated and dependent columns are allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import eigh, lapack, solve_triangular
+
+from evenhand.arrays import Array, Booleans
+from evenhand.constraints.lagrangian import Lagrangian, Point
+from evenhand.errors import DivergenceError
+from evenhand.vertical.subspace.elastic import ElasticStep, elastic_step, missed
+
+CURVATURE_FLOOR = 0.3
+"""Smallest eigenvalue of the Hessian in the metric of its positive part."""
+CHORD = 1e-4
+"""Below this decrement a full step may be followed by one with the same Hessian: Newton's method is then so close
+that the passes over the data for a new Hessian buy nothing."""
+RIDGE = 1e-11
+"""Added to the unit diagonal of the scaled Hessian, so that dependent columns share their weight."""
+
+
+SQUARED_SINE = 1e-8
+"""A vector closer than this to the span of others adds nothing but rounding."""
+
+
+class Status(Enum):
+    CONVERGED = "converged"
+    INFEASIBLE = "infeasible"
+    """The rows cannot hold within these columns; their violation is as small as it gets nearby."""
+    STALLED = "stalled"
+    """No step improves within the precision of the arithmetic, though the tolerance is not met."""
+    LIMIT = "iteration limit"
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """c + bᵀα + ½ αᵀGα: the parties' regulariser as a function of the coefficients."""
+
+    gram: Array
+    linear: Array
+    constant: float = 0.0
+
+    def value(self, coefficients: Array) -> float:
+        return self.constant + float(coefficients @ (self.linear + 0.5 * self.gram @ coefficients))
+
+
+@dataclass(frozen=True)
+class ReducedSolution:
+    """Where the tiny problem ended.
+
+    Attributes
+    ----------
+    coefficients
+        α.
+    multipliers
+        λ, (2, R), non-negative: upper sides first.
+    point
+        The Lagrangian at z₀ + C α; its row values and derivatives are there to be used on.
+    objective
+        F(α).
+    stationarity
+        max |∂(F + λ·rows)/∂α|, each column in units that make its curvature one.
+    decrement
+        What a quadratic model says the objective could still fall by within these columns.
+    violation, complementarity
+        Worst excess of a row; largest product of a multiplier and its slack.
+    penalty
+        ρ of the merit function at the end.
+    """
+
+    coefficients: Array
+    multipliers: Array
+    point: Point
+    objective: float
+    stationarity: float
+    decrement: float
+    violation: float
+    complementarity: float
+    penalty: float
+    status: Status
+    iterations: int
+
+
+def _blocks(rows: int, size: int = 1 << 16) -> Iterator[slice]:
+    """Blocks of rows of data: with a million rows, temporary copies of all columns would not fit."""
+    return (slice(start, start + size) for start in range(0, rows, size))
+
+
+class _Trial:
+    """Coefficients and what they give; each quantity is computed once, when first asked for."""
+
+    def __init__(self, search: _Search, coefficients: Array) -> None:
+        self._search = search
+        self.coefficients = coefficients
+        self.point = search.lagrangian.at(search.start + coefficients @ search.basis)
+
+    @cached_property
+    def objective(self) -> float:
+        return self.point.loss + self._search.regulariser.value(self.coefficients)
+
+    @cached_property
+    def missed(self) -> float:
+        """Sum of the rows' excesses."""
+        rows = self._search.rows
+        return missed(self.point.values, rows.lower, rows.upper)
+
+    def merit(self, penalty: float) -> float:
+        return self.objective + penalty * self.missed
+
+    @cached_property
+    def slopes(self) -> tuple[Array, Array]:
+        """∇F, and the derivative in α of every row's value."""
+        search, of, rows = self._search, self._search.lagrangian, self._search.rows
+        nu = self.point.derivative(rows.no_multipliers())
+        gradient = search.basis @ nu
+        gradient += search.regulariser.linear + search.regulariser.gram @ self.coefficients
+        jacobian = np.zeros((len(rows.rows), len(self.coefficients)))
+        for measure, indices in rows.measures.items():
+            if measure.name == "loss":
+                slope = nu * len(nu)  # without multipliers ν is the derivative of the mean loss
+            else:
+                slope = measure.value_and_derivative(of.loss, self.point.scores, of.labels)[1]
+            for part in _blocks(len(nu)):
+                tilts = rows.weights[indices][:, rows.cell[part]] * slope[part]
+                jacobian[indices] += tilts @ search.basis[:, part].T
+        return gradient, jacobian
+
+
+def solve_reduced(
+    lagrangian: Lagrangian,
+    scores: Array,
+    columns: Array,
+    regulariser: Quadratic,
+    multipliers: Array,
+    *,
+    penalty: float = 1.0,
+    tolerance: float = 1e-9,
+    feasibility: float = 1e-7,
+    limit: int = 50,
+) -> ReducedSolution:
+    """Minimise over the coefficients of `columns` (n, p), starting from zero; see the module for the problem.
+
+    Parameters
+    ----------
+    columns
+        C. In Fortran order (each column contiguous) it is used without a copy.
+    multipliers
+        λ to start from; they shape the first Hessian only.
+    penalty
+        ρ to start from; it is raised when the rows need it.
+    tolerance
+        Stop when the decrement is at most this, relative to 1 + |F|.
+    feasibility
+        Stop when violation and complementarity are at most this.
+    limit
+        Steps at most.
+    """
+    return _Search(lagrangian, scores, columns, regulariser).run(multipliers, penalty, tolerance, feasibility, limit)
+
+
+class _Search:
+    """The problem's data, and its passes over the rows of data."""
+
+    def __init__(self, lagrangian: Lagrangian, scores: Array, columns: Array, regulariser: Quadratic) -> None:
+        self.lagrangian = lagrangian
+        self.rows = lagrangian.rows
+        self.start = scores
+        self.basis = np.ascontiguousarray(columns.T)
+        self.regulariser = regulariser
+
+    def run(
+        self, multipliers: Array, penalty: float, tolerance: float, feasibility: float, limit: int
+    ) -> ReducedSolution:
+        now = _Trial(self, np.zeros(len(self.basis)))
+        # Rows that each hold within the tolerance may add up to this.
+        allowed = max(feasibility, now.point.violation), max(feasibility * len(self.rows.rows), now.missed)
+        safe = now
+        status, chord, last = Status.LIMIT, False, np.inf
+        root = np.zeros((len(self.basis), len(self.basis)))
+        iteration = 0
+        while True:
+            found = self.step(now, root, penalty) if chord else None
+            if found is None or found.decrement > 0.2 * last:
+                chord, root = False, self.inverse_root(now.point, multipliers)
+                found = self.step(now, root, penalty)
+            penalty, last = found.penalty, found.decrement
+            multipliers = np.stack([np.maximum(found.net, 0.0), np.maximum(-found.net, 0.0)])
+            slack = max(now.point.violation, self.rows.complementarity(now.point.values, multipliers))
+            if found.decrement <= tolerance * (1.0 + abs(now.objective)) and slack <= feasibility:
+                status = Status.CONVERGED
+                break
+            if iteration == limit:
+                break
+            iteration += 1
+            after = self.search(now, root, found)
+            if after is None and chord:
+                chord, last = False, -np.inf
+                continue
+            if after is None:
+                status = Status.INFEASIBLE if now.point.violation > feasibility else Status.STALLED
+                break
+            now, full = after
+            chord = full and found.decrement < CHORD
+            if now.point.violation <= allowed[0] and now.missed <= allowed[1]:
+                safe = now
+        return self.finish(safe, multipliers, penalty, root, status, iteration)
+
+    def step(self, now: _Trial, root: Array, penalty: float) -> ElasticStep:
+        values = now.point.values
+        return elastic_step(root, *now.slopes, self.rows.lower - values, self.rows.upper - values, penalty)
+
+    def inverse_root(self, point: Point, multipliers: Array) -> Array:
+        """W with W Wᵀ = H⁻¹ for the convexified Hessian H of the Lagrangian."""
+        weights = point.curvature(multipliers)
+        # Saturated scores have no curvature left; the floor keeps Newton steps finite.
+        floor = 1e-7 * self.lagrangian.loss.curvature_bound / len(weights)
+        roots = np.sqrt(np.maximum(weights, floor))
+        positive = self.regulariser.gram.copy()
+        for part in _blocks(len(weights)):
+            scaled = self.basis[:, part] * roots[part]
+            positive += scaled @ scaled.T
+        if not np.isfinite(positive).all():
+            raise DivergenceError("scores or columns of a subspace round are not finite; check the parties' columns")
+        size = np.sqrt(positive.diagonal())
+        units = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
+        positive *= units * units[:, None]
+        factor, failed, ridge = None, 1, RIDGE
+        while failed:
+            np.fill_diagonal(positive, 1.0 + ridge)
+            factor, failed = lapack.dpotrf(positive, lower=1)
+            ridge *= 100.0
+        root: Array = solve_triangular(factor, np.diag(units), lower=True).T
+        below = np.flatnonzero(weights < 0.0)
+        if len(below):
+            whitened = (root.T @ self.basis[:, below]) * np.sqrt(-weights[below])
+            values, vectors = eigh(whitened @ whitened.T)
+            root = root @ (vectors / np.sqrt(np.maximum(1.0 - values, CURVATURE_FLOOR)))
+        return root
+
+    def search(self, now: _Trial, root: Array, found: ElasticStep) -> tuple[_Trial, bool] | None:
+        """A trial with a lower merit, and whether it took the full step; None if there is none."""
+        gradient, jacobian = now.slopes
+        penalty, merit = found.penalty, now.merit(found.penalty)
+        predicted = float(gradient @ found.step) + penalty * (found.missed - now.missed)
+        # What rounding may do to the merit; less than that is no descent.
+        noise = 1e-14 * (abs(now.objective) + penalty * (now.missed + 1e-3))
+        if predicted > -noise:
+            return None
+        length = 1.0
+        while length > 1e-9:
+            trial = _Trial(self, now.coefficients + length * found.step)
+            if trial.merit(penalty) <= merit + 1e-4 * length * predicted + noise:
+                return trial, length == 1.0
+            if length == 1.0 and trial.missed > now.missed:
+                # The rows as they are after the step, less what their slope gave: a step that follows their bend.
+                bent = trial.point.values - jacobian @ found.step
+                step = elastic_step(
+                    root, gradient, jacobian, self.rows.lower - bent, self.rows.upper - bent, penalty
+                ).step
+                corrected = _Trial(self, now.coefficients + step)
+                if corrected.merit(penalty) <= merit + 1e-4 * predicted + noise:
+                    return corrected, True
+            length *= 0.5 if np.isfinite(trial.objective) else 0.1
+        return None
+
+    def finish(
+        self, trial: _Trial, multipliers: Array, penalty: float, root: Array, status: Status, iterations: int
+    ) -> ReducedSolution:
+        gradient, jacobian = trial.slopes
+        slope = gradient + (multipliers[0] - multipliers[1]) @ jacobian
+        whitened = root.T @ slope
+        units = np.sqrt((root**2).sum(axis=1))
+        return ReducedSolution(
+            coefficients=trial.coefficients,
+            multipliers=multipliers,
+            point=trial.point,
+            objective=trial.objective,
+            stationarity=float(np.max(np.abs(slope) * units, initial=0.0)),
+            decrement=0.5 * float(whitened @ whitened),
+            violation=trial.point.violation,
+            complementarity=self.rows.complementarity(trial.point.values, multipliers),
+            penalty=penalty,
+            status=status,
+            iterations=iterations,
+        )
+
+
+def independent(gram: Array) -> Booleans:
+    """Which of some vectors, given their inner products, are not all but combinations of those before them.
+
+    A party with few columns soon has directions and steps that nearly coincide. Combinations of such vectors are
+    differences of large numbers, and what the party and the server make of them drifts apart.
+    """
+    size = np.sqrt(gram.diagonal())
+    cosines = gram / np.where(size > 0.0, size, 1.0) / np.where(size > 0.0, size, 1.0)[:, None]
+    used = np.zeros(len(gram), dtype=bool)
+    for place in range(len(gram)):
+        before = np.flatnonzero(used)
+        shadow = np.linalg.lstsq(cosines[np.ix_(before, before)], cosines[before, place], rcond=None)[0]
+        squared_sine = 1.0 - shadow @ cosines[before, place]
+        used[place] = size[place] > 0.0 and squared_sine > SQUARED_SINE
+    return used

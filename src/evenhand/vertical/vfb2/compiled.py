@@ -1,0 +1,222 @@
+"""VFB² with all parties played by the interleaver, as one role: what a runtime needs to report, save and resume it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.constraints.lagrangian import Lagrangian, Point
+from evenhand.errors import DivergenceError, ProtocolError
+from evenhand.models.linear import LinearModel
+from evenhand.privacy.masks import largest, mask_states
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Sends, State
+from evenhand.vertical.problem import PartyColumns, Start
+from evenhand.vertical.server import CompiledRun
+from evenhand.vertical.vfb2.blocks import REGULARISERS, Block
+from evenhand.vertical.vfb2.epochs import EpochServer, cell_tilts, measure_codes, on_rates
+from evenhand.vertical.vfb2.interleaver import (
+    FRACTION_BITS,
+    RULES,
+    Plan,
+    ThetaInputs,
+    all_scores,
+    build_trees,
+    loss_gradient,
+    merge,
+    run_epoch,
+    scores_and_gradient,
+    share_columns,
+)
+from evenhand.vertical.vfb2.kernels import DRIFT, LOSSES, RARITY, WEIGHT
+from evenhand.vertical.vfb2.messages import TrafficCounter
+from evenhand.vertical.vfb2.options import Rule, VFB2Options
+from evenhand.vertical.vfb2.sampler import RowSampler
+
+
+class CompiledVFB2(EpochServer, CompiledRun):
+    """The server and all parties at once.
+
+    Parameters
+    ----------
+    only_active_move
+        AFSVRG-VP: only the blocks of parties that hold labels are updated.
+    """
+
+    def __init__(
+        self,
+        parties: Sequence[PartyColumns],
+        lagrangian: Lagrangian,
+        job: Job,
+        rule: Rule,
+        start: Start | None = None,
+        only_active_move: bool = False,
+    ) -> None:
+        options = VFB2Options(**job.options).resolved(rule, on_rates(lagrangian))
+        super().__init__(
+            lagrangian,
+            {party.name: party.active for party in parties},
+            job,
+            options,
+            rule,
+            options.rows_in_a_message(otherwise=1),
+        )
+        first_active = next(party.name for party in parties if party.active)
+        self.models = {
+            party.name: LinearModel(party.matrix, self.regulariser, job.fit_intercept and party.name == first_active)
+            for party in parties
+        }
+        blocks = [
+            Block(party, self.regulariser, options.regulariser, job.fit_intercept and party.name == first_active)
+            for party in parties
+        ]
+        self._sampler = RowSampler(
+            np.sum([block.squared_norms() for block in blocks], axis=0), options.sampling, job.seed
+        )
+        columns = share_columns(blocks)
+        for block in blocks:
+            block.set_chances(self._sampler.chances)
+            if start is not None:
+                block.columns[:, WEIGHT] = start.weights[block.name]
+        order = self._sampler.order
+        self._weights = self._sampler.weights[order]
+        self._storage = merge(
+            blocks, columns, order, np.array([party.active or not only_active_move for party in parties])
+        )
+        self._blocks = blocks
+        self._gradient = np.zeros(len(self._storage.columns))
+        self._scores: Array = np.zeros(len(order))
+        tables = len(blocks) if rule == "saga" else 1
+        self._references: Array = np.zeros((len(order) if rule != "sgd" else 0, tables))
+        roots = [place for place, party in enumerate(parties) if party.active]
+        self._trees = build_trees(len(parties), roots)
+        sizes = {**self.sizes, "batch": self.batch_size}
+        self._counter = TrafficCounter(self.parties, self.active, self._trees, sizes)
+        self._constrained = bool(lagrangian.rows.rows)
+        self._limit = largest(len(parties), FRACTION_BITS)
+        # One generator for each party's masks, and a last one for delays.
+        states = mask_states(job.seed, len(parties) + 1)
+        self._masks, self._delays = states[:-1].copy(), states[-1:].copy()
+        kinds, temperatures = measure_codes(lagrangian)
+        self._theta_inputs = ThetaInputs(
+            LOSSES.index(lagrangian.loss.name),
+            lagrangian.labels[order],
+            lagrangian.rows.cell[order],
+            np.zeros((lagrangian.rows.weights.shape[1], len(kinds))),
+            kinds,
+            temperatures,
+        )
+
+    def handle(self, message: Message) -> Sends:
+        raise ProtocolError(f"{self.name} plays all parties and takes no message; {message.kind!r} is refused")
+
+    def present(self) -> Point:
+        if self._constrained:
+            all_scores(self._storage, self._trees, self._masks, self._limit, self._scores)
+        else:
+            scores_and_gradient(
+                self._storage, self._theta_inputs, self._trees, self._masks, self._limit, self._scores, self._gradient
+            )
+        self._refuse_divergence(not np.isnan(self._scores).any())
+        scores = np.empty_like(self._scores)
+        scores[self._sampler.order] = self._scores
+        return self.lagrangian.at(scores)
+
+    def work(self) -> Sends:
+        """One look at all rows and, unless it says that all is done, one epoch."""
+        if self.done:
+            return ()
+        point = self.present()
+        self.traffic += [*([] if self.round else self._counter.opening), *self._counter.full_pass]
+        self.open_round(point, self._sampler)
+        self._take_gradients(point, self.weighting)
+        if self.close_round(point):
+            self._take_gradients(point, self.multipliers)
+            self.traffic += self._counter.closing
+            self.certify(point, converged=bool(self.gap <= self.job.tol))
+            self._hand_over_weights()
+        else:
+            self.round += 1
+            self._run_epoch(point)
+        return ()
+
+    def _hand_over_weights(self) -> None:
+        """The parties' weights take the gradient's place: on wide data either is a good part of the memory."""
+        self._gradient = self._gradient[:0].copy()
+        for block in self._blocks:
+            self.models[block.name].weights = block.weights.copy()
+
+    def _take_gradients(self, point: Point, multipliers: Array) -> None:
+        """Each block's gradient at these multipliers, into `_gradient`, and its norm."""
+        if self._constrained:
+            loss_gradient(self._storage, point.derivative(multipliers)[self._sampler.order], self._gradient)
+        self.effort += 2.0 * len(self._storage.data)
+        start = 0
+        for place, block in enumerate(self._blocks):
+            part = self._gradient[start : start + len(block.columns)]
+            self.squared_gradients[place] = block.squared_gradient(part)
+            self.squared_norms[place] = block.penalty()
+            start += len(block.columns)
+
+    def _run_epoch(self, point: Point) -> None:
+        columns = self._storage.columns
+        if self.rule == "svrg" or (self.rule == "saga" and self.round == 1):
+            derivative = len(self._scores) * point.derivative(self.weighting)[self._sampler.order]
+            self._references[:] = derivative[:, None]
+            np.multiply(self._gradient, columns[:, RARITY], out=columns[:, DRIFT])
+        for block in self._blocks:
+            block.set_step(self.step)
+        synchronous = self.options.pace == "synchronous"
+        plan = Plan(
+            RULES.index(self.rule),
+            REGULARISERS[self.options.regulariser],
+            self.step,
+            self.batch_size,
+            0 if synchronous else self.options.read_delay,
+            0 if synchronous else self.options.message_delay,
+            self._limit,
+        )
+        places = self._sampler.places(self.round, self.options.share_of_rows(self.round))
+        theta_inputs = self._theta_inputs._replace(tilts=cell_tilts(self.lagrangian, self.weighting))
+        finite = run_epoch(
+            self._storage,
+            theta_inputs,
+            self._trees,
+            plan,
+            places,
+            self._weights,
+            self._references,
+            self._masks,
+            self._delays,
+            self.staleness,
+        )
+        self._refuse_divergence(finite)
+        self.effort += 2.0 * len(self._storage.data) * len(places) / len(self._scores)
+        self.traffic += self._counter.epoch(-(-len(places) // self.batch_size))
+
+    def _refuse_divergence(self, finite: bool) -> None:
+        if not finite:
+            raise DivergenceError(
+                f"scores grew beyond {self._limit:g} in round {self.round}; the steps are too long. "
+                "Scale the columns, or choose a smaller step"
+            )
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {
+            "columns": self._storage.columns.copy(),
+            "references": self._references.copy(),
+            "masks": self._masks.view(np.int64).copy(),
+            "delays": self._delays.view(np.int64).copy(),
+        }
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._storage.columns[:] = state["columns"]
+        self._references[:] = state["references"]
+        self._masks[:] = np.array(state["masks"]).view(np.uint64)
+        self._delays[:] = np.array(state["delays"]).view(np.uint64)
+        if self.done:
+            self._hand_over_weights()

@@ -1,0 +1,69 @@
+"""Which rows an epoch visits, in which order, and with which weight.
+
+All parties draw the same visits from a common seed, so that row numbers need not be agreed upon.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from evenhand.arrays import Array, Integers
+
+RUN = 16
+"""Rows visited one after the other, always in the same (random) order, so that they may lie together in memory."""
+
+
+class RowSampler:
+    """Draws rows with chances p_i; a visit's gradient counts 1 / (n p_i), so that its mean is that over all rows.
+
+    Parameters
+    ----------
+    squared_norms
+        ‖x_i‖² over all parties' columns.
+    sampling
+        ``"balanced"``: p_i is half uniform, half in proportion to ‖x_i‖² (which bounds the row's curvature); an epoch
+        goes through the rows in random order, row i as often as n p_i says, rounded up or down at random.
+        ``"uniform"``: independent draws, p_i = 1/n.
+    """
+
+    def __init__(self, squared_norms: Array, sampling: Literal["balanced", "uniform"], seed: int) -> None:
+        self.rows = len(squared_norms)
+        self._balanced = sampling == "balanced"
+        self._seed = seed
+        self.chances: Array = np.full(self.rows, 1.0 / self.rows)
+        total = float(squared_norms.sum())
+        if self._balanced and total > 0:
+            self.chances = 0.5 * self.chances + 0.5 * squared_norms / total
+        self.weights: Array = 1.0 / (self.rows * self.chances)
+        self.largest_norm = float((squared_norms * self.weights).max())
+        """max ‖x_i‖² / (n p_i): what a single visit can see."""
+        self.mean_norm = total / self.rows
+        self.order: Integers = np.random.default_rng([seed, 0]).permutation(self.rows)
+        """Rows in the order in which runs of visits go through them."""
+
+    @classmethod
+    def with_chances(cls, chances: Array, sampling: Literal["balanced", "uniform"], seed: int) -> RowSampler:
+        """The same visits at a party that is told the chances; norms it does not know, and their bounds are zero."""
+        sampler = cls(np.zeros(len(chances)), sampling, seed)
+        sampler.chances = chances
+        sampler.weights = 1.0 / (sampler.rows * chances)
+        return sampler
+
+    def places(self, round_number: int, share: float = 1.0) -> Integers:
+        """The epoch's visits, as places in `order`."""
+        rng = np.random.default_rng([self._seed, round_number])
+        count = max(1, round(share * self.rows))
+        if not self._balanced:
+            return rng.integers(0, self.rows, count)
+        runs = rng.permutation(-(-self.rows // RUN))
+        places = (runs[:, None] * RUN + np.arange(RUN)).ravel()
+        places = places[places < self.rows]
+        # Systematic sampling: row i is visited between ⌊n p_i⌋ and ⌈n p_i⌉ times, n p_i on average.
+        passed = np.floor(np.cumsum(self.rows * self.chances[self.order[places]]) + rng.random())
+        times = np.diff(passed, prepend=0.0).astype(np.int64)
+        once = places[times > 0]
+        # A row's further visits come anywhere in the epoch: many in a row would drive the blocks to that row's answer.
+        again = np.repeat(places, np.maximum(times - 1, 0))
+        return np.insert(once, rng.integers(0, len(once) + 1, len(again)), again)[:count]

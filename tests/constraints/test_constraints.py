@@ -1,0 +1,250 @@
+"""Constraints: the rows of each kind, their values and sample weights by brute force, and everything refused."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.problems import Problem, phi, small, two_attributes
+
+from evenhand.constraints.kinds import (
+    KINDS,
+    Constraint,
+    DemographicParity,
+    EqualizedOdds,
+    EqualOpportunity,
+    GroupAgainstOverall,
+    LossParity,
+    NeymanPearson,
+    bind,
+    groups_frame,
+)
+from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.slices import BoundConstraints, ConstraintRow, Slice
+from evenhand.errors import ConstraintError, DataError
+
+PARITIES = {EqualOpportunity: (1,), EqualizedOdds: (1, -1), LossParity: (None,), DemographicParity: (None,)}
+EVERY_KIND = [
+    EqualOpportunity(0.1, "error", 0.5),
+    EqualizedOdds(0.2),
+    LossParity(0.0),
+    DemographicParity(0.3),
+    GroupAgainstOverall(0.1, "positive"),
+    NeymanPearson(0.4, -1, "error"),
+]
+
+
+def _mask(problem: Problem, part: Slice) -> np.ndarray:
+    """Which rows are in a slice, by looking at each."""
+    return np.array(
+        [
+            (part.label is None or label == part.label) and (part.attribute is None or group == part.group)
+            for label, group in zip(
+                problem.labels,
+                problem.sensitive[part.attribute] if part.attribute else [None] * len(problem.labels),
+                strict=True,
+            )
+        ]
+    )
+
+
+def _bound(problem: Problem, constraints: Any) -> BoundConstraints:
+    return bind(constraints, problem.labels, problem.sensitive)
+
+
+@pytest.mark.parametrize("kind", PARITIES)
+@pytest.mark.parametrize("groups", ["ab", "abcde"])
+def test_parity_has_a_row_for_each_label_and_pair_of_groups(kind: type[Constraint], groups: str) -> None:
+    problem = small(rows=100, groups=groups)
+    rows = _bound(problem, kind(0.07)).rows
+    expected = [
+        ((1.0, Slice(label, "group", a)), (-1.0, Slice(label, "group", b)))
+        for label in PARITIES[kind]
+        for a, b in combinations(groups, 2)
+    ]
+    assert [row.terms for row in rows] == expected
+    assert {(row.lower, row.upper) for row in rows} == {(-0.07, 0.07)}
+    assert {row.measure.name for row in rows} == {"positive" if kind is DemographicParity else "loss"}
+
+
+def test_two_attributes_give_the_rows_of_each() -> None:
+    rows = _bound(two_attributes(), EqualOpportunity(0.1)).rows
+    assert [str(row) for row in rows] == [
+        "loss(y=+1 & group=a) − loss(y=+1 & group=b)",
+        "loss(y=+1 & group=a) − loss(y=+1 & group=c)",
+        "loss(y=+1 & group=b) − loss(y=+1 & group=c)",
+        "loss(y=+1 & sex=f) − loss(y=+1 & sex=m)",
+    ]
+
+
+def test_group_against_overall_has_a_row_for_each_group() -> None:
+    rows = _bound(small(groups="abc"), GroupAgainstOverall(0.1)).rows
+    assert [str(row) for row in rows] == [f"loss(all) − loss(group={group})" for group in "abc"]
+
+
+def test_neyman_pearson_is_one_sided_and_needs_no_groups() -> None:
+    rows = bind(NeymanPearson(0.2, label=-1), small().labels).rows
+    assert [(str(row), row.lower, row.upper) for row in rows] == [("loss(y=-1)", -np.inf, 0.2)]
+
+
+def test_several_constraints_are_all_their_rows_in_order() -> None:
+    problem = small()
+    together = _bound(problem, [LossParity(0.1), NeymanPearson(0.3)])
+    assert together.rows == _bound(problem, LossParity(0.1)).rows + bind(NeymanPearson(0.3), problem.labels).rows
+
+
+@given(seed=st.integers(0, 1000), chosen=st.lists(st.sampled_from(EVERY_KIND), min_size=1, max_size=3, unique=True))
+def test_values_are_brute_force_slice_means(seed: int, chosen: list[Constraint]) -> None:
+    problem = two_attributes(seed)
+    bound = _bound(problem, chosen)
+    z, y = np.random.default_rng(seed).normal(size=len(problem.labels)), problem.labels
+    expected, exact = [], []
+    for row in bound.rows:
+        smooth = phi(row.measure.name, row.measure.temperature, z, y)[0]
+        hard = (z > 0) if row.measure.name == "positive" else (z > 0) != (y > 0)
+        expected.append(sum(a * smooth[_mask(problem, part)].mean() for a, part in row.terms))
+        exact.append(sum(a * hard[_mask(problem, part)].mean() for a, part in row.terms))
+    point = Lagrangian(y, bound).at(z)
+    np.testing.assert_allclose(point.values, expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(point.exact, exact, rtol=1e-12, atol=1e-14)
+
+
+@given(seed=st.integers(0, 1000), kind=st.sampled_from(EVERY_KIND))
+def test_sample_weights_are_the_formula(seed: int, kind: Constraint) -> None:
+    """ω_i = 1/n + Σ_rows (λ⁺ − λ⁻) a_s / |s|, over the slices s that hold row i."""
+    problem = two_attributes(seed)
+    bound = _bound(problem, kind)
+    multipliers = np.random.default_rng(seed).exponential(size=(2, len(bound.rows)))
+    expected = np.zeros(len(problem.labels))
+    for place, row in enumerate(bound.rows):
+        for coefficient, part in row.terms:
+            mask = _mask(problem, part)
+            for i in np.flatnonzero(mask):
+                expected[i] += (multipliers[0, place] - multipliers[1, place]) * coefficient / mask.sum()
+    tilt = bound.tilt(multipliers, np.arange(len(bound.rows)))
+    np.testing.assert_allclose(tilt, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_excess_violation_and_complementarity_by_hand() -> None:
+    bound = _bound(small(), [EqualOpportunity(0.1), NeymanPearson(0.5)])
+    values = np.array([-0.4, 0.2])
+    np.testing.assert_allclose(bound.excess(values), [[-0.5, -0.3], [0.3, -np.inf]])
+    assert bound.violation(values) == pytest.approx(0.3)
+    assert bound.violation(np.array([0.05, 0.4])) == 0.0
+    assert bound.violation(np.array([0.0, 0.75])) == pytest.approx(0.25)
+    multipliers = np.array([[2.0, 1.0], [0.5, 0.0]])
+    assert bound.complementarity(values, multipliers) == pytest.approx(2.0 * 0.5)
+    assert bound.complementarity(values, bound.no_multipliers()) == 0.0
+
+
+def test_no_constraints_bind_to_no_rows() -> None:
+    bound = bind(None, small().labels)
+    assert bound.rows == ()
+    assert bound.no_multipliers().shape == (2, 0)
+    assert bound.violation(np.zeros(0)) == 0.0
+    assert bound.complementarity(np.zeros(0), bound.no_multipliers()) == 0.0
+
+
+def test_an_empty_slice_is_refused_by_name() -> None:
+    problem = small()
+    labels = np.where(problem.groups == "b", -1.0, problem.labels)
+    with pytest.raises(ConstraintError, match=r"\[y=\+1 & group=b\] is empty"):
+        bind(EqualOpportunity(0.1), labels, problem.sensitive)
+    assert len(bind(LossParity(0.1), labels, problem.sensitive).rows) == 1
+
+
+def test_a_class_nobody_has_is_an_empty_slice() -> None:
+    with pytest.raises(ConstraintError, match=r"\[y=-1\] is empty"):
+        bind(NeymanPearson(0.1, label=-1), np.ones(5))
+
+
+def test_one_group_is_refused_by_name() -> None:
+    with pytest.raises(DataError, match=r"'sex' has one group only \('f'\)"):
+        bind(LossParity(0.1), np.ones(3), pd.DataFrame({"sex": ["f", "f", "f"]}))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind.compares_groups])
+def test_missing_groups_are_refused_by_the_constraints_name(kind: type[Constraint]) -> None:
+    with pytest.raises(DataError, match=f"{kind.kind} compares groups: give sensitive_features"):
+        bind(kind(), small().labels)
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+@pytest.mark.parametrize("bound", [-0.01, np.nan, np.inf])
+def test_a_negative_or_endless_bound_is_refused(kind: type[Constraint], bound: float) -> None:
+    with pytest.raises(ConstraintError, match=r"(epsilon|limit) is .*zero or more"):
+        kind(bound)
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_an_unknown_measure_is_refused(kind: type[Constraint]) -> None:
+    with pytest.raises(ConstraintError, match="'accuracy'"):
+        kind(measure="accuracy")
+
+
+def test_neyman_pearson_knows_two_labels() -> None:
+    with pytest.raises(ConstraintError, match="label is 0"):
+        NeymanPearson(0.1, label=0)
+
+
+@pytest.mark.parametrize("wrong", [["equal-opportunity"], [0.01], "equal-opportunity", 0.01, [None]])
+def test_what_is_no_constraint_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConstraintError, match="is not a constraint"):
+        bind(wrong, small().labels, small().sensitive)
+
+
+def test_a_constraint_class_in_place_of_a_constraint_is_refused() -> None:
+    with pytest.raises(ConstraintError, match="is not a constraint"):
+        bind(EqualOpportunity, small().labels, small().sensitive)  # type: ignore[arg-type]
+
+
+def test_every_kind_is_listed_by_its_name() -> None:
+    assert {name: kind.kind for name, kind in KINDS.items()} == {name: name for name in KINDS}
+    assert set(KINDS.values()) == {type(constraint) for constraint in EVERY_KIND}
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        lambda values: values,
+        lambda values: list(values),
+        lambda values: values[:, None],
+        lambda values: pd.Series(values),
+        lambda values: pd.Series(values, dtype="category"),
+        lambda values: pd.DataFrame({"group": values}),
+    ],
+)
+def test_groups_come_in_any_container(container: Any) -> None:
+    values = np.array(["x", "y", "y"])
+    frame = groups_frame(container(values), 3)
+    assert list(frame.columns) == ["group"]
+    assert list(frame["group"]) == list(values)
+
+
+def test_several_columns_without_names_are_numbered() -> None:
+    assert list(groups_frame(np.zeros((3, 2)), 3).columns) == ["group0", "group1"]
+
+
+def test_groups_of_numbers_and_booleans_work() -> None:
+    labels = np.array([1.0, 1.0, -1.0, -1.0])
+    for values in ([0, 1, 0, 1], [True, False, True, False], [1.5, 2.5, 1.5, 2.5]):
+        assert len(bind(EqualizedOdds(0.1), labels, groups_frame(np.array(values), 4)).rows) == 2
+
+
+def test_groups_that_cannot_be_used_say_why() -> None:
+    with pytest.raises(DataError, match="3 dimensions"):
+        groups_frame(np.zeros((3, 1, 1)), 3)
+    with pytest.raises(DataError, match="2 rows, the data has 3"):
+        groups_frame(np.zeros(2), 3)
+    with pytest.raises(DataError, match=r"'sex' has 1 missing values"):
+        groups_frame(pd.DataFrame({"sex": ["f", None, "m"]}), 3)
+
+
+def test_a_row_says_its_coefficients() -> None:
+    row = ConstraintRow(((0.5, Slice(1)), (-1.0, Slice())), -1.0, 1.0, EVERY_KIND[1].rows({"g": ["a", "b"]})[0].measure)
+    assert str(row) == "+0.5· loss(y=+1) − loss(all)"

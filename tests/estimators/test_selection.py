@@ -1,0 +1,101 @@
+"""Choosing ε and alpha by cross-validation, and the frontier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.problems import small
+
+from evenhand import EqualizedOdds, EqualOpportunity, NeymanPearson, VerticalClassifier, frontier, select
+from evenhand.data import fold_numbers
+from evenhand.errors import InputError
+from evenhand.estimators.selection import with_settings
+
+
+@pytest.fixture
+def data() -> tuple[dict[str, pd.DataFrame], pd.Series, pd.Series]:
+    problem = small(3, rows=400, columns=6)
+    ids = pd.Index([f"id{k}" for k in range(400)])
+    frame = pd.DataFrame(problem.matrix, index=ids).rename(columns=lambda k: f"x{k}")
+    tables = {"bank": frame[["x0", "x1"]], "shop": frame[["x2", "x3", "x4", "x5"]].iloc[::-1]}
+    labels = pd.Series(np.where(problem.labels > 0, "yes", "no"), index=ids)
+    return tables, labels, pd.Series(problem.groups, index=ids, name="group")
+
+
+def test_the_table_has_a_row_for_each_pair_and_the_choice_is_its_best(data, tmp_path: Path) -> None:
+    tables, labels, groups = data
+    estimator = VerticalClassifier(constraint=EqualOpportunity(), random_state=0)
+    found = select(
+        estimator, tables, labels, sensitive_features=groups, epsilons=[0.3, 0.05, 0.01], alphas=[0.005, 0.1], folds=3
+    )
+    assert len(found.table) == 6
+    best = found.table.loc[found.table["HM"].idxmax()]
+    assert (found.epsilon, found.alpha) == (best["epsilon"], best["alpha"])
+    assert found.feasible
+    assert found.estimator.constraint == EqualOpportunity(found.epsilon)
+    assert found.estimator.certificate_.violation <= 1e-6
+    assert estimator.constraint == EqualOpportunity()
+    found.plot(tmp_path / "pictures" / "frontier.png")
+    assert (tmp_path / "pictures" / "frontier.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_rows_are_judged_by_models_that_never_saw_them(data) -> None:
+    tables, labels, groups = data
+    ids = tables["bank"].index
+    fold = fold_numbers(ids, 3, seed=0)
+    scores = pd.Series(0.0, index=ids)
+    for number in range(3):
+        train, test = ids[fold != number], ids[fold == number]
+        model = VerticalClassifier(constraint=EqualOpportunity(0.05), random_state=0)
+        model.fit({name: table.loc[train] for name, table in tables.items()}, labels[train], groups[train])
+        scores[test] = model.decision_function({name: table.loc[test] for name, table in tables.items()})
+    accuracy = np.mean((scores > 0) == (labels == "yes"))
+    estimator = VerticalClassifier(constraint=EqualOpportunity(), random_state=0)
+    table = frontier(estimator, tables, labels, sensitive_features=groups, epsilons=[0.05], folds=3)
+    assert table["accuracy"].iloc[0] == pytest.approx(accuracy)
+
+
+def test_bounds_come_before_what_is_maximised(data) -> None:
+    tables, labels, groups = data
+    estimator = VerticalClassifier(constraint=EqualOpportunity(), random_state=0)
+    options = {"sensitive_features": groups, "epsilons": [0.5, 0.01], "folds": 3, "maximise": "accuracy"}
+    free = select(estimator, tables, labels, **options)
+    limit = float(free.table["DEO"].min()) + 1e-6
+    bounded = select(estimator, tables, labels, **options, subject_to={"DEO": limit})
+    assert bounded.feasible
+    assert float(bounded.table.set_index("epsilon").loc[bounded.epsilon, "DEO"]) <= limit
+    missed = select(estimator, tables, labels, **options, subject_to={"DEO": 0.0})
+    assert not missed.feasible
+    assert missed.epsilon == bounded.epsilon
+
+
+def test_wrong_questions_are_refused(data) -> None:
+    tables, labels, groups = data
+    with pytest.raises(InputError, match="no constraint whose epsilon"):
+        select(VerticalClassifier(), tables, labels, sensitive_features=groups)
+    estimator = VerticalClassifier(constraint=EqualOpportunity())
+    with pytest.raises(InputError, match="there is no metric 'beauty'"):
+        select(estimator, tables, labels, sensitive_features=groups, epsilons=[0.1], folds=2, maximise="beauty")
+    with pytest.raises(InputError, match="at least two"):
+        frontier(estimator, tables, labels, sensitive_features=groups, folds=1)
+
+
+def test_epsilon_is_replaced_where_there_is_one() -> None:
+    pair = with_settings((EqualizedOdds(0.3), NeymanPearson(0.2)), 0.05)
+    assert pair == (EqualizedOdds(0.05), NeymanPearson(0.2))
+    assert with_settings(EqualizedOdds(0.3), 0.05, 2.0) == EqualizedOdds(0.05, temperature=2.0)
+
+
+def test_the_temperature_is_chosen_with_the_rest(data, tmp_path: Path) -> None:
+    tables, labels, groups = data
+    estimator = VerticalClassifier(constraint=EqualizedOdds(measure="error"), random_state=0)
+    options = {"sensitive_features": groups, "epsilons": [0.1, 0.02], "temperatures": [0.2, 1.0], "folds": 2}
+    found = select(estimator, tables, labels, **options, maximise="accuracy")
+    assert len(found.table) == 4
+    best = found.table.loc[found.table["accuracy"].idxmax()]
+    assert (found.temperature, found.epsilon) == (best["temperature"], best["epsilon"])
+    assert found.estimator.constraint == EqualizedOdds(found.epsilon, "error", found.temperature)
+    found.plot(tmp_path / "frontier.png", fairness="EO")

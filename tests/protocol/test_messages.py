@@ -1,0 +1,213 @@
+"""Messages: what does not fit its schema is refused and leaves the receiving role as it was; bytes are arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from support.problems import deal, small
+
+from evenhand.constraints.kinds import EqualOpportunity, bind
+from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.errors import ProtocolError
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
+from evenhand.protocol.roles import Role
+from evenhand.vertical.messages import (
+    COMBINED_SCORES,
+    GRADIENT_NORM,
+    SCORES,
+    SPECTRUM,
+    VOCABULARY,
+    WEIGHTED_DERIVATIVE,
+)
+from evenhand.vertical.solvers import build_roles
+
+ROWS = 12
+NOTE = Schema("note", {"size": Field("i8"), "values": Field("f8", ("rows", 2))}, reveals="Nothing: it is a test.")
+
+
+def _note(**changes: Any) -> Message:
+    body = {"size": np.array(3), "values": np.ones((ROWS, 2))} | changes
+    return Message("a", "b", "note", {name: array for name, array in body.items() if array is not None})
+
+
+def test_a_good_message_passes_and_counts_its_bytes() -> None:
+    message = NOTE.message("a", "b", size=3, values=np.ones((ROWS, 2)))
+    NOTE.check(message, {"rows": ROWS})
+    assert message.nbytes == 8 + 8 * ROWS * 2
+    assert (message.integer("size"), message.number("size"), message["values"].shape) == (3, 3.0, (ROWS, 2))
+
+
+def test_values_are_brought_to_the_schemas_types() -> None:
+    message = NOTE.message("a", "b", size=np.int32(3), values=np.ones((ROWS, 2), dtype=np.float32))
+    NOTE.check(message, {"rows": ROWS})
+
+
+def test_a_message_cannot_be_made_with_wrong_fields() -> None:
+    with pytest.raises(ProtocolError, match=r"note takes \['size', 'values'\], was given \['size'\]"):
+        NOTE.message("a", "b", size=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"size": None}, "fields are"),
+        ({"more": np.array(1)}, "fields are"),
+        ({"size": np.array(3.0)}, "size is float64"),
+        ({"values": np.ones((ROWS, 2), dtype=np.float32)}, "values is float32"),
+        ({"values": np.ones((ROWS, 2), dtype=">f8")}, "values is >f8"),
+        ({"values": np.ones((ROWS, 2), dtype=object)}, "values is object"),
+        ({"values": np.ones((ROWS, 3))}, r"of shape \(12, 3\)"),
+        ({"values": np.ones((ROWS - 1, 2))}, r"of shape \(11, 2\)"),
+        ({"values": np.ones(ROWS)}, r"of shape \(12,\)"),
+        ({"size": np.array([3])}, r"of shape \(1,\)"),
+        ({"values": np.full((ROWS, 2), np.nan)}, "not finite"),
+        ({"values": np.full((ROWS, 2), np.inf)}, "not finite"),
+        ({"values": np.full((ROWS, 2), -np.inf)}, "not finite"),
+        ({"values": np.tile([np.inf, -np.inf], (ROWS, 1))}, "not finite"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ProtocolError, match=told) as refusal:
+        NOTE.check(_note(**changes), {"rows": ROWS})
+    assert "'note' from a to b" in str(refusal.value)
+
+
+@pytest.mark.parametrize("value", [3, [1.0], None, "text"])
+def test_what_is_no_array_is_refused(value: Any) -> None:
+    with pytest.raises(ProtocolError):
+        NOTE.check(Message("a", "b", "note", {"size": value, "values": np.ones((ROWS, 2))}), {"rows": ROWS})
+
+
+def test_numbers_whose_sum_overflows_are_refused_without_a_warning() -> None:
+    """Each is finite; nothing a role works with is that large."""
+    with pytest.raises(ProtocolError, match="not finite"):
+        NOTE.check(_note(values=np.full((ROWS, 2), 1e308)), {"rows": ROWS})
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="unknown message kind 'note' from a"):
+        VOCABULARY.check(_note(), {"rows": ROWS, "constraints": 1})
+
+
+def test_every_schema_says_what_it_reveals() -> None:
+    schemas = list(VOCABULARY)
+    assert len({schema.kind for schema in schemas}) == len(schemas)
+    assert all(len(schema.reveals) > 20 for schema in schemas)
+    assert list(Vocabulary(NOTE)) == [NOTE]
+
+
+# -- the roles of vertical training
+
+
+def _roles() -> dict[str, Role]:
+    problem = small(rows=ROWS)
+    lagrangian = Lagrangian(problem.labels, bind(EqualOpportunity(0.1), problem.labels, problem.sensitive))
+    job = Job(solver="fairvfl", constraints=(EqualOpportunity(0.1),), options={"step": "auto"})
+    server, parties = build_roles(deal(problem, [[0, 1], [2, 3]]), lagrangian, job)
+    for role in parties:
+        role.start()
+    return {role.name: role for role in [server, *parties]}
+
+
+def _scores(sender: str, receiver: str = "server") -> Message:
+    body = {"scores": np.zeros(ROWS), "squared_norm": 0.0, "squared_move": 0.0}
+    return SCORES.message(sender, receiver, round=0, sequence=1, **body)
+
+
+def _combined(sender: str, receiver: str) -> Message:
+    body = {"scores": np.zeros(ROWS), "multipliers": np.zeros((2, 1))}
+    return COMBINED_SCORES.message(sender, receiver, round=1, last=0, step=0.1, sequence=1, **body)
+
+
+def _weighted(sender: str, receiver: str) -> Message:
+    return WEIGHTED_DERIVATIVE.message(sender, receiver, round=1, last=0, step=0.1, nu=np.ones(ROWS))
+
+
+GOOD = {"server": _scores("p0"), "p0": _combined("server", "p0"), "p1": _weighted("server", "p1")}
+
+
+def _same(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    return left.keys() == right.keys() and all(
+        np.array_equal(left[name], right[name], equal_nan=np.asarray(left[name]).dtype.kind == "f") for name in left
+    )
+
+
+def _refused(role: Role, message: Message) -> None:
+    """Refused with a ProtocolError, the role as it was, and able to go on with the good message."""
+    before = role.snapshot()
+    with pytest.raises(ProtocolError):
+        role.receive(message)
+    assert _same(before, role.snapshot())
+    role.receive(GOOD[role.name])
+    assert role.name == "server" or role.round == 1
+
+
+def _changed(message: Message, **changes: Any) -> Message:
+    body = {name: array for name, array in {**message.body, **changes}.items() if array is not None}
+    return Message(message.sender, message.receiver, message.kind, body)
+
+
+SPOIL: dict[str, Callable[[Message, str], Message]] = {
+    "unknown kind": lambda message, field: Message(message.sender, message.receiver, "poem", message.body),
+    "missing field": lambda message, field: _changed(message, **{field: None}),
+    "extra field": lambda message, field: _changed(message, extra=np.array(1.0)),
+    "wrong dtype": lambda message, field: _changed(message, **{field: message[field].astype(np.float32)}),
+    "wrong shape": lambda message, field: _changed(message, **{field: message[field][:-1]}),
+    "one dimension too many": lambda message, field: _changed(message, **{field: message[field][None]}),
+    "not a number": lambda message, field: _changed(message, **{field: np.where(np.arange(ROWS) == 3, np.nan, 0.0)}),
+    "infinite": lambda message, field: _changed(message, **{field: np.where(np.arange(ROWS) == 3, -np.inf, 0.0)}),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOIL.values(), ids=SPOIL)
+@pytest.mark.parametrize(("name", "field"), [("server", "scores"), ("p0", "scores"), ("p1", "nu")])
+def test_a_role_refuses_a_spoiled_message_and_stays_as_it_was(name: str, field: str, spoil: Any) -> None:
+    _refused(_roles()[name], spoil(GOOD[name], field))
+
+
+def test_the_server_refuses_a_stranger() -> None:
+    for message in (_scores("mallory"), GRADIENT_NORM.message("mallory", "server", squared_gradient=1.0)):
+        _refused(_roles()["server"], message)
+
+
+@pytest.mark.parametrize("name", ["p0", "p1"])
+def test_a_party_refuses_everybody_but_the_server(name: str) -> None:
+    good = GOOD[name]
+    _refused(_roles()[name], Message("mallory", name, good.kind, good.body))
+
+
+def test_a_party_refuses_the_message_of_the_other_kind_of_party() -> None:
+    _refused(_roles()["p0"], _weighted("server", "p0"))
+    _refused(_roles()["p1"], _combined("server", "p1"))
+
+
+def test_a_party_refuses_what_parties_send() -> None:
+    for name in ("p0", "p1"):
+        _refused(_roles()[name], _scores("server", name))
+        _refused(_roles()[name], SPECTRUM.message("server", name, squared_norm=1.0))
+
+
+def test_the_server_refuses_what_only_servers_send() -> None:
+    for message in (_weighted("p1", "server"), _combined("p0", "server")):
+        _refused(_roles()["server"], message)
+
+
+def test_the_server_refuses_a_gradient_norm_it_has_not_asked_for() -> None:
+    _refused(_roles()["server"], GRADIENT_NORM.message("p0", "server", squared_gradient=0.0))
+
+
+def test_an_active_party_refuses_scores_it_never_sent() -> None:
+    good = GOOD["p0"]
+    _refused(_roles()["p0"], _changed(good, sequence=np.array(7)))
+
+
+def test_message_sizes_are_the_arithmetic_ones() -> None:
+    assert GOOD["server"].nbytes == 8 * ROWS + 4 * 8
+    assert GOOD["p0"].nbytes == 8 * ROWS + 4 * 8 + 2 * 8
+    assert GOOD["p1"].nbytes == 8 * ROWS + 3 * 8
+    assert SPECTRUM.message("p0", "server", squared_norm=1.0).nbytes == 8
+    assert GRADIENT_NORM.message("p0", "server", squared_gradient=1.0).nbytes == 8
