@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from problems import arguments, problem
 from threadpoolctl import threadpool_limits
 
-from evenhand.constraints.kinds import EqualOpportunity, bind
+from evenhand.constraints import EqualOpportunity, bind
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.protocol.job import Job
 from evenhand.runtime.inprocess import InProcess

@@ -30,7 +30,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from evenhand.constraints.kinds import bind
+from evenhand.constraints import bind
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.protocol.job import Job
 from evenhand.reproductions.vfb2.problems import Problem, read

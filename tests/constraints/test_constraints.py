@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.problems import Problem, phi, small, two_attributes
 
-from evenhand.constraints.kinds import (
+from evenhand.constraints import (
     KINDS,
     Constraint,
     DemographicParity,
@@ -24,8 +24,9 @@ from evenhand.constraints.kinds import (
     bind,
     groups_frame,
 )
+from evenhand.constraints.binding import BoundConstraints
 from evenhand.constraints.lagrangian import Lagrangian
-from evenhand.constraints.slices import BoundConstraints, ConstraintRow, Slice
+from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.errors import ConstraintError, DataError
 
 PARITIES = {EqualOpportunity: (1,), EqualizedOdds: (1, -1), LossParity: (None,), DemographicParity: (None,)}
@@ -133,21 +134,21 @@ def test_sample_weights_are_the_formula(seed: int, kind: Constraint) -> None:
 def test_excess_violation_and_complementarity_by_hand() -> None:
     bound = _bound(small(), [EqualOpportunity(0.1), NeymanPearson(0.5)])
     values = np.array([-0.4, 0.2])
-    np.testing.assert_allclose(bound.excess(values), [[-0.5, -0.3], [0.3, -np.inf]])
-    assert bound.violation(values) == pytest.approx(0.3)
-    assert bound.violation(np.array([0.05, 0.4])) == 0.0
-    assert bound.violation(np.array([0.0, 0.75])) == pytest.approx(0.25)
+    np.testing.assert_allclose(bound.bounds.excess(values), [[-0.5, -0.3], [0.3, -np.inf]])
+    assert bound.bounds.violation(values) == pytest.approx(0.3)
+    assert bound.bounds.violation(np.array([0.05, 0.4])) == 0.0
+    assert bound.bounds.violation(np.array([0.0, 0.75])) == pytest.approx(0.25)
     multipliers = np.array([[2.0, 1.0], [0.5, 0.0]])
-    assert bound.complementarity(values, multipliers) == pytest.approx(2.0 * 0.5)
-    assert bound.complementarity(values, bound.no_multipliers()) == 0.0
+    assert bound.bounds.complementarity(values, multipliers) == pytest.approx(2.0 * 0.5)
+    assert bound.bounds.complementarity(values, bound.bounds.no_multipliers()) == 0.0
 
 
 def test_no_constraints_bind_to_no_rows() -> None:
     bound = bind(None, small().labels)
     assert bound.rows == ()
-    assert bound.no_multipliers().shape == (2, 0)
-    assert bound.violation(np.zeros(0)) == 0.0
-    assert bound.complementarity(np.zeros(0), bound.no_multipliers()) == 0.0
+    assert bound.bounds.no_multipliers().shape == (2, 0)
+    assert bound.bounds.violation(np.zeros(0)) == 0.0
+    assert bound.bounds.complementarity(np.zeros(0), bound.bounds.no_multipliers()) == 0.0
 
 
 def test_an_empty_slice_is_refused_by_name() -> None:

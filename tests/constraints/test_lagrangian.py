@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from support.problems import numerical_gradient, small, two_attributes
 
-from evenhand.constraints.kinds import KINDS, Constraint, EqualOpportunity, NeymanPearson, bind
+from evenhand.constraints import KINDS, Constraint, EqualOpportunity, NeymanPearson, bind
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import Squared
 from evenhand.constraints.measures import MEASURES
@@ -34,8 +34,8 @@ def _value(lagrangian: Lagrangian, scores: np.ndarray, multipliers: np.ndarray) 
 
 
 def _multipliers(lagrangian: Lagrangian, rng: np.random.Generator) -> np.ndarray:
-    multipliers = rng.exponential(size=(2, len(lagrangian.rows.rows)))
-    multipliers[1, np.isinf(lagrangian.rows.lower)] = 0.0
+    multipliers = rng.exponential(size=(2, len(lagrangian.constraints)))
+    multipliers[1, np.isinf(lagrangian.constraints.bounds.lower)] = 0.0
     return multipliers
 
 
@@ -111,7 +111,7 @@ def test_curvature_limit_bounds_the_curvature_of_every_row(seed: int, kind: str,
 def test_coupling_limit_bounds_the_jacobian_of_the_values(seed: int, kind: str, measure: str) -> None:
     lagrangian = _lagrangian([KINDS[kind](0.1, measure=measure, temperature=0.5), NeymanPearson(0.2)], seed)
     rng = np.random.default_rng(seed)
-    rows = len(lagrangian.rows.rows)
+    rows = len(lagrangian.constraints)
     for scale in (0.0, 0.3, 1.0, 5.0):
         scores = rng.normal(scale=scale, size=40)
         base = lagrangian.at(scores).derivative(np.zeros((2, rows)))

@@ -172,7 +172,9 @@ def test_rows_with_room_of_several_measures_and_attributes() -> None:
 
     expected = by_autograd(formula, z)
     assert place == len(given)
-    found = derivative(constraints, z, BINARY, GROUPS, given, RoundSettings(0.1, penalty=penalty, dual_step=1.0))
+    # Above a row's two sides follow each other; multipliers have all upper sides first.
+    by_side = np.concatenate([given[0::2], given[1::2]])
+    found = derivative(constraints, z, BINARY, GROUPS, by_side, RoundSettings(0.1, penalty=penalty, dual_step=1.0))
     torch.testing.assert_close(found, expected)
 
 

@@ -82,7 +82,7 @@ def test_a_subproblem_ends_within_its_tolerance(seed: int) -> None:
     found = prox_al(programs, server, **options)
     slope = np.zeros(4)
     for program in [*programs, server]:
-        augmented = Augmented(program, np.zeros(len(program.own)), 10.0, np.zeros(4), 1.0 / (3 * 10.0))
+        augmented = Augmented(program, np.zeros(program.own.n_sides), 10.0, np.zeros(4), 1.0 / (3 * 10.0))
         slope += augmented.at(found.weights).gradient
     assert np.abs(slope).max() <= 0.1
 

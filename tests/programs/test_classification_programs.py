@@ -36,7 +36,7 @@ def test_local_global_and_the_servers_own_rows(weighting: str) -> None:
         return float(loss[group == "a"].mean() - loss[group == "b"].mean())
 
     own = constrained(dealt, LossParity(0.1), scope="both", server=server, weighting=weighting)
-    assert own.shared.rows == 0
+    assert own.shared.n_rows == 0
     assert own.server is not None
     assert own.server.at(at).constraints[0] == pytest.approx(disparity(server))
     for sample, program in zip(dealt, own.clients, strict=True):
@@ -69,9 +69,9 @@ def test_a_client_without_a_group() -> None:
     with pytest.raises(ConstraintError, match="empty at client 0"):
         constrained(dealt, LossParity(0.1), scope="local")
     left_out = constrained(dealt, LossParity(0.1), scope="local", lacking="leave out")
-    assert [program.own.rows for program in left_out.clients] == [0, 1, 1]
+    assert [program.own.n_rows for program in left_out.clients] == [0, 1, 1]
     # Over everybody's rows the slice is not empty.
-    assert constrained(dealt, LossParity(0.1), scope="global").shared.rows == 1
+    assert constrained(dealt, LossParity(0.1), scope="global").shared.n_rows == 1
 
 
 def test_what_makes_no_sense_is_refused() -> None:

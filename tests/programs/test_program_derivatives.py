@@ -22,8 +22,8 @@ from evenhand.programs.shared import decouple, widened_start
 def test_every_constraint_in_both_scopes(kind: Constraint) -> None:
     rng = np.random.default_rng(1)
     program = constrained(samples(), kind, scope="both", regulariser=0.1).clients[1]
-    rows = program.own.rows + program.shared
-    assert program.shared == program.own.rows > 0
+    rows = program.own.n_rows + program.shared
+    assert program.shared == program.own.n_rows > 0
     check_derivatives(program, rng.standard_normal(program.weights), rng.standard_normal(rows))
 
 
@@ -34,12 +34,12 @@ def test_pooled_decoupled_and_sparse_programs(seed: int) -> None:
     federated = constrained(dealt, [LossParity(0.1), EqualOpportunity(0.2, measure="error")], scope="both")
     at = rng.standard_normal(5)
     pooled = Pooled(federated.clients, None, federated.shared)
-    check_derivatives(pooled, at, rng.standard_normal(pooled.own.rows))
+    check_derivatives(pooled, at, rng.standard_normal(pooled.own.n_rows))
     clients, server = decouple(federated.clients, None, federated.shared)
     wide = widened_start(at, federated.clients, federated.shared)
     assert server is not None
     for program in [*clients, server]:
-        check_derivatives(program, wide, rng.standard_normal(program.own.rows))
+        check_derivatives(program, wide, rng.standard_normal(program.own.n_rows))
     first = federated.clients[0]
     assert isinstance(first, SliceProgram)
     sparse = SliceProgram(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.problems import deal, small
 
-from evenhand.constraints.kinds import EqualOpportunity, bind
+from evenhand.constraints import EqualOpportunity, bind
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import ProtocolError
 from evenhand.protocol.job import Job

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.problems import Problem, deal, small
 
-from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity, bind
+from evenhand.constraints import EqualizedOdds, EqualOpportunity, bind
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import InputError, RunError
 from evenhand.protocol.job import Job

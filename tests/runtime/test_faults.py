@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenhand.constraints.kinds import EqualOpportunity, bind
+from evenhand.constraints import EqualOpportunity, bind
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.problems import Reference, deal, pooled_weights, small
 
-from evenhand.constraints.kinds import bind
+from evenhand.constraints import bind
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import DivergenceError, InputError, ProtocolError, RunError
 from evenhand.protocol.job import Job

@@ -17,7 +17,7 @@ from evenhand.constraints.kinds import (
     LossParity,
     NeymanPearson,
 )
-from evenhand.programs import Pooled, Program, QuadraticProgram, Regulariser, Sample, Sides, SmoothProgram, Solution
+from evenhand.programs import Bounds, Pooled, Program, QuadraticProgram, Regulariser, Sample, SmoothProgram, Solution
 
 Array = np.ndarray
 
@@ -111,10 +111,10 @@ def by_scipy(program: Program, start: Array | None = None, **options: Any) -> tu
     constraints = [
         {
             "type": "eq" if sides.free[place] else "ineq",
-            "fun": lambda w, place=place: -sides.excess(program.at(w).constraints)[place],
+            "fun": lambda w, place=place: -sides.side_excess(program.at(w).constraints)[place],
             "jac": lambda w, place=place: -sides.sign[place] * program.at(w).jacobian[sides.row[place]],
         }
-        for place in range(len(sides))
+        for place in range(sides.n_sides)
     ]
     found = minimize(
         lambda w: program.at(w).value,
@@ -126,9 +126,9 @@ def by_scipy(program: Program, start: Array | None = None, **options: Any) -> tu
     )
     assert found.success, found.message
     point = program.at(found.x)
-    excess = sides.excess(point.constraints)
+    excess = sides.side_excess(point.constraints)
     tight = np.unique(sides.row[np.abs(excess) < 1e-6])
-    net = np.zeros(sides.rows)
+    net = np.zeros(sides.n_rows)
     net[tight] = np.linalg.lstsq(point.jacobian[tight].T, -point.gradient, rcond=None)[0]
     return found.x, net
 
@@ -158,9 +158,9 @@ def check_derivatives(program: Program, at: Array, net: Array) -> None:
         np.testing.assert_allclose(point.hessian_product(net, unit), bend, atol=1e-5)
 
 
-def random_sides(rng: np.random.Generator, rows: int) -> Sides:
+def random_sides(rng: np.random.Generator, rows: int) -> Bounds:
     lower = np.where(rng.random(rows) < 0.5, -np.inf, -rng.random(rows))
-    return Sides(lower, np.where(np.isinf(lower) | (rng.random(rows) < 0.5), rng.random(rows), np.inf))
+    return Bounds(lower, np.where(np.isinf(lower) | (rng.random(rows) < 0.5), rng.random(rows), np.inf))
 
 
 def prox_by_search(simple: Regulariser, weights: Array, step: float, draws: int = 2000) -> float:

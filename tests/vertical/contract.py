@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from support.problems import Reference, deal, parity_rows, pooled_weights, small
 
-from evenhand.constraints.kinds import Constraint, EqualOpportunity, bind
+from evenhand.constraints import Constraint, EqualOpportunity, bind
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import InputError, ProtocolError
 from evenhand.protocol.job import Job

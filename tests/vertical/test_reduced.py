@@ -55,7 +55,7 @@ class Problem:
             self.scores,
             self.columns,
             self.regulariser,
-            self.lagrangian.rows.no_multipliers(),
+            self.lagrangian.constraints.bounds.no_multipliers(),
             **{"tolerance": 1e-13, "feasibility": 1e-9, **options},  # type: ignore[arg-type]
         )
 
@@ -63,7 +63,7 @@ class Problem:
         return self.lagrangian.at(self.scores + self.columns @ alpha).loss + self.regulariser.value(alpha)
 
     def gradient(self, alpha: Array, multipliers: Array | None = None) -> Array:
-        rows = self.lagrangian.rows
+        rows = self.lagrangian.constraints
         nu = self.lagrangian.at(self.scores + self.columns @ alpha).derivative(
             rows.no_multipliers() if multipliers is None else multipliers
         )
@@ -73,26 +73,26 @@ class Problem:
         return self.lagrangian.at(self.scores + self.columns @ alpha).values
 
     def jacobian(self, alpha: Array) -> Array:
-        rows, base = self.lagrangian.rows, self.gradient(alpha)
+        rows, base = self.lagrangian.constraints, self.gradient(alpha)
         out = []
-        for index in range(len(rows.rows)):
+        for index in range(len(rows)):
             unit = rows.no_multipliers()
             unit[0, index] = 1.0
             out.append(self.gradient(alpha, unit) - base)
         return np.array(out)
 
     def merit(self, alpha: Array, penalty: float) -> float:
-        excess = self.lagrangian.rows.excess(self.values(alpha))
+        excess = self.lagrangian.constraints.bounds.excess(self.values(alpha))
         return self.objective(alpha) + penalty * float(np.maximum(excess, 0.0).sum())
 
     def assert_optimal(self, found: ReducedSolution, *, to: float = 1e-6) -> None:
         """Karush-Kuhn-Tucker, from the problem's own functions."""
-        rows, alpha = self.lagrangian.rows, found.coefficients
+        rows, alpha = self.lagrangian.constraints, found.coefficients
         assert found.status is Status.CONVERGED
         assert (found.multipliers >= 0).all()
         np.testing.assert_allclose(self.gradient(alpha, found.multipliers), 0.0, atol=to)
-        assert rows.violation(self.values(alpha)) <= to
-        assert rows.complementarity(self.values(alpha), found.multipliers) <= to
+        assert rows.bounds.violation(self.values(alpha)) <= to
+        assert rows.bounds.complementarity(self.values(alpha), found.multipliers) <= to
         assert found.objective == pytest.approx(self.objective(alpha), abs=1e-12)
         np.testing.assert_allclose(found.point.scores, self.scores + self.columns @ alpha, atol=1e-12)
         assert found.decrement <= to
@@ -118,7 +118,7 @@ def test_agrees_with_an_independent_solver_primal_and_dual(constraint: Constrain
     problem = Problem(constraint, seed=seed)
     found = problem.solve()
     problem.assert_optimal(found)
-    rows = problem.lagrangian.rows
+    rows = problem.lagrangian.constraints
     assert found.multipliers.max() > 1e-4, "the constraint should bite, or the test says little"
     other = minimize(
         problem.objective,
@@ -126,7 +126,7 @@ def test_agrees_with_an_independent_solver_primal_and_dual(constraint: Constrain
         found.coefficients + 0.01 * np.random.default_rng(seed).normal(size=len(found.coefficients)),
         jac=problem.gradient,
         method="trust-constr",
-        constraints=NonlinearConstraint(problem.values, rows.lower, rows.upper, jac=problem.jacobian),
+        constraints=NonlinearConstraint(problem.values, rows.bounds.lower, rows.bounds.upper, jac=problem.jacobian),
         options={"gtol": 1e-9, "xtol": 1e-12, "maxiter": 3000},
     )
     assert found.objective == pytest.approx(other.fun, abs=2e-6)
@@ -152,7 +152,7 @@ def test_without_rows_it_is_the_plain_minimum() -> None:
 
 def test_the_squared_loss_takes_one_step() -> None:
     problem = Problem(None)
-    problem.lagrangian = Lagrangian(problem.labels, problem.lagrangian.rows, Squared())
+    problem.lagrangian = Lagrangian(problem.labels, problem.lagrangian.constraints, Squared())
     found = problem.solve()
     problem.assert_optimal(found)
     assert found.iterations == 1
@@ -162,7 +162,7 @@ def test_the_squared_loss_takes_one_step() -> None:
 def test_many_groups(groups: int) -> None:
     """Pairwise rows of several groups depend on one another: 30 rows of rank 10, some slices two rows small."""
     problem = Problem(EqualizedOdds(0.05), groups=groups, n=150, p=12)
-    assert len(problem.lagrangian.rows.rows) == groups * (groups - 1)
+    assert len(problem.lagrangian.constraints) == groups * (groups - 1)
     problem.assert_optimal(problem.solve())
 
 
@@ -175,7 +175,7 @@ def test_a_slice_of_one_row_and_negative_weights() -> None:
     problem.lagrangian = Lagrangian(problem.labels, rows)
     found = problem.solve()
     problem.assert_optimal(found)
-    flipped = problem.lagrangian.rows.no_multipliers()
+    flipped = problem.lagrangian.constraints.bounds.no_multipliers()
     flipped[1, 0] = 5.0
     assert problem.lagrangian.at(problem.scores).curvature(flipped).min() < 0
     again = solve_reduced(
@@ -279,11 +279,11 @@ def test_merit_and_violation_never_get_worse(
     problem = Problem(constraints, n=80, p=p, groups=groups, seed=seed)
     problem.scores = problem.scores * spread
     found = problem.solve(limit=limit, feasibility=1e-7)
-    rows, start = problem.lagrangian.rows, problem.lagrangian.at(problem.scores)
+    rows, start = problem.lagrangian.constraints, problem.lagrangian.at(problem.scores)
     assert np.isfinite(found.coefficients).all()
     assert np.isfinite(found.multipliers).all()
     assert (found.multipliers >= 0).all()
-    slack = 1e-12 + 1e-7 * len(rows.rows)
+    slack = 1e-12 + 1e-7 * len(rows)
     assert found.violation <= max(start.violation, 1e-7) + 1e-12
     before = problem.merit(np.zeros(p), found.penalty)
     assert problem.merit(found.coefficients, found.penalty) <= before + found.penalty * slack + 1e-12 * abs(before)

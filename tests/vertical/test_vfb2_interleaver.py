@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small
 
-from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity, bind
+from evenhand.constraints import EqualizedOdds, EqualOpportunity, bind
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import DataError, DivergenceError, InputError, ProtocolError
 from evenhand.protocol.job import Job

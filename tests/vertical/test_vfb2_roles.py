@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small
 
-from evenhand.constraints.kinds import EqualOpportunity, bind
+from evenhand.constraints import EqualOpportunity, bind
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.privacy.masks import decode

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers
-from evenhand.constraints.kinds import groups_frame
+from evenhand.constraints import groups_frame
 from evenhand.errors import DataError, InputError
 
 Seed: TypeAlias = int | np.random.RandomState | None

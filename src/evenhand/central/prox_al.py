@@ -49,7 +49,7 @@ def prox_al(
     sides, beta = program.own, tolerances.penalty
     weights = np.zeros(program.weights) if start is None else np.asarray(start, dtype=np.float64)
     weights = simple.prox(weights, 0.0)
-    multipliers = np.zeros(len(sides))
+    multipliers = np.zeros(sides.n_sides)
     minimiser, still = Minimiser(method), np.zeros(program.weights)
     history: list[Report] = []
     status, outer = Status.LIMIT, 0
@@ -83,5 +83,5 @@ def prox_al(
     tables = {"pooled": table}
     if isinstance(program, Pooled):
         names = [f"client {place}" for place in range(len(program.members))]
-        tables = program.tables(table, names) | {SHARED: table[:, sides.rows - program.bounds.rows :]}
+        tables = program.tables(table, names) | {SHARED: table[:, sides.n_rows - program.bounds.n_rows :]}
     return Solution(weights, tables, residual, status, 0, outer, history)

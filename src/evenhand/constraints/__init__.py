@@ -1,5 +1,7 @@
 """Constraints that are linear in slice means: their kinds, slices, measures, losses, bounds, and the Lagrangian."""
 
+from evenhand.constraints.binding import bind
+from evenhand.constraints.groups import groups_frame
 from evenhand.constraints.kinds import (
     KINDS,
     Constraint,
@@ -11,8 +13,6 @@ from evenhand.constraints.kinds import (
     LossParity,
     NeymanPearson,
     as_list,
-    bind,
-    groups_frame,
 )
 
 __all__ = [

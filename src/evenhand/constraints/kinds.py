@@ -1,27 +1,23 @@
 """The constraints a model can be trained under, each a list of rows `lower ≤ a·g ≤ upper` over slice means.
 
 Every constraint of the five papers is linear in slice means, so a constraint only has to say its rows
-(`Constraint.rows`); `bind` then meets them with labels and groups, and everything after that is shared.
+(`Constraint.rows`); `binding` then meets them with labels and groups, and everything after that is shared.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-import pandas as pd
 
-from evenhand.arrays import Array, Integers
+from evenhand.constraints.groups import Groups
 from evenhand.constraints.measures import Measure, MeasureName
-from evenhand.constraints.slices import BoundConstraints, ConstraintRow, Slice
-from evenhand.errors import ConstraintError, DataError
-
-Groups: TypeAlias = Mapping[str, Sequence[Hashable]]
-"""The distinct values of each sensitive attribute."""
+from evenhand.constraints.slices import ConstraintRow, Slice
+from evenhand.errors import ConstraintError
 
 
 @dataclass(frozen=True)
@@ -166,62 +162,6 @@ KINDS: dict[str, type[Constraint]] = {
 }
 
 
-def groups_frame(sensitive: pd.DataFrame | pd.Series | np.ndarray | None, rows: int) -> pd.DataFrame:
-    """Sensitive features in any of the usual containers, as a frame with one column per attribute."""
-    if sensitive is None:
-        return pd.DataFrame(index=range(rows))
-    if isinstance(sensitive, pd.DataFrame):
-        frame = sensitive.rename(columns=str)
-    elif isinstance(sensitive, pd.Series):
-        name = "group" if sensitive.name is None else str(sensitive.name)
-        frame = sensitive.to_frame(name)
-    else:
-        values = np.asarray(sensitive)
-        values = values[:, None] if values.ndim == 1 else values
-        if values.ndim != 2:
-            raise DataError(f"sensitive features have {values.ndim} dimensions; give one column per attribute")
-        names = ["group"] if values.shape[1] == 1 else [f"group{i}" for i in range(values.shape[1])]
-        frame = pd.DataFrame(values, columns=names)
-    if len(frame) != rows:
-        raise DataError(f"sensitive features have {len(frame)} rows, the data has {rows}")
-    for name in frame.columns:
-        missing = int(frame[name].isna().sum())
-        if missing:
-            raise DataError(f"sensitive attribute {name!r} has {missing} missing values; fill or drop those rows")
-    return frame
-
-
-def bind(constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None = None) -> BoundConstraints:
-    """Meet constraints with labels (±1) and groups; an empty slice is an error that names it."""
-    wanted = as_list(constraints)
-    frame = groups_frame(sensitive, len(labels))
-    codes: dict[str, Integers] = {}
-    groups: dict[str, list[Hashable]] = {}
-    for name in frame.columns:
-        code, values = pd.factorize(frame[name], sort=True)
-        if len(values) < 2:
-            raise DataError(f"sensitive attribute {name!r} has one group only ({values[0]!r}); it needs two or more")
-        codes[name], groups[name] = code.astype(np.int64), list(values)
-    lacking = [constraint.kind for constraint in wanted if constraint.compares_groups and not groups]
-    if lacking:
-        raise DataError(f"constraint {lacking[0]} compares groups: give sensitive_features")
-    rows = tuple(row for constraint in wanted for row in constraint.rows(groups))
-    cell, cells = _cells(labels, codes)
-    sizes = np.bincount(cell, minlength=len(cells))
-    weights = np.zeros((len(rows), len(cells)))
-    for index, row in enumerate(rows):
-        for coefficient, part in row.terms:
-            inside = _inside(part, cells, groups)
-            count = sizes[inside].sum()
-            if count == 0:
-                raise ConstraintError(
-                    f"slice [{part}] is empty: no row of the {len(labels)} has it, so {row} has no meaning; "
-                    "merge or drop that group, or choose another constraint"
-                )
-            weights[index, inside] += coefficient / count
-    return BoundConstraints(rows, cell, weights)
-
-
 def as_list(constraints: Constraints) -> list[Constraint]:
     if constraints is None:
         return []
@@ -234,21 +174,3 @@ def as_list(constraints: Constraints) -> list[Constraint]:
                 f"{constraint!r} is not a constraint; use for example evenhand.EqualOpportunity(epsilon=0.01)"
             )
     return wanted
-
-
-def _cells(labels: Array, codes: Mapping[str, Integers]) -> tuple[Integers, pd.DataFrame]:
-    """Number the combinations of label and groups that occur; return each row's number and what each stands for."""
-    table = pd.DataFrame({"label": labels.astype(np.int64), **{f"group:{name}": code for name, code in codes.items()}})
-    keys = table.drop_duplicates().sort_values(list(table.columns)).reset_index(drop=True)
-    keys["cell"] = np.arange(len(keys))
-    cell = table.merge(keys, how="left")["cell"].to_numpy(dtype=np.int64)
-    return cell, keys
-
-
-def _inside(part: Slice, cells: pd.DataFrame, groups: Mapping[str, list[Hashable]]) -> np.ndarray:
-    inside = np.ones(len(cells), dtype=bool)
-    if part.label is not None:
-        inside &= (cells["label"] == part.label).to_numpy()
-    if part.attribute is not None:
-        inside &= (cells[f"group:{part.attribute}"] == groups[part.attribute].index(part.group)).to_numpy()
-    return inside

@@ -13,17 +13,17 @@ from functools import cached_property
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.binding import BoundConstraints
 from evenhand.constraints.losses import Logistic, Loss
 from evenhand.constraints.measures import Measure
-from evenhand.constraints.slices import BoundConstraints
 
 
 class Lagrangian:
     """Labels, bound constraint rows and a loss: all that is needed to judge scores."""
 
-    def __init__(self, labels: Array, rows: BoundConstraints, loss: Loss | None = None) -> None:
+    def __init__(self, labels: Array, constraints: BoundConstraints, loss: Loss | None = None) -> None:
         self.labels = labels
-        self.rows = rows
+        self.constraints = constraints
         self.loss: Loss = Logistic() if loss is None else loss
 
     def at(self, scores: Array) -> Point:
@@ -33,9 +33,9 @@ class Lagrangian:
         """A bound on n · |∂²f/∂z_i²| over all scores and rows of data, at these multipliers."""
         size = len(self.labels)
         base = self.loss.curvature_bound / size
-        total = np.full(self.rows.weights.shape[1], base)
-        for measure, rows in self.rows.measures.items():
-            net = np.abs((multipliers[0, rows] - multipliers[1, rows]) @ self.rows.weights[rows])
+        total = np.full(self.constraints.weights.shape[1], base)
+        for measure, rows in self.constraints.measures.items():
+            net = np.abs((multipliers[0, rows] - multipliers[1, rows]) @ self.constraints.weights[rows])
             total += net * measure.curvature_bound(self.loss)
         return float(size * total.max())
 
@@ -44,10 +44,10 @@ class Lagrangian:
 
         Times the spectral norm of the data it is L₁₂ of FairVFL's Assumption 2.
         """
-        counts = np.bincount(self.rows.cell, minlength=self.rows.weights.shape[1])
+        counts = np.bincount(self.constraints.cell, minlength=self.constraints.weights.shape[1])
         total = 0.0
-        for measure, rows in self.rows.measures.items():
-            squares = (self.rows.weights[rows] ** 2 @ counts).sum()
+        for measure, rows in self.constraints.measures.items():
+            squares = (self.constraints.weights[rows] ** 2 @ counts).sum()
             total += 2.0 * measure.derivative_bound(self.loss) ** 2 * float(squares)
         return float(np.sqrt(total))
 
@@ -75,7 +75,7 @@ class Point:
         of = self._of
         return {
             measure: measure.value_and_derivative(of.loss, self.scores, of.labels)
-            for measure in of.rows.measures
+            for measure in of.constraints.measures
             if measure.name != "loss"
         }
 
@@ -87,8 +87,8 @@ class Point:
     @cached_property
     def values(self) -> Array:
         """The value a·g of each constraint row."""
-        rows = self._of.rows
-        values = np.zeros(len(rows.rows))
+        rows = self._of.constraints
+        values = np.zeros(len(rows))
         for measure, indices in rows.measures.items():
             measured = self._loss if measure.name == "loss" else self._other_measures[measure]
             values[indices] = rows.row_values(measured[0], indices)
@@ -98,38 +98,38 @@ class Point:
     def exact(self) -> Array:
         """The same with exact rates in place of the measures: error rates, or selection rates for ``positive``."""
         of = self._of
-        values = np.zeros(len(of.rows.rows))
-        for measure, indices in of.rows.measures.items():
+        values = np.zeros(len(of.constraints))
+        for measure, indices in of.constraints.measures.items():
             indicator = measure.exact(self.scores, of.labels).astype(np.float64)
-            values[indices] = of.rows.row_values(indicator, indices)
+            values[indices] = of.constraints.row_values(indicator, indices)
         return values
 
     @cached_property
     def violation(self) -> float:
-        return self._of.rows.violation(self.values)
+        return self._of.constraints.bounds.violation(self.values)
 
     def complementarity(self, multipliers: Array) -> float:
-        return self._of.rows.complementarity(self.values, multipliers)
+        return self._of.constraints.bounds.complementarity(self.values, multipliers)
 
     def dual_gradient(self) -> Array:
         """∂f/∂λ: how far each side of each row is exceeded."""
-        return self._of.rows.excess(self.values)
+        return self._of.constraints.bounds.excess(self.values)
 
     def derivative(self, multipliers: Array) -> Array:
         """ν = ∂f/∂z (Eq. 12)."""
         of = self._of
         nu = self._loss_derivative / len(self.scores)
-        for measure, rows in of.rows.measures.items():
+        for measure, rows in of.constraints.measures.items():
             if multipliers[:, rows].any():
                 slope = self._loss_derivative if measure.name == "loss" else self._other_measures[measure][1]
-                nu += of.rows.tilt(multipliers, rows) * slope
+                nu += of.constraints.tilt(multipliers, rows) * slope
         return nu
 
     def curvature(self, multipliers: Array) -> Array:
         """∂²f/∂z²; negative where the tilt outweighs the row's own loss."""
         of = self._of
         curvature = of.loss.curvature(self.scores, of.labels) / len(self.scores)
-        for measure, rows in of.rows.measures.items():
+        for measure, rows in of.constraints.measures.items():
             if multipliers[:, rows].any():
-                curvature += of.rows.tilt(multipliers, rows) * measure.curvature(of.loss, self.scores, of.labels)
+                curvature += of.constraints.tilt(multipliers, rows) * measure.curvature(of.loss, self.scores, of.labels)
         return curvature

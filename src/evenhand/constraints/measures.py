@@ -7,13 +7,14 @@ companion, the rate one would report, which is tracked beside the smooth value.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from scipy.special import expit
 
-from evenhand.arrays import Array, Booleans
+from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.losses import Loss
 from evenhand.errors import ConstraintError
 
@@ -72,3 +73,11 @@ class Measure:
     def curvature_bound(self, loss: Loss) -> float:
         """sup |∂²φ/∂z²|; for a sigmoid 1 / (6√3) at temperature one."""
         return loss.curvature_bound if self.name == "loss" else 1.0 / (6.0 * np.sqrt(3.0) * self.temperature**2)
+
+
+def by_measure(measures: Iterable[Measure]) -> dict[Measure, Integers]:
+    """Which places of a list have which measure, so that each measure is evaluated once."""
+    found: dict[Measure, list[int]] = {}
+    for place, measure in enumerate(measures):
+        found.setdefault(measure, []).append(place)
+    return {measure: np.array(places) for measure, places in found.items()}

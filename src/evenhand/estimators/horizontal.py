@@ -14,7 +14,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
-from evenhand.constraints.kinds import Constraints, as_list, groups_frame
+from evenhand.constraints import Constraints, as_list, groups_frame
+from evenhand.constraints.scope import ConstraintScope, Lacking, Scope
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.client_rows import (
@@ -29,12 +30,10 @@ from evenhand.estimators.client_rows import (
 )
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.solver import Protection
-from evenhand.programs.classification import Scope
 from evenhand.protocol.job import Job
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
 from evenhand.training.across_clients import check_settings, choose_solver, default_rounds, train_clients
-from evenhand.training.client_programs import ConstraintScope, Lacking
 from evenhand.training.horizontal import HorizontalRun
 from evenhand.training.programs import PROGRAM_SOLVERS
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy

@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from evenhand.arrays import Array
-from evenhand.constraints.kinds import Constraints, groups_frame
+from evenhand.constraints import Constraints, groups_frame
 from evenhand.errors import DataError
 from evenhand.estimators.base import RoleName, VerticalEstimator
 from evenhand.estimators.tables import Tables, align_rows, named_tables

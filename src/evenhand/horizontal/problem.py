@@ -12,7 +12,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.kinds import groups_frame
+from evenhand.constraints.groups import group_codes, groups_frame
 from evenhand.errors import DataError
 from evenhand.protocol.names import check_name
 
@@ -103,17 +103,10 @@ class Agreement:
     def codes(self, client: ClientRows) -> dict[str, Integers]:
         """Each row's group of each attribute, as its place among the agreed values."""
         assert client.groups is not None
-        found: dict[str, Integers] = {}
-        for attribute, values in self.groups.items():
-            place = pd.Index(values).get_indexer(pd.Index(client.groups[attribute]))
-            if (place < 0).any():
-                unknown = client.groups[attribute].iloc[int(np.flatnonzero(place < 0)[0])]
-                raise DataError(
-                    f"client {client.name!r}: {attribute!r} has the value {unknown!r}, which is not among the agreed "
-                    f"groups {list(values)}"
-                )
-            found[attribute] = place.astype(np.int64)
-        return found
+        try:
+            return group_codes(client.groups, self.groups)
+        except DataError as error:
+            raise DataError(f"client {client.name!r}: {error}") from error
 
 
 def agree(

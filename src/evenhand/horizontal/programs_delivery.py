@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from evenhand.constraints.bounds import Bounds
 from evenhand.errors import InputError, ProtocolError
 from evenhand.programs.program import Program
-from evenhand.programs.sides import Sides
 from evenhand.protocol.messages import Message
 from evenhand.protocol.names import check_name
 from evenhand.protocol.roles import Report, Role
@@ -44,15 +44,15 @@ def named(clients: Sequence[Program] | Mapping[str, Program]) -> dict[str, Progr
     return dict(sorted(clients.items()))
 
 
-def check_fit(clients: Mapping[str, Program], server: Program | None, shared: Sides) -> int:
+def check_fit(clients: Mapping[str, Program], server: Program | None, shared: Bounds) -> int:
     """d, if all programs are functions of as many weights and of the same shared rows."""
     sizes = {program.weights for program in [*clients.values(), *([] if server is None else [server])]}
     if len(sizes) > 1:
         raise InputError(f"programs are functions of {sorted(sizes)} weights; all need the same number")
     for name, program in clients.items():
-        if program.shared != shared.rows:
+        if program.shared != shared.n_rows:
             raise InputError(
-                f"client {name!r} has summands of {program.shared} shared rows, bounds are given for {shared.rows}"
+                f"client {name!r} has summands of {program.shared} shared rows, bounds are given for {shared.n_rows}"
             )
     if server is not None and server.shared:
         raise InputError("the server's program has shared rows; its rows are its own")

@@ -13,8 +13,8 @@ import numpy as np
 
 from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.kinds import Constraint
-from evenhand.constraints.measures import Measure
-from evenhand.constraints.slices import BoundConstraints, ConstraintRow, Slice
+from evenhand.constraints.measures import Measure, by_measure
+from evenhand.constraints.slices import ConstraintRow, Slice, bounds_of
 from evenhand.errors import ConstraintError, DataError
 from evenhand.horizontal.problem import Agreement, ClientRows
 
@@ -52,8 +52,8 @@ class AgreedRows:
         for index, row in enumerate(self.rows):
             for coefficient, part in row.terms:
                 self.coefficients[index, places[row.measure, part]] += coefficient
-        # Bounds, excess and complementarity are the same wherever the rows of data are; cells are not needed for them.
-        self.bounds = BoundConstraints(self.rows, np.zeros(0, dtype=np.int64), np.zeros((len(self.rows), 0)))
+        self.bounds = bounds_of(self.rows)
+        self.row_measures = by_measure(row.measure for row in self.rows)
 
     def _check_classes(self, row: ConstraintRow) -> None:
         if self.agreement.classes is None:
@@ -65,27 +65,19 @@ class AgreedRows:
 
     @property
     def names(self) -> list[str]:
-        return self.bounds.names
+        return [str(row) for row in self.rows]
 
     @cached_property
     def measures(self) -> dict[Measure, Integers]:
         """Which of the parts use which measure."""
-        found: dict[Measure, list[int]] = {}
-        for index, (measure, _) in enumerate(self.parts):
-            found.setdefault(measure, []).append(index)
-        return {measure: np.array(indices) for measure, indices in found.items()}
+        return by_measure(measure for measure, _ in self.parts)
 
     def membership(self, client: ClientRows) -> Booleans:
         """(n, P): which of the client's rows are in the slice of which part."""
-        codes = self.agreement.codes(client)
-        inside = np.ones((client.rows, len(self.parts)), dtype=bool)
-        for index, (_, part) in enumerate(self.parts):
-            if part.label is not None:
-                inside[:, index] &= client.labels == part.label
-            if part.attribute is not None:
-                place = self.agreement.groups[part.attribute].index(part.group)
-                inside[:, index] &= codes[part.attribute] == place
-        return inside
+        self.agreement.codes(client)
+        assert client.groups is not None
+        inside = [part.inside(client.labels, client.groups) for _, part in self.parts]
+        return np.array(inside, dtype=bool).reshape(len(self.parts), client.rows).T
 
     def check_filled(self, counts: Array) -> None:
         """Refuse rows over a slice that no client has a row in."""
@@ -102,8 +94,3 @@ class AgreedRows:
         values: Array = self.coefficients @ means
         lacking = (self.coefficients != 0) @ (counts == 0)
         return np.where(lacking, np.nan, values)
-
-    def violation(self, values: Array) -> float:
-        """The worst excess of the rows that have a value."""
-        excess = self.bounds.excess(values)
-        return max(0.0, float(np.max(excess[~np.isnan(excess)], initial=0.0)))

@@ -1,20 +1,21 @@
 """Constrained programs spread over clients: the interface, and the programs that come with it."""
 
+from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.programs.classification import Federated, Sample, constrained, neyman_pearson
 from evenhand.programs.optimality import Residual, Solution, Status, measure
 from evenhand.programs.pooled import Pooled
 from evenhand.programs.program import Point, Program, SmoothProgram
 from evenhand.programs.quadratic import QuadraticProgram, random_quadratic_programs
 from evenhand.programs.regularisers import L1, ZERO, Ball, Box, Regulariser, Zero
-from evenhand.programs.sides import NO_SIDES, Sides
 from evenhand.programs.slices import SliceProgram
 from evenhand.programs.torch_program import TorchProgram
 
 __all__ = [
     "L1",
-    "NO_SIDES",
+    "NO_BOUNDS",
     "ZERO",
     "Ball",
+    "Bounds",
     "Box",
     "Federated",
     "Point",
@@ -24,7 +25,6 @@ __all__ = [
     "Regulariser",
     "Residual",
     "Sample",
-    "Sides",
     "SliceProgram",
     "SmoothProgram",
     "Solution",

@@ -2,7 +2,7 @@
 
     P(w) = f(w) + (‖[μ + β c(w)]₊‖² − ‖μ‖²) / (2β) + ‖w − w^k‖² / (2 (n+1) β)
 
-with scalar constraints c ≤ 0 (`Sides`); for an equality [·]₊ is left out.
+with scalar constraints c ≤ 0 (`Bounds`); for an equality [·]₊ is left out.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class AugmentedPoint:
         """[μ + β c(w)]₊: the multipliers that the method would take next."""
         of = self._of
         sides = of.program.own
-        return sides.project(of.multipliers + of.penalty * sides.excess(self.point.constraints))
+        return sides.project(of.multipliers + of.penalty * sides.side_excess(self.point.constraints))
 
     @cached_property
     def value(self) -> float:

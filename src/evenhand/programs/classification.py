@@ -11,15 +11,16 @@ import pandas as pd
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans, Matrix
-from evenhand.constraints.kinds import Constraints, as_list, groups_frame
+from evenhand.constraints.bounds import NO_BOUNDS, Bounds
+from evenhand.constraints.groups import groups_frame
+from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.constraints.measures import Measure, MeasureName
-from evenhand.constraints.slices import ConstraintRow, Slice
+from evenhand.constraints.scope import Scope
+from evenhand.constraints.slices import ConstraintRow, Slice, bounds_of
 from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.programs.program import Program
-from evenhand.programs.sides import NO_SIDES, Sides
 from evenhand.programs.slices import SliceProgram
 
-Scope = Literal["local", "global", "both"]
 Weighting = Literal["clients", "rows"]
 
 
@@ -48,13 +49,8 @@ class Sample:
 
     def inside(self, part: Slice) -> Booleans:
         """Which rows of data are in a slice."""
-        found = np.ones(len(self.labels), dtype=bool)
-        if part.label is not None:
-            found &= self.labels == part.label
-        if part.attribute is not None:
-            assert self.groups is not None
-            found &= (self.groups[part.attribute] == part.group).to_numpy()
-        return found
+        assert self.groups is not None
+        return part.inside(self.labels, self.groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +69,7 @@ class Federated:
 
     clients: Sequence[Program]
     server: Program | None = None
-    shared: Sides = NO_SIDES
+    shared: Bounds = NO_BOUNDS
 
 
 def neyman_pearson(
@@ -96,7 +92,7 @@ def neyman_pearson(
             raise DataError(f"client {place} has rows of one class only; Neyman-Pearson needs both at each client")
         objective = np.where(bounded, 0.0, 1.0 / (len(samples) * (~bounded).sum()))
         combination = (bounded / bounded.sum())[None, :]
-        own = Sides([-np.inf], [limits[place]])
+        own = Bounds([-np.inf], [limits[place]])
         clients.append(SliceProgram(sample.features, sample.labels, objective, combination, [Measure(measure)], own))
     return Federated(clients)
 
@@ -152,12 +148,12 @@ def constrained(
                 np.full(size, each),
                 np.array(combinations).reshape(-1, size),
                 [row.measure for row in [*own, *shared]],
-                _sides(own),
+                bounds_of(own),
                 # Summands add up to the regulariser of the whole.
                 regulariser=np.asarray(regulariser, dtype=np.float64) / len(samples),
             )
         )
-    return Federated(clients, _server_program(server, rows) if scope != "local" else None, _sides(shared))
+    return Federated(clients, _server_program(server, rows) if scope != "local" else None, bounds_of(shared))
 
 
 def _rows(
@@ -199,10 +195,6 @@ def _combination(row: ConstraintRow, sample: Sample, counts: Mapping[Slice, int]
     return weights
 
 
-def _sides(rows: Sequence[ConstraintRow]) -> Sides:
-    return Sides([row.lower for row in rows], [row.upper for row in rows])
-
-
 def _server_program(server: Sample | None, rows: Sequence[ConstraintRow]) -> Program | None:
     if server is None:
         return None
@@ -210,4 +202,4 @@ def _server_program(server: Sample | None, rows: Sequence[ConstraintRow]) -> Pro
     size = len(server.labels)
     combinations = np.array([_combination(row, server, None) for row in kept]).reshape(-1, size)
     measures = [row.measure for row in kept]
-    return SliceProgram(server.features, server.labels, np.zeros(size), combinations, measures, _sides(kept))
+    return SliceProgram(server.features, server.labels, np.zeros(size), combinations, measures, bounds_of(kept))

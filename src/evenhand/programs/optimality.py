@@ -9,9 +9,9 @@ from enum import Enum
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.programs.program import Point, Program
 from evenhand.programs.regularisers import ZERO, Regulariser
-from evenhand.programs.sides import NO_SIDES, Sides
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.roles import Report
 
@@ -104,32 +104,53 @@ def measure(
     multipliers: Mapping[str, Array],
     clients: Mapping[str, Program],
     server: Program | None = None,
-    shared: Sides = NO_SIDES,
+    shared: Bounds = NO_BOUNDS,
     simple: Regulariser = ZERO,
 ) -> Residual:
     """The residual at w and at tables of multipliers as a `Solution` has them, from everybody's functions."""
-    slope, value = np.zeros(len(weights)), simple.value(weights)
-    sums = np.zeros(shared.rows)
+    slope, value = np.zeros(len(weights)), 0.0
+    sums = np.zeros(shared.n_rows)
     everybody = dict(clients) if server is None else {**clients, SERVER: server}
-    parts: list[tuple[Sides, Array, Array]] = []
-    shared_table = multipliers.get(SHARED, np.zeros((2, shared.rows)))
+    parts: list[tuple[Bounds, Array, Array]] = []
+    shared_table = multipliers.get(SHARED, np.zeros((2, shared.n_rows)))
     for name, program in everybody.items():
         point = program.at(weights)
-        table = multipliers.get(name, np.zeros((2, program.own.rows)))
-        own = program.own.rows
+        table = multipliers.get(name, np.zeros((2, program.own.n_rows)))
+        own = program.own.n_rows
         net = np.concatenate([table[0] - table[1], (shared_table[0] - shared_table[1])[: program.shared]])
         value += point.value
         slope += point.gradient + net @ point.jacobian
         sums[: program.shared] += point.constraints[own:]
         parts.append((program.own, point.constraints[:own], table))
     parts.append((shared, sums, shared_table))
-    sided = [(sides, values, sides.of_net(table[0] - table[1])) for sides, values, table in parts]
+    known = [(bounds, values, bounds.table(bounds.of_net(table[0] - table[1]))) for bounds, values, table in parts]
+    return kkt_residual(weights, value, slope, known, simple)
+
+
+def kkt_residual(
+    weights: Array,
+    value: float,
+    slope: Array,
+    parts: Sequence[tuple[Bounds, Array, Array]],
+    simple: Regulariser = ZERO,
+) -> Residual:
+    """The optimality conditions at w.
+
+    Parameters
+    ----------
+    value
+        f(w).
+    slope
+        ∇f(w) + ∇c(w)μ.
+    parts
+        Bounds, values and multipliers (as a table) of rows.
+    """
     return Residual(
         stationarity=simple.distance(weights, slope),
-        violation=max(sides.violation(values) for sides, values, _ in sided),
-        complementarity=max(sides.complementarity(values, found) for sides, values, found in sided),
-        distance=max(sides.distance(values, found) for sides, values, found in sided),
-        objective=value,
+        violation=max(bounds.violation(values) for bounds, values, _ in parts),
+        complementarity=max(bounds.complementarity(values, table) for bounds, values, table in parts),
+        distance=max(bounds.distance(values, table) for bounds, values, table in parts),
+        objective=value + simple.value(weights),
     )
 
 
@@ -146,11 +167,6 @@ def is_infeasible(missed: float, slope: Array, weights: Array) -> bool:
 
 def residual_at(point: Point, program: Program, weights: Array, multipliers: Array, simple: Regulariser) -> Residual:
     """The optimality conditions of one program at a point that is there already."""
-    sides = program.own
-    return Residual(
-        stationarity=simple.distance(weights, point.gradient + sides.net(multipliers) @ point.jacobian),
-        violation=sides.violation(point.constraints),
-        complementarity=sides.complementarity(point.constraints, multipliers),
-        distance=sides.distance(point.constraints, multipliers),
-        objective=point.value + simple.value(weights),
-    )
+    bounds = program.own
+    slope = point.gradient + bounds.net(multipliers) @ point.jacobian
+    return kkt_residual(weights, point.value, slope, [(bounds, point.constraints, bounds.table(multipliers))], simple)

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.programs.program import Curvature, Point, Program
-from evenhand.programs.sides import NO_SIDES, Sides
 
 
 class Pooled:
@@ -18,17 +18,17 @@ class Pooled:
 
     shared = 0
 
-    def __init__(self, clients: Sequence[Program], server: Program | None = None, shared: Sides = NO_SIDES) -> None:
+    def __init__(self, clients: Sequence[Program], server: Program | None = None, shared: Bounds = NO_BOUNDS) -> None:
         self.members = [*clients] if server is None else [*clients, server]
         self.bounds = shared
         self.weights = clients[0].weights
         parts = [*(member.own for member in self.members), shared]
-        self.own = Sides(np.concatenate([p.lower for p in parts]), np.concatenate([p.upper for p in parts]))
+        self.own = Bounds(np.concatenate([p.lower for p in parts]), np.concatenate([p.upper for p in parts]))
         offered = {member.curvature for member in self.members}
         self.curvature: Curvature = next(kind for kind in ("none", "product", "matrix") if kind in offered)
         self.effort = sum(member.effort for member in self.members)
         # Where each member's own rows stand among all.
-        ends = np.cumsum([0, *(member.own.rows for member in self.members)])
+        ends = np.cumsum([0, *(member.own.n_rows for member in self.members)])
         self.places = [slice(int(a), int(b)) for a, b in pairwise(ends)]
 
     def tables(self, table: Array, names: Sequence[str]) -> dict[str, Array]:
@@ -55,25 +55,25 @@ class PooledPoint:
     def _stacked(self, parts: Sequence[Array], empty: Array) -> Array:
         """Own rows one below the other, summands of shared rows added up."""
         of = self._of
-        own = [part[: member.own.rows] for part, member in zip(parts, of.members, strict=True)]
+        own = [part[: member.own.n_rows] for part, member in zip(parts, of.members, strict=True)]
         total = empty
         for part, member in zip(parts, of.members, strict=True):
             if member.shared:
-                total = total + part[member.own.rows :]
+                total = total + part[member.own.n_rows :]
         return np.concatenate([*own, total])
 
     @cached_property
     def constraints(self) -> Array:
-        return self._stacked([point.constraints for point in self._points], np.zeros(self._of.bounds.rows))
+        return self._stacked([point.constraints for point in self._points], np.zeros(self._of.bounds.n_rows))
 
     @cached_property
     def jacobian(self) -> Array:
-        empty = np.zeros((self._of.bounds.rows, self._of.weights))
+        empty = np.zeros((self._of.bounds.n_rows, self._of.weights))
         return self._stacked([point.jacobian for point in self._points], empty)
 
     def _sum(self, net: Array, function: Callable[[Point, Array], Array]) -> Array:
         of = self._of
-        last = net[of.own.rows - of.bounds.rows :]
+        last = net[of.own.n_rows - of.bounds.n_rows :]
         total: Array | None = None
         for point, member, place in zip(self._points, of.members, of.places, strict=True):
             part = function(point, np.concatenate([net[place], last[: member.shared]]))

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array
+from evenhand.constraints.bounds import Bounds
 from evenhand.errors import InputError
-from evenhand.programs.sides import Sides
 
 Curvature = Literal["matrix", "product", "none"]
 """What second derivatives a program offers: whole matrices, products with a vector, or none."""
@@ -65,7 +65,7 @@ class Program(Protocol):
     @property
     def weights(self) -> int: ...
     @property
-    def own(self) -> Sides: ...
+    def own(self) -> Bounds: ...
     @property
     def shared(self) -> int: ...
     @property
@@ -118,9 +118,9 @@ class SmoothProgram:
         if (constraints is None) != (jacobian is None):
             raise InputError("give constraints and their jacobian, or neither")
         self.weights = weights
-        self.own = Sides(lower, upper)
+        self.own = Bounds(lower, upper)
         self.shared = shared
-        if constraints is None and (len(self.own) or shared):
+        if constraints is None and (self.own.n_sides or shared):
             raise InputError("there are bounds, but no constraints they bound")
         self.value = value
         self.gradient = gradient
@@ -140,7 +140,7 @@ class SmoothProgram:
 
     @property
     def rows(self) -> int:
-        return self.own.rows + self.shared
+        return self.own.n_rows + self.shared
 
     def at(self, weights: Array) -> SmoothPoint:
         return SmoothPoint(self, np.asarray(weights, dtype=np.float64))

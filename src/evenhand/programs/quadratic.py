@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array
+from evenhand.constraints.bounds import Bounds
 from evenhand.errors import InputError
 from evenhand.programs.program import Curvature
-from evenhand.programs.sides import Sides
 
 
 class QuadraticProgram:
@@ -42,9 +42,9 @@ class QuadraticProgram:
         self.matrix = np.zeros((self.weights, self.weights)) if matrix is None else np.asarray(matrix, dtype=np.float64)
         self.linear = np.zeros(self.weights) if linear is None else np.asarray(linear, dtype=np.float64)
         self.rows: Array = np.zeros((0, self.weights)) if rows is None else np.array(rows, dtype=np.float64, ndmin=2)
-        self.own = Sides(lower, upper)
-        if self.own.rows != len(self.rows):
-            raise InputError(f"{len(self.rows)} rows and {self.own.rows} bounds; give one of each")
+        self.own = Bounds(lower, upper)
+        if self.own.n_rows != len(self.rows):
+            raise InputError(f"{len(self.rows)} rows and {self.own.n_rows} bounds; give one of each")
         self.effort = float(self.weights * (self.weights + len(self.rows)))
 
     def at(self, weights: Array) -> QuadraticPoint:

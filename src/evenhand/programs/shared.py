@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.bounds import Bounds
 from evenhand.programs.program import Curvature, Point, Program
 from evenhand.programs.quadratic import QuadraticProgram
 from evenhand.programs.regularisers import Regulariser
-from evenhand.programs.sides import Sides
 
 
 class Decoupled:
@@ -25,15 +25,15 @@ class Decoupled:
 
     shared = 0
 
-    def __init__(self, program: Program, bounds: Sides, clients: int, place: int) -> None:
+    def __init__(self, program: Program, bounds: Bounds, clients: int, place: int) -> None:
         self.program = program
         self.inner = program.weights
-        self.weights = self.inner + clients * bounds.rows
-        first = self.inner + place * bounds.rows
-        self.mine = slice(first, first + bounds.rows)
+        self.weights = self.inner + clients * bounds.n_rows
+        first = self.inner + place * bounds.n_rows
+        self.mine = slice(first, first + bounds.n_rows)
         upper = np.where(np.isfinite(bounds.upper), 0.0, np.inf)
         lower = np.where(np.isfinite(bounds.lower), 0.0, -np.inf)
-        self.own = Sides(np.append(program.own.lower, lower), np.append(program.own.upper, upper))
+        self.own = Bounds(np.append(program.own.lower, lower), np.append(program.own.upper, upper))
         self.curvature: Curvature = program.curvature
         self.effort = program.effort
 
@@ -89,14 +89,14 @@ class Widened:
 
     shared = 0
 
-    def __init__(self, program: Program | None, bounds: Sides, clients: int, inner: int) -> None:
+    def __init__(self, program: Program | None, bounds: Bounds, clients: int, inner: int) -> None:
         rows = np.zeros((0, inner))
         self.program: Program = QuadraticProgram(None, None, rows) if program is None else program
         self.inner = inner
-        self.weights = inner + clients * bounds.rows
-        self.sums = np.hstack([np.zeros((bounds.rows, inner)), *[np.eye(bounds.rows)] * clients])
+        self.weights = inner + clients * bounds.n_rows
+        self.sums = np.hstack([np.zeros((bounds.n_rows, inner)), *[np.eye(bounds.n_rows)] * clients])
         own = self.program.own
-        self.own = Sides(np.append(own.lower, bounds.lower), np.append(own.upper, bounds.upper))
+        self.own = Bounds(np.append(own.lower, bounds.lower), np.append(own.upper, bounds.upper))
         self.curvature: Curvature = self.program.curvature
         self.effort = self.program.effort
 
@@ -133,31 +133,33 @@ class WidenedPoint:
 
     def hessian(self, net: Array) -> Array:
         found = np.zeros((self._of.weights, self._of.weights))
-        own = self._of.program.own.rows
+        own = self._of.program.own.n_rows
         found[: self._of.inner, : self._of.inner] = self._point.hessian(net[:own])
         return found
 
     def hessian_product(self, net: Array, direction: Array) -> Array:
         found = np.zeros(self._of.weights)
-        own, inner = self._of.program.own.rows, self._of.inner
+        own, inner = self._of.program.own.n_rows, self._of.inner
         found[:inner] = self._point.hessian_product(net[:own], direction[:inner])
         return found
 
 
-def decouple(clients: Sequence[Program], server: Program | None, bounds: Sides) -> tuple[list[Program], Program | None]:
+def decouple(
+    clients: Sequence[Program], server: Program | None, bounds: Bounds
+) -> tuple[list[Program], Program | None]:
     """Programs without shared rows over (w, z), equivalent to these."""
-    if not bounds.rows:
+    if not bounds.n_rows:
         return list(clients), server
     count = len(clients)
     decoupled: list[Program] = [Decoupled(client, bounds, count, place) for place, client in enumerate(clients)]
     return decoupled, Widened(server, bounds, count, clients[0].weights)
 
 
-def widened_start(weights: Array, clients: Sequence[Program], bounds: Sides) -> Array:
+def widened_start(weights: Array, clients: Sequence[Program], bounds: Bounds) -> Array:
     """w with each z_i at what client i's summand is there."""
-    if not bounds.rows:
+    if not bounds.n_rows:
         return weights
-    return np.concatenate([weights, *[client.at(weights).constraints[client.own.rows :] for client in clients]])
+    return np.concatenate([weights, *[client.at(weights).constraints[client.own.n_rows :] for client in clients]])
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,11 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Integers, Matrix
+from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.constraints.losses import Logistic, Loss
-from evenhand.constraints.measures import Measure
+from evenhand.constraints.measures import Measure, by_measure
 from evenhand.errors import InputError
 from evenhand.programs.program import Curvature
-from evenhand.programs.sides import NO_SIDES, Sides
 
 
 class SliceProgram:
@@ -52,7 +52,7 @@ class SliceProgram:
         objective: Array,
         combinations: Array | None = None,
         measures: Sequence[Measure] = (),
-        own: Sides = NO_SIDES,
+        own: Bounds = NO_BOUNDS,
         *,
         regulariser: float | Array = 0.0,
         loss: Loss | None = None,
@@ -64,8 +64,8 @@ class SliceProgram:
                 f"features of {rows} rows, labels {labels.shape}, objective {objective.shape}, combinations "
                 f"{combinations.shape} for {len(measures)} measures do not fit together"
             )
-        if own.rows > len(measures):
-            raise InputError(f"bounds for {own.rows} rows, but there are {len(measures)}")
+        if own.n_rows > len(measures):
+            raise InputError(f"bounds for {own.n_rows} rows, but there are {len(measures)}")
         sparse = sp.issparse(features)
         self.features: Matrix = sp.csr_array(features) if sparse else np.ascontiguousarray(features, np.float64)
         self.transposed: Matrix = self.features.T
@@ -74,7 +74,7 @@ class SliceProgram:
         self.labels, self.objective, self.combinations = labels, objective, combinations
         self.measures = tuple(measures)
         self.own = own
-        self.shared = len(measures) - own.rows
+        self.shared = len(measures) - own.n_rows
         self.weights = int(features.shape[1])
         self.regulariser: Array = np.broadcast_to(np.asarray(regulariser, dtype=np.float64), (self.weights,))
         self.regularised = bool(self.regulariser.any())
@@ -103,10 +103,7 @@ class SliceProgram:
 
     @cached_property
     def by_measure(self) -> dict[Measure, Integers]:
-        found: dict[Measure, list[int]] = {}
-        for index, measure in enumerate(self.measures):
-            found.setdefault(measure, []).append(index)
-        return {measure: np.array(indices) for measure, indices in found.items()}
+        return by_measure(self.measures)
 
     def at(self, weights: Array) -> SlicePoint:
         return SlicePoint(self, weights)

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array
+from evenhand.constraints.bounds import Bounds
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.programs.program import Curvature
-from evenhand.programs.sides import Sides
 
 
 def _torch() -> Any:
@@ -53,9 +53,9 @@ class TorchProgram:
         self.weights = weights
         self.objective = objective
         self.constraints = constraints
-        self.own = Sides(lower, upper)
+        self.own = Bounds(lower, upper)
         self.shared = shared
-        if constraints is None and (self.own.rows or shared):
+        if constraints is None and (self.own.n_rows or shared):
             raise InputError("there are bounds, but no constraints they bound")
         self.effort = float(weights) if effort is None else effort
 
@@ -77,8 +77,10 @@ class TorchPoint:
         zero = 0.0 * self._w.sum()
         value = zero if of.objective is None else of.objective(self._w)
         rows = self._w.new_zeros(0) if of.constraints is None else of.constraints(self._w)
-        if rows.shape != (of.own.rows + of.shared,):
-            raise InputError(f"constraints have shape {tuple(rows.shape)}; {of.own.rows + of.shared} rows are bounded")
+        if rows.shape != (of.own.n_rows + of.shared,):
+            raise InputError(
+                f"constraints have shape {tuple(rows.shape)}; {of.own.n_rows + of.shared} rows are bounded"
+            )
         return value + zero, torch.atleast_1d(rows)
 
     def _slope(self, output: Any, keep: bool = False) -> Any:

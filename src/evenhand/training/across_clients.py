@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
+from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.errors import InputError
 from evenhand.horizontal import solvers
 from evenhand.horizontal.problem import ClientRows
@@ -13,7 +14,6 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Report
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
-from evenhand.training.client_programs import EVERYWHERE, ConstraintScope
 from evenhand.training.horizontal import HorizontalRun, train_horizontal
 from evenhand.training.programs import PROGRAM_SOLVERS, program_options, train_programs
 

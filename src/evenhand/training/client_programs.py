@@ -3,67 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Final, Literal
 
 import numpy as np
 
 from evenhand.constraints.kinds import Constraint
+from evenhand.constraints.scope import ConstraintScope, with_bound
 from evenhand.constraints.slices import ConstraintRow
-from evenhand.errors import ConstraintError, InputError
+from evenhand.errors import ConstraintError
 from evenhand.horizontal.problem import ClientRows
-from evenhand.programs.classification import Federated, Sample, Scope, constrained
+from evenhand.programs.classification import Federated, Sample, constrained
 from evenhand.programs.optimality import SERVER, SHARED
-from evenhand.protocol.job import Job, is_number
-
-Lacking = Literal["refuse", "leave out"]
-
-
-@dataclass(frozen=True)
-class ConstraintScope:
-    """Where constraints hold, and with which bounds.
-
-    Parameters
-    ----------
-    scope
-        ``"global"``: over everybody's rows together, or over the server's own if it has any; ``"local"``: over each
-        client's rows on their own; or ``"both"``.
-    limits
-        Bounds that take the place of the constraint's own ε or limit: by the client's name, or ``"server"`` for the
-        global one.
-    lacking
-        What to do about a client that has no rows in a slice of a local constraint: refuse the run, or leave the
-        constraint out at that client.
-    """
-
-    scope: Scope = "global"
-    limits: Mapping[str, float] | None = None
-    lacking: Lacking = "refuse"
-
-    def __post_init__(self) -> None:
-        if self.scope not in ("global", "local", "both"):
-            raise InputError(f"scope is {self.scope!r}; choose 'global', 'local' or 'both'")
-        if self.lacking not in ("refuse", "leave out"):
-            raise InputError(f"lacking is {self.lacking!r}; choose 'refuse' or 'leave out'")
-        for name, limit in (self.limits or {}).items():
-            if not (is_number(limit) and limit >= 0):
-                raise InputError(f"the limit of {name!r} is {limit!r}; it must be a number, zero or more")
-            if self.scope == ("local" if name == SERVER else "global"):
-                raise InputError(
-                    f"{name!r} has a limit of its own, which scope={self.scope!r} has no use for; choose "
-                    f"{'global' if name == SERVER else 'local'!r} or 'both'"
-                )
-
-    def check(self, constraints: Sequence[Constraint], clients: Sequence[str]) -> None:
-        """Refuse limits of nobody, or of several constraints at once."""
-        for name in self.limits or {}:
-            if name not in (SERVER, *clients):
-                raise InputError(f"limits name {name!r}, which is not a client; the clients are {', '.join(clients)}")
-        if self.limits and len(constraints) != 1:
-            raise InputError(f"limits of clients go with one constraint; there are {len(constraints)}")
-
-
-EVERYWHERE: Final = ConstraintScope()
+from evenhand.protocol.job import Job
 
 
 class ClientPrograms:
@@ -143,12 +93,6 @@ class ClientPrograms:
                     f"client {name!r} has no rows in the slice [{empty}], so {row} has no meaning there; use "
                     "scope 'global', or leave such constraints out with lacking 'leave out'"
                 )
-
-
-def with_bound(constraint: Constraint, bound: float) -> Constraint:
-    """The same constraint with another ε, or another limit."""
-    known = [field.name for field in fields(constraint)]
-    return replace(constraint, **{"epsilon" if "epsilon" in known else "limit": bound})
 
 
 def _sample(rows: ClientRows) -> Sample:

@@ -17,6 +17,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from evenhand.arrays import Array
+from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.errors import InputError, RunError
 from evenhand.horizontal.problem import ClientRows, agree
 from evenhand.horizontal.prox_al.options import ProxALOptions
@@ -31,7 +32,7 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training.client_programs import EVERYWHERE, ClientPrograms, ConstraintScope
+from evenhand.training.client_programs import ClientPrograms
 from evenhand.training.horizontal import HorizontalRun
 from evenhand.training.recording import Recorder
 

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController
 
 from evenhand.arrays import Array, Matrix
-from evenhand.constraints.kinds import bind
+from evenhand.constraints import bind
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import LOSSES
 from evenhand.errors import InputError, RunError
@@ -134,7 +134,7 @@ def train_vertical(
         certificate=server.certificate,
         transcript=running.transcript,
         multipliers=server.multipliers,
-        row_names=lagrangian.rows.names,
+        row_names=lagrangian.constraints.names,
         statistics=server.statistics(),
     )
 

@@ -305,11 +305,11 @@ class ActiveParty(FairVFLParty):
     """Algorithm 2: up to Q local steps for each (z, λ), each with its own block refreshed."""
 
     def __init__(self, name: str, model: PartyModel, lagrangian: Lagrangian, options: FairVFLOptions) -> None:
-        super().__init__(name, model, len(lagrangian.rows.rows), options)
+        super().__init__(name, model, len(lagrangian.constraints), options)
         self.lagrangian = lagrangian
         self.left = 0
         self.step = 0.0
-        self.multipliers = lagrangian.rows.no_multipliers()
+        self.multipliers = lagrangian.constraints.bounds.no_multipliers()
         self.scores: Array = np.zeros(model.rows)
         self.others: Array = np.zeros(model.rows)
         self.weights_at_start: Array = model.weights
@@ -391,7 +391,7 @@ def build(
         if party.active:
             roles.append(ActiveParty(party.name, model, lagrangian, options))
         else:
-            roles.append(PassiveParty(party.name, model, len(lagrangian.rows.rows), options))
+            roles.append(PassiveParty(party.name, model, len(lagrangian.constraints), options))
     return server, roles
 
 

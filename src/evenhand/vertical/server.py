@@ -41,7 +41,7 @@ class Server(Role):
     vocabulary = VOCABULARY
 
     def __init__(self, lagrangian: Lagrangian, parties: Mapping[str, bool], job: Job) -> None:
-        rows, constraints = len(lagrangian.labels), len(lagrangian.rows.rows)
+        rows, constraints = len(lagrangian.labels), len(lagrangian.constraints)
         super().__init__(SERVER, {"rows": rows, "constraints": constraints})
         self.lagrangian = lagrangian
         self.job = job
@@ -49,7 +49,7 @@ class Server(Role):
         self.active = frozenset(name for name, active in parties.items() if active)
         self.regulariser = job.regulariser(rows)
         self.round = 0
-        self.multipliers = lagrangian.rows.no_multipliers()
+        self.multipliers = lagrangian.constraints.bounds.no_multipliers()
         self.squared_norms: Array = np.zeros(len(self.parties))
         self.squared_gradients: Array = np.full(len(self.parties), np.nan)
         self.certificate: Certificate | None = None
@@ -71,7 +71,7 @@ class Server(Role):
     def row_report(self, point: Point) -> dict[str, float]:
         """One row of history: objective, and value, exact rate and multipliers of each constraint row."""
         report: dict[str, float] = {"objective": self.objective(point), "violation": point.violation}
-        for index, name in enumerate(self.lagrangian.rows.names):
+        for index, name in enumerate(self.lagrangian.constraints.names):
             report[f"value[{name}]"] = float(point.values[index])
             report[f"exact[{name}]"] = float(point.exact[index])
             report[f"upper multiplier[{name}]"] = float(self.multipliers[0, index])

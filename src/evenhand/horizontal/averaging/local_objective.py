@@ -90,16 +90,15 @@ class LocalObjective:
         self.sides = sides
         self.rows = len(rows.rows)
         self.coefficients = torch.from_numpy(rows.coefficients).float()
-        self.measures = {measure: torch.from_numpy(indices) for measure, indices in rows.bounds.measures.items()}
+        self.measures = {measure: torch.from_numpy(indices) for measure, indices in rows.row_measures.items()}
         self.needed = (self.coefficients != 0).float()
-        if isinstance(sides, BoundSides):
-            self._row, self._free = torch.from_numpy(sides.row), torch.from_numpy(sides.free)
-            self._sign, self._bound = torch.from_numpy(sides.sign).float(), torch.from_numpy(sides.bound).float()
-            self._incidence = torch.from_numpy(sides.incidence).float()
-            # The paper's own case, μ_s0 = μ_s1: multipliers and rows are the same thing.
-            self._plain = bool(sides.free.all() and not sides.bound.any())
-        elif isinstance(sides, AbsoluteSides):
-            self._lower, self._upper = torch.from_numpy(sides.lower).float(), torch.from_numpy(sides.upper).float()
+        bounds = sides.bounds
+        self._lower, self._upper = torch.from_numpy(bounds.lower).float(), torch.from_numpy(bounds.upper).float()
+        self._row, self._free = torch.from_numpy(bounds.row), torch.from_numpy(bounds.free)
+        self._sign, self._bound = torch.from_numpy(bounds.sign).float(), torch.from_numpy(bounds.bound).float()
+        self._incidence = torch.from_numpy(bounds.incidence).float()
+        # The paper's own case, μ_s0 = μ_s1: multipliers and rows are the same thing.
+        self._plain = bool(bounds.free.all() and not bounds.bound.any())
 
     def batches(
         self, labels: Tensor, membership: Tensor, indices: Integers, inside: Tensor, slice_weight: float = 0.0

@@ -150,7 +150,7 @@ class Server(Role):
         """Without `exact`, a row of history in a round that nobody reported in: the multipliers are all there is."""
         table, known = self.multiplier_table, exact is not None
         report = {"objective": self.objective if known else np.nan}
-        report["violation"] = self.rows.violation(self.values) if known else np.nan
+        report["violation"] = self.rows.bounds.violation(self.values) if known else np.nan
         for index, name in enumerate(self.rows.names):
             report[f"value[{name}]"] = float(self.values[index]) if known else np.nan
             report[f"exact[{name}]"] = np.nan if exact is None else float(exact[index])
@@ -200,7 +200,7 @@ class Server(Role):
 
     def _certify(self, stationarity: float) -> None:
         known = not np.isnan(stationarity)
-        violation = self.rows.violation(self.values) if known else np.nan
+        violation = self.rows.bounds.violation(self.values) if known else np.nan
         complementarity = np.nan
         if known:
             complementarity = self.rows.bounds.complementarity(self.values, self.multiplier_table)

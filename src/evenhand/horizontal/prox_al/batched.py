@@ -169,5 +169,5 @@ def form_batches(members: Sequence[Member]) -> dict[int, BatchedSolve]:
     for member in members:
         program = member.program
         if can_join(program):
-            shapes.setdefault((len(program.labels), program.weights, len(program.own)), []).append(member)
+            shapes.setdefault((len(program.labels), program.weights, program.own.n_sides), []).append(member)
     return {id(member): batched for alike in shapes.values() for batched in [BatchedSolve(alike)] for member in alike}

@@ -43,7 +43,7 @@ class ProxALClient(Follower):
         self.program = program
         self.options = options
         self.proximity = 1.0 / ((clients + 1) * options.penalty)
-        self.multipliers: Array = np.zeros(len(program.own))
+        self.multipliers: Array = np.zeros(program.own.n_sides)
         self.centre: Array = np.zeros(program.weights)
         self.consensus: Array = np.zeros(program.weights)
         self.strength = options.rho
@@ -77,15 +77,15 @@ class ProxALClient(Follower):
 
     def _begin(self, weights: Array) -> Message:
         """w^k has come: take the multipliers' step (but for k = 0), measure, and begin the next subproblem."""
-        sides, beta = self.program.own, self.options.penalty
+        bounds, beta = self.program.own, self.options.penalty
         self.outer, self.inner = self.outer + 1, 0
         self.centre = weights.copy()
         point = self.program.at(self.centre)
         values = point.constraints
         before = self.multipliers
         if self.outer > 0:
-            self.multipliers = sides.project(before + beta * sides.excess(values))
-        missed = sides.missed(values)
+            self.multipliers = bounds.project(before + beta * bounds.side_excess(values))
+        missed, table = bounds.missed(values), bounds.table(self.multipliers)
         self.here = self.augmented.at(self.centre, point)
         self.consensus = -self.here.gradient
         self.effort += 2.0 * self.program.effort
@@ -97,12 +97,12 @@ class ProxALClient(Follower):
             anchor=self.centre + self.consensus / self.strength,
             strength=self.strength,
             value=point.value,
-            slope=point.gradient + sides.net(self.multipliers) @ point.jacobian,
-            violation=sides.violation(values),
-            complementarity=sides.complementarity(values, self.multipliers),
-            distance=sides.distance(values, self.multipliers),
+            slope=point.gradient + bounds.net(self.multipliers) @ point.jacobian,
+            violation=bounds.violation(values),
+            complementarity=bounds.complementarity(values, table),
+            distance=bounds.distance(values, table),
             missed=0.5 * float(missed @ missed),
-            missed_slope=sides.net(missed) @ point.jacobian,
+            missed_slope=bounds.net(missed) @ point.jacobian,
         )
 
     def _step(self, weights: Array, tolerance: float) -> Message:

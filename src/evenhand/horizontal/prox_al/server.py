@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,13 +16,16 @@ from evenhand.horizontal.seeds import generator
 from evenhand.programs.augmented import Augmented
 from evenhand.programs.composite import minimise_composite
 from evenhand.programs.minimise import Minimiser, Pull
-from evenhand.programs.optimality import SERVER, Residual, Status, is_infeasible
+from evenhand.programs.optimality import SERVER, Residual, Status, is_infeasible, kkt_residual
 from evenhand.programs.program import Program
 from evenhand.programs.quadratic import QuadraticProgram
 from evenhand.programs.regularisers import Regulariser
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role, Sends, State
+
+_WORST = ("violation", "complementarity", "distance")
+"""What the certificate takes from whoever is worst off."""
 
 
 class ProxALServer(Role):
@@ -52,7 +55,7 @@ class ProxALServer(Role):
         self.simple = simple
         self.options = options
         self.minimiser = Minimiser(options.local_solver)
-        self.multipliers: Array = np.zeros(len(self.program.own))
+        self.multipliers: Array = np.zeros(self.program.own.n_sides)
         self.weights: Array = simple.prox(np.array(start, dtype=np.float64), 0.0)
         self.centre = self.weights
         size = len(self.clients)
@@ -109,32 +112,26 @@ class ProxALServer(Role):
 
     def _after_outcome(self, bodies: Mapping[str, Body]) -> Sends:
         """Everybody has taken the multipliers' step at w^k: judge, and end or begin the next subproblem."""
-        sides = self.program.own
+        bounds = self.program.own
         point = self.program.at(self.weights)
         before = self.multipliers
         if self.outer > 0:
-            self.multipliers = sides.project(before + self.options.penalty * sides.excess(point.constraints))
+            self.multipliers = bounds.project(before + self.options.penalty * bounds.side_excess(point.constraints))
         self.effort += 2.0 * self.program.effort
         own_change = float(np.max(np.abs(self.multipliers - before), initial=0.0))
         change = max(own_change, *(float(body["change"]) for body in bodies.values()))
         moved = float(np.max(np.abs(self.weights - self.centre), initial=0.0))
         last = self.residual
-        slope = point.gradient + sides.net(self.multipliers) @ point.jacobian
-        missed_by = sides.missed(point.constraints)
-        missed, missed_slope = 0.5 * float(missed_by @ missed_by), sides.net(missed_by) @ point.jacobian
+        slope = point.gradient + bounds.net(self.multipliers) @ point.jacobian
+        missed_by = bounds.missed(point.constraints)
+        missed, missed_slope = 0.5 * float(missed_by @ missed_by), bounds.net(missed_by) @ point.jacobian
         for body in bodies.values():
             slope = slope + body["slope"]
             missed, missed_slope = missed + float(body["missed"]), missed_slope + body["missed_slope"]
-        value = point.value + self.simple.value(self.weights)
-        self.residual = Residual(
-            stationarity=self.simple.distance(self.weights, slope),
-            violation=_worst(sides.violation(point.constraints), bodies, "violation"),
-            complementarity=_worst(
-                sides.complementarity(point.constraints, self.multipliers), bodies, "complementarity"
-            ),
-            distance=_worst(sides.distance(point.constraints, self.multipliers), bodies, "distance"),
-            objective=value + sum(float(body["value"]) for body in bodies.values()),
-        )
+        value = point.value + sum(float(body["value"]) for body in bodies.values())
+        own = [(bounds, point.constraints, bounds.table(self.multipliers))]
+        mine = kkt_residual(self.weights, value, slope, own, self.simple)
+        self.residual = replace(mine, **{name: _worst(getattr(mine, name), bodies, name) for name in _WORST})
         self.reports.append(
             {"outer": self.outer, "round": self.rounds, "moved": moved, "change": change, **self.residual.__dict__}
         )
@@ -253,5 +250,5 @@ class ProxALServer(Role):
         self.residual = None if state["residual"] is None else Residual(**state["residual"])
 
 
-def _worst(own: float, bodies: Mapping[str, Body], name: Literal["violation", "complementarity", "distance"]) -> float:
+def _worst(own: float, bodies: Mapping[str, Body], name: str) -> float:
     return max(own, *(float(body[name]) for body in bodies.values()))

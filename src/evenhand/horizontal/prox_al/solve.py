@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array
+from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.errors import InputError
 from evenhand.horizontal.programs_delivery import check_fit, deliver, named
 from evenhand.horizontal.prox_al.batched import form_batches
@@ -19,7 +20,6 @@ from evenhand.programs.optimality import SERVER, SHARED, Solution, measure
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import ZERO, Regulariser
 from evenhand.programs.shared import OnFirst, decouple, widened_start
-from evenhand.programs.sides import NO_SIDES, Sides
 from evenhand.protocol.roles import Report
 
 
@@ -30,7 +30,7 @@ class ProxALRoles(NamedTuple):
     clients: Sequence[ProxALClient]
     programs: Mapping[str, Program]
     server_program: Program | None
-    shared: Sides
+    shared: Bounds
     simple: Regulariser
 
     def solution(self, history: Sequence[Report] = ()) -> Solution:
@@ -38,14 +38,14 @@ class ProxALRoles(NamedTuple):
         inner = next(iter(self.programs.values())).weights
         weights = self.server.weights[:inner]
         tables = {
-            role.name: role.program.own.table(role.multipliers)[:, : self.programs[role.name].own.rows]
+            role.name: role.program.own.table(role.multipliers)[:, : self.programs[role.name].own.n_rows]
             for role in self.clients
         }
         whole = self.server.program.own.table(self.server.multipliers)
-        own = whole.shape[1] - self.shared.rows
+        own = whole.shape[1] - self.shared.n_rows
         if self.server_program is not None:
             tables[SERVER] = whole[:, :own]
-        if self.shared.rows:
+        if self.shared.n_rows:
             tables[SHARED] = whole[:, own:]
         if self.server.status is None:
             raise InputError("the run has not ended; there is no solution yet")
@@ -58,7 +58,7 @@ def prox_al_roles(
     server: Program | None = None,
     simple: Regulariser | None = None,
     *,
-    shared: Sides = NO_SIDES,
+    shared: Bounds = NO_BOUNDS,
     start: npt.ArrayLike | None = None,
     options: ProxALOptions | None = None,
 ) -> ProxALRoles:
@@ -72,7 +72,7 @@ def prox_al_roles(
         raise InputError(f"start must be {size} finite numbers; it has shape {first.shape}")
     first = simple.prox(first, 0.0)
     own, head = decouple(list(programs.values()), server, shared)
-    wide = OnFirst(simple, size) if shared.rows else simple
+    wide = OnFirst(simple, size) if shared.n_rows else simple
     roles = [ProxALClient(name, program, len(own), options) for name, program in zip(programs, own, strict=True)]
     batches = form_batches(roles)
     for role in roles:
@@ -88,7 +88,7 @@ def prox_al(
     server: Program | None = None,
     simple: Regulariser | None = None,
     *,
-    shared: Sides = NO_SIDES,
+    shared: Bounds = NO_BOUNDS,
     start: npt.ArrayLike | None = None,
     **options: Any,
 ) -> Solution:

@@ -21,7 +21,7 @@ class SQPClient(Follower):
 
     def __init__(self, name: str, program: Program, *, exact: bool) -> None:
         size = program.weights
-        sizes = {"weights": size, "own": program.own.rows, "shared": program.shared, "trials": len(LENGTHS)}
+        sizes = {"weights": size, "own": program.own.n_rows, "shared": program.shared, "trials": len(LENGTHS)}
         super().__init__(name, sizes | {"curvature": size * (size + 1) // 2 if exact else 0})
         self.program = program
         self.exact = exact
@@ -39,7 +39,7 @@ class SQPClient(Follower):
 
     def _judge(self, message: Message) -> Message:
         program, trials = self.program, message["trials"]
-        own = program.own.rows
+        own = program.own.n_rows
         # A trial that repeats the first is a place not used this round.
         points = [program.at(trials[0])]
         points += [points[0] if np.array_equal(trial, trials[0]) else program.at(trial) for trial in trials[1:]]

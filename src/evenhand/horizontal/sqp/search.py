@@ -21,12 +21,12 @@ from scipy.linalg import eigh, lapack, solve_triangular
 from scipy.optimize import lsq_linear
 
 from evenhand.arrays import Array
+from evenhand.constraints.bounds import Bounds
 from evenhand.horizontal.sqp.options import LENGTHS
 from evenhand.programs.elastic_qp import PENALTY_LIMIT, ElasticStep, elastic_step
 from evenhand.programs.minimise import ARMIJO, convexified
-from evenhand.programs.optimality import Residual, is_infeasible
+from evenhand.programs.optimality import Residual, is_infeasible, kkt_residual
 from evenhand.programs.regularisers import Regulariser
-from evenhand.programs.sides import Sides
 
 NEGLIGIBLE = 1e-7
 """Multipliers smaller than this, relative to the largest or to one, are an interior-point method's zeros."""
@@ -54,8 +54,8 @@ class SQPModel:
 
     Attributes
     ----------
-    sides
-        Bounds of all rows.
+    bounds
+        Of all rows.
     simple
         h.
     allowed
@@ -63,12 +63,12 @@ class SQPModel:
         refuse every full step.
     """
 
-    sides: Sides
+    bounds: Bounds
     simple: Regulariser
     allowed: float
 
     def missed(self, rows: Array) -> float:
-        return float(np.maximum(np.abs(self.sides.missed(rows)) - self.allowed, 0.0).sum())
+        return float(np.maximum(np.abs(self.bounds.missed(rows)) - self.allowed, 0.0).sum())
 
     def merit(self, weights: Array, value: float, rows: Array, penalty: float) -> float:
         """f + h + ν Σ (what rows miss)."""
@@ -77,16 +77,16 @@ class SQPModel:
     def clean(self, net: Array) -> Array:
         """Multipliers without an interior-point method's dust, and of the signs that bounds allow."""
         small = NEGLIGIBLE * max(1.0, float(np.max(np.abs(net), initial=0.0)))
-        return self.sides.net(self.sides.of_net(np.where(np.abs(net) < small, 0.0, net)))
+        return self.bounds.net(self.bounds.of_net(np.where(np.abs(net) < small, 0.0, net)))
 
     def residual(self, evaluation: Evaluation, net: Array) -> Residual:
-        multipliers = self.sides.of_net(net)
-        return Residual(
-            stationarity=self.simple.distance(evaluation.weights, evaluation.gradient + net @ evaluation.jacobian),
-            violation=self.sides.violation(evaluation.rows),
-            complementarity=self.sides.complementarity(evaluation.rows, multipliers),
-            distance=self.sides.distance(evaluation.rows, multipliers),
-            objective=evaluation.value + self.simple.value(evaluation.weights),
+        table = self.bounds.table(self.bounds.of_net(net))
+        return kkt_residual(
+            evaluation.weights,
+            evaluation.value,
+            evaluation.gradient + net @ evaluation.jacobian,
+            [(self.bounds, evaluation.rows, table)],
+            self.simple,
         )
 
     def step(self, evaluation: Evaluation, penalty: float, damping: float, rows: Array | None = None) -> ElasticStep:
@@ -96,8 +96,8 @@ class SQPModel:
             positive(evaluation.curvature, evaluation.objective_curvature, damping),
             evaluation.gradient,
             evaluation.jacobian,
-            self.sides.lower - rows,
-            self.sides.upper - rows,
+            self.bounds.lower - rows,
+            self.bounds.upper - rows,
             penalty,
             evaluation.weights,
             self.simple,
@@ -135,25 +135,25 @@ class SQPModel:
         Rows that are met or missed beyond doubt have one share in a subgradient, 0 or 1; the shares of the others are
         chosen for the least slope.
         """
-        sides = self.sides
-        if sides.violation(evaluation.rows) <= feasibility:
+        bounds = self.bounds
+        if bounds.violation(evaluation.rows) <= feasibility:
             return False
-        excess = sides.excess(evaluation.rows)
+        excess = bounds.side_excess(evaluation.rows)
         sure = np.abs(excess) > feasibility
-        share = np.where(sides.free, np.sign(excess), (excess > 0.0).astype(np.float64))
-        slopes = sides.incidence @ evaluation.jacobian
+        share = np.where(bounds.free, np.sign(excess), (excess > 0.0).astype(np.float64))
+        slopes = bounds.incidence @ evaluation.jacobian
         slope = share[sure] @ slopes[sure]
         if not sure.all():
-            least = np.where(sides.free[~sure], -1.0, 0.0)
+            least = np.where(bounds.free[~sure], -1.0, 0.0)
             chosen = lsq_linear(slopes[~sure].T, -slope, (least, np.ones_like(least))).x
             slope = slope + chosen @ slopes[~sure]
-        total = float(np.abs(sides.missed(evaluation.rows)).sum())
+        total = float(np.abs(bounds.missed(evaluation.rows)).sum())
         return is_infeasible(total, slope, evaluation.weights)
 
     def stuck(self, evaluation: Evaluation, found: ElasticStep, feasibility: float) -> bool:
         """Whether rows are missed and yet, at this price ν, nothing is to be gained by a step."""
         small = 1e-6 * (1.0 + float(np.linalg.norm(evaluation.weights)))
-        missing = self.sides.violation(evaluation.rows) > feasibility
+        missing = self.bounds.violation(evaluation.rows) > feasibility
         return missing and found.penalty < PENALTY_LIMIT and float(np.linalg.norm(found.step)) <= small
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.bounds import Bounds
 from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.horizontal.averaging.server import Answers, Body
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, TRIALS, VOCABULARY
@@ -17,7 +18,6 @@ from evenhand.programs.elastic_qp import PENALTY_LIMIT, ElasticStep
 from evenhand.programs.optimality import SERVER, Residual, Status
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import Regulariser
-from evenhand.programs.sides import Sides
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role, Sends, State
@@ -43,30 +43,30 @@ class SQPServer(Role):
 
     def __init__(
         self,
-        clients: Mapping[str, Sides],
+        clients: Mapping[str, Bounds],
         program: Program | None,
-        shared: Sides,
+        shared: Bounds,
         simple: Regulariser,
         start: Array,
         options: SQPOptions,
     ) -> None:
         size = len(start)
         self.exact = options.is_exact(size)
-        sizes = {"weights": size, "shared": shared.rows, "trials": len(LENGTHS)}
+        sizes = {"weights": size, "shared": shared.n_rows, "trials": len(LENGTHS)}
         super().__init__(SERVER, sizes | {"curvature": size * (size + 1) // 2 if self.exact else 0})
         self.clients = {name: clients[name] for name in sorted(clients)}
         self.program = program
         self.shared = shared
         self.options = options
         parts = [*self.clients.values(), *([] if program is None else [program.own]), shared]
-        ends = np.cumsum([0, *(part.rows for part in parts)])
+        ends = np.cumsum([0, *(part.n_rows for part in parts)])
         names = [*self.clients, *([] if program is None else [SERVER]), "shared"]
         self.places = {name: slice(int(a), int(b)) for name, a, b in zip(names, ends[:-1], ends[1:], strict=True)}
-        bounds = Sides(np.concatenate([p.lower for p in parts]), np.concatenate([p.upper for p in parts]))
+        bounds = Bounds(np.concatenate([p.lower for p in parts]), np.concatenate([p.upper for p in parts]))
         self.model = SQPModel(bounds, simple, 0.5 * options.feasibility)
         self.answers = Answers()
         self.trials: Array = np.tile(simple.prox(start, 0.0), (len(LENGTHS), 1))
-        self.net: Array = np.zeros(bounds.rows)
+        self.net: Array = np.zeros(bounds.n_rows)
         self.evaluation: Evaluation | None = None
         self.found: ElasticStep | None = None
         self.stage: Literal["first", "search", "corrected", "confirm"] = "first"
@@ -96,7 +96,7 @@ class SQPServer(Role):
         sides = self.clients.get(message.sender)
         if sides is None:
             raise ProtocolError(f"{message.sender!r} is not a client of this run; its message is refused")
-        self.vocabulary.check(message, {**self.sizes, "own": sides.rows})
+        self.vocabulary.check(message, {**self.sizes, "own": sides.n_rows})
 
     def handle(self, message: Message) -> Sends:
         if self.done or message.kind != JUDGED.kind or message.integer("round") != self.round + 1:

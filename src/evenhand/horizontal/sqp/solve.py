@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array
+from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.errors import InputError
 from evenhand.horizontal.programs_delivery import check_fit, deliver, named
 from evenhand.horizontal.sqp.client import SQPClient
@@ -17,7 +18,6 @@ from evenhand.horizontal.sqp.server import SQPServer
 from evenhand.programs.optimality import Solution
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import ZERO, Regulariser
-from evenhand.programs.sides import NO_SIDES, Sides
 from evenhand.protocol.roles import Report
 
 
@@ -42,7 +42,7 @@ def sqp_roles(
     server: Program | None = None,
     simple: Regulariser | None = None,
     *,
-    shared: Sides = NO_SIDES,
+    shared: Bounds = NO_BOUNDS,
     start: npt.ArrayLike | None = None,
     options: SQPOptions | None = None,
 ) -> SQPRoles:
@@ -67,7 +67,7 @@ def sqp(
     server: Program | None = None,
     simple: Regulariser | None = None,
     *,
-    shared: Sides = NO_SIDES,
+    shared: Bounds = NO_BOUNDS,
     start: npt.ArrayLike | None = None,
     **options: Any,
 ) -> Solution:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 
+from evenhand.constraints.scope import ConstraintScope, Lacking, Scope
 from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.errors import InputError, JobError
 from evenhand.horizontal.solver import Protection
@@ -29,7 +30,6 @@ from evenhand.jobs.schema import (
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_job
 from evenhand.privacy.accounting import noise_for
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
-from evenhand.programs.classification import Scope
 from evenhand.protocol.job import Job
 from evenhand.runtime.clock import VirtualClock
 from evenhand.training.across_clients import (
@@ -39,7 +39,6 @@ from evenhand.training.across_clients import (
     has_multipliers,
     solver_options,
 )
-from evenhand.training.client_programs import ConstraintScope, Lacking
 
 Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
 

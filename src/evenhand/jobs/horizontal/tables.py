@@ -14,7 +14,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans
-from evenhand.constraints.kinds import groups_frame
+from evenhand.constraints import groups_frame
 from evenhand.data.splits import held_out
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.readers import read_table

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Matrix
-from evenhand.constraints.kinds import bind
+from evenhand.constraints import bind
 from evenhand.data.splits import held_out
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, align_tables, open_table

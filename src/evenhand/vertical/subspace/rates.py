@@ -28,11 +28,11 @@ class RateSchedule:
 
     def __init__(self, wanted: Lagrangian, exact_rates: bool) -> None:
         self.wanted = wanted
-        self.lower = wanted.rows.lower.copy()
-        self.upper = wanted.rows.upper.copy()
-        self._rates = np.array([row.measure.name != "loss" for row in wanted.rows.rows], dtype=bool)
+        self.lower = wanted.constraints.bounds.lower.copy()
+        self.upper = wanted.constraints.bounds.upper.copy()
+        self._rates = np.array([row.measure.name != "loss" for row in wanted.constraints.rows], dtype=bool)
         self.exact_rates = exact_rates and bool(self._rates.any())
-        if self.exact_rates and (wanted.rows.upper <= wanted.rows.lower).any():
+        if self.exact_rates and (wanted.constraints.bounds.upper <= wanted.constraints.bounds.lower).any():
             raise InputError(
                 "exact_rates needs an epsilon above zero: counts of rows cannot be equal to the last digit"
             )
@@ -48,13 +48,13 @@ class RateSchedule:
                 upper=upper,
                 measure=replace(row.measure, temperature=factor * row.measure.temperature),
             )
-            for row, lower, upper in zip(self.wanted.rows.rows, self.lower, self.upper, strict=True)
+            for row, lower, upper in zip(self.wanted.constraints.rows, self.lower, self.upper, strict=True)
         )
-        return Lagrangian(self.wanted.labels, self.wanted.rows.with_rows(rows), self.wanted.loss)
+        return Lagrangian(self.wanted.labels, self.wanted.constraints.with_rows(rows), self.wanted.loss)
 
     def misses(self, exact: Array) -> bool:
         """Whether exact rates were asked for and a row misses its bound."""
-        excess = self.wanted.rows.excess(exact)[:, self._rates]
+        excess = self.wanted.constraints.bounds.excess(exact)[:, self._rates]
         return self.exact_rates and bool((excess > 1e-12).any())
 
     def settling(self, number: int) -> bool:
@@ -66,7 +66,7 @@ class RateSchedule:
 
         A bound is not moved back once its rate holds: that makes the rates of small slices swing from round to round.
         """
-        lower, upper = self.wanted.rows.lower, self.wanted.rows.upper
+        lower, upper = self.wanted.constraints.bounds.lower, self.wanted.constraints.bounds.upper
         with np.errstate(invalid="ignore"):
             margin = np.where(np.isfinite(upper - lower), self.MARGIN * (upper - lower) / 2, 1e-3)
         over = np.where(self._rates & (exact > upper), exact - upper + margin, 0.0)

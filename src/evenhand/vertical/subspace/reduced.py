@@ -125,7 +125,7 @@ class _Trial:
     def missed(self) -> float:
         """Sum of the rows' excesses."""
         rows = self._search.rows
-        return missed(self.point.values, rows.lower, rows.upper)
+        return missed(self.point.values, rows.bounds.lower, rows.bounds.upper)
 
     def merit(self, penalty: float) -> float:
         return self.objective + penalty * self.missed
@@ -134,10 +134,10 @@ class _Trial:
     def slopes(self) -> tuple[Array, Array]:
         """∇F, and the derivative in α of every row's value."""
         search, of, rows = self._search, self._search.lagrangian, self._search.rows
-        nu = self.point.derivative(rows.no_multipliers())
+        nu = self.point.derivative(rows.bounds.no_multipliers())
         gradient = search.basis @ nu
         gradient += search.regulariser.linear + search.regulariser.gram @ self.coefficients
-        jacobian = np.zeros((len(rows.rows), len(self.coefficients)))
+        jacobian = np.zeros((len(rows), len(self.coefficients)))
         for measure, indices in rows.measures.items():
             if measure.name == "loss":
                 slope = nu * len(nu)  # without multipliers ν is the derivative of the mean loss
@@ -186,7 +186,7 @@ class _Search:
 
     def __init__(self, lagrangian: Lagrangian, scores: Array, columns: Array, regulariser: Quadratic) -> None:
         self.lagrangian = lagrangian
-        self.rows = lagrangian.rows
+        self.rows = lagrangian.constraints
         self.start = scores
         self.basis = np.ascontiguousarray(columns.T)
         self.regulariser = regulariser
@@ -196,7 +196,7 @@ class _Search:
     ) -> ReducedSolution:
         now = _Trial(self, np.zeros(len(self.basis)))
         # Rows that each hold within the tolerance may add up to this.
-        allowed = max(feasibility, now.point.violation), max(feasibility * len(self.rows.rows), now.missed)
+        allowed = max(feasibility, now.point.violation), max(feasibility * len(self.rows), now.missed)
         safe = now
         status, chord, last = Status.LIMIT, False, np.inf
         root = np.zeros((len(self.basis), len(self.basis)))
@@ -208,7 +208,7 @@ class _Search:
                 found = self.step(now, root, penalty)
             penalty, last = found.penalty, found.decrement
             multipliers = np.stack([np.maximum(found.net, 0.0), np.maximum(-found.net, 0.0)])
-            slack = max(now.point.violation, self.rows.complementarity(now.point.values, multipliers))
+            slack = max(now.point.violation, self.rows.bounds.complementarity(now.point.values, multipliers))
             if found.decrement <= tolerance * (1.0 + abs(now.objective)) and slack <= feasibility:
                 status = Status.CONVERGED
                 break
@@ -230,7 +230,9 @@ class _Search:
 
     def step(self, now: _Trial, root: Array, penalty: float) -> ElasticStep:
         values = now.point.values
-        return elastic_step(root, *now.slopes, self.rows.lower - values, self.rows.upper - values, penalty)
+        return elastic_step(
+            root, *now.slopes, self.rows.bounds.lower - values, self.rows.bounds.upper - values, penalty
+        )
 
     def inverse_root(self, point: Point, multipliers: Array) -> Array:
         """W with W Wᵀ = H⁻¹ for the convexified Hessian H of the Lagrangian."""
@@ -278,7 +280,7 @@ class _Search:
                 # The rows as they are after the step, less what their slope gave: a step that follows their bend.
                 bent = trial.point.values - jacobian @ found.step
                 step = elastic_step(
-                    root, gradient, jacobian, self.rows.lower - bent, self.rows.upper - bent, penalty
+                    root, gradient, jacobian, self.rows.bounds.lower - bent, self.rows.bounds.upper - bent, penalty
                 ).step
                 corrected = _Trial(self, now.coefficients + step)
                 if corrected.merit(penalty) <= merit + 1e-4 * predicted + noise:
@@ -301,7 +303,7 @@ class _Search:
             stationarity=float(np.max(np.abs(slope) * units, initial=0.0)),
             decrement=0.5 * float(whitened @ whitened),
             violation=trial.point.violation,
-            complementarity=self.rows.complementarity(trial.point.values, multipliers),
+            complementarity=self.rows.bounds.complementarity(trial.point.values, multipliers),
             penalty=penalty,
             status=status,
             iterations=iterations,

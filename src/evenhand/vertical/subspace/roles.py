@@ -384,7 +384,7 @@ def build(
     roles: list[Party] = []
     for party, model in zip(parties, build_models(parties, job, start), strict=True):
         assert isinstance(model, LinearModel), "check_job admits linear models only"
-        constraints, bound = len(lagrangian.rows.rows), lagrangian.loss.curvature_bound
+        constraints, bound = len(lagrangian.constraints), lagrangian.loss.curvature_bound
         roles.append(SubspaceParty(party.name, model, constraints, bound, history))
     warm = frozenset(role.name for role in roles if role.model.weights.any())
     names = {party.name: party.active for party in parties}

@@ -95,7 +95,7 @@ class CompiledVFB2(EpochServer, CompiledRun):
         self._trees = build_trees(len(parties), roots)
         sizes = {**self.sizes, "batch": self.batch_size}
         self._counter = TrafficCounter(self.parties, self.active, self._trees, sizes)
-        self._constrained = bool(lagrangian.rows.rows)
+        self._constrained = bool(lagrangian.constraints.rows)
         self._limit = largest(len(parties), FRACTION_BITS)
         # One generator for each party's masks, and a last one for delays.
         states = mask_states(job.seed, len(parties) + 1)
@@ -104,8 +104,8 @@ class CompiledVFB2(EpochServer, CompiledRun):
         self._theta_inputs = ThetaInputs(
             LOSSES.index(lagrangian.loss.name),
             lagrangian.labels[order],
-            lagrangian.rows.cell[order],
-            np.zeros((lagrangian.rows.weights.shape[1], len(kinds))),
+            lagrangian.constraints.cell[order],
+            np.zeros((lagrangian.constraints.weights.shape[1], len(kinds))),
             kinds,
             temperatures,
         )

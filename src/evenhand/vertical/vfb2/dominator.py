@@ -38,12 +38,12 @@ class ActiveParty(VFB2Party):
         super().__init__(setting, place, block, model, moves)
         self.lagrangian = lagrangian
         self._number = setting.active.index(place)
-        self._weighting = lagrangian.rows.no_multipliers()
+        self._weighting = lagrangian.constraints.bounds.no_multipliers()
         kinds, temperatures = measure_codes(lagrangian)
         self._theta_inputs = ThetaInputs(
             LOSSES.index(lagrangian.loss.name),
             lagrangian.labels[setting.order],
-            lagrangian.rows.cell[setting.order],
+            lagrangian.constraints.cell[setting.order],
             cell_tilts(lagrangian, self._weighting),
             kinds,
             temperatures,

@@ -46,7 +46,9 @@ class EpochServer(Server):
         self.weighting = self.multipliers
         """The multipliers the present epoch is played with: λ + ρ · excess."""
         # λ a_s/|s| is to be compared with a row's own weight 1/n: that gives every multiplier its scale.
-        weights = np.abs(lagrangian.rows.weights).max(axis=1, initial=0.0) if self.multipliers.size else np.zeros(0)
+        weights = (
+            np.abs(lagrangian.constraints.weights).max(axis=1, initial=0.0) if self.multipliers.size else np.zeros(0)
+        )
         self._scales = np.broadcast_to(1.0 / (len(lagrangian.labels) * weights), self.multipliers.shape)
         self.dual_steps = options.dual_step * self._scales
         self._on_rates = on_rates(lagrangian)
@@ -140,19 +142,19 @@ class EpochServer(Server):
 
 def on_rates(lagrangian: Lagrangian) -> bool:
     """Whether a constraint is on a rate rather than on the loss."""
-    return any(measure.name != "loss" for measure in lagrangian.rows.measures)
+    return any(measure.name != "loss" for measure in lagrangian.constraints.measures)
 
 
 def measure_codes(lagrangian: Lagrangian) -> tuple[Any, Array]:
     """The kinds and temperatures of the constraint rows' measures, as `kernels.theta` takes them."""
-    measures = list(lagrangian.rows.measures)
+    measures = list(lagrangian.constraints.measures)
     kinds = np.array([MEASURES.index(measure.name) for measure in measures], dtype=np.int64)
     return kinds, np.array([measure.temperature for measure in measures], dtype=np.float64)
 
 
 def cell_tilts(lagrangian: Lagrangian, weighting: Array) -> Array:
     """(cells, measures): n times what the multipliers add to the weight of a row of the cell, for each measure."""
-    bound = lagrangian.rows
+    bound = lagrangian.constraints
     tilts = np.zeros((bound.weights.shape[1], len(bound.measures)))
     for place, rows in enumerate(bound.measures.values()):
         tilts[:, place] = (weighting[0, rows] - weighting[1, rows]) @ bound.weights[rows]

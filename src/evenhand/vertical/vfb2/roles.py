@@ -52,7 +52,7 @@ def build(
         batch_size=options.rows_in_a_message(otherwise=ROWS_IN_A_MESSAGE),
         seed=job.seed,
         rows=len(lagrangian.labels),
-        constraints=len(lagrangian.rows.rows),
+        constraints=len(lagrangian.constraints),
     )
     server = VFB2Server(lagrangian, setting, job)
     roles: list[Party] = []

@@ -9,28 +9,28 @@ from hypothesis import strategies as st
 from support.programs import prox_by_search, random_sides
 
 from evenhand.errors import ConstraintError, InputError
-from evenhand.programs import L1, Ball, Box, Regulariser, Sides, Zero
+from evenhand.programs import L1, Ball, Bounds, Box, Regulariser, Zero
 
 
 def test_sides_of_every_kind_of_row() -> None:
-    sides = Sides([-np.inf, -1.0, 0.5, 0.0], [2.0, 1.0, 0.5, np.inf])
-    assert len(sides) == 5
+    sides = Bounds([-np.inf, -1.0, 0.5, 0.0], [2.0, 1.0, 0.5, np.inf])
+    assert sides.n_sides == 5
     values = np.array([3.0, -4.0, 0.2, 7.0])
     assert sides.violation(values) == 3.0
     multipliers = np.zeros(5)
-    assert sides.distance(values, multipliers) == 3.0
+    assert sides.distance(values, sides.table(multipliers)) == 3.0
     # A multiplier on a side with room counts its slack.
-    assert sides.distance(np.array([0.0, 0.0, 0.5, 7.0]), np.array([0.0, 0.0, 9.0, 0.0, 0.3])) == 7.0
-    assert sides.complementarity(np.array([0.0, 0.0, 0.5, 7.0]), np.array([0.0, 0.0, 9.0, 0.0, 0.3])) == pytest.approx(
-        2.1
-    )
+    assert sides.distance(np.array([0.0, 0.0, 0.5, 7.0]), sides.table(np.array([0.0, 0.0, 9.0, 0.0, 0.3]))) == 7.0
+    assert sides.complementarity(
+        np.array([0.0, 0.0, 0.5, 7.0]), sides.table(np.array([0.0, 0.0, 9.0, 0.0, 0.3]))
+    ) == pytest.approx(2.1)
 
 
 @given(seed=st.integers(0, 10_000), rows=st.integers(0, 6))
 def test_net_multipliers_there_and_back(seed: int, rows: int) -> None:
     rng = np.random.default_rng(seed)
     sides = random_sides(rng, rows)
-    multipliers = np.maximum(rng.standard_normal(len(sides)), 0.0)
+    multipliers = np.maximum(rng.standard_normal(sides.n_sides), 0.0)
     net = sides.net(multipliers)
     table = sides.table(multipliers)
     np.testing.assert_allclose(table[0] - table[1], net)
@@ -42,7 +42,7 @@ def test_net_multipliers_there_and_back(seed: int, rows: int) -> None:
 )
 def test_bounds_that_nothing_meets_are_refused(lower: list[float], upper: list[float]) -> None:
     with pytest.raises(ConstraintError):
-        Sides(lower, upper)
+        Bounds(lower, upper)
 
 
 SIMPLE: list[Regulariser] = [Zero(), L1(0.7), Box(-0.5, 1.0), Ball(1.2)]

@@ -1,0 +1,123 @@
+"""Constraint rows met with labels and groups: multipliers on the rows become one weight per row of data.
+
+That is why any weighted learner can take any constraint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from evenhand.arrays import Array, Integers
+from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.groups import Groups, check_groups, group_codes, groups_frame, groups_of
+from evenhand.constraints.kinds import Constraints, as_list
+from evenhand.constraints.measures import Measure, by_measure
+from evenhand.constraints.slices import ConstraintRow, bounds_of
+from evenhand.errors import ConstraintError, DataError
+
+
+@dataclass(frozen=True, eq=False)
+class BoundConstraints:
+    """Constraint rows on given data.
+
+    Rows of data that share label and groups form a *cell*; whatever concerns slices is then a small matrix over
+    cells, and the only passes over all n rows of data are one sum and one look-up.
+
+    Attributes
+    ----------
+    rows
+        The constraint rows, R of them.
+    cell
+        For each row of data, its cell.
+    weights
+        (R, cells): what one row of data of that cell contributes to each constraint row, a_s / |s| summed over the
+        row's slices.
+    bounds
+        Of the constraint rows.
+    """
+
+    rows: tuple[ConstraintRow, ...]
+    cell: Integers
+    weights: Array
+    bounds: Bounds = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bounds", bounds_of(self.rows))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def with_rows(self, rows: tuple[ConstraintRow, ...]) -> BoundConstraints:
+        """Rows over the same slices with other bounds or temperatures."""
+        return BoundConstraints(rows, self.cell, self.weights)
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [str(row) for row in self.rows]
+
+    @cached_property
+    def measures(self) -> dict[Measure, Integers]:
+        """Which rows use which measure."""
+        return by_measure(row.measure for row in self.rows)
+
+    def row_values(self, measured: Array, rows: Integers) -> Array:
+        """a·g for these rows, from the measure's value on each row of data."""
+        sums = np.bincount(self.cell, weights=measured, minlength=self.weights.shape[1])
+        return self.weights[rows] @ sums
+
+    def tilt(self, multipliers: Array, rows: Integers) -> Array:
+        """Σ_rows (λ⁺ − λ⁻) a_s / |s| for each row of data: the part of its weight that the rows add."""
+        net = multipliers[0, rows] - multipliers[1, rows]
+        return (net @ self.weights[rows])[self.cell]
+
+
+def bind(constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None = None) -> BoundConstraints:
+    """Meet constraints with labels (±1) and groups, those that occur; an empty slice is an error that names it."""
+    frame = groups_frame(sensitive, len(labels))
+    groups = groups_of(frame)
+    return bind_rows(constraint_rows(constraints, groups), groups, labels, frame)
+
+
+def constraint_rows(constraints: Constraints, groups: Groups) -> tuple[ConstraintRow, ...]:
+    """All rows of all constraints, when the sensitive attributes take these values."""
+    wanted = as_list(constraints)
+    check_groups(groups)
+    lacking = [constraint.kind for constraint in wanted if constraint.compares_groups and not groups]
+    if lacking:
+        raise DataError(f"constraint {lacking[0]} compares groups: give sensitive_features")
+    return tuple(row for constraint in wanted for row in constraint.rows(groups))
+
+
+def bind_rows(
+    rows: Sequence[ConstraintRow], groups: Groups, labels: Array, sensitive: pd.DataFrame
+) -> BoundConstraints:
+    """Meet rows with labels (±1) and groups whose values have been agreed on."""
+    cell, cells = _cells(labels, group_codes(sensitive, groups))
+    values = {name: np.array(groups[name], dtype=object)[cells[f"group:{name}"]] for name in groups}
+    sizes = np.bincount(cell, minlength=len(cells))
+    weights = np.zeros((len(rows), len(cells)))
+    for index, row in enumerate(rows):
+        for coefficient, part in row.terms:
+            inside = part.inside(cells["label"].to_numpy(), values)
+            count = sizes[inside].sum()
+            if count == 0:
+                raise ConstraintError(
+                    f"slice [{part}] is empty: no row of the {len(labels)} has it, so {row} has no meaning; "
+                    "merge or drop that group, or choose another constraint"
+                )
+            weights[index, inside] += coefficient / count
+    return BoundConstraints(tuple(rows), cell, weights)
+
+
+def _cells(labels: Array, codes: Mapping[str, Integers]) -> tuple[Integers, pd.DataFrame]:
+    """Number the combinations of label and groups that occur; return each row's number and what each stands for."""
+    table = pd.DataFrame({"label": labels.astype(np.int64), **{f"group:{name}": code for name, code in codes.items()}})
+    keys = table.drop_duplicates().sort_values(list(table.columns)).reset_index(drop=True)
+    keys["cell"] = np.arange(len(keys))
+    cell = table.merge(keys, how="left")["cell"].to_numpy(dtype=np.int64)
+    return cell, keys

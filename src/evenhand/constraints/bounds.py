@@ -1,0 +1,115 @@
+"""Bounds of constraint rows, `lower ≤ value ≤ upper`: the one place that knows how far values are out of them.
+
+A row is two scalar constraints, value − upper ≤ 0 and lower − value ≤ 0, its *sides*; a side without a bound is none.
+Multipliers come in two shapes. A *table* (2, R) has λ⁺ and λ⁻ of each row, which is how certificates and histories
+hold them. A *vector* (L,) has one entry for each side that exists; a row with equal bounds is an equality with a single
+free multiplier there, so that FairFedAvgALM's own constraint costs one number each way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from evenhand.arrays import Array, Booleans, Integers
+from evenhand.errors import ConstraintError
+
+
+class Bounds:
+    """Lower and upper bounds of R rows.
+
+    Attributes
+    ----------
+    row, sign, bound
+        Side l asks for sign_l · (value of row_l − bound_l) ≤ 0: upper sides first, then lower ones.
+    free
+        Which sides are equalities: exactly zero, with a multiplier of either sign.
+    """
+
+    def __init__(self, lower: npt.ArrayLike, upper: npt.ArrayLike) -> None:
+        self.lower: Array = np.array(lower, dtype=np.float64).reshape(-1)
+        self.upper: Array = np.array(upper, dtype=np.float64).reshape(-1)
+        if self.lower.shape != self.upper.shape:
+            raise ConstraintError(f"{len(self.lower)} lower and {len(self.upper)} upper bounds; give one of each a row")
+        if np.isnan(self.lower).any() or np.isnan(self.upper).any():
+            raise ConstraintError("a bound is not a number; a side without a bound is infinite")
+        wrong = (self.lower > self.upper) | (self.lower == np.inf) | (self.upper == -np.inf)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise ConstraintError(f"row {row} has bounds [{self.lower[row]}, {self.upper[row]}], which nothing meets")
+        self.equal: Booleans = self.lower == self.upper
+        above = np.isfinite(self.upper)
+        below = np.isfinite(self.lower) & ~self.equal
+        self.n_rows = len(self.lower)
+        self.row: Integers = np.concatenate([np.flatnonzero(above), np.flatnonzero(below)]).astype(np.int64)
+        self.sign: Array = np.concatenate([np.ones(int(above.sum())), -np.ones(int(below.sum()))])
+        self.bound: Array = np.concatenate([self.upper[above], self.lower[below]])
+        self.free: Booleans = np.concatenate([self.equal[above], np.zeros(int(below.sum()), dtype=bool)])
+        self.n_sides = len(self.row)
+        self.has_free = bool(self.free.any())
+        # Entry (l, r) is sign_l where side l belongs to row r.
+        self.incidence: Array = np.zeros((self.n_sides, self.n_rows))
+        self.incidence[np.arange(self.n_sides), self.row] = self.sign
+
+    # -- rows: values (R,), tables of multipliers (2, R)
+
+    def excess(self, values: Array) -> Array:
+        """(2, R): how far each side is exceeded; negative where there is room, −∞ where there is no bound."""
+        return np.stack([values - self.upper, self.lower - values])
+
+    def violation(self, values: Array) -> float:
+        """The worst excess, zero when every row holds; a row without a value (NaN) is left out."""
+        return float(np.fmax.reduce(self.excess(values), axis=None, initial=0.0))
+
+    def complementarity(self, values: Array, table: Array) -> float:
+        """max |λ · slack|: at a solution a row with room has no multiplier."""
+        excess = self.excess(values)
+        # A side without a bound keeps λ = 0; 0 · ∞ is no number, so it is set aside.
+        known = np.isfinite(excess)
+        return float(np.max(np.abs(table * np.where(known, excess, 0.0)), initial=0.0, where=known))
+
+    def distance(self, values: Array, table: Array) -> float:
+        """dist∞(c(w), N(μ)) of Definition 1 of the proximal AL paper: what is missed, and slack with a multiplier."""
+        excess = self.excess(values)
+        tight = self.equal | (table > 0.0)
+        return float(np.max(np.where(tight, np.abs(excess), np.maximum(excess, 0.0)), initial=0.0))
+
+    def no_multipliers(self) -> Array:
+        """λ = 0, as a table."""
+        return np.zeros((2, self.n_rows))
+
+    # -- sides: vectors (L,)
+
+    def side_excess(self, values: Array) -> Array:
+        """The scalar constraints c(w), from the rows' values."""
+        return self.sign * (values[self.row] - self.bound)
+
+    def project(self, multipliers: Array) -> Array:
+        """The nearest multipliers that are allowed: [·]₊, equalities aside."""
+        positive: Array = np.maximum(multipliers, 0.0)
+        return np.where(self.free, multipliers, positive) if self.has_free else positive
+
+    def missed(self, values: Array) -> Array:
+        """By how much each side is missed (with its sign, for an equality)."""
+        return self.project(self.side_excess(values))
+
+    def net(self, multipliers: Array) -> Array:
+        """λ⁺ − λ⁻ of each row: ∇c(w)μ is the Jacobian of the rows times this."""
+        return multipliers @ self.incidence
+
+    def of_net(self, net: Array) -> Array:
+        """Multipliers of the sides from net ones: a side gets what pushes against it."""
+        return self.project(self.sign * net[self.row])
+
+    def table(self, multipliers: Array) -> Array:
+        """(2, R): the same multipliers as λ⁺ and λ⁻ of each row."""
+        signed = self.sign * multipliers
+        return np.stack(
+            [
+                np.bincount(self.row, weights=np.maximum(signed, 0.0), minlength=self.n_rows),
+                np.bincount(self.row, weights=np.maximum(-signed, 0.0), minlength=self.n_rows),
+            ]
+        )
+
+
+NO_BOUNDS = Bounds([], [])

@@ -1,0 +1,76 @@
+"""Where constraints hold across clients (over all rows, at each client, at the server), and with which bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final, Literal
+
+import numpy as np
+
+from evenhand.constraints.kinds import Constraint
+from evenhand.errors import InputError
+
+Scope = Literal["global", "local", "both"]
+Lacking = Literal["refuse", "leave out"]
+SERVER: Final = "server"
+"""Whose limit is that of the global constraint."""
+
+
+@dataclass(frozen=True)
+class ConstraintScope:
+    """Where constraints hold, and with which bounds.
+
+    Parameters
+    ----------
+    scope
+        ``"global"``: over everybody's rows together, or over the server's own if it has any; ``"local"``: over each
+        client's rows on their own; or ``"both"``.
+    limits
+        Bounds that take the place of the constraint's own ε or limit: by the client's name, or ``"server"`` for the
+        global one.
+    lacking
+        What to do about a client that has no rows in a slice of a local constraint: refuse the run, or leave the
+        constraint out at that client.
+    """
+
+    scope: Scope = "global"
+    limits: Mapping[str, float] | None = None
+    lacking: Lacking = "refuse"
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("global", "local", "both"):
+            raise InputError(f"scope is {self.scope!r}; choose 'global', 'local' or 'both'")
+        if self.lacking not in ("refuse", "leave out"):
+            raise InputError(f"lacking is {self.lacking!r}; choose 'refuse' or 'leave out'")
+        for name, limit in (self.limits or {}).items():
+            number = isinstance(limit, (int, float, np.integer, np.floating)) and not isinstance(limit, bool)
+            if not (number and np.isfinite(limit) and limit >= 0):
+                raise InputError(f"the limit of {name!r} is {limit!r}; it must be a number, zero or more")
+            if self.scope == ("local" if name == SERVER else "global"):
+                raise InputError(
+                    f"{name!r} has a limit of its own, which scope={self.scope!r} has no use for; choose "
+                    f"{'global' if name == SERVER else 'local'!r} or 'both'"
+                )
+
+    def check(self, constraints: Sequence[Constraint], clients: Sequence[str]) -> None:
+        """Refuse limits of nobody, or of several constraints at once."""
+        for name in self.limits or {}:
+            if name not in (SERVER, *clients):
+                raise InputError(f"limits name {name!r}, which is not a client; the clients are {', '.join(clients)}")
+        if self.limits and len(constraints) != 1:
+            raise InputError(f"limits of clients go with one constraint; there are {len(constraints)}")
+
+    def constraints_of(self, name: str, constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
+        """The constraints with the bound of this client (or of the server) in place of their own, if it has one."""
+        limit = (self.limits or {}).get(name)
+        return tuple(constraints) if limit is None else tuple(with_bound(one, limit) for one in constraints)
+
+
+EVERYWHERE: Final = ConstraintScope()
+
+
+def with_bound(constraint: Constraint, bound: float) -> Constraint:
+    """The same constraint with another ε, or another limit."""
+    known = [field.name for field in fields(constraint)]
+    return replace(constraint, **{"epsilon" if "epsilon" in known else "limit": bound})

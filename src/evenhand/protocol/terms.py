@@ -1,0 +1,208 @@
+"""Terms: all that the participants of a run know about each other before it begins.
+
+Terms are public among the participants, and nothing else is shared: a role is built from the terms and from data of its
+own, whoever else takes part and wherever they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+
+from evenhand.constraints.binding import constraint_rows
+from evenhand.constraints.kinds import KINDS
+from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
+from evenhand.constraints.slices import ConstraintRow, Slice
+from evenhand.errors import InputError, ProtocolError
+from evenhand.protocol.job import Job
+from evenhand.protocol.names import check_name
+
+Part = Literal["active", "passive", "client"]
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What every participant knows.
+
+    Attributes
+    ----------
+    job
+        What is trained, with the solver named (never ``"auto"``) and the constraints it is trained under.
+    participants
+        Everybody but the server by name, with their parts, in the order in which sums are taken.
+    n_rows
+        Rows that are trained on: aligned ones, or everybody's together; zero where nobody needs to know.
+    groups
+        The values of each sensitive attribute, in the order that numbers them.
+    """
+
+    job: Job
+    participants: Mapping[str, Part]
+    n_rows: int
+    groups: Mapping[str, tuple[Hashable, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, part in self.participants.items():
+            check_name("client" if part == "client" else "party", name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.participants)
+
+    @cached_property
+    def constraint_rows(self) -> tuple[ConstraintRow, ...]:
+        """The constraint rows, as everybody numbers them."""
+        return constraint_rows(self.job.constraints, self.groups)
+
+    @property
+    def regulariser(self) -> float:
+        """μ of this run."""
+        return self.job.regulariser(self.n_rows)
+
+    # -- on the wire
+
+    def to_plain(self) -> dict[str, Any]:
+        """The terms as JSON has them; a group that JSON cannot hold is named by its text."""
+        job = {
+            **{name: value for name, value in asdict(self.job).items() if name not in ("constraints", "options")},
+            "hidden": list(self.job.hidden),
+            "constraints": [{"kind": one.kind, **asdict(one)} for one in self.job.constraints],
+            "options": {name: plain(value) for name, value in self.job.options.items()},
+        }
+        return {
+            "version": _VERSION,
+            "job": job,
+            "participants": dict(self.participants),
+            "n_rows": self.n_rows,
+            "groups": {name: [plain(value) for value in values] for name, values in self.groups.items()},
+        }
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> Self:
+        """Read terms that somebody else has written; whatever is wrong with them is a ProtocolError."""
+        try:
+            if content["version"] != _VERSION:
+                raise ProtocolError(f"the terms are of version {content['version']!r}; this evenhand reads {_VERSION}")
+            return cls(**cls._fields(content))
+        except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
+            raise ProtocolError(f"these are not the terms of a run: {error}") from error
+
+    @classmethod
+    def _fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        job = dict(content["job"])
+        constraints = tuple(
+            KINDS[one["kind"]](**{name: value for name, value in one.items() if name != "kind"})
+            for one in job.pop("constraints")
+        )
+        participants = dict(content["participants"])
+        if not all(part in ("active", "passive", "client") for part in participants.values()):
+            raise ProtocolError(f"a participant's part is unknown: {participants}")
+        return {
+            "job": Job(**{**job, "constraints": constraints, "hidden": tuple(job["hidden"])}),
+            "participants": participants,
+            "n_rows": int(content["n_rows"]),
+            "groups": {str(name): tuple(values) for name, values in content["groups"].items()},
+        }
+
+    @property
+    def digest(self) -> str:
+        """A sum over the terms: two participants with the same one have agreed on the same run."""
+        text = json.dumps(self.to_plain(), sort_keys=True, ensure_ascii=False)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class VerticalTerms(Terms):
+    """Terms of parties that hold different columns of the same rows."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if "active" not in self.participants.values():
+            raise InputError("no party is active; the one that holds the labels must be")
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """Those that hold labels and groups; the first of them has the intercept."""
+        return tuple(name for name, part in self.participants.items() if part == "active")
+
+
+@dataclass(frozen=True)
+class HorizontalTerms(Terms):
+    """Terms of clients that hold different rows of the same columns.
+
+    Attributes
+    ----------
+    shape
+        Of one row of features.
+    classes
+        Number of classes, or None for labels of ±1.
+    scope
+        Where constraints hold, and with which bounds.
+    server_rows
+        Whether the server has rows of its own, which a global constraint is then over.
+    slice_counts
+        How many rows everybody together has in each slice of a global constraint; None where the solver does not need
+        to know beforehand.
+    lacking
+        For each client the constraint rows (by number) that do not hold there, because it lacks a slice of them.
+    """
+
+    shape: tuple[int, ...] = ()
+    classes: int | None = None
+    scope: ConstraintScope = EVERYWHERE
+    server_rows: bool = False
+    slice_counts: Mapping[Slice, int] | None = None
+    lacking: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def rows_at(self, name: str) -> tuple[ConstraintRow, ...]:
+        """The constraint rows with the bounds of this client, or of the server, those that it lacks left out."""
+        rows = constraint_rows(self.scope.constraints_of(name, self.job.constraints), self.groups)
+        return tuple(row for place, row in enumerate(rows) if place not in self.lacking.get(name, ()))
+
+    def to_plain(self) -> dict[str, Any]:
+        counts = self.slice_counts
+        return super().to_plain() | {
+            "shape": list(self.shape),
+            "classes": self.classes,
+            "scope": asdict(self.scope),
+            "server_rows": self.server_rows,
+            "slice_counts": None
+            if counts is None
+            else [[part.label, part.attribute, plain(part.group), count] for part, count in counts.items()],
+            "lacking": {name: list(rows) for name, rows in self.lacking.items()},
+        }
+
+    @classmethod
+    def _fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        counts = content["slice_counts"]
+        return super()._fields(content) | {
+            "shape": tuple(int(size) for size in content["shape"]),
+            "classes": content["classes"],
+            "scope": ConstraintScope(**content["scope"]),
+            "server_rows": bool(content["server_rows"]),
+            "slice_counts": None
+            if counts is None
+            else {Slice(label, attribute, group): int(count) for label, attribute, group, count in counts},
+            "lacking": {str(name): tuple(rows) for name, rows in content["lacking"].items()},
+        }
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold: itself, or its text."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def with_solver(job: Job, solver: str, default_constraints: tuple[Any, ...] = ()) -> Job:
+    """The job as terms hold it: the solver by name, and the constraints it trains under where the job names none."""
+    return replace(job, solver=solver, constraints=job.constraints or default_constraints)
