@@ -11,12 +11,16 @@ from pathlib import Path
 from evenhand.horizontal.averaging import messages as averaging
 from evenhand.horizontal.prox_al import messages as prox_al_messages
 from evenhand.horizontal.sqp import messages as sqp_messages
-from evenhand.protocol.messages import Schema, Vocabulary
+from evenhand.protocol import agree, align, enrol
+from evenhand.protocol.messages import TEXT, Schema, Vocabulary
 from evenhand.vertical import messages as vertical
 from evenhand.vertical.vfb2 import messages as vfb2
 
 PAGE = Path(__file__).parent / "messages.md"
 FAMILIES: dict[str, Vocabulary] = {
+    "Before training: enrolling": enrol.VOCABULARY,
+    "Before training: aligning rows": align.VOCABULARY,
+    "Before training: agreeing": agree.VOCABULARY,
     "Vertical: subspace, FairVFL, FedBCD": vertical.VOCABULARY,
     "Vertical: VFB²": vfb2.VOCABULARY,
     "Horizontal: FedAvg and its fair relatives": averaging.VOCABULARY,
@@ -30,7 +34,7 @@ def messages_page() -> str:
     lines = [
         "# What each message reveals",
         "",
-        "Made from the schemas in `src/evenhand/vertical/` and `src/evenhand/horizontal/` by",
+        "Made from the schemas in `src/evenhand/protocol/`, `vertical/` and `horizontal/` by",
         "`python docs/generate.py`. `n` is the number of aligned rows, `R` the number of constraint rows, `h` the",
         "number of past steps that `subspace` keeps, `B` the most rows in a step of VFB²; other sizes are named. A",
         "number or integer takes 8 bytes, a short number 4.",
@@ -53,8 +57,10 @@ def messages_page() -> str:
 
 def _content(schema: Schema, name: str) -> str:
     field = schema.fields[name]
-    kind = {"f8": "number", "f4": "short number", "i8": "integer"}[field.dtype]
-    shape = " × ".join(SYMBOLS.get(str(size), str(size)) for size in field.shape)
+    kind = {"f8": "number", "f4": "short number", "i8": "integer", "u1": "byte"}[field.dtype]
+    shape = " × ".join("any number of" if size is None else SYMBOLS.get(str(size), str(size)) for size in field.shape)
+    if field == TEXT:
+        return "text"
     return f"{shape} {kind}s" if shape else f"one {kind}"
 
 

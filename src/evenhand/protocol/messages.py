@@ -6,6 +6,7 @@ says in plain words what its content reveals to the receiver.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,15 +18,41 @@ import numpy.typing as npt
 from evenhand.errors import ProtocolError
 
 # Comparing with a dtype is several times faster than with its name, and every field of every message is compared.
-_DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "i8")}
+_DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "i8", "u1")}
+LONGEST: Final = 2**30
+"""Most entries of a dimension that has no size of its own: what is longer is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One entry of a message: `dtype` is "f8", "f4" or "i8"; a named dimension is bound by the receiving role."""
+    """One entry of a message.
+
+    `dtype` is "f8", "f4", "i8" or "u1" (bytes). A named dimension is bound by the receiving role; None is any size, for
+    what is said before sizes are known.
+    """
 
     dtype: str = "f8"
-    shape: tuple[int | str, ...] = ()
+    shape: tuple[int | str | None, ...] = ()
+
+    def fits(self, array: npt.NDArray[Any], sizes: Mapping[str, int]) -> bool:
+        """Whether an array has the field's dtype and shape."""
+        if array.dtype != _DTYPES[self.dtype] or array.ndim != len(self.shape):
+            return False
+        # A size the role does not know belongs to another solver's message; no array has it.
+        return all(
+            found <= LONGEST if size is None else found == (sizes.get(size, -1) if isinstance(size, str) else size)
+            for found, size in zip(array.shape, self.shape, strict=True)
+        )
+
+
+TEXT: Final = Field("u1", (None,))
+"""Text as UTF-8 bytes."""
+
+
+def as_bytes(content: str | Mapping[str, Any]) -> npt.NDArray[np.uint8]:
+    """Text, or a table as JSON, as a message holds it."""
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    return np.frombuffer(text.encode(), dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +78,22 @@ class Message:
     def integer(self, name: str) -> int:
         return int(self.body[name])
 
+    def text(self, name: str) -> str:
+        try:
+            return self.body[name].tobytes().decode()
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"{_where(self)}: {name} is not text") from error
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Text that holds a table of JSON."""
+        try:
+            content = json.loads(self.text(name))
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError(f"{_where(self)}: {name} is not JSON") from error
+        if not isinstance(content, dict):
+            raise ProtocolError(f"{_where(self)}: {name} is JSON, but no table")
+        return content
+
 
 @dataclass(frozen=True, eq=False)
 class Schema:
@@ -70,7 +113,7 @@ class Schema:
     def nbytes(self, sizes: Mapping[str, int]) -> int:
         """Bytes of content of a message of this kind."""
         return sum(
-            np.dtype(field.dtype).itemsize * math.prod(sizes[n] if isinstance(n, str) else n for n in field.shape)
+            np.dtype(field.dtype).itemsize * math.prod(sizes[n] if isinstance(n, str) else n or 0 for n in field.shape)
             for field in self.fields.values()
         )
 
@@ -82,18 +125,17 @@ class Schema:
             array = message.body[name]
             if not isinstance(array, np.ndarray):
                 raise ProtocolError(f"{_where(message)}: {name} is a {type(array).__name__}, expected an array")
-            # A size the role does not know belongs to another solver's message; no array has it.
-            shape = tuple(sizes.get(size, -1) if isinstance(size, str) else size for size in field.shape)
-            if array.dtype != _DTYPES[field.dtype] or array.shape != shape:
+            if not field.fits(array, sizes):
+                shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in field.shape)
                 raise ProtocolError(
                     f"{_where(message)}: {name} is {array.dtype} of shape {array.shape}, "
                     f"expected {field.dtype} of shape {shape}"
                 )
-            if field.dtype == "i8":
+            if field.dtype in ("i8", "u1"):
                 continue
             # A sum is finite only if every term is (short of overflow, which is refused just as well), and is cheap.
             with np.errstate(over="ignore", invalid="ignore"):
-                total = array.sum() if shape else array.item()
+                total = array.sum() if array.ndim else array.item()
             if not math.isfinite(total):
                 raise ProtocolError(f"{_where(message)}: {name} holds numbers that are not finite")
 

@@ -31,7 +31,7 @@ def align(frames: Sequence[Table], names: Sequence[str], how: Literal["equal", "
     if not frames or len(frames) != len(names):
         raise InputError(f"{len(frames)} tables came with {len(names)} names; each table needs one")
     for frame, name in zip(frames, names, strict=True):
-        _check_ids(frame.index, name)
+        check_ids(frame.index, name)
     _check_same_kind([frame.index for frame in frames], names)
     if how == "equal":
         _check_same_ids([frame.index for frame in frames], names)
@@ -44,7 +44,8 @@ def align(frames: Sequence[Table], names: Sequence[str], how: Literal["equal", "
     return [frame if frame.index.equals(common) else frame.loc[common] for frame in frames]
 
 
-def _check_ids(index: pd.Index, name: str) -> None:
+def check_ids(index: pd.Index, name: str) -> None:
+    """Refuse rows without an id, and ids that occur twice."""
     if isinstance(index, pd.MultiIndex):
         raise DataError(f"{name}: the index has {index.nlevels} levels; make one id column of them")
     if missing := int(np.count_nonzero(index.isna())):

@@ -23,9 +23,10 @@ from evenhand.horizontal.averaging.build import build_averaging
 from evenhand.horizontal.averaging.messages import RATES
 from evenhand.horizontal.averaging.options import AveragingOptions, check_not_negative
 from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingLearner, AveragingServer, TrainRequest
-from evenhand.horizontal.averaging.server import SERVER, Body
+from evenhand.horizontal.averaging.server import SERVER
 from evenhand.horizontal.problem import Agreement, Single
 from evenhand.horizontal.solver import Roles, Setup, Solver
+from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import State
 

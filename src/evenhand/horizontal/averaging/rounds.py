@@ -18,12 +18,13 @@ from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.horizontal.averaging.client import Client, Learner
 from evenhand.horizontal.averaging.messages import MODEL, SUMS, UPDATE
 from evenhand.horizontal.averaging.options import AveragingOptions
-from evenhand.horizontal.averaging.server import SERVER, Body, Server
+from evenhand.horizontal.averaging.server import SERVER, Server
 from evenhand.horizontal.problem import Single, Start
 from evenhand.horizontal.rows import AgreedRows
 from evenhand.horizontal.seeds import generator
 from evenhand.horizontal.sides import Sides
 from evenhand.horizontal.solver import Protection
+from evenhand.protocol.answers import Body
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Sends, State

@@ -7,10 +7,9 @@ exchange in which every client measures the final model, whoever took part in th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
@@ -18,52 +17,13 @@ from evenhand.horizontal.averaging.messages import FINAL, GRADIENT, SUMS, TILT, 
 from evenhand.horizontal.problem import Start
 from evenhand.horizontal.rows import AgreedRows
 from evenhand.horizontal.sides import Sides
+from evenhand.protocol.answers import Answers, Body
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role, Sends, State
 
 SERVER = "server"
-Body = Mapping[str, npt.NDArray[Any]]
-
-
-class Answers:
-    """What clients have answered so far, each kind of message at most once from each client."""
-
-    def __init__(self) -> None:
-        self._bodies: dict[str, dict[str, Body]] = {}
-
-    def add(self, message: Message) -> None:
-        given = self._bodies.setdefault(message.kind, {})
-        if message.sender in given:
-            raise ProtocolError(f"{message.sender} has answered {message.kind!r} already; the second one is refused")
-        given[message.sender] = message.body
-
-    def of(self, kind: str) -> dict[str, Body]:
-        """By client, in the order of names: sums then do not depend on who answered first."""
-        return dict(sorted(self._bodies.get(kind, {}).items()))
-
-    def complete(self, kinds: Sequence[str], clients: Sequence[str]) -> bool:
-        return all(len(self._bodies.get(kind, {})) == len(clients) for kind in kinds)
-
-    def clear(self) -> None:
-        self._bodies = {}
-
-    def snapshot(self) -> State:
-        return {
-            f"answer/{kind}/{name}/{field}": array
-            for kind, given in self._bodies.items()
-            for name, body in given.items()
-            for field, array in body.items()
-        }
-
-    def restore(self, state: State) -> None:
-        self.clear()
-        for key, array in state.items():
-            if key.startswith("answer/"):
-                _, kind, name, field = key.split("/")
-                body: Any = self._bodies.setdefault(kind, {}).setdefault(name, {})
-                body[field] = array
 
 
 class Server(Role):

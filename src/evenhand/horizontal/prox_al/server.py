@@ -9,7 +9,6 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
-from evenhand.horizontal.averaging.server import Answers, Body
 from evenhand.horizontal.prox_al.messages import ANSWER, FINISH, OUTCOME, OUTER, STEP, VOCABULARY
 from evenhand.horizontal.prox_al.options import ProxALOptions
 from evenhand.horizontal.seeds import generator
@@ -20,6 +19,7 @@ from evenhand.programs.optimality import SERVER, Residual, Status, is_infeasible
 from evenhand.programs.program import Program
 from evenhand.programs.quadratic import QuadraticProgram
 from evenhand.programs.regularisers import Regulariser
+from evenhand.protocol.answers import Answers, Body
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role, Sends, State

@@ -10,7 +10,6 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
 from evenhand.errors import DivergenceError, ProtocolError
-from evenhand.horizontal.averaging.server import Answers, Body
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS, SQPOptions
 from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs
@@ -18,6 +17,7 @@ from evenhand.programs.elastic_qp import PENALTY_LIMIT, ElasticStep
 from evenhand.programs.optimality import SERVER, Residual, Status
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import Regulariser
+from evenhand.protocol.answers import Answers, Body
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role, Sends, State

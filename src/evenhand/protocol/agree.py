@@ -1,0 +1,175 @@
+"""Agreeing: everybody sums up what it has, the server puts the sums together, and everybody is told what came out.
+
+Clients agree in this way on columns and their encoding, on classes and groups, and on how many rows there are in each
+slice. Parties that hold labels beside the first get them, and groups, from the server: the terms name them as active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from evenhand.arrays import Array, Integers
+from evenhand.errors import ProtocolError
+from evenhand.protocol.answers import Answers
+from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+
+Summary: TypeAlias = Mapping[str, Any]
+"""Plain values by name, as JSON has them."""
+
+SUMMARY = Schema(
+    "summary",
+    {"summary": TEXT},
+    reveals=(
+        "What a client has, summed up. Where nothing was agreed beforehand: of each numeric column its number of rows, "
+        "mean, sum of squares about it and range, of each other column the levels that occur, and the labels and "
+        "groups that occur. For solvers that weigh everybody's rows alike from the first round on: how many rows the "
+        "client has, in all and in each slice of the constraint rows. Only sums over clients are used."
+    ),
+)
+AGREED = Schema(
+    "agreed",
+    {"agreed": TEXT},
+    reveals=(
+        "What came out, to every client: how columns are encoded (means and deviations over everybody's rows, all "
+        "levels), the classes and groups, the number of rows in all and in each slice."
+    ),
+)
+LABELS = Schema(
+    "labels",
+    {"labels": Field("f8", ("rows",)), "groups": Field("i8", ("attributes", "rows"))},
+    reveals="All labels, and everybody's groups, to a party that the terms name as active.",
+)
+VOCABULARY = Vocabulary(SUMMARY, AGREED, LABELS)
+
+
+class AgreeServer(Role):
+    """Puts everybody's summaries together.
+
+    Parameters
+    ----------
+    combine
+        Makes one summary of all, by name; it refuses what does not fit together with an error of its own.
+
+    Attributes
+    ----------
+    agreed
+        What came out.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, clients: Sequence[str], combine: Callable[[Mapping[str, Summary]], Summary]) -> None:
+        super().__init__(SERVER, {})
+        self.clients = tuple(clients)
+        self._combine = combine
+        self.answers = Answers()
+        self.agreed: Summary | None = None
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind != SUMMARY.kind or message.sender not in self.clients or self.agreed is not None:
+            raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
+        message.json("summary")
+        self.answers.add(message)
+        if not self.answers.complete([SUMMARY.kind], self.clients):
+            return ()
+        bodies = self.answers.of(SUMMARY.kind)
+        summaries = {name: Message(name, SERVER, SUMMARY.kind, bodies[name]).json("summary") for name in self.clients}
+        self.agreed, self.done = self._combine(summaries), True
+        text = as_bytes(self.agreed)
+        return [AGREED.message(SERVER, name, agreed=text) for name in self.clients]
+
+    def snapshot(self) -> State:
+        return super().snapshot() | self.answers.snapshot() | {"agreed": self.agreed}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.answers.restore(state)
+        self.agreed = state["agreed"]
+
+
+class AgreeClient(Follower):
+    """Sends its summary, and is told what came out."""
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, name: str, summary: Summary) -> None:
+        super().__init__(name, {})
+        self._summary = summary
+        self.agreed: Summary | None = None
+
+    def start(self) -> Sends:
+        return [SUMMARY.message(self.name, SERVER, summary=as_bytes(self._summary))]
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind != AGREED.kind or self.agreed is not None:
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+        self.agreed, self.done = message.json("agreed"), True
+        return ()
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {"agreed": self.agreed}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.agreed = state["agreed"]
+
+
+class LabelServer(Role):
+    """Sends labels and groups to further active parties."""
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, active: Sequence[str], labels: Array, codes: Mapping[str, Integers]) -> None:
+        super().__init__(SERVER, {})
+        self.active = tuple(active)
+        self._labels = labels
+        self._codes = np.array(list(codes.values()), dtype=np.int64).reshape(len(codes), len(labels))
+        self.done = True
+
+    def start(self) -> Sends:
+        return [LABELS.message(SERVER, name, labels=self._labels, groups=self._codes) for name in self.active]
+
+    def handle(self, message: Message) -> Sends:
+        raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
+
+
+class LabelParty(Follower):
+    """Takes labels and groups.
+
+    Attributes
+    ----------
+    labels, codes
+        For each row; groups as places among the agreed values.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, name: str, n_rows: int, groups: Sequence[str]) -> None:
+        super().__init__(name, {"rows": n_rows, "attributes": len(groups)})
+        self._attributes = tuple(groups)
+        self.labels: Array | None = None
+        self.codes: dict[str, Integers] = {}
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind != LABELS.kind or self.done:
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+        self.labels = message["labels"]
+        self.codes = dict(zip(self._attributes, message["groups"], strict=True))
+        self.done = True
+        return ()
+
+    def snapshot(self) -> State:
+        state = super().snapshot()
+        if self.labels is None:
+            return state
+        return state | {"labels": self.labels.copy(), "codes": np.array(list(self.codes.values()))}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        if "labels" in state:
+            self.labels = np.array(state["labels"])
+            self.codes = dict(zip(self._attributes, np.array(state["codes"]), strict=True))

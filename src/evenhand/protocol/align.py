@@ -1,0 +1,256 @@
+"""Aligning: parties that know the same people by ids find the rows they have in common, in one order.
+
+The server sees a sum of every id. Whoever can guess ids can test guesses against such sums, so the server must be
+somebody whom the parties trust with their lists of people; nobody else learns more than which of its own rows the
+others have as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from evenhand.arrays import Integers
+from evenhand.errors import DataError, ProtocolError
+from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+
+How = Literal["equal", "inner"]
+BY_PLACE: Final = "places"
+"""The kind of ids of a table that has none: its rows are known by their places."""
+# Two sums of 64 bits each, so that no two of many millions of ids have the same by chance.
+_KEYS: Final = ("evenhand-id-sum1", "evenhand-id-sum2")
+
+IDS = Schema(
+    "ids",
+    {"kind": TEXT, "n_rows": Field("i8"), "sums": Field("i8", (None, 2))},
+    reveals=(
+        "To the server: how many rows the party has, what its ids are (integers, text, dates), and for each row a sum "
+        "of its id, or the id itself where it is a number. Whoever can list likely ids learns which of them the party "
+        "knows. Tables without ids say their number of rows only."
+    ),
+)
+COMMON_ROWS = Schema(
+    "common-rows",
+    {"places": Field("i8", (None,))},
+    reveals="Which of the receiver's own rows every other party has too, and the order in which all take them.",
+)
+UNMATCHED = Schema(
+    "unmatched",
+    {"reason": TEXT, "places": Field("i8", (None,))},
+    reveals="Why rows cannot be aligned, and which of the receiver's own rows some other party lacks.",
+)
+VOCABULARY = Vocabulary(IDS, COMMON_ROWS, UNMATCHED)
+
+
+class Lack(NamedTuple):
+    """That one party lacks some rows of another's, by their places there."""
+
+    who: str
+    owner: str
+    places: Integers
+
+
+class AlignServer(Role):
+    """Finds the rows all have in common, in the order of the first party that has ids.
+
+    Parameters
+    ----------
+    how
+        ``"equal"`` demands the same ids everywhere, ``"inner"`` keeps those that all parties have.
+
+    Attributes
+    ----------
+    problem
+        Why rows cannot be aligned; empty if they can.
+    lacks
+        Who lacks whose rows.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, parties: Sequence[str], how: How) -> None:
+        super().__init__(SERVER, {})
+        self.parties = tuple(parties)
+        self.how = how
+        self.kinds: dict[str, str] = {}
+        self.sums: dict[str, Integers] = {}
+        self.problem = ""
+        self.lacks: list[Lack] = []
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind != IDS.kind or message.sender not in self.parties or message.sender in self.sums:
+            raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
+        kind, n_rows, sums = message.text("kind"), message.integer("n_rows"), message["sums"]
+        if n_rows < 0 or len(sums) != (0 if kind == BY_PLACE else n_rows):
+            raise ProtocolError(f"{message.sender} says it has {n_rows} rows and sends {len(sums)} ids; it is refused")
+        if kind == BY_PLACE:
+            sums = np.stack([np.arange(n_rows), np.zeros(n_rows, dtype=np.int64)], axis=1)
+        self.kinds[message.sender], self.sums[message.sender] = kind, sums
+        if len(self.sums) < len(self.parties):
+            return ()
+        self.done = True
+        return self._answer()
+
+    def _answer(self) -> Sends:
+        self.effort += float(sum(len(sums) for sums in self.sums.values()))
+        known = [name for name in self.parties if self.kinds[name] != BY_PLACE]
+        by_place = [name for name in self.parties if self.kinds[name] == BY_PLACE]
+        indexes = {name: self._index(name) for name in known}
+        kinds = {self.kinds[name] for name in known if len(self.sums[name])}
+        if not self.problem and len(kinds) > 1:
+            self.problem = "ids are of different kinds and would never match"
+        if self.problem:
+            return self._unmatched()
+        places = self._places(indexes)
+        if not self.problem:
+            count = len(next(iter(places.values()))) if places else len(self.sums[self.parties[0]])
+            for name in by_place:
+                if len(self.sums[name]) != count:
+                    self.problem = f"{name} has {len(self.sums[name])} rows and no ids, the others have {count}"
+                places[name] = np.arange(count)
+            if count == 0 and not self.problem:
+                self.problem = "no id is common to all"
+        if self.problem:
+            return self._unmatched()
+        return [COMMON_ROWS.message(SERVER, name, places=places[name]) for name in self.parties]
+
+    def _index(self, name: str) -> pd.Index:
+        index = pd.Index(self.sums[name][:, 0])
+        if index.has_duplicates and not self.problem:
+            self.problem = f"{name} has an id more than once"
+        return index
+
+    def _places(self, indexes: dict[str, pd.Index]) -> dict[str, Integers]:
+        """For each party with ids, where the common rows are in its table."""
+        if not indexes:
+            return {}
+        first = next(iter(indexes))
+        found = {name: self._find(indexes[name], name, first) for name in indexes}
+        if self.how == "equal":
+            for name, index in indexes.items():
+                self._note_lack(name, first, np.flatnonzero(found[name] < 0))
+                if (found[name] >= 0).sum() < len(index):
+                    self._note_lack(first, name, np.setdiff1d(np.arange(len(index)), found[name]))
+            if self.lacks:
+                self.problem = "; ".join(
+                    f"{one.who} lacks {len(one.places):,} of {one.owner}'s {len(self.sums[one.owner]):,} ids"
+                    for one in self.lacks
+                )
+        common = np.all([places >= 0 for places in found.values()], axis=0)
+        return {name: places[common] for name, places in found.items()}
+
+    def _find(self, index: pd.Index, name: str, first: str) -> Integers:
+        """Where each of the first party's rows is in this party's table, −1 where it is not."""
+        if np.array_equal(self.sums[name], self.sums[first]):
+            return np.arange(len(index))
+        places = np.asarray(index.get_indexer(pd.Index(self.sums[first][:, 0])), dtype=np.int64)
+        # Rows that agree in one half of their sums and not in the other are other people.
+        strangers = self.sums[name][places, 1] != self.sums[first][:, 1] if len(index) else places < 0
+        places[strangers] = -1
+        return places
+
+    def _note_lack(self, who: str, owner: str, places: Integers) -> None:
+        if len(places):
+            self.lacks.append(Lack(who, owner, places))
+
+    def _unmatched(self) -> Sends:
+        reason = as_bytes(self.problem)
+        sends = []
+        for name in self.parties:
+            mine = [one.places for one in self.lacks if one.owner == name]
+            places = np.unique(np.concatenate(mine)) if mine else np.zeros(0, dtype=np.int64)
+            sends.append(UNMATCHED.message(SERVER, name, reason=reason, places=places))
+        return sends
+
+    def snapshot(self) -> State:
+        sums = {f"sums {name}": sums for name, sums in self.sums.items()}
+        return super().snapshot() | sums | {"kinds": dict(self.kinds)}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.kinds = dict(state["kinds"])
+        self.sums = {name: np.array(state[f"sums {name}"]) for name in self.kinds}
+        self.problem, self.lacks = "", []
+        if self.done:
+            self._answer()
+
+
+class AlignParty(Follower):
+    """Sends sums of its ids, and is told which of its rows to take.
+
+    Parameters
+    ----------
+    ids
+        One for each row of the party's table, or the number of its rows if they have none.
+
+    Attributes
+    ----------
+    places
+        The rows to take, in order; None if there was a problem.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, name: str, ids: pd.Index | int) -> None:
+        super().__init__(name, {})
+        self._ids = ids
+        self.n_rows = ids if isinstance(ids, int) else len(ids)
+        self.places: Integers | None = None
+        self.problem = ""
+        self.unmatched: Integers = np.zeros(0, dtype=np.int64)
+
+    def start(self) -> Sends:
+        kind, sums = (BY_PLACE, np.zeros((0, 2))) if isinstance(self._ids, int) else id_sums(self._ids)
+        self.effort += float(self.n_rows)
+        return [IDS.message(self.name, SERVER, kind=as_bytes(kind), n_rows=self.n_rows, sums=sums)]
+
+    def handle(self, message: Message) -> Sends:
+        if self.done or message.kind not in (COMMON_ROWS.kind, UNMATCHED.kind):
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+        places = message["places"]
+        if len(places) and not (places.min() >= 0 and places.max() < self.n_rows):
+            raise ProtocolError(f"{self.name} has {self.n_rows} rows and is told of others; the message is refused")
+        if message.kind == COMMON_ROWS.kind:
+            self.places = places
+        else:
+            self.problem, self.unmatched = message.text("reason"), places
+        self.done = True
+        return ()
+
+    def snapshot(self) -> State:
+        state: State = super().snapshot() | {"problem": self.problem, "unmatched": self.unmatched.copy()}
+        return state if self.places is None else state | {"places": self.places.copy()}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.problem, self.unmatched = str(state["problem"]), np.array(state["unmatched"])
+        self.places = np.array(state["places"]) if "places" in state else None
+
+
+def id_kind(ids: pd.Index) -> str:
+    """What ids are, in a word."""
+    inferred = pd.api.types.infer_dtype(ids, skipna=False)
+    return {"string": "text", "integer": "integers", "floating": "decimal numbers"}.get(inferred, inferred)
+
+
+def id_sums(ids: pd.Index) -> tuple[str, Integers]:
+    """What ids are, and two numbers for each: numbers and dates themselves, of text two sums."""
+    kind = id_kind(ids)
+    values: npt.NDArray[Any]
+    if kind in ("integers", "datetime64", "decimal numbers", "boolean"):
+        wide = np.float64 if kind == "decimal numbers" else np.int64
+        try:
+            values = np.ascontiguousarray(ids.to_numpy().astype(wide)).view(np.int64)
+        except (OverflowError, ValueError, TypeError) as error:
+            raise DataError(f"ids are {kind} that do not fit 64 bits ({error}); make text of them") from error
+        return kind, np.stack([values, np.zeros_like(values)], axis=1)
+    if kind not in ("text", "date", "empty"):
+        raise DataError(f"ids are {kind}; convert them to text, integers or dates, one kind for all rows")
+    values = ids.astype(str).to_numpy(dtype=object)
+    sums = [pd.util.hash_array(values, hash_key=key, categorize=False).view(np.int64) for key in _KEYS]
+    return kind, np.stack(sums, axis=1)

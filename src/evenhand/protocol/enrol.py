@@ -1,0 +1,140 @@
+"""Enrolling: terms are offered, and everybody accepts them or says why not.
+
+Offered twice: as a draft before anything about anybody's data is said, and whole when rows and groups are known. A
+participant decides by a rule of its own, and a draft that became something else is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from evenhand.errors import ProtocolError
+from evenhand.protocol.messages import TEXT, Message, Schema, Vocabulary, as_bytes
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+from evenhand.protocol.terms import Terms
+
+Policy: TypeAlias = Callable[[Terms], str | None]
+"""A participant's own rule: None takes part on these terms, a text says why not."""
+
+OFFER = Schema(
+    "offer",
+    {"terms": TEXT},
+    reveals=(
+        "The terms, to every participant: what is trained, under which constraints and by which solver, who takes part "
+        "and in which part; in the second offer also how many rows there are, which groups, and of clients what was "
+        "agreed about columns and slices. Nothing else of anybody's rows."
+    ),
+)
+ACCEPTED = Schema("accepted", {"terms": TEXT}, reveals="That the sender takes part on terms with this digest.")
+REFUSED = Schema("refused", {"reason": TEXT}, reveals="That the sender does not take part, and why, in its own words.")
+OUTCOME = Schema(
+    "outcome",
+    {"reason": TEXT},
+    reveals="That everybody has accepted (no reason), or who has not, and why, to every participant.",
+)
+VOCABULARY = Vocabulary(OFFER, ACCEPTED, REFUSED, OUTCOME)
+
+
+def anything(_: Terms) -> str | None:
+    """The policy of a process that plays everybody: whoever wrote the job has accepted it."""
+    return None
+
+
+class EnrolServer(Role):
+    """Offers terms.
+
+    Attributes
+    ----------
+    refusals
+        Who refused, and why.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(SERVER, {})
+        self.terms = terms
+        self.answered: list[str] = []
+        self.refusals: dict[str, str] = {}
+
+    def start(self) -> Sends:
+        text = as_bytes(self.terms.to_plain())
+        return [OFFER.message(SERVER, name, terms=text) for name in self.terms.names]
+
+    def handle(self, message: Message) -> Sends:
+        if message.sender not in self.terms.names or message.sender in self.answered:
+            raise ProtocolError(f"the server has no open offer to {message.sender!r}; its message is refused")
+        if message.kind == REFUSED.kind:
+            self.refusals[message.sender] = message.text("reason")
+        elif message.kind != ACCEPTED.kind or message.text("terms") != self.terms.digest:
+            raise ProtocolError(f"{message.sender} answers other terms than it was offered; its message is refused")
+        self.answered.append(message.sender)
+        if len(self.answered) < len(self.terms.names):
+            return ()
+        self.done = True
+        reason = "; ".join(f"{name}: {why}" for name, why in self.refusals.items())
+        return [OUTCOME.message(SERVER, name, reason=as_bytes(reason)) for name in self.terms.names]
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {"answered": list(self.answered), "refusals": dict(self.refusals)}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.answered, self.refusals = list(state["answered"]), dict(state["refusals"])
+
+
+class EnrolParty(Follower):
+    """Is offered terms, and decides.
+
+    Parameters
+    ----------
+    kind
+        The class of terms it understands.
+    policy
+        Its own rule.
+    draft
+        What it has accepted before, if anything: job and participants must still be the same.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, name: str, kind: type[Terms], policy: Policy = anything, draft: Terms | None = None) -> None:
+        super().__init__(name, {})
+        self._kind = kind
+        self._policy = policy
+        self._draft = draft
+        self.terms: Terms | None = None
+        self.outcome: str | None = None
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind == OFFER.kind and self.terms is None:
+            terms = self._kind.from_plain(message.json("terms"))
+            self.terms = terms
+            reason = self._objection(terms) or self._policy(terms)
+            if reason:
+                return [REFUSED.message(self.name, SERVER, reason=as_bytes(reason))]
+            return [ACCEPTED.message(self.name, SERVER, terms=as_bytes(terms.digest))]
+        if message.kind == OUTCOME.kind and self.terms is not None:
+            self.outcome, self.done = message.text("reason"), True
+            return ()
+        raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+
+    def _objection(self, terms: Terms) -> str | None:
+        if self.name not in terms.participants:
+            return f"{self.name!r} is not among the participants"
+        if self._draft is not None:
+            if terms.job != self._draft.job:
+                return "the job is another than the one that was accepted"
+            if dict(terms.participants) != dict(self._draft.participants):
+                return "the participants are others than those that were accepted"
+        return None
+
+    def snapshot(self) -> State:
+        terms = None if self.terms is None else self.terms.to_plain()
+        return super().snapshot() | {"terms": terms, "outcome": self.outcome}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.terms = None if state["terms"] is None else self._kind.from_plain(state["terms"])
+        self.outcome = state["outcome"]
