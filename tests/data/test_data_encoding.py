@@ -294,3 +294,51 @@ def test_foreign_state(state: Any) -> None:
 def test_state_of_a_later_version() -> None:
     with pytest.raises(DataError, match="version 99"):
         PartyEncoder.from_state({"version": 99, "scale": True, "columns": []})
+
+
+def test_summaries_of_clients_add_up_to_the_encoder_of_all_rows() -> None:
+    frame = pd.DataFrame(
+        {
+            "age": [31.5, 1e6 + 2, 1e6 + 3, 44.0, 18.0],
+            "town": ["a", "b", "a", "c", "b"],
+            "old": [True, False] * 2 + [True],
+        }
+    )
+    parts = {"one": frame[:2], "two": frame[2:]}
+    summaries = {
+        name: json.loads(json.dumps(PartyEncoder().partial_fit(part).to_summary())) for name, part in parts.items()
+    }
+    found = PartyEncoder.from_summaries(summaries, scale=True)
+    np.testing.assert_allclose(found.transform(frame), PartyEncoder().fit(frame).transform(frame), rtol=1e-12)
+    assert found.feature_names_out == PartyEncoder().fit(frame).feature_names_out
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_summaries_of_sparse_matrices_add_up(scale: bool) -> None:
+    matrix = sparse.random_array((9, 5), density=0.5, rng=np.random.default_rng(0), format="csr")
+    parts = {"one": matrix[:4], "two": matrix[4:]}
+    summaries = {name: PartyEncoder(scale=scale).fit(part).to_summary() for name, part in parts.items()}
+    found = PartyEncoder.from_summaries(summaries, scale=scale).transform(matrix)
+    largest = np.maximum(*(np.abs(part.toarray()).max(axis=0) for part in parts.values()))
+    divisors = np.where(largest > 0, largest, 1.0) if scale else 1.0
+    np.testing.assert_allclose(found.toarray(), matrix.toarray() / divisors, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": 0},
+        {"rows": "many"},
+        {"spread": -1.0},
+        {"mean": float("nan")},
+        {"low": 9.0, "high": 1.0},
+        {"kind": "text"},
+        {"kind": "no such"},
+        {"name": "other"},
+    ],
+)
+def test_a_strange_summary_names_its_client(change: dict[str, Any]) -> None:
+    good = PartyEncoder().partial_fit(pd.DataFrame({"age": [1.0, 2.0]})).to_summary()
+    bad = {"columns": [good["columns"][0] | change]}
+    with pytest.raises(DataError, match="client 'two'"):
+        PartyEncoder.from_summaries({"one": good, "two": bad}, scale=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
 import numpy as np
@@ -75,6 +75,46 @@ class PartyEncoder:
         self._partial = tuple(column.after(frame.iloc[:, k]) for k, column in enumerate(seen))
         self._columns, self._width, self._divisors = None, None, None
         return self
+
+    def to_summary(self) -> dict[str, Any]:
+        """What was learned so far as sums that add up over holders of rows, in plain JSON values."""
+        if self._width is not None:
+            return {"width": self._width, "largest": None if self._divisors is None else self._divisors.tolist()}
+        if self._partial is None:
+            raise DataError("only what was learned batch by batch, or from a sparse matrix, can be summed up")
+        return {"columns": [column.to_state() for column in self._partial]}
+
+    @classmethod
+    def from_summaries(cls, summaries: Mapping[str, Mapping[str, Any]], *, scale: bool) -> Self:
+        """The encoder of everybody's rows together, from everybody's summaries by name."""
+        encoder = cls(scale=scale)
+        for owner, summary in summaries.items():
+            try:
+                encoder._add(summary)
+            except (DataError, KeyError, TypeError, ValueError) as error:
+                raise DataError(f"client {owner!r}: {error}") from error
+        return encoder
+
+    def _add(self, summary: Mapping[str, Any]) -> None:
+        if "width" in summary:
+            self._add_sparse(int(summary["width"]), summary["largest"])
+            return
+        columns = tuple(PartialColumn.from_state(state) for state in summary["columns"])
+        names = [column.name for column in columns]
+        seen = self._partial or tuple(PartialColumn(name) for name in names)
+        if self._width is not None or [column.name for column in seen] != names:
+            raise DataError(f"columns {', '.join(names)} came after {', '.join(column.name for column in seen)}")
+        self._partial = tuple(mine.joined(other) for mine, other in zip(seen, columns, strict=True))
+
+    def _add_sparse(self, width: int, largest: Any) -> None:
+        if self._partial is not None or self._width not in (None, width):
+            raise DataError(f"a matrix of {width} columns came after other columns; all clients need the same")
+        self._width = width
+        if self.scale:
+            divisors = np.asarray(largest, dtype=np.float64)
+            if divisors.shape != (width,) or not (np.isfinite(divisors).all() and (divisors > 0).all()):
+                raise DataError("a sparse matrix needs one positive number a column to be divided by")
+            self._divisors = divisors if self._divisors is None else np.maximum(self._divisors, divisors)
 
     def transform(self, data: Any) -> Matrix:
         """Encode rows; columns are found by name and those not seen at fit are ignored."""

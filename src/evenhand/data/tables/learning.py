@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from evenhand.data.tables.columns import (
     Level,
     LevelColumn,
     NumberColumn,
+    column_from_state,
     column_kind,
     column_levels,
     finite_values,
@@ -21,6 +24,8 @@ from evenhand.data.tables.columns import (
     standardised,
 )
 from evenhand.errors import DataError
+
+_SUMS: Final = ("origin", "mean", "spread", "low", "high")
 
 
 @dataclass(frozen=True)
@@ -45,28 +50,34 @@ class PartialColumn:
         """What is known once these rows have been seen as well."""
         require_complete(column, self.name)
         kind = column_kind(column, self.name)
-        if self.kind is not None and kind != self.kind:
-            raise DataError(f"column {self.name!r} held {self.kind} and now holds {kind} values; convert it")
         if kind != NUMBER:
-            found = column_levels(column, self.name, kind)
-            return replace(self, kind=kind, levels=self.levels.union(found), rows=self.rows + len(column))
+            found = frozenset(column_levels(column, self.name, kind))
+            return self.joined(PartialColumn(self.name, kind, found, len(column), low=0.0, high=0.0))
         values = finite_values(column, self.name)
-        rows = self.rows + len(values)
         origin = self.origin if self.rows else float(values[0])
         with np.errstate(over="ignore", invalid="ignore"):
             away = values - origin
             mean = float(away.mean())
             spread = float(np.square(away - mean).sum())
-        apart = mean - self.mean
+        low, high = float(values.min()), float(values.max())
+        return self.joined(PartialColumn(self.name, kind, frozenset(), len(values), origin, mean, spread, low, high))
+
+    def joined(self, other: PartialColumn) -> PartialColumn:
+        """What is known of both together, where the other has seen other rows of a column of the same kind."""
+        if self.rows == 0:
+            return other
+        if other.kind != self.kind:
+            raise DataError(f"column {self.name!r} held {self.kind} and now holds {other.kind} values; convert it")
+        rows = self.rows + other.rows
+        apart = other.mean - self.mean + (other.origin - self.origin)
         return replace(
             self,
-            kind=kind,
+            levels=self.levels.union(other.levels),
             rows=rows,
-            origin=origin,
-            mean=self.mean + apart * (len(values) / rows),
-            spread=self.spread + spread + apart * apart * (self.rows * len(values) / rows),
-            low=min(self.low, float(values.min())),
-            high=max(self.high, float(values.max())),
+            mean=self.mean + apart * (other.rows / rows),
+            spread=self.spread + other.spread + apart * apart * (self.rows * other.rows / rows),
+            low=min(self.low, other.low),
+            high=max(self.high, other.high),
         )
 
     def column(self, scale: bool) -> Column:
@@ -78,3 +89,26 @@ class PartialColumn:
         if not scale:
             return NumberColumn(self.name, 0.0, 1.0)
         return standardised(self.name, self.low, self.high, self.origin + self.mean, math.sqrt(self.spread / self.rows))
+
+    def to_state(self) -> dict[str, Any]:
+        """As plain JSON values: levels in order, of numbers their sums."""
+        head = {"name": self.name, "kind": self.kind, "rows": self.rows}
+        if self.kind != NUMBER:
+            return {**head, "levels": sorted(self.levels)}
+        return {**head, **{name: getattr(self, name) for name in _SUMS}}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> PartialColumn:
+        """Read what somebody else has written; whatever is wrong with it is a DataError."""
+        try:
+            name, kind, rows = str(state["name"]), state["kind"], int(state["rows"])
+            if kind != NUMBER:
+                levels = column_from_state({"name": name, "kind": kind, "levels": state["levels"]})
+                assert isinstance(levels, LevelColumn)
+                return cls(name, kind, frozenset(levels.levels), rows, low=0.0, high=0.0)
+            sums = {key: float(state[key]) for key in _SUMS}
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"this is not a summary of a column: {error!r}") from error
+        if rows < 1 or not all(map(math.isfinite, sums.values())) or sums["spread"] < 0 or sums["low"] > sums["high"]:
+            raise DataError(f"the summary of column {name!r} is of no column: {rows} rows, {sums}")
+        return cls(name, kind, frozenset(), rows, **sums)
