@@ -1,4 +1,4 @@
-"""The pooled proximal augmented Lagrangian method, Algorithm 3: what the federated one is compared with."""
+"""The pooled proximal augmented Lagrangian method, proximal AL Algorithm 3: what the federated one is compared with."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def prox_al(
     method: Method = "auto",
     **options: Any,
 ) -> Solution:
-    """Solve a pooled program by Algorithm 3.
+    """Solve a pooled program by proximal AL Algorithm 3.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ class Bounds:
         return float(np.max(np.abs(table * np.where(known, excess, 0.0)), initial=0.0, where=known))
 
     def distance(self, values: Array, table: Array) -> float:
-        """dist∞(c(w), N(μ)) of Definition 1 of the proximal AL paper: what is missed, and slack with a multiplier."""
+        """dist∞(c(w), N(μ)) (proximal AL Definition 1): what is missed, and slack with a multiplier."""
         excess = self.excess(values)
         tight = self.equal | (table > 0.0)
         return float(np.max(np.where(tight, np.abs(excess), np.maximum(excess, 0.0)), initial=0.0))

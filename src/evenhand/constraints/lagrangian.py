@@ -2,7 +2,7 @@
 
     f(z, λ) = mean loss + Σ_rows λ⁺ (value − upper) + λ⁻ (lower − value)
 
-Its derivative in the score of row i is the ν_i that vertical parties need (Eq. 12 of FairVFL, for every constraint and
+Its derivative in the score of row i is the ν_i that vertical parties need (FairVFL Eq. 12, for every constraint and
 measure at once). Regularisers are the parties' own business and are not part of it.
 """
 
@@ -42,7 +42,7 @@ class Lagrangian:
     def coupling_limit(self) -> float:
         """A bound on the spectral norm of the derivative, in the scores, of both sides' values together.
 
-        Times the spectral norm of the data it is L₁₂ of FairVFL's Assumption 2.
+        Times the spectral norm of the data it is L₁₂ of FairVFL Assumption 2.
         """
         counts = np.bincount(self.constraints.cell, minlength=self.constraints.weights.shape[1])
         total = 0.0
@@ -116,7 +116,7 @@ class Point:
         return self._of.constraints.bounds.excess(self.values)
 
     def derivative(self, multipliers: Array) -> Array:
-        """ν = ∂f/∂z (Eq. 12)."""
+        """ν = ∂f/∂z (FairVFL Eq. 12)."""
         of = self._of
         nu = self._loss_derivative / len(self.scores)
         for measure, rows in of.constraints.measures.items():

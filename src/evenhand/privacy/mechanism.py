@@ -39,7 +39,7 @@ _ROOM = 1e-12
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """Δw + N(0, σ_w²) and Δλ + N(0, σ_λ²), without clipping: Algorithm 1 as run in the paper. Proves no ε.
+    """Δw + N(0, σ_w²) and Δλ + N(0, σ_λ²), without clipping: FairFedAvgALM Algorithm 1 as it was run. Proves no ε.
 
     Parameters
     ----------

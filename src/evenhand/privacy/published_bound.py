@@ -1,4 +1,4 @@
-"""The noise that FairFedAvgALM prints for local differential privacy: Lemma 4.1 and Theorem 4.1, to the letter.
+"""The noise that FairFedAvgALM prints for local differential privacy: its Lemma 4.1 and Theorem 4.1.
 
 This is what the paper states, for holding a run against it. It is no guarantee for a run of this library; for that,
 clip the updates (:class:`evenhand.privacy.mechanism.ClippedGaussian`) and ask :mod:`evenhand.privacy.accounting`.
@@ -8,7 +8,7 @@ groups in equal parts, with learning rates and β that stay as they are over the
 
 What it does not cover:
 
-- Algorithm 1 itself, which takes |D_i|/|B| local steps a round: with k steps the sensitivity can be k times as large,
+- FairFedAvgALM Algorithm 1 itself, which takes |D_i|/|B| local steps a round: with k steps the sensitivity can be k times as large,
   and more where a changed step changes the gradients of the next. Its dual step is taken on a batch here.
 - Gradients, losses and multipliers that exceed D, l_max and λ_max. Nothing in the algorithm enforces the bounds.
 - The growing β and shrinking learning rates of the paper's own experiments (Section 5, "Implementation").
@@ -88,7 +88,7 @@ class PublishedBound:
         return Pair(plain + tilt + penalty, 4 * self.dual_learning_rate * self.loss_bound / size)
 
     def noise(self, *, epsilon: float, delta: float, rounds: int) -> Pair:
-        """Theorem 4.1: standard deviations σ_w = Δl_p √(2T log(1/δ))/ε and σ_λ = Δl_d √(2T log(1/δ))/ε.
+        """FairFedAvgALM Theorem 4.1: standard deviations σ_w = Δl_p √(2T log(1/δ))/ε and σ_λ = Δl_d √(2T log(1/δ))/ε.
 
         Parameters
         ----------
