@@ -1,8 +1,8 @@
 """Real threads: a group of them for each role, and a queue in front of it.
 
 This is how VFB² was meant to be run: parties in parallel, and within a party several threads that update one block
-without a lock (VFB² Algorithm 3). A role's state is not made for that, so only its tasks overlap: `begin` and `finish` are
-called by one thread at a time, messages are begun in the order of arrival, and `Task.run` goes on outside any lock.
+without a lock (VFB² Algorithm 3). A role's state is not made for that, so only its tasks overlap: `begin` and `finish`
+are called by one thread at a time, messages are begun in the order of arrival, and `Task.run` goes on outside any lock.
 
 What happens depends on the machine's scheduler: no two runs are the same, and a run cannot be stopped and gone on with.
 Roles that do part of their work in `work`, while their inbox is empty, are not for this runtime: it never asks for it.
