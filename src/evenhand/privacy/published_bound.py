@@ -9,7 +9,8 @@ groups in equal parts, with learning rates and β that stay as they are over the
 What it does not cover:
 
 - FairFedAvgALM Algorithm 1 itself, which takes |D_i|/|B| local steps a round: with k steps the sensitivity can be k
-  times as large, and more where a changed step changes the gradients of the next. Its dual step is taken on a batch here.
+  times as large, and more where a changed step changes the gradients of the next. Its dual step is taken on a batch
+  here.
 - Gradients, losses and multipliers that exceed D, l_max and λ_max. Nothing in the algorithm enforces the bounds.
 - The growing β and shrinking learning rates of the paper's own experiments (Section 5, "Implementation").
 - Both updates together. Each σ is set for (ε, δ) of its own update; a client sends two a round. With δ = 1e-5 and
