@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job
+from evenhand.protocol.options import check_options
 from evenhand.vertical import fairvfl, fedbcd, subspace, vfb2
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start
@@ -35,11 +35,7 @@ def check_job(job: Job) -> None:
         raise InputError(f"solver {job.solver!r} does not take the {job.loss} loss; choose {' or '.join(named)}")
     if job.model not in solver.models:
         raise InputError(f"solver {job.solver!r} takes {' or '.join(solver.models)} parties, not {job.model!r} ones")
-    known = [field.name for field in fields(solver.options)]
-    for name in job.options:
-        if name not in known:
-            raise InputError(f"solver {solver_name(job)!r} has no option {name!r}; it has {', '.join(known)}")
-    solver.options(**job.options)
+    check_options(solver_name(job), solver.options, job.options)
 
 
 def build_roles(

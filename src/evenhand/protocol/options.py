@@ -1,0 +1,20 @@
+"""The solver's own settings, from a job's names and values: one check for every solver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from evenhand.errors import InputError
+
+Options = TypeVar("Options")
+
+
+def check_options(solver: str, options: type[Options], given: Mapping[str, Any]) -> Options:
+    """The options as the solver takes them; a name it does not know is refused, a wrong value refuses itself."""
+    known = [field.name for field in fields(options)]  # type: ignore[arg-type]
+    for name in given:
+        if name not in known:
+            raise InputError(f"solver {solver!r} has no option {name!r}; it has {', '.join(known)}")
+    return options(**given)
