@@ -6,7 +6,6 @@ settings in `SUITABLE` with which a small problem converges.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -15,19 +14,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.contracts import (
+    Reborn,
+    assert_goes_on_from_any_checkpoint,
+    assert_malformed_is_refused,
+    assert_transcript_is_complete,
+)
 from support.problems import Reference, deal, parity_rows, pooled_weights, small
 
 from evenhand.constraints import Constraint, EqualOpportunity, bind
 from evenhand.constraints.lagrangian import Lagrangian
-from evenhand.errors import InputError, ProtocolError
+from evenhand.errors import InputError
 from evenhand.protocol.job import Job
-from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Report, Role, Sends
-from evenhand.protocol.transcript import Transcript
-from evenhand.runtime import checkpoints
+from evenhand.protocol.roles import Report, Role
 from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import InProcess, Mailbox
-from evenhand.runtime.statefiles import read_state, write_state
 from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.server import Server
 from evenhand.vertical.solvers import SOLVERS, build_roles
@@ -88,68 +88,6 @@ def assert_same_run(one: VerticalRun, other: VerticalRun) -> None:
     pd.testing.assert_frame_equal(one.history, other.history, check_exact=True)
 
 
-def assert_same_state(left: dict[str, Any], right: dict[str, Any]) -> None:
-    assert left.keys() == right.keys()
-    for name, value in left.items():
-        np.testing.assert_array_equal(value, right[name], err_msg=name)
-
-
-class Reborn(InProcess):
-    """After every turn, the role that had it is thrown away and made anew from its snapshot, by way of the disk."""
-
-    def __init__(self, job: Job, folder: Path, reports: list[Report]) -> None:
-        super().__init__(list(make_roles(job).values()), CLOCK, Transcript(), reports.append)
-        self._job, self._file, self._turns = job, folder / "state.safetensors", 0
-
-    def _serve(self, name: str, mailbox: Mailbox) -> None:
-        super()._serve(name, mailbox)
-        state = mailbox.role.snapshot()
-        self._turns += 1
-        if self._turns % 10 == 0:
-            write_state(self._file, state)
-            state = read_state(self._file)
-        mailbox.role = make_roles(self._job)[name]
-        mailbox.role.restore(state)
-
-
-class Listening(InProcess):
-    """Notes every message that reaches a role."""
-
-    def __init__(self, roles: Sequence[Role]) -> None:
-        super().__init__(roles, CLOCK, Transcript(keep_messages=True))
-        self.heard: Counter[tuple[str, str, str, int]] = Counter()
-        for role in roles:
-            self._listen(role)
-
-    def _listen(self, role: Role) -> None:
-        inner = role.receive
-
-        def receive(message: Message) -> Sends:
-            self.heard[message.sender, role.name, message.kind, message.nbytes] += 1
-            return inner(message)
-
-        role.receive = receive  # type: ignore[method-assign]
-
-
-def spoiled(message: Message) -> list[Message]:
-    """Ways in which a message can be wrong."""
-    head = (message.sender, message.receiver)
-    body = dict(message.body)
-    first = next(iter(body))
-    found = [
-        Message(*head, "no-such-kind", body),
-        Message(*head, message.kind, {**body, "extra": np.array(1.0)}),
-        Message(*head, message.kind, {name: array for name, array in body.items() if name != first}),
-        Message("stranger", message.receiver, message.kind, body),
-    ]
-    for name, array in body.items():
-        wrong = [array[None], array.astype(np.float32)]
-        if array.dtype.kind == "f":
-            wrong += [np.full_like(array, np.nan), np.full_like(array, np.inf)]
-        found += [Message(*head, message.kind, {**body, name: value}) for value in wrong if value.size]
-    return found
-
-
 class SolverContract:
     """Every test here is run for every solver."""
 
@@ -175,7 +113,7 @@ class SolverContract:
     def test_a_role_restored_after_every_message_runs_as_if_it_had_not_been(self, solver: str, tmp_path: Path) -> None:
         job = make_job(solver, max_rounds=4, tol=0.0)
         whole, reports = train(job), list[Report]()
-        reborn = Reborn(job, tmp_path, reports)
+        reborn = Reborn(lambda: make_roles(job), CLOCK, tmp_path, reports.append, to_disk_every=10)
         reborn.run()
         assert reborn.transcript.entries == whole.transcript.entries
         pd.testing.assert_frame_equal(pd.DataFrame(reports), whole.history, check_exact=True)
@@ -186,20 +124,7 @@ class SolverContract:
 
     def test_a_run_taken_up_from_a_checkpoint_ends_the_same(self, solver: str) -> None:
         job = make_job(solver, max_rounds=4, tol=0.0)
-        taken: list[dict[str, Any]] = []
-        runtime = InProcess(
-            list(make_roles(job).values()), CLOCK, on_report=lambda _: taken.append(checkpoints.take(runtime))
-        )
-        runtime.run()
-        ends = {name: mailbox.role.snapshot() for name, mailbox in runtime.mailboxes.items()}
-        assert len(taken) > 1
-        for states in taken:
-            resumed = InProcess(list(make_roles(job).values()), CLOCK)
-            checkpoints.put_back(resumed, states)
-            resumed.run()
-            assert resumed.time == runtime.time
-            for name, mailbox in resumed.mailboxes.items():
-                assert_same_state(mailbox.role.snapshot(), ends[name])
+        assert_goes_on_from_any_checkpoint(lambda: make_roles(job), CLOCK)
 
     @pytest.mark.parametrize(
         ("blocks", "active"),
@@ -233,25 +158,12 @@ class SolverContract:
 
     def test_a_malformed_message_is_refused_and_changes_nothing(self, solver: str) -> None:
         job = make_job(solver, max_rounds=2, tol=0.0)
-        run = train(job, keep_messages=True)
-        every_kind = {(message.receiver, message.kind): message for message in run.transcript.messages or []}
-        assert {receiver for receiver, _ in every_kind} == {"server", "p0", "p1", "p2"}
-        roles = make_roles(job)
-        for (receiver, _), message in every_kind.items():
-            for wrong in spoiled(message):
-                before = roles[receiver].snapshot()
-                with pytest.raises(ProtocolError):
-                    roles[receiver].receive(wrong)
-                assert_same_state(roles[receiver].snapshot(), before)
+        messages = train(job, keep_messages=True).transcript.messages or []
+        assert_malformed_is_refused(make_roles(job), messages)
 
     def test_the_transcript_has_every_message_once(self, solver: str) -> None:
-        runtime = Listening(list(make_roles(make_job(solver, max_rounds=3)).values()))
-        runtime.run()
-        transcript = runtime.transcript
-        assert Counter((e.sender, e.receiver, e.kind, e.nbytes) for e in transcript) == runtime.heard
-        sizes = [sum(array.nbytes for array in message.body.values()) for message in transcript.messages or []]
-        assert [entry.nbytes for entry in transcript] == sizes
-        assert transcript.total_bytes == sum(sizes)
+        job = make_job(solver, max_rounds=3)
+        assert_transcript_is_complete(lambda: make_roles(job), CLOCK)
 
     def test_history_has_a_row_a_round_with_bytes_and_time_that_grow(self, solver: str) -> None:
         run = train(make_job(solver, max_rounds=5, tol=0.0))
