@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from evenhand.arrays import Array
 from evenhand.errors import InputError
 from evenhand.models.resnet import ResNet18
+from evenhand.models.stacked import StackedPerceptron, one_thread
 
 NAMES = ("logistic", "mlp", "resnet18")
 # Rows in one forward pass when a model is only evaluated: as many as make about 4 million numbers.
@@ -93,6 +94,11 @@ class Network:
 
     Running statistics (of batch normalisation) are kept apart from weights: they are averaged over clients with the
     same shares as weights, but no gradient, clipping or regulariser concerns them.
+
+    Attributes
+    ----------
+    stacked
+        The module's arithmetic for several weight vectors at once; None if it is no plain perceptron.
     """
 
     def __init__(self, module: nn.Module, shape: tuple[int, ...], classes: int | None) -> None:
@@ -107,6 +113,7 @@ class Network:
         self._variances = [buffer for name, buffer in buffers if name.endswith("running_var")]
         self.normalises_batches = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
         self._check_output()
+        self.stacked = StackedPerceptron.like(module)
 
     def _check_output(self) -> None:
         try:
@@ -153,6 +160,12 @@ class Network:
             return outputs
         return outputs[..., 0] if outputs.shape[-1] == 1 else outputs[..., 1] - outputs[..., 0]
 
+    def as_outputs(self, pull: Tensor, width: int) -> Tensor:
+        """From a derivative in the scores to that in `width` outputs along a last axis."""
+        if self.classes is not None:
+            return pull
+        return pull.unsqueeze(-1) if width == 1 else torch.stack([-pull, pull], dim=-1)
+
     def chunks(self, rows: int) -> Iterator[slice]:
         size = max(1, _EVALUATED_AT_ONCE // math.prod(self.shape))
         for first in range(0, rows, size):
@@ -167,6 +180,8 @@ class Network:
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def predict(self, features: npt.ArrayLike) -> Array:
+        """Scores of rows. A perceptron's are computed in double precision: whatever else is asked for at the same
+        time, a row's score is the same to fifteen digits."""
         rows = np.ascontiguousarray(features, dtype=np.float32)
         if rows.shape[1:] != self.shape:
             raise InputError(f"rows have the shape {rows.shape[1:]}; the model was trained on {self.shape}")
@@ -174,8 +189,15 @@ class Network:
             return np.zeros((0,) if self.classes is None else (0, self.classes))
         # torch warns about arrays that may not be written to, although nothing writes here.
         rows = rows if rows.flags.writeable else rows.copy()
-        scores: Any = self.evaluate(torch.from_numpy(rows)).numpy()
-        return np.asarray(scores, dtype=np.float64)
+        given = torch.from_numpy(rows)
+        scores: Any = self.evaluate(given) if self.stacked is None else self._precise(given, self.stacked)
+        return np.asarray(scores.numpy(), dtype=np.float64)
+
+    def _precise(self, rows: Tensor, stacked: StackedPerceptron) -> Tensor:
+        weights = stacked.stack([self.weights]).double()
+        with one_thread():
+            outputs = [stacked.outputs(weights, rows[part].double()) for part in self.chunks(len(rows))]
+        return self.as_scores(torch.cat(outputs))
 
 
 def _flat(tensors: list[Tensor]) -> npt.NDArray[np.float32]:

@@ -3,31 +3,68 @@
 Training ten small networks one after the other costs ten times the overhead of every call; stacked, one call does a
 layer of all of them. The backward pass is written out, which halves the number of calls once more (it is tested
 against autograd).
+
+A client's numbers are the same, to the bit, whoever is in the stack with it. Three things see to that
+(`docs/decisions/0012-bits.md`): each client's part of a tensor is a multiple of `LANES` numbers, so that elementwise
+kernels work it off in whole vectors; it begins on a boundary of 64 bytes, as all memory of torch's does; and products
+are numpy's, which multiplies one client's matrices after the other where torch hands them to a library together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from functools import cache
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 Activation = Literal["relu", "tanh"]
-View: TypeAlias = tuple[Tensor, Tensor | None]
+Numbers: TypeAlias = npt.NDArray[np.floating[Any]]
+
+LANES = 32
+"""Numbers that the widest of torch's elementwise kernels takes at once. What is left after the last of them is worked
+off one by one, and rounded otherwise."""
+
+
+def whole_lanes(count: int) -> int:
+    """The next multiple of LANES."""
+    return -(-count // LANES) * LANES
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+# Whether `one_thread` has been entered already: asking the libraries again costs as much as a small product.
+_alone: ContextVar[bool] = ContextVar("one thread", default=False)
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Short products are not worth a second thread, and sums come out alike on every machine."""
-    before = torch.get_num_threads()
+    """Short products are not worth a second thread, and sums come out alike whatever the number of cores.
+
+    Overflow is not reported, as torch reports none: weights that leave the finite numbers are found by those who read
+    them.
+    """
+    if _alone.get():
+        yield
+        return
+    before, token = torch.get_num_threads(), _alone.set(True)
     try:
         torch.set_num_threads(1)
-        yield
+        with _libraries().limit(limits=1), np.errstate(all="ignore"):
+            yield
     finally:
         torch.set_num_threads(before)
+        _alone.reset(token)
 
 
 @dataclass(frozen=True)
@@ -46,9 +83,15 @@ class _Layer:
     def end(self) -> int:
         return self.start + self.weights + self.outputs * self.bias
 
+    def views(self, flat: Tensor) -> tuple[Numbers, Tensor | None]:
+        """Weights (clients, outputs, inputs) and bias (clients, 1, outputs) inside a stack of flat vectors."""
+        middle = self.start + self.weights
+        weight = flat[:, self.start : middle].view(len(flat), self.outputs, self.inputs)
+        return weight.numpy(), flat[:, middle : self.end].unsqueeze(1) if self.bias else None
+
 
 class StackedPerceptron:
-    """Linear layers with ReLU or tanh between them, for a stack of flat weight vectors (clients, W)."""
+    """Linear layers with ReLU or tanh between them, for a stack of flat weight vectors (clients, W and padding)."""
 
     def __init__(self, layers: list[_Layer]) -> None:
         self.layers = layers
@@ -74,41 +117,96 @@ class StackedPerceptron:
         distinct = sum(parameter.numel() for parameter in module.parameters())
         return cls(layers) if layers and distinct == start else None
 
-    def views(self, flat: Tensor) -> list[View]:
-        """Each layer's weights (clients, outputs, inputs) and bias (clients, 1, outputs) inside a stack of vectors."""
-        found: list[View] = []
-        for layer in self.layers:
-            middle = layer.start + layer.weights
-            weight = flat[:, layer.start : middle].view(len(flat), layer.outputs, layer.inputs)
-            found.append((weight, flat[:, middle : layer.end].unsqueeze(1) if layer.bias else None))
-        return found
+    def stack(self, vectors: Sequence[npt.NDArray[np.float32]]) -> Tensor:
+        """Flat weight vectors one under the other, padded with zeros to whole lanes."""
+        stacked = torch.zeros((len(vectors), whole_lanes(self.size)))
+        for place, vector in enumerate(vectors):
+            stacked.numpy()[place, : self.size] = vector
+        return stacked
 
-    def forward(self, views: list[View], features: Tensor) -> list[Tensor]:
-        """What goes into each layer and, last, what comes out: (clients, rows, width) each."""
-        passed = [features]
-        for layer, (weight, bias) in zip(self.layers, views, strict=True):
-            if bias is None:
-                out = torch.bmm(passed[-1], weight.transpose(1, 2))
-            else:
-                out = torch.baddbmm(bias, passed[-1], weight.transpose(1, 2))
-            if layer.activation == "relu":
-                out = out.relu_()
-            elif layer.activation == "tanh":
-                out = out.tanh_()
-            passed.append(out)
-        return passed
+    def outputs(self, weights: Tensor, features: Tensor) -> Tensor:
+        """(rows, width): what comes out for rows of one client; `weights` is a stack of one."""
+        return Passes(self, weights, len(features)).forward(features.unsqueeze(0))[0]
 
-    def backward(self, views: list[View], passed: list[Tensor], pull: Tensor, gradient: list[View]) -> None:
-        """Write into `gradient` the derivative of Σ pull · outputs in the weights."""
-        for place in range(len(self.layers) - 1, -1, -1):
-            layer, into, out = self.layers[place], passed[place], passed[place + 1]
-            if layer.activation == "relu":
-                pull = torch.ops.aten.threshold_backward(pull, out, 0)
-            elif layer.activation == "tanh":
-                pull = torch.ops.aten.tanh_backward(pull, out)
-            slope, bias = gradient[place]
-            torch.bmm(pull.transpose(1, 2), into, out=slope)
-            if bias is not None:
-                torch.sum(pull, dim=1, keepdim=True, out=bias)
-            if place > 0:
-                pull = torch.bmm(pull, views[place][0])
+
+class Passes:
+    """Forward and backward passes through a stack, over and over: memory and views are made once.
+
+    Parameters
+    ----------
+    weights
+        A stack of flat weight vectors. Passes go by what it holds at their time.
+    rows
+        Rows of each client in a pass.
+    gradient
+        Where a backward pass writes to.
+    """
+
+    def __init__(
+        self, perceptron: StackedPerceptron, weights: Tensor, rows: int, gradient: Tensor | None = None
+    ) -> None:
+        self._layers = [_LayerPasses(layer, weights, rows) for layer in perceptron.layers]
+        if gradient is not None:
+            for layer in self._layers:
+                layer.write_to(gradient)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(clients, rows, width): what comes out of the last layer; the next pass writes over it."""
+        for layer in self._layers:
+            features = layer.forward(features)
+        return features
+
+    def backward(self, pull: Tensor) -> None:
+        """Write the derivative of Σ pull · outputs in the weights, at the rows of the last forward pass."""
+        for layer in self._layers[:0:-1]:
+            pull = layer.onward(layer.backward(pull))
+        self._layers[0].backward(pull)
+
+
+class _LayerPasses:
+    """A layer's part in the passes: torch's memory, which numpy's products read and write."""
+
+    slope: Numbers
+    bias_slope: Tensor | None
+
+    def __init__(self, layer: _Layer, weights: Tensor, rows: int) -> None:
+        self.layer = layer
+        self.weight, self.bias = layer.views(weights)
+        self.out = weights.new_empty((len(weights), rows, layer.outputs))
+        self.pull = torch.empty(0)
+        self._out: Numbers = self.out.numpy()
+        self._into = self._out
+
+    def write_to(self, gradient: Tensor) -> None:
+        self.slope, self.bias_slope = self.layer.views(gradient)
+        self.pull = self.out.new_empty((*self.out.shape[:2], self.layer.inputs))
+
+    def forward(self, into: Tensor) -> Tensor:
+        self._into = into.numpy()
+        np.matmul(self._into, self.weight.transpose(0, 2, 1), out=self._out)
+        if self.bias is not None:
+            self.out.add_(self.bias)
+        if self.layer.activation == "relu":
+            self.out.relu_()
+        elif self.layer.activation == "tanh":
+            self.out.tanh_()
+        return self.out
+
+    def backward(self, pull: Tensor) -> Tensor:
+        """Write this layer's part of the gradient; what is returned is the pull before the activation."""
+        if self.layer.activation == "relu":
+            pull = torch.ops.aten.threshold_backward(pull, self.out, 0)
+        elif self.layer.activation == "tanh":
+            pull = torch.ops.aten.tanh_backward(pull, self.out)
+        np.matmul(pull.numpy().transpose(0, 2, 1), self._into, out=self.slope)
+        if self.bias_slope is not None:
+            torch.sum(pull, dim=1, keepdim=True, out=self.bias_slope)
+        return pull
+
+    def onward(self, pull: Tensor) -> Tensor:
+        """The pull at what went into the layer."""
+        if self.layer.outputs == 1:
+            # No sum, hence nothing to round alike: the library takes several times as long.
+            return torch.mul(pull, torch.from_numpy(self.weight), out=self.pull)
+        np.matmul(pull.numpy(), self.weight, out=self.pull.numpy())
+        return self.pull

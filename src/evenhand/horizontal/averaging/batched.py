@@ -1,23 +1,26 @@
 """All clients of one process, sharing arithmetic: their rows in one tensor, small networks trained side by side.
 
 Sharing changes what simulating clients costs, and nothing else: each client sees its own batches, in an order drawn
-from the job's seed, its name and the round, and trains its own copy of the weights. In a deployment a cohort has one
-member. Perceptrons are trained with one thread and end alike wherever they run; other modules take as many as torch
-has, and may differ in their last digits from machine to machine. (Needs the `torch` extra.)
+from the job's seed, its name and the round, and trains its own copy of the weights. In a deployment a process has one
+client, and on the same machine it gives the same numbers, to the bit, as among many: nothing here depends on who else
+is there, not even how far batches are padded. Perceptrons are trained with one thread; other modules take as many as
+torch has, and may differ in their last digits with the number of cores. (Needs the `torch` extra.)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evenhand.arrays import Array, Integers
+from evenhand.arrays import Array
 from evenhand.errors import InputError
+from evenhand.horizontal.averaging.batching import Batching, deal
 from evenhand.horizontal.averaging.client import Measured
 from evenhand.horizontal.averaging.local_objective import Batches, LocalObjective
 from evenhand.horizontal.averaging.measuring import LocalData, Measuring
@@ -28,7 +31,7 @@ from evenhand.horizontal.rows import AgreedRows
 from evenhand.horizontal.seeds import generator
 from evenhand.horizontal.sides import Sides
 from evenhand.models.networks import Network, seeded
-from evenhand.models.stacked import StackedPerceptron, one_thread
+from evenhand.models.stacked import Passes, StackedPerceptron, one_thread
 
 # Numbers of one step's batches of all clients that are trained together: more no longer fit a processor's cache.
 _STACKED_AT_ONCE = 2**20
@@ -59,17 +62,17 @@ class BatchedClients:
         self.regulariser = regulariser
         self.data = LocalData(clients, rows)
         self.objective = LocalObjective(rows, sides, network.classes)
-        self.stacked = StackedPerceptron.like(network.module)
-        self.measuring = Measuring(self.data, rows, network, self.stacked)
-        largest = max(client.rows for client in clients)
-        # The same padding whoever trains together, so that products have the same shape and round alike.
-        self.batch = largest if options.batch_size is None else min(options.batch_size, largest)
+        self.measuring = Measuring(self.data, rows, network)
+        self._check_normalisation(clients)
+        self._batching = {
+            name: Batching.of(place, options.batch_size, lone_rows=not network.normalises_batches)
+            for name, place in self.data.places.items()
+        }
         self._requests: dict[str, TrainRequest] = {}
         self._results: dict[str, Trained] = {}
-        self._check_normalisation(clients)
 
     def _check_normalisation(self, clients: Sequence[ClientRows]) -> None:
-        lonely = [client.name for client in clients if client.rows == 1 or self.batch == 1]
+        lonely = [client.name for client in clients if client.rows == 1 or self.options.batch_size == 1]
         if self.network.normalises_batches and lonely:
             raise InputError(
                 f"client {lonely[0]!r} has batches of one row, which a model that normalises batches cannot train on; "
@@ -89,72 +92,62 @@ class BatchedClients:
                 del self._requests[request.name]
         return self._results.pop(name)
 
-    # -- batches
-
     def _epoch(
         self, requests: Sequence[TrainRequest], draws: Sequence[np.random.Generator], settings: RoundSettings
-    ) -> tuple[Integers, Batches]:
-        """(steps, clients, batch): row numbers of an epoch's batches, and what the objective makes of them."""
-        sizes = [self.data.count(request.name) for request in requests]
-        steps = [self._steps(size) for size in sizes]
-        indices = np.zeros((len(requests), max(steps) * self.batch), dtype=np.int64)
-        inside = np.zeros(indices.shape, dtype=np.float32)
-        for place, (request, draw, size) in enumerate(zip(requests, draws, sizes, strict=True)):
-            used = min(size, steps[place] * self.batch)
-            indices[place, :used] = self.data.places[request.name].start + draw.permutation(size)[:used]
-            inside[place, :used] = 1.0
-        shape = (len(requests), max(steps), self.batch)
-        by_step = np.ascontiguousarray(indices.reshape(shape).transpose(1, 0, 2))
-        filled = torch.from_numpy(np.ascontiguousarray(inside.reshape(shape).transpose(1, 0, 2)))
+    ) -> tuple[Tensor, Batches]:
+        """(steps, clients, rows): row numbers of an epoch's batches, and what the objective makes of them."""
+        numbers, inside = map(torch.from_numpy, deal([self._batching[request.name] for request in requests], draws))
         data = self.data
-        return by_step, self.objective.batches(data.labels, data.membership, by_step, filled, settings.slice_weight)
-
-    def _steps(self, size: int) -> int:
-        """⌈n / |B|⌉; a lone last row is left out where the model normalises batches, as it has no spread."""
-        steps = math.ceil(size / self.batch)
-        lonely = self.network.normalises_batches and size % self.batch == 1 and steps > 1
-        return steps - 1 if lonely else steps
+        return numbers, self.objective.batches(data.labels, data.membership, numbers, inside, settings.slice_weight)
 
     # -- training
 
     def _train_all(self, requests: Sequence[TrainRequest], settings: RoundSettings) -> None:
-        if self.stacked is None:
+        stacked = self.network.stacked
+        if stacked is None:
             for request in requests:
                 self._results[request.name] = self._train_one(request, settings)
             return
-        at_once = max(1, _STACKED_AT_ONCE // (self.batch * math.prod(self.network.shape)))
         # Those with most batches first: in later steps the clients still training are then the first ones.
-        queue = sorted(requests, key=lambda request: (-self.data.count(request.name), request.name))
+        queue = sorted(requests, key=lambda request: (-self._padded(request), -self._steps(request), request.name))
         with one_thread():
-            for first in range(0, len(queue), at_once):
-                self._train_stack(queue[first : first + at_once], settings, self.stacked)
+            for padded, alike in groupby(queue, key=self._padded):
+                at_once = max(1, _STACKED_AT_ONCE // (padded * math.prod(self.network.shape)))
+                members = list(alike)
+                for first in range(0, len(members), at_once):
+                    self._train_stack(members[first : first + at_once], settings, stacked)
+
+    def _padded(self, request: TrainRequest) -> int:
+        return self._batching[request.name].padded
+
+    def _steps(self, request: TrainRequest) -> int:
+        return self._batching[request.name].steps
 
     def _train_stack(
         self, requests: Sequence[TrainRequest], settings: RoundSettings, stacked: StackedPerceptron
     ) -> None:
-        flat = torch.from_numpy(np.stack([request.weights for request in requests]))
+        flat = stacked.stack([request.weights for request in requests])
         multipliers = torch.from_numpy(np.stack([request.multipliers for request in requests])).float()
-        gradient = torch.empty_like(flat)
+        gradient = torch.zeros_like(flat)
         draws = [generator(self.seed, request.name, request.round, "batches") for request in requests]
-        steps = [self._steps(self.data.count(request.name)) for request in requests]
+        steps, rows = [self._steps(request) for request in requests], self._padded(requests[0])
         tally = _Tally(self.objective, len(requests)) if self._tallies else None
         for _ in range(self.options.local_epochs):
-            indices, batches = self._epoch(requests, draws, settings)
-            numbers = torch.from_numpy(indices)
+            numbers, batches = self._epoch(requests, draws, settings)
             active = 0
             for step in range(max(steps)):
                 left = sum(count > step for count in steps)
                 if left != active:
                     active, now, slope = left, flat[:left], gradient[:left]
-                    views, slopes = stacked.views(now), stacked.views(slope)
+                    passes = Passes(stacked, now, rows, slope)
                 features = self.data.features.index_select(0, numbers[step, :active].reshape(-1))
-                passed = stacked.forward(views, features.view(active, self.batch, -1))
-                scores, width = self.network.as_scores(passed[-1]), passed[-1].shape[-1]
+                outputs = passes.forward(features.view(active, rows, -1))
+                scores = self.network.as_scores(outputs)
                 values = None if tally is None else tally.add(scores, batches, step)
                 pull = self.objective.derivative(scores, batches, step, multipliers[:active], settings, values)
-                stacked.backward(views, passed, _outputs(pull, width, self.network.classes), slopes)
+                passes.backward(self.network.as_outputs(pull, outputs.shape[-1]))
                 self._descend(now, slope, settings.step)
-        for place, (request, weights) in enumerate(zip(requests, flat.numpy(), strict=True)):
+        for place, (request, weights) in enumerate(zip(requests, flat[:, : stacked.size].numpy(), strict=True)):
             own = self._values(request.name, weights, request.statistics, tally, place)
             self._results[request.name] = Trained(weights, request.statistics, own)
 
@@ -188,9 +181,9 @@ class BatchedClients:
         tally = _Tally(self.objective, 1) if self._tallies else None
         with seeded(int(layers.integers(2**63))):
             for _ in range(self.options.local_epochs):
-                indices, batches = self._epoch([request], [draw], settings)
+                numbers, batches = self._epoch([request], [draw], settings)
                 for step, filled in enumerate((batches.weights[:, 0] > 0).sum(dim=1).tolist()):
-                    scores = network.scores(self.data.features[torch.from_numpy(indices[step, 0, :filled])])
+                    scores = network.scores(self.data.features[numbers[step, 0, :filled]])
                     known = scores.detach()[None]
                     values = None if tally is None else tally.add(known, batches, step)
                     pull = self.objective.derivative(known, batches, step, multipliers, settings, values)
@@ -231,13 +224,6 @@ class _Tally:
     def means(self) -> Array:
         """Over the batches that had all slices of the row; not a number where none had."""
         return (self._sums.double() / self._counts.double()).numpy()
-
-
-def _outputs(pull: Tensor, width: int, classes: int | None) -> Tensor:
-    """From the derivative in the scores to that in the network's outputs."""
-    if classes is not None:
-        return pull
-    return pull.unsqueeze(-1) if width == 1 else torch.stack([-pull, pull], dim=-1)
 
 
 class Member:

@@ -40,7 +40,8 @@ def build_averaging(
     network = networks.make_network(wanted, agreement.shape, agreement.classes, job.hidden, job.seed)
     start = _start(setup.start, network, multipliers)
     regulariser = 0.0 if job.alpha is None else job.alpha
-    clients = batched.BatchedClients(setup.clients, rows, multipliers, network, options, job.seed, regulariser)
+    together = batched.BatchedClients(setup.clients, rows, multipliers, network, options, job.seed, regulariser)
+    rows.check_filled(np.sum(list(together.data.counts.values()), axis=0))
     protect = setup.protect or {}
     every = options.report_every
     if every is None:
@@ -52,7 +53,7 @@ def build_averaging(
         client(
             name,
             all_sizes,
-            batched.Member(clients, name),
+            batched.Member(together, name),
             options=options,
             sides=multipliers,
             seed=job.seed,

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evenhand.arrays import Integers
 from evenhand.constraints.measures import Measure
 from evenhand.horizontal.averaging.options import RoundSettings
 from evenhand.horizontal.rows import AgreedRows
@@ -101,16 +100,16 @@ class LocalObjective:
         self._plain = bool(bounds.free.all() and not bounds.bound.any())
 
     def batches(
-        self, labels: Tensor, membership: Tensor, indices: Integers, inside: Tensor, slice_weight: float = 0.0
+        self, labels: Tensor, membership: Tensor, numbers: Tensor, inside: Tensor, slice_weight: float = 0.0
     ) -> Batches:
         """Gather what the epoch's batches need: everything that does not depend on the weights, in a few calls."""
-        flat = torch.from_numpy(indices.reshape(-1))
+        flat, shape = numbers.reshape(-1), numbers.shape
         weights = inside / inside.sum(dim=2, keepdim=True).clamp_(min=1.0)
-        chosen = labels.index_select(0, flat).view(*indices.shape)
+        chosen = labels.index_select(0, flat).view(shape)
         if self.rows == 0:
-            nothing = torch.zeros((*indices.shape[:2], 0))
+            nothing = torch.zeros((*shape[:2], 0))
             return Batches(chosen, weights, nothing.unsqueeze(3), None, nothing)
-        members = membership.index_select(0, flat).view(*indices.shape, -1).transpose(2, 3) * inside.unsqueeze(2)
+        members = membership.index_select(0, flat).view(*shape, -1).transpose(2, 3) * inside.unsqueeze(2)
         counts = members.sum(dim=3)
         shares = members * torch.where(counts > 0, 1.0 / counts.clamp(min=1.0), 0.0).unsqueeze(3)
         valid = ((counts == 0).float() @ self.needed.T == 0).float()
@@ -184,11 +183,11 @@ class LocalObjective:
         """
         if isinstance(self.sides, BoundSides):
             if self._plain:
-                return multipliers if values is None else torch.add(multipliers, values, alpha=penalty)
+                return multipliers if values is None else multipliers + penalty * values
             push = multipliers
             if values is not None:
                 push = push + penalty * self._sign * (values[:, self._row] - self._bound)
-            return torch.where(self._free, push, push.relu()) @ self._incidence
+            return (torch.where(self._free, push, push.relu()).unsqueeze(2) * self._incidence).sum(dim=1)
         assert values is not None
         over, under = values - self._upper, self._lower - values
         push = (multipliers + penalty * torch.maximum(over, under)).relu()
@@ -197,8 +196,10 @@ class LocalObjective:
 
 
 def _over_parts(coefficients: Tensor, shares: Tensor) -> Tensor:
-    """From (steps, clients, P, rows) to (steps, clients, R, rows), as one product instead of one for each batch."""
-    return torch.einsum("rp,scpb->scrb", coefficients, shares)
+    """From (steps, clients, P, rows) to (steps, clients, R, rows); one product for each batch, whoever has another."""
+    pulls = torch.empty((*shares.shape[:2], len(coefficients), shares.shape[3]))
+    np.matmul(coefficients.numpy(), shares.numpy(), out=pulls.numpy())
+    return pulls
 
 
 def as_labels(labels: np.ndarray, classes: int | None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,12 @@ from evenhand.horizontal.averaging.local_objective import as_labels, measure_slo
 from evenhand.horizontal.problem import ClientRows, Single
 from evenhand.horizontal.rows import AgreedRows
 from evenhand.models.networks import Network
-from evenhand.models.stacked import StackedPerceptron, one_thread
+from evenhand.models.stacked import one_thread
 
 _LOSS = Measure("loss")
+# Each client's first row begins on a boundary of 64 bytes, whoever comes before it: some products round otherwise
+# elsewhere.
+_ALIGNED_ROWS = 16
 
 
 class LocalData:
@@ -37,14 +41,22 @@ class LocalData:
 
     def __init__(self, clients: Sequence[ClientRows], rows: AgreedRows) -> None:
         self.clients = {client.name: client for client in clients}
-        ends = np.cumsum([client.rows for client in clients])
-        self.places = {c.name: slice(int(end) - c.rows, int(end)) for c, end in zip(clients, ends, strict=True)}
-        self.features = torch.from_numpy(np.concatenate([client.features for client in clients]))
-        self.labels = as_labels(np.concatenate([client.labels for client in clients]), rows.agreement.classes)
-        inside = np.concatenate([rows.membership(client) for client in clients])
-        rows.check_filled(inside.sum(axis=0))
-        self.membership = torch.from_numpy(inside.astype(np.float32))
-        self.counts = {name: inside[place].sum(axis=0).astype(np.float64) for name, place in self.places.items()}
+        self.places: dict[str, slice] = {}
+        end = 0
+        for client in clients:
+            self.places[client.name] = slice(end, end + client.rows)
+            end += -(-client.rows // _ALIGNED_ROWS) * _ALIGNED_ROWS
+        classes = rows.agreement.classes
+        self.features = torch.zeros((end, *rows.agreement.shape))
+        self.labels = torch.zeros(end, dtype=torch.float32 if classes is None else torch.int64)
+        self.membership = torch.zeros((end, len(rows.parts)))
+        self.counts: dict[str, Array] = {}
+        for client in clients:
+            place, inside = self.places[client.name], rows.membership(client)
+            self.features.numpy()[place] = client.features
+            self.labels[place] = as_labels(client.labels, classes)
+            self.membership.numpy()[place] = inside
+            self.counts[client.name] = inside.sum(axis=0).astype(np.float64)
 
     def count(self, name: str) -> int:
         return self.clients[name].rows
@@ -53,31 +65,33 @@ class LocalData:
 class Measuring:
     """Evaluates weights on one client's rows at a time, the model in evaluation mode."""
 
-    def __init__(self, data: LocalData, rows: AgreedRows, network: Network, stacked: StackedPerceptron | None) -> None:
+    def __init__(self, data: LocalData, rows: AgreedRows, network: Network) -> None:
         self.data = data
         self.rows = rows
         self.network = network
-        self.stacked = stacked
         self._groups: dict[str, Tensor] = {}
+
+    def _threads(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.network.stacked is None else one_thread()
 
     def _evaluate(self, name: str, weights: Single, statistics: Single) -> tuple[Tensor, Tensor, Tensor]:
         """Scores, labels and slice membership of a client's rows."""
         place = self.data.places[name]
-        features = self.data.features[place]
-        if self.stacked is None:
+        features, stacked = self.data.features[place], self.network.stacked
+        if stacked is None:
             self.network.load(weights, statistics)
             scores = self.network.evaluate(features)
         else:
             # Past the module's own machinery, which costs more than a small client's arithmetic.
-            views = self.stacked.views(torch.tensor(weights).unsqueeze(0))
-            chunks = [features[rows].unsqueeze(0) for rows in self.network.chunks(len(features))]
-            with one_thread():
-                outputs = torch.cat([self.stacked.forward(views, chunk)[-1][0] for chunk in chunks])
-            scores = self.network.as_scores(outputs)
+            flat, chunks = stacked.stack([weights]), self.network.chunks(len(features))
+            scores = self.network.as_scores(torch.cat([stacked.outputs(flat, features[rows]) for rows in chunks]))
         return scores, self.data.labels[place], self.data.membership[place]
 
     def measure(self, name: str, weights: Single, statistics: Single) -> Measured:
-        scores, labels, members = self._evaluate(name, weights, statistics)
+        with self._threads():
+            return self._measure(name, *self._evaluate(name, weights, statistics))
+
+    def _measure(self, name: str, scores: Tensor, labels: Tensor, members: Tensor) -> Measured:
         classes = self.network.classes
         wrong = ((scores > 0) != (labels > 0)) if classes is None else (scores.argmax(dim=1) != labels)
         sums, exact = np.zeros(len(self.rows.parts)), np.zeros(len(self.rows.parts))
@@ -90,15 +104,17 @@ class Measuring:
 
     def row_values(self, name: str, weights: Single, statistics: Single) -> Array:
         """The constraint rows' values over all of a client's rows; not a number where it lacks a slice."""
-        scores, labels, members = self._evaluate(name, weights, statistics)
         sums = np.zeros(len(self.rows.parts))
-        for measure, parts in self.rows.measures.items():
-            sums[parts] = (measured(measure, scores, labels, self.network.classes) @ members).numpy()[parts]
+        with self._threads():
+            scores, labels, members = self._evaluate(name, weights, statistics)
+            for measure, parts in self.rows.measures.items():
+                sums[parts] = (measured(measure, scores, labels, self.network.classes) @ members).numpy()[parts]
         return self.rows.values(sums, self.data.counts[name])
 
     def rates(self, name: str, weights: Single, statistics: Single) -> dict[str, npt.NDArray[np.int64]]:
         """FairFed's counts: decisions and right decisions for each class in each group."""
-        scores, labels, _ = self._evaluate(name, weights, statistics)
+        with self._threads():
+            scores, labels, _ = self._evaluate(name, weights, statistics)
         classes = self.network.classes
         if classes is None:
             decided, real = (scores > 0)[:, None].long(), (labels > 0)[:, None].long()
@@ -125,6 +141,10 @@ class Measuring:
         return self._groups[name]
 
     def gradient(self, name: str, weights: Single, statistics: Single, total_rows: int, tilt: Array) -> Single:
+        with self._threads():
+            return self._gradient(name, weights, statistics, total_rows, tilt)
+
+    def _gradient(self, name: str, weights: Single, statistics: Single, total_rows: int, tilt: Array) -> Single:
         network, place = self.network, self.data.places[name]
         network.load(weights, statistics)
         network.module.eval()
