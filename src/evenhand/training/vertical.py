@@ -19,6 +19,7 @@ from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import LOSSES
 from evenhand.errors import InputError, RunError
 from evenhand.models.base import PartyModel
+from evenhand.moved import keep_old_names
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import RUNTIMES, Job, RuntimeName
 from evenhand.protocol.roles import Report
@@ -32,6 +33,8 @@ from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyColumns, Start
 from evenhand.vertical.server import CompiledRun, Server
 from evenhand.vertical.solvers import SOLVERS, build_compiled, build_roles, check_job, solver_name
+
+keep_old_names(__name__)
 
 
 @dataclass(frozen=True, eq=False)
