@@ -95,8 +95,17 @@ def check_folder(out: Path, resume: bool) -> None:
     """Refuse a folder that a run cannot be recorded in; worth asking before tables are read."""
     if not (resume and (out / "run.toml").is_file()):
         check_free(out, "resume it, or choose another folder")
-    elif RunFolder.open(out).finished:
+        return
+    folder = RunFolder.open(out)
+    if folder.finished:
         raise RunError(f"the run in {out} has finished; there is nothing to resume")
+    begun, present = folder.description.get("evenhand"), version("evenhand")
+    if begun != present:
+        # A resumed run ends where an uninterrupted one would have, to the last bit; no two versions promise that.
+        raise RunError(
+            f"the run in {out} was begun by evenhand {begun} and cannot be resumed by {present}; start it anew in "
+            "another folder"
+        )
 
 
 def _folder(job: VerticalJobFile, base: Path, out: Path, resume: bool) -> RunFolder:
