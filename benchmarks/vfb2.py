@@ -170,7 +170,7 @@ def step_costs(problem: Problem) -> None:
     cost = 1e6 * epoch("interleaved", {"batch_size": 1}) / rows
     print(f"  interleaver, 1 row a step      {cost:10.2f} {cost:10.2f}  (wanted: at most 5)")
     for batch, steps in STEPS.items():
-        for runtime in ("roles", "threads"):
+        for runtime in ("messages", "threads"):
             options = {"batch_size": batch, "epoch": min(1.0, steps * batch / rows)}
             cost = 1e6 * epoch(runtime, options) / steps
             print(f"  {runtime:<11}, {batch:>4} rows a step   {cost:10.1f} {cost / batch:10.2f}")
@@ -184,7 +184,7 @@ def agreement(problem: Problem) -> None:
     _, best = objective(problem)
     print("\nat a gradient of 1e-6, made rows 3,000 x 40: objective less the optimum, largest difference of a weight")
     reference: np.ndarray | None = None
-    for runtime in ("interleaved", "roles", "threads"):
+    for runtime in ("interleaved", "messages", "threads"):
         job = Job(solver="vfb2-svrg", alpha=RIDGE, tol=1e-6, max_rounds=500)
         run = train_vertical(job, parties, problem.labels, runtime=runtime)  # type: ignore[arg-type]
         weights = np.concatenate([run.models[party.name].weights for party in parties])

@@ -69,6 +69,10 @@ def test_an_unfinished_run_is_refused_and_left_as_it_is(run: str, left: Path) ->
 
 
 def test_a_job_of_then_can_be_started_anew(left: Path) -> None:
-    job = read_any_job(left / "vertical-unfinished.toml")
+    """The runtime that its file calls "roles" is called "messages" now."""
+    assert 'runtime = "roles"' in (left / "vertical-vfb2.toml").read_text()
+    job = read_any_job(left / "vertical-vfb2.toml")
     assert not isinstance(job, HorizontalJobFile)
-    assert run_job(job, left, left / "anew").folder.finished
+    folder = run_job(job, left, left / "anew").folder
+    assert folder.finished
+    assert folder.description["job"]["runtime"] == "messages"

@@ -152,7 +152,9 @@ def test_a_mapping_names_the_parties() -> None:
 
 
 def test_a_virtual_clock_changes_the_time_and_not_the_model() -> None:
-    fast, slow = (_fair(runtime=clock).fit(_tables(), LABELS, GROUPS) for clock in ("roles", VirtualClock(latency=1.0)))
+    fast, slow = (
+        _fair(runtime=clock).fit(_tables(), LABELS, GROUPS) for clock in ("messages", VirtualClock(latency=1.0))
+    )
     np.testing.assert_array_equal(fast.coef_[0], slow.coef_[0])
     assert slow.history_["time"].iloc[-1] > 2 * slow.n_rounds_ > fast.history_["time"].iloc[-1]
 

@@ -238,8 +238,8 @@ def test_a_threaded_run_is_recorded_but_not_resumed(tmp_path: Path) -> None:
         if report["round"] == 3:
             raise KeyboardInterrupt
 
-    begun = RunFolder.create(tmp_path / "roles", {})
+    begun = RunFolder.create(tmp_path / "messages", {})
     with pytest.raises(KeyboardInterrupt):
-        train(begun, "roles", on_round=stop)
+        train(begun, "messages", on_round=stop)
     with pytest.raises(RunError, match="threads cannot go on from"):
         train(begun, "threads")

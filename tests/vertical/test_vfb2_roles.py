@@ -49,7 +49,7 @@ def train(
     **runtime: Any,
 ) -> VerticalRun:
     parties = deal(problem, blocks, active)
-    return train_vertical(job, parties, problem.labels, problem.sensitive, **{"runtime": "roles", **runtime})
+    return train_vertical(job, parties, problem.labels, problem.sensitive, **{"runtime": "messages", **runtime})
 
 
 def make_roles(job: Job, active: Sequence[int] = (0, 2)) -> list[Role]:
@@ -79,7 +79,7 @@ def test_without_delays_the_trajectory_is_the_interleavers(solver: str, regulari
 @pytest.mark.parametrize("solver", EXACT)
 def test_three_ways_end_at_the_optimum(solver: str) -> None:
     job = make_job(solver, {"batch_size": 4})
-    for runtime in ("interleaved", "roles", "threads"):
+    for runtime in ("interleaved", "messages", "threads"):
         run = train(job, runtime=runtime)
         assert run.certificate.converged, runtime
         np.testing.assert_allclose(pooled_weights(run, BLOCKS), OPTIMUM, atol=1e-6, err_msg=runtime)
@@ -131,7 +131,7 @@ def test_a_run_may_begin_where_another_ended() -> None:
 def test_the_interleaver_counts_the_messages_that_roles_send(solver: str) -> None:
     job = make_job(solver, {"batch_size": 5}, max_rounds=4, tol=0.0)
     counts = []
-    for runtime in ("roles", "interleaved"):
+    for runtime in ("messages", "interleaved"):
         frame = train(job, runtime=runtime).transcript.frame()
         # Only the histogram of delays, which one loop need not send itself, is left out.
         frame = frame[frame["kind"] != STALENESS.kind]

@@ -107,7 +107,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _runtime(self) -> tuple[RuntimeName, VirtualClock | None]:
-        return ("roles", self.runtime) if isinstance(self.runtime, VirtualClock) else (self.runtime, None)
+        return ("messages", self.runtime) if isinstance(self.runtime, VirtualClock) else (self.runtime, None)
 
     def _role_names(self, count: int) -> Sequence[str]:
         if self.roles is None:

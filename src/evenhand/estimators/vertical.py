@@ -49,7 +49,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         When to stop: ``"subspace"`` when the parties' quadratic models promise a gain of at most this share of the
         objective and every row holds, ``"fairvfl"`` and VFB² when their stationarity gap is at most this.
     runtime
-        ``"auto"``; ``"roles"``: parties take turns and exchange messages; ``"interleaved"`` or ``"threads"``: all
+        ``"auto"``; ``"messages"``: parties take turns and exchange messages; ``"interleaved"`` or ``"threads"``: all
         parties in one compiled loop, or in real threads (VFB² only); or a :class:`~evenhand.VirtualClock` with speeds
         of machines and links.
     random_state

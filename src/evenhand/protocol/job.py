@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -13,8 +13,18 @@ from evenhand.errors import InputError
 
 ModelName = Literal["linear", "mlp"]
 LossName = Literal["logistic", "squared"]
-RuntimeName = Literal["auto", "roles", "interleaved", "threads"]
-RUNTIMES: tuple[RuntimeName, ...] = ("auto", "roles", "interleaved", "threads")
+RuntimeName = Literal["auto", "messages", "interleaved", "threads"]
+RUNTIMES: tuple[RuntimeName, ...] = ("auto", "messages", "interleaved", "threads")
+OLD_RUNTIMES: Final[Mapping[str, RuntimeName]] = {"roles": "messages"}
+"""Names of 0.1.0, which its job files and saved estimators say."""
+
+
+def runtime_name(given: str) -> RuntimeName:
+    """The runtime that is meant, by its present name."""
+    known: dict[str, RuntimeName] = {**{name: name for name in RUNTIMES}, **OLD_RUNTIMES}
+    if given not in known:
+        raise InputError(f"runtime is {given!r}; choose one of {', '.join(map(repr, RUNTIMES))}")
+    return known[given]
 
 
 def is_number(value: object) -> bool:

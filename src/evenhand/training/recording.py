@@ -40,7 +40,9 @@ class Recorder:
             if progress.get("fingerprint") != fingerprint:
                 raise RunError(f"{self._folder.path} was begun with another job or other data; start a new run")
             if isinstance(runtime, Threads):
-                raise RunError(f"{self._folder.path} holds a checkpoint, which threads cannot go on from; use 'roles'")
+                raise RunError(
+                    f"{self._folder.path} holds a checkpoint, which threads cannot go on from; use 'messages'"
+                )
             checkpoints.put_back(runtime, states)
             self._written = (progress["rows"], progress["entries"])
         self.history, entries = self._folder.rewind(*self._written)

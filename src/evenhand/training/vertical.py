@@ -21,7 +21,7 @@ from evenhand.errors import InputError, RunError
 from evenhand.models.base import PartyModel
 from evenhand.moved import keep_old_names
 from evenhand.protocol.certificate import Certificate
-from evenhand.protocol.job import RUNTIMES, Job, RuntimeName
+from evenhand.protocol.job import Job, RuntimeName, runtime_name
 from evenhand.protocol.roles import Report
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
@@ -95,12 +95,12 @@ def train_vertical(
     sensitive
         One column per sensitive attribute.
     runtime
-        ``"roles"``: server and parties take turns and exchange messages. ``"interleaved"``: one compiled loop plays
+        ``"messages"``: server and parties take turns and exchange messages. ``"interleaved"``: one compiled loop plays
         them all and counts the messages (VFB² only). ``"threads"``: a group of threads for each party, for solvers
         that stand it (VFB² only); no two such runs are the same. ``"auto"``: interleaved where the solver can and no
-        clock is given, else roles.
+        clock is given, else messages.
     clock
-        Speeds of machines and links, for roles.
+        Speeds of machines and links, for ``"messages"``.
     folder
         Where to record the run. If it holds a checkpoint of the same job and data, training goes on from there, and
         ends exactly where an uninterrupted run would have.
@@ -113,6 +113,7 @@ def train_vertical(
     start
         Weights and multipliers to begin with, of an earlier run on the same columns.
     """
+    runtime = runtime_name(runtime)
     lagrangian = Lagrangian(labels, bind(job.constraints, labels, sensitive), LOSSES[job.loss])
     recorder = Recorder(folder, checkpoint_seconds, on_round)
     # One BLAS thread: a party's products are short and bound by memory, waiting threads cost more than they bring,
@@ -159,12 +160,10 @@ def _build_roles(
     """Who plays: the ensemble alone, or server and parties."""
     check_job(job)
     solver = SOLVERS[solver_name(job)]
-    if runtime not in RUNTIMES:
-        raise InputError(f"runtime is {runtime!r}; choose one of {', '.join(map(repr, RUNTIMES))}")
     if clock is not None and runtime in ("interleaved", "threads"):
         raise InputError(f"a virtual clock tells the time of roles; runtime {runtime!r} has none")
     if solver.compiled is None and runtime in ("interleaved", "threads"):
-        raise InputError(f"solver {solver_name(job)!r} does not run {runtime}; choose a VFB² solver, or 'roles'")
+        raise InputError(f"solver {solver_name(job)!r} does not run {runtime}; choose a VFB² solver, or 'messages'")
     if runtime == "interleaved" or (runtime == "auto" and clock is None):
         compiled = build_compiled(parties, lagrangian, job, start)
         if compiled is not None:

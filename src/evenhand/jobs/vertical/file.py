@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.data.tables.readers import TableSource
@@ -25,9 +25,14 @@ from evenhand.jobs.schema import (
     to_constraint,
     validated,
 )
-from evenhand.protocol.job import Job, ModelName, RuntimeName
+from evenhand.protocol.job import OLD_RUNTIMES, Job, ModelName, RuntimeName
 from evenhand.runtime.clock import VirtualClock
 from evenhand.vertical.solvers import SOLVERS, check_job, solver_name
+
+
+def _as_runtime(given: Any) -> Any:
+    """A runtime by its present name; what is none is left for the section to refuse."""
+    return OLD_RUNTIMES.get(given, given) if isinstance(given, str) else given
 
 
 class JobSection(Strict):
@@ -45,7 +50,7 @@ class JobSection(Strict):
     hidden: list[int] = Field(default_factory=lambda: [32, 16])
     options: dict[str, Any] = Field(default_factory=dict)
     scale: bool = True
-    runtime: RuntimeName = "auto"
+    runtime: Annotated[RuntimeName, BeforeValidator(_as_runtime)] = "auto"
     test_fraction: float = Field(default=0.0, ge=0.0, lt=1.0)
     ids: Literal["equal", "inner"] = "equal"
 

@@ -86,7 +86,7 @@ def _step(rule: str, parties: list[PartyColumns], problem: Problem, equation: st
     solver = "vfb2-saga" if rule == "SAGA" else "vfb2-svrg"
     options = {"batch_size": BATCH}
     probe, _ = solve(
-        solver, parties, problem.labels, equation=equation, rounds=1, seed=0, runtime="roles", options=options
+        solver, parties, problem.labels, equation=equation, rounds=1, seed=0, runtime="messages", options=options
     )
     return float(probe.history["step"].iloc[0]) * (0.5 if rule == "SGD" else 1.0)
 
