@@ -1,7 +1,7 @@
 """Constraints that are linear in slice means: their kinds, slices, measures, losses, bounds, and the Lagrangian."""
 
 from evenhand.constraints.binding import bind
-from evenhand.constraints.groups import groups_frame
+from evenhand.constraints.groups import Groups, groups_frame
 from evenhand.constraints.kinds import (
     KINDS,
     Constraint,
@@ -10,7 +10,6 @@ from evenhand.constraints.kinds import (
     EqualizedOdds,
     EqualOpportunity,
     GroupAgainstOverall,
-    Groups,
     LossParity,
     NeymanPearson,
     as_list,

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -94,11 +95,6 @@ class Network:
 
     Running statistics (of batch normalisation) are kept apart from weights: they are averaged over clients with the
     same shares as weights, but no gradient, clipping or regulariser concerns them.
-
-    Attributes
-    ----------
-    stacked
-        The module's arithmetic for several weight vectors at once; None if it is no plain perceptron.
     """
 
     def __init__(self, module: nn.Module, shape: tuple[int, ...], classes: int | None) -> None:
@@ -113,7 +109,11 @@ class Network:
         self._variances = [buffer for name, buffer in buffers if name.endswith("running_var")]
         self.normalises_batches = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
         self._check_output()
-        self.stacked = StackedPerceptron.like(module)
+
+    @cached_property
+    def stacked(self) -> StackedPerceptron | None:
+        """The module's arithmetic for several weight vectors at once; None if it is no plain perceptron."""
+        return StackedPerceptron.like(self.module)
 
     def _check_output(self) -> None:
         try:
