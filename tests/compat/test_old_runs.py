@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from evenhand.cli.app import app
 from evenhand.errors import RunError
-from evenhand.jobs.horizontal.file import HorizontalJobFile, read_any_job
+from evenhand.jobs.file import read_job
+from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.runs import run_horizontal_job, score_clients
-from evenhand.jobs.vertical.runs import run_job, score_rows
+from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
 from evenhand.runtime.folder import RunFolder
 
 RUNS = ("vertical-subspace", "vertical-vfb2", "vertical-mlp", "horizontal-sqp", "horizontal-mlp")
@@ -32,7 +33,7 @@ def test_a_finished_run_scores_as_it_did(run: str, left: Path) -> None:
     if run.endswith("mlp"):
         pytest.importorskip("torch")
     folder = RunFolder.open(left / "runs" / run)
-    score = score_clients if run.startswith("horizontal") else score_rows
+    score = score_clients if run.startswith("horizontal") else score_parties
     assert_scores_are_those_of_then(score(folder), left, run)
 
 
@@ -59,10 +60,10 @@ def test_a_finished_run_is_whole(run: str, left: Path) -> None:
 
 @pytest.mark.parametrize("run", ["vertical-unfinished", "horizontal-unfinished"])
 def test_an_unfinished_run_is_refused_and_left_as_it_is(run: str, left: Path) -> None:
-    out, job = left / "runs" / run, read_any_job(left / f"{run}.toml")
+    out, job = left / "runs" / run, read_job(left / f"{run}.toml")
     before = files(out)
     assert any("checkpoints" in name for name in before)
-    train: Any = run_horizontal_job if isinstance(job, HorizontalJobFile) else run_job
+    train: Any = run_horizontal_job if isinstance(job, HorizontalJobFile) else run_vertical_job
     with pytest.raises(RunError, match=r"begun by evenhand 0\.1\.0.*start it anew in another folder"):
         train(job, left, out, resume=True)
     assert files(out) == before
@@ -71,8 +72,8 @@ def test_an_unfinished_run_is_refused_and_left_as_it_is(run: str, left: Path) ->
 def test_a_job_of_then_can_be_started_anew(left: Path) -> None:
     """The runtime that its file calls "roles" is called "messages" now."""
     assert 'runtime = "roles"' in (left / "vertical-vfb2.toml").read_text()
-    job = read_any_job(left / "vertical-vfb2.toml")
+    job = read_job(left / "vertical-vfb2.toml")
     assert not isinstance(job, HorizontalJobFile)
-    folder = run_job(job, left, left / "anew").folder
+    folder = run_vertical_job(job, left, left / "anew").folder
     assert folder.finished
     assert folder.description["job"]["runtime"] == "messages"

@@ -15,8 +15,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from evenhand import EqualOpportunity, VerticalClassifier, VerticalRegressor, VirtualClock
 from evenhand.errors import DataError, InputError
-from evenhand.jobs.vertical.file import parse_job
-from evenhand.jobs.vertical.runs import run_job
+from evenhand.jobs.vertical.file import parse_vertical
+from evenhand.jobs.vertical.runs import run_vertical_job
 
 ROWS = 300
 RNG = np.random.default_rng(0)
@@ -110,7 +110,7 @@ def test_a_job_file_may_name_it(tmp_path: Path) -> None:
         ],
     }
     content["party"][0] |= {"label": {"column": "label", "positive": "yes"}, "sensitive": ["sex"]}
-    finished = run_job(parse_job(content, "job.toml"), tmp_path, tmp_path / "run")
+    finished = run_vertical_job(parse_vertical(content, "job.toml"), tmp_path, tmp_path / "run")
     assert finished.result["certificate"]["converged"]
     kept = json.loads(json.dumps(finished.result))["statistics"]["staleness"]
     assert len(kept) == 5

@@ -20,7 +20,8 @@ from evenhand.data import PartyEncoder
 from evenhand.data.splits import held_out
 from evenhand.errors import DataError, InputError, JobError, RunError
 from evenhand.estimators import HorizontalClassifier
-from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal, read_any_job
+from evenhand.jobs.file import read_job
+from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_clients
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.metrics import summary
@@ -84,10 +85,10 @@ def test_defaults_depend_on_the_solver(hospitals: HospitalJob) -> None:
 
 
 def test_either_split_is_read(hospitals: HospitalJob, tmp_path: Path) -> None:
-    assert isinstance(read_any_job(hospitals.write()), HorizontalJobFile)
+    assert isinstance(read_job(hospitals.write()), HorizontalJobFile)
     path = tmp_path / "vertical.toml"
     path.write_text('[[party]]\nname = "a"\nrole = "active"\ntable = "a.csv"\nid = "x"\nlabel = { column = "y" }\n')
-    assert isinstance(read_any_job(path), VerticalJobFile)
+    assert isinstance(read_job(path), VerticalJobFile)
 
 
 def test_noise_is_given_or_found_for_an_epsilon(hospitals: HospitalJob) -> None:
@@ -172,7 +173,7 @@ def lyon(**keys: Any) -> Callable[[HospitalJob], None]:
         (section("data", groups={"sex": ["male"]}), "data.groups.sex"),
         (section("server", limit=0.1, table="x.csv", database="sqlite:///y.db"), r"\[server\]: a table comes from"),
         (lyon(name="ghent"), "two clients are called 'ghent'"),
-        (lyon(name="server"), "a client is called 'server'"),
+        (lyon(name="server"), "key client.1.name: a client's name is 'server'"),
         (lyon(name="../x"), "key client.1.name"),
         (lyon(limit=0.1), "'lyon' has a limit of its own, which scope='global' has no use for"),
         (lyon(table="lyon.libsvm"), "client 'lyon': tables of horizontal jobs have named columns"),
@@ -226,7 +227,7 @@ def assign(name: str, **columns: Any) -> Callable[[HospitalJob], None]:
         (section("data", sensitive=["gender"]), "client 'ghent': there is no column 'gender'"),
         (section("data", groups={"sex": ["female", "other"]}), "'male', which is not among the agreed groups"),
         (section("data", encoder="none.json"), "data.encoder: .*none.json holds no encoder"),
-        (section("job", test_fraction=0.999), "holds out all of its"),
+        (section("job", test_fraction=0.999), "client .*: test_fraction = 0.999 holds out all of the"),
         (lambda one: one.content["data"].pop("id"), "column 'patient' has another value in every row.*id = 'patient'"),
         (private(epsilon=8.0), "privacy.epsilon = 8 cannot be promised: no noise covers means.*which groups occur"),
     ],

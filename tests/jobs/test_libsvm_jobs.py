@@ -12,9 +12,9 @@ from scipy import sparse
 
 from evenhand.data import write_libsvm
 from evenhand.errors import DataError, InputError, JobError
-from evenhand.jobs.vertical.file import parse_job
-from evenhand.jobs.vertical.runs import run_job, score_rows
-from evenhand.jobs.vertical.tables import load_tables
+from evenhand.jobs.vertical.file import parse_vertical
+from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
+from evenhand.jobs.vertical.tables import load_vertical_tables
 
 ROWS = 80
 
@@ -46,10 +46,10 @@ class SparseJob:
         return next(party for party in self.content["party"] if party["name"] == name)
 
     def read(self) -> Any:
-        return parse_job(self.content, "job.toml")
+        return parse_vertical(self.content, "job.toml")
 
     def load(self) -> Any:
-        return load_tables(self.read(), self.folder)
+        return load_vertical_tables(self.read(), self.folder)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def small(tmp_path: Path) -> SparseJob:
 def test_columns_stay_sparse_into_training(small: SparseJob) -> None:
     tables = small.load()
     assert tables.ids.tolist() == list(range(ROWS))
-    assert (tables.negative, tables.positive) == (-1, 1)
+    assert (tables.labels.negative, tables.labels.positive) == (-1, 1)
     np.testing.assert_array_equal(tables.signs, small.labels)
     np.testing.assert_array_equal(tables.matrices["bank"].toarray(), small.dense[:, :15])
     for party in tables.training_columns():
@@ -76,7 +76,7 @@ def test_without_test_rows_nothing_is_copied(small: SparseJob) -> None:
 
 
 def test_the_same_model_as_over_named_columns(small: SparseJob, tmp_path: Path) -> None:
-    run = run_job(small.read(), small.folder, tmp_path / "sparse")
+    run = run_vertical_job(small.read(), small.folder, tmp_path / "sparse")
     for name, columns in (("bank", slice(0, 15)), ("shop", slice(15, 40))):
         frame = pd.DataFrame(small.dense[:, columns]).rename(columns="c{}".format)
         frame.index.name = "row"
@@ -84,7 +84,7 @@ def test_the_same_model_as_over_named_columns(small: SparseJob, tmp_path: Path) 
             frame["label"] = small.labels
         frame.to_csv(tmp_path / f"{name}.csv")
         small.party(name).update(table=f"{name}.csv", id="row")
-    other = run_job(small.read(), small.folder, tmp_path / "dense")
+    other = run_vertical_job(small.read(), small.folder, tmp_path / "dense")
     for name in ("bank", "shop"):
         np.testing.assert_allclose(run.run.models[name].weights, other.run.models[name].weights, rtol=1e-6, atol=1e-9)
     for rows, quality in other.result["quality"].items():
@@ -92,8 +92,8 @@ def test_the_same_model_as_over_named_columns(small: SparseJob, tmp_path: Path) 
 
 
 def test_new_rows_are_scored(small: SparseJob, tmp_path: Path) -> None:
-    finished = run_job(small.read(), small.folder, tmp_path / "run")
-    scores = score_rows(finished.folder)
+    finished = run_vertical_job(small.read(), small.folder, tmp_path / "run")
+    scores = score_parties(finished.folder)
     weights = np.concatenate([finished.run.models["bank"].weights[:15], finished.run.models["shop"].weights])
     expected = small.dense @ weights + finished.run.models["bank"].weights[15]
     np.testing.assert_allclose(scores["score"], expected, atol=1e-12)
@@ -101,13 +101,13 @@ def test_new_rows_are_scored(small: SparseJob, tmp_path: Path) -> None:
     write_libsvm(tmp_path / "new-bank.libsvm", small.dense[5:7, :15], [0, 0])
     write_libsvm(tmp_path / "new-shop.libsvm", small.dense[5:7, 15:], [0, 0])
     tables = {name: tmp_path / f"new-{name}.libsvm" for name in ("bank", "shop")}
-    np.testing.assert_allclose(score_rows(finished.folder, tables=tables)["score"], expected[5:7], atol=1e-12)
+    np.testing.assert_allclose(score_parties(finished.folder, tables=tables)["score"], expected[5:7], atol=1e-12)
     (tmp_path / "new-shop.libsvm").write_text("0 1:1\n0 26:1\n")
     with pytest.raises(DataError, match=r"party 'shop': .*line 2: index 26 is out of range: indices go from 1 to 25"):
-        score_rows(finished.folder, tables=tables)
+        score_parties(finished.folder, tables=tables)
     (tmp_path / "new-shop.csv").write_text("row,a\n0,1\n1,2\n")
     with pytest.raises(DataError, match=r"party 'shop': .*trained on a table in LIBSVM's format, with 25 numbered"):
-        score_rows(finished.folder, tables=tables | {"shop": tmp_path / "new-shop.csv"})
+        score_parties(finished.folder, tables=tables | {"shop": tmp_path / "new-shop.csv"})
 
 
 def test_a_group_may_be_a_numbered_column(small: SparseJob, tmp_path: Path) -> None:
@@ -117,13 +117,13 @@ def test_a_group_may_be_a_numbered_column(small: SparseJob, tmp_path: Path) -> N
     tables = small.load()
     assert tables.sensitive["1"].tolist() == [0, 1] * (ROWS // 2)
     np.testing.assert_array_equal(tables.matrices["bank"].toarray(), small.dense[:, 1:15])
-    finished = run_job(small.read(), small.folder, tmp_path / "run")
+    finished = run_vertical_job(small.read(), small.folder, tmp_path / "run")
     assert finished.run.models["bank"].weights.size == 15
-    assert len(score_rows(finished.folder)) == ROWS
+    assert len(score_parties(finished.folder)) == ROWS
     small.party("bank")["columns"] = ["3", "1"]
-    finished = run_job(small.read(), small.folder, tmp_path / "named")
+    finished = run_vertical_job(small.read(), small.folder, tmp_path / "named")
     np.testing.assert_array_equal(small.load().matrices["bank"].toarray(), small.dense[:, [2, 0]])
-    assert len(score_rows(finished.folder)) == ROWS
+    assert len(score_parties(finished.folder)) == ROWS
 
 
 def test_columns_may_count_from_0(small: SparseJob, tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_columns_may_count_from_0(small: SparseJob, tmp_path: Path) -> None:
         small.load()
     small.party("shop")["first_index"] = 0
     np.testing.assert_array_equal(small.load().matrices["shop"].toarray(), small.dense[:, 15:])
-    finished = run_job(small.read(), small.folder, tmp_path / "run")
-    assert len(score_rows(finished.folder)) == ROWS
+    finished = run_vertical_job(small.read(), small.folder, tmp_path / "run")
+    assert len(score_parties(finished.folder)) == ROWS
 
 
 def test_scaled_sparse_columns_are_divided_by_the_largest_of_the_training_rows(small: SparseJob) -> None:
@@ -174,5 +174,5 @@ def test_refused(small: SparseJob, change: dict[str, Any], kind: type[InputError
     for name, keys in change.items():
         small.party(name).update(keys)
     with pytest.raises(kind, match=message):
-        run_job(small.read(), small.folder, small.folder / "run")
+        run_vertical_job(small.read(), small.folder, small.folder / "run")
     assert not (small.folder / "run").exists()

@@ -11,7 +11,8 @@ from support.tables import SmallJob
 
 from evenhand.constraints.kinds import EqualizedOdds, NeymanPearson
 from evenhand.errors import JobError
-from evenhand.jobs.vertical.file import parse_job, read_job, table_source
+from evenhand.jobs.file import read_job
+from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical, table_source
 from evenhand.protocol.job import Job
 from evenhand.runtime.clock import VirtualClock
 
@@ -64,6 +65,7 @@ def test_a_full_file_becomes_a_job_and_a_clock(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_text(FULL)
     content = read_job(path)
+    assert isinstance(content, VerticalJobFile)
     assert content.to_job() == Job(
         solver="fairvfl",
         constraints=(EqualizedOdds(0.02, "error", 0.1), NeymanPearson(0.3, -1)),
@@ -83,7 +85,7 @@ def test_a_full_file_becomes_a_job_and_a_clock(tmp_path: Path) -> None:
 
 def test_a_short_file_takes_the_defaults() -> None:
     party = {"name": "bank", "role": "active", "table": "b.csv", "id": "c", "label": {"column": "y"}}
-    content = parse_job({"party": [party]}, "job.toml")
+    content = parse_vertical({"party": [party]}, "job.toml")
     assert content.to_job() == Job()
     assert content.to_clock() is None
 
@@ -176,7 +178,8 @@ MISTAKES: dict[str, tuple[Change, list[str]]] = {
     "constraint ignored": (put("job", "solver", "fedbcd"), ["solver 'fedbcd' trains without constraints"]),
     "option out of range": (put("job", "options", "local_steps", 0), ["job.options: local_steps is 0"]),
     "unknown model": (put("job", "model", "tree"), ["key job.model", "'linear'", "'tree'"]),
-    "horizontal": (put("job", "split", "horizontal"), ["key job.split", "'vertical'"]),
+    "another split": (put("job", "split", "diagonal"), ["key job.split", "'vertical'"]),
+    "horizontal": (put("job", "split", "horizontal"), ["unknown key party", "at least one client"]),
     "ids": (put("job", "ids", "outer"), ["key job.ids", "'inner'"]),
     "everything held out": (put("job", "test_fraction", 1.0), ["key job.test_fraction", "less than 1"]),
     "less than nothing held out": (put("job", "test_fraction", -0.1), ["key job.test_fraction"]),
@@ -197,7 +200,7 @@ MISTAKES: dict[str, tuple[Change, list[str]]] = {
     "no name": (drop("shop", "name"), ["key party.1.name is missing"]),
     "name that is a path": (put("party", 1, "name", "../shop"), ["key party.1.name", "'../shop'"]),
     "same name": (put("party", 2, "name", "shop"), ["two parties are called 'shop'"]),
-    "name of the server": (put("party", 1, "name", "server"), ["a party is called 'server'"]),
+    "name of the server": (put("party", 1, "name", "server"), ["key party.1.name: a party's name is 'server'"]),
     "no label": (drop("bank", "label"), ["0 parties have a label"]),
     "two labels": (put("party", 1, "label", {"column": "spent"}), ["2 parties have a label"]),
     "passive label holder": (put("party", 0, "role", "passive"), ["party 'bank' holds the label", '"active"']),

@@ -17,8 +17,8 @@ from support.tables import SmallJob, files, write_sqlite
 
 from evenhand import EqualOpportunity, VerticalClassifier
 from evenhand.errors import DataError, DivergenceError, MissingExtraError, RunError
-from evenhand.jobs.vertical.runs import run_job, score_rows
-from evenhand.jobs.vertical.tables import load_tables
+from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
+from evenhand.jobs.vertical.tables import load_vertical_tables
 from evenhand.runtime.folder import RunFolder
 
 
@@ -94,8 +94,8 @@ def test_the_result_tells_quality_on_both_parts(finished: SmallJob) -> None:
     result = RunFolder.open(finished.folder / "run").result
     assert result["labels"] == {"negative": "defaulted", "positive": "repaid"}
     assert result["certificate"]["rounds"] == 20
-    scores = score_rows(RunFolder.open(finished.folder / "run"))
-    tables = load_tables(finished.read(), finished.folder)
+    scores = score_parties(RunFolder.open(finished.folder / "run"))
+    tables = load_vertical_tables(finished.read(), finished.folder)
     right = scores["prediction"] == finished.frames["bank"]["outcome"].reindex(scores.index)
     for part, rows in {"train": ~tables.test, "test": tables.test}.items():
         assert {"accuracy", "DEO", "DFP", "DFN", "FR", "HM"} <= result["quality"][part].keys()
@@ -125,7 +125,7 @@ def write_with_database(small: SmallJob, address: str) -> None:
 def federated(small: SmallJob) -> Any:
     """The tables as if the shop's server had been asked."""
     asked = SmallJob(small.folder)
-    return load_tables(asked.read(), asked.folder)
+    return load_vertical_tables(asked.read(), asked.folder)
 
 
 @pytest.mark.parametrize(
@@ -139,34 +139,34 @@ def federated(small: SmallJob) -> Any:
 def test_no_file_of_a_run_shows_a_password(small: SmallJob, address: str) -> None:
     tables = federated(small)
     write_with_database(small, address)
-    run_job(small.read(), small.folder, small.folder / "run", tables=tables)
+    run_vertical_job(small.read(), small.folder, small.folder / "run", tables=tables)
     for name, content in files(small.folder / "run").items():
         assert b"hunter2" not in content, name
         assert b"hun%74er2" not in content, name
     # Its own address is of no more use, and it says what is.
     with pytest.raises(DataError, match=r"party 'shop': .*does not keep the password.*--job.*--table"):
-        score_rows(RunFolder.open(small.folder / "run"))
-    scores = score_rows(RunFolder.open(small.folder / "run"), tables={"shop": small.folder / "shop.csv"})
+        score_parties(RunFolder.open(small.folder / "run"))
+    scores = score_parties(RunFolder.open(small.folder / "run"), tables={"shop": small.folder / "shop.csv"})
     assert len(scores) == 120
 
 
 def test_a_password_in_a_variable_is_asked_for_again(small: SmallJob, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = federated(small)
     write_with_database(small, "postgresql://reader:${SHOP_PASSWORD}@127.0.0.1:1/shop")
-    run_job(small.read(), small.folder, small.folder / "run", tables=tables)
+    run_vertical_job(small.read(), small.folder, small.folder / "run", tables=tables)
     folder = RunFolder.open(small.folder / "run")
     with pytest.raises(DataError, match="needs the environment variable SHOP_PASSWORD"):
-        score_rows(folder)
+        score_parties(folder)
     monkeypatch.setenv("SHOP_PASSWORD", "hunter2")
     with pytest.raises(DataError, match="party 'shop': cannot read from") as caught:
-        score_rows(folder)
+        score_parties(folder)
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_sqlite_database_is_scored_again(small: SmallJob) -> None:
     write_with_database(small, "sqlite:///shop.db")
     small.run()
-    assert len(score_rows(RunFolder.open(small.folder / "run"))) == 120
+    assert len(score_parties(RunFolder.open(small.folder / "run"))) == 120
 
 
 # -- folders that may not be used
@@ -211,7 +211,7 @@ def test_a_finished_run_cannot_be_resumed(finished: SmallJob) -> None:
 
 def test_quality_that_could_not_be_measured_is_refused_before_training(small: SmallJob) -> None:
     small.content["job"]["constraint"] = {"kind": "neyman-pearson", "limit": 0.6}
-    tables = load_tables(small.read(), small.folder)
+    tables = load_vertical_tables(small.read(), small.folder)
     held = tables.ids[tables.test]
     bank = small.frames["bank"]
     bank.loc[held[bank.loc[held, "sex"] == "female"], "outcome"] = "defaulted"
@@ -255,7 +255,7 @@ def test_a_run_stopped_anywhere_ends_where_it_would_have(small: SmallJob, solver
     options = {"step": "auto", "local_steps": 3, "pace": "until-server-speaks"} if solver == "fairvfl" else {}
     small.content["job"] |= {"solver": solver, "options": options, "max_rounds": 12}
     small.content["clock"] = {"latency": 1e-5, "speeds": {"shop": 1e7}}
-    tables = load_tables(small.read(), small.folder)
+    tables = load_vertical_tables(small.read(), small.folder)
     whole = small.run("whole", tables=tables)
     rounds = whole.result["certificate"]["rounds"]
     for stop in (0, 1, rounds // 2, rounds):
@@ -320,7 +320,7 @@ def test_a_damaged_checkpoint_is_an_error_that_names_the_file(small: SmallJob) -
 def test_scores_are_those_of_the_estimator(small: SmallJob) -> None:
     small.content["job"] |= {"test_fraction": 0.0}
     small.run()
-    scores = score_rows(RunFolder.open(small.folder / "run"))
+    scores = score_parties(RunFolder.open(small.folder / "run"))
     bank = small.frames["bank"]
     tables = small.frames | {"bank": bank[["age", "city"]]}
     classifier = VerticalClassifier(
@@ -343,7 +343,7 @@ def test_a_negative_first_label_turns_no_score_around(small: SmallJob) -> None:
     small.party("bank")["label"]["positive"] = "defaulted"
     small.content["job"]["constraint"] = []
     small.run("defaulted")
-    scores = score_rows(RunFolder.open(small.folder / "defaulted"))
+    scores = score_parties(RunFolder.open(small.folder / "defaulted"))
     assert (scores["prediction"] == np.where(scores["score"] > 0, "defaulted", "repaid")).all()
     right = scores["prediction"] == small.frames["bank"]["outcome"].reindex(scores.index)
     assert right.mean() > 0.6
@@ -351,14 +351,14 @@ def test_a_negative_first_label_turns_no_score_around(small: SmallJob) -> None:
 
 def test_new_rows_may_have_other_columns_in_another_order(finished: SmallJob, tmp_path: Path) -> None:
     folder = RunFolder.open(finished.folder / "run")
-    before = score_rows(folder)
+    before = score_parties(folder)
     new = {name: frame.iloc[7:30].sort_index(ascending=False) for name, frame in finished.frames.items()}
     # No label, no group: whoever is scored has none yet.
     new["bank"] = new["bank"][["city", "age"]]
     new["shop"] = new["shop"].assign(extra="x")[["visits", "extra", "spent"]]
     for name, frame in new.items():
         frame.to_csv(tmp_path / f"{name}.csv")
-    scores = score_rows(folder, tables={name: tmp_path / f"{name}.csv" for name in new})
+    scores = score_parties(folder, tables={name: tmp_path / f"{name}.csv" for name in new})
     assert list(scores.index) == list(new["bank"].index)
     assert scores.index.name == "customer"
     pd.testing.assert_frame_equal(scores, before.loc[scores.index], rtol=1e-12)
@@ -366,11 +366,11 @@ def test_new_rows_may_have_other_columns_in_another_order(finished: SmallJob, tm
 
 def test_a_job_file_says_where_new_tables_are(finished: SmallJob, tmp_path: Path) -> None:
     new = SmallJob(tmp_path / "tuesday", rows=30, seed=9)
-    scores = score_rows(RunFolder.open(finished.folder / "run"), new.read(), base=new.folder)
+    scores = score_parties(RunFolder.open(finished.folder / "run"), new.read(), base=new.folder)
     assert len(scores) == 30
     del new.content["party"][2]
     with pytest.raises(DataError, match="the job's parties are bank, shop; the run's are bank, shop, social"):
-        score_rows(RunFolder.open(finished.folder / "run"), new.read(), base=new.folder)
+        score_parties(RunFolder.open(finished.folder / "run"), new.read(), base=new.folder)
 
 
 def test_rows_that_cannot_be_scored_are_refused(finished: SmallJob, tmp_path: Path) -> None:
@@ -387,11 +387,11 @@ def test_rows_that_cannot_be_scored_are_refused(finished: SmallJob, tmp_path: Pa
     for message, frame in cases.items():
         frame.to_csv(path)
         with pytest.raises(DataError, match=message):
-            score_rows(folder, tables={"shop": path})
+            score_parties(folder, tables={"shop": path})
     with pytest.raises(DataError, match="party 'shop': there is no file"):
-        score_rows(folder, tables={"shop": tmp_path / "none.csv"})
+        score_parties(folder, tables={"shop": tmp_path / "none.csv"})
     with pytest.raises(DataError, match="no party is called 'shpo'; the run's parties are bank, shop, social"):
-        score_rows(folder, tables={"shpo": path})
+        score_parties(folder, tables={"shpo": path})
 
 
 # -- damaged run folders
@@ -401,7 +401,7 @@ def test_an_unfinished_run_cannot_score(small: SmallJob) -> None:
     with pytest.raises(Stopped):
         small.run(on_round=stop_at(3))
     with pytest.raises(RunError, match=r"has not finished.*--resume"):
-        score_rows(RunFolder.open(small.folder / "run"))
+        score_parties(RunFolder.open(small.folder / "run"))
 
 
 @pytest.mark.parametrize("file", ["parties/shop/weights.safetensors", "parties/shop/encoder.json", "result.json"])
@@ -417,7 +417,7 @@ def test_a_damaged_file_is_a_run_error_that_names_it(copied: RunFolder, file: st
     else:
         path.write_bytes({"cut": content[: len(content) // 2], "garbage": b"\xff" * 64, "empty": b""}[damage])
     with pytest.raises(RunError) as caught:
-        score_rows(copied)
+        score_parties(copied)
     assert str(copied.path) in str(caught.value)
 
 
@@ -425,7 +425,7 @@ def test_a_damaged_file_is_a_run_error_that_names_it(copied: RunFolder, file: st
 def test_a_damaged_description_is_a_run_error(copied: RunFolder, content: bytes) -> None:
     (copied.path / "run.toml").write_bytes(content)
     with pytest.raises(RunError, match=r"run\.toml cannot be read"):
-        score_rows(copied)
+        score_parties(copied)
 
 
 def test_what_is_no_run_folder_is_said_to_be_none(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from scipy import sparse
 from support.tables import SmallJob, write_postgres, write_sqlite
 
 from evenhand.errors import ConstraintError, DataError, InputError
-from evenhand.jobs.vertical.tables import VerticalTables, load_tables
+from evenhand.jobs.vertical.tables import VerticalTables, load_vertical_tables
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def small(tmp_path: Path) -> SmallJob:
 
 
 def load(small: SmallJob, order: int = 1) -> VerticalTables:
-    return load_tables(small.read(order), small.folder)
+    return load_vertical_tables(small.read(order), small.folder)
 
 
 def dense(matrix: Any) -> np.ndarray:
@@ -36,7 +36,7 @@ def assert_same(one: VerticalTables, other: VerticalTables) -> None:
     assert sorted(one.ids) == sorted(other.ids)
     np.testing.assert_array_equal(one.signs[place], other.signs)
     np.testing.assert_array_equal(one.test[place], other.test)
-    assert (one.negative, one.positive, one.active) == (other.negative, other.positive, other.active)
+    assert (one.labels, one.active) == (other.labels, other.active)
     for name, matrix in one.matrices.items():
         assert one.encoders[name].feature_names_out == other.encoders[name].feature_names_out
         # Means and scales are sums over the rows in their order, so the last digits may differ.
@@ -54,7 +54,7 @@ def test_tables_become_aligned_encoded_columns(small: SmallJob) -> None:
     assert dense(federation.matrices["bank"]).shape == (rows, 4)
     outcome = small.frames["bank"]["outcome"].reindex(federation.ids)
     np.testing.assert_array_equal(federation.signs, np.where(outcome == "repaid", 1.0, -1.0))
-    assert (federation.negative, federation.positive) == ("defaulted", "repaid")
+    assert (federation.labels.negative, federation.labels.positive) == ("defaulted", "repaid")
     assert 0 < federation.test.sum() < rows / 2
     spent = small.frames["shop"]["spent"].reindex(federation.ids).to_numpy()
     train = spent[~federation.test]
@@ -146,7 +146,7 @@ def test_either_label_may_be_the_positive_one(small: SmallJob, positive: str | N
     if positive:
         label["positive"] = positive
     federation = load(small)
-    assert (federation.positive, federation.negative) == (positive or "repaid", negative or "defaulted")
+    assert (federation.labels.positive, federation.labels.negative) == (positive or "repaid", negative or "defaulted")
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_labels_of_any_two_values(
     small.frames["bank"]["outcome"] = np.where(repaid, values[1], values[0])
     small.party("bank")["label"]["positive"] = positive
     federation = load(small)
-    assert (federation.negative, federation.positive) == classes
-    assert type(federation.positive) is type(classes[1])
+    assert (federation.labels.negative, federation.labels.positive) == classes
+    assert type(federation.labels.positive) is type(classes[1])
     assert (federation.signs > 0).sum() == (repaid.sum() if positive in (values[1], True) else (~repaid).sum())
 
 

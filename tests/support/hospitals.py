@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import tomli_w
 
-from evenhand.jobs.horizontal.file import HorizontalJobFile, read_any_job
+from evenhand.jobs.file import read_job
+from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.runs import FinishedHorizontalRun, run_horizontal_job
 
 ID = "patient"
@@ -69,7 +70,7 @@ class HospitalJob:
         return self.path
 
     def read(self) -> HorizontalJobFile:
-        job = read_any_job(self.write())
+        job = read_job(self.write())
         assert isinstance(job, HorizontalJobFile)
         return job
 

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 import tomli_w
 
-from evenhand.jobs.vertical.file import VerticalJobFile, read_job
-from evenhand.jobs.vertical.runs import FinishedVerticalRun, run_job
+from evenhand.jobs.file import read_job
+from evenhand.jobs.vertical.file import VerticalJobFile
+from evenhand.jobs.vertical.runs import FinishedVerticalRun, run_vertical_job
 
 ID = "customer"
 
@@ -90,10 +91,12 @@ class SmallJob:
         return self.path
 
     def read(self, order: int = 1) -> VerticalJobFile:
-        return read_job(self.write(order))
+        job = read_job(self.write(order))
+        assert isinstance(job, VerticalJobFile)
+        return job
 
     def run(self, out: str | Path = "run", **settings: Any) -> FinishedVerticalRun:
-        return run_job(self.read(), self.folder, self.folder / out, **settings)
+        return run_vertical_job(self.read(), self.folder, self.folder / out, **settings)
 
 
 def write_sqlite(path: Path, table: str, frame: pd.DataFrame) -> str:

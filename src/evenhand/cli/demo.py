@@ -47,7 +47,7 @@ def demo(
       evenhand demo --epsilon 0.05 --out runs/demo-loose
     """
     from evenhand.data import load
-    from evenhand.jobs.vertical.file import read_job
+    from evenhand.jobs.file import read_job
     from evenhand.report.tables import compare
     from evenhand.runtime.folder import check_free
 
@@ -80,13 +80,13 @@ def write_demo(data: Dataset, out: Path, epsilon: float, rounds: int, published:
     import numpy as np
     import pandas as pd
 
-    from evenhand.jobs.vertical.file import parse_job
+    from evenhand.jobs.vertical.file import parse_vertical
     from evenhand.runtime.folder import make_folder
 
     jobs = {name: {"job": job, "party": _parties(data)} for name, job in _jobs(epsilon, rounds, published).items()}
     for name, content in jobs.items():
         # Before anything is written.
-        parse_job(content, f"{name}.toml")
+        parse_vertical(content, f"{name}.toml")
     tables = out / "tables"
     make_folder(tables)
     rng = np.random.default_rng(0)

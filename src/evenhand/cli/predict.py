@@ -34,9 +34,10 @@ def predict(
       evenhand predict runs/monday --job tuesday.toml --out scores.parquet
     """
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
-    from evenhand.jobs.horizontal.file import HorizontalJobFile, read_any_job
+    from evenhand.jobs.file import read_job
+    from evenhand.jobs.horizontal.file import HorizontalJobFile
     from evenhand.jobs.horizontal.runs import score_clients
-    from evenhand.jobs.vertical.runs import score_rows
+    from evenhand.jobs.vertical.runs import score_parties
     from evenhand.runtime.folder import RunFolder
     from evenhand.runtime.statefiles import write_bytes
 
@@ -45,7 +46,7 @@ def predict(
     if out is not None and not out.parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {out.parent}")
     folder = RunFolder.open(run)
-    content = None if job is None else read_any_job(job)
+    content = None if job is None else read_job(job)
     tables, base = _tables(table or []), None if job is None else job.parent
     horizontal = folder.description.get("job", {}).get("split") == "horizontal"
     if content is not None and isinstance(content, HorizontalJobFile) != horizontal:
@@ -53,7 +54,7 @@ def predict(
     scores = (
         score_clients(folder, content, tables, base=base)
         if isinstance(content, HorizontalJobFile) or (content is None and horizontal)
-        else score_rows(folder, content, tables, base=base)
+        else score_parties(folder, content, tables, base=base)
     )
     if out is None:
         print(scores.to_csv(), end="")

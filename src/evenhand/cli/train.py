@@ -14,9 +14,8 @@ from rich.console import Console
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
-    from evenhand.jobs.horizontal.file import HorizontalJobFile
+    from evenhand.jobs.file import JobFile
     from evenhand.jobs.horizontal.runs import FinishedHorizontalRun
-    from evenhand.jobs.vertical.file import VerticalJobFile
     from evenhand.jobs.vertical.runs import FinishedVerticalRun
 
 
@@ -38,13 +37,13 @@ def train(
       evenhand train job.toml --out runs/monday --resume
     """
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
-    from evenhand.jobs.horizontal.file import read_any_job
+    from evenhand.jobs.file import read_job
     from evenhand.report.tables import certificate_table, links_table, quality_table
 
     if resume and out is None:
         raise InputError("--resume needs --out: the folder of the run to go on with")
     console = Console(quiet=quiet, markup=False, emoji=False)
-    content = read_any_job(job)
+    content = read_job(job)
     folder = out or Path("runs") / f"{job.stem}-{datetime.now():%Y%m%d-%H%M%S}"
     try:
         finished = run_with_progress(
@@ -81,7 +80,7 @@ def _privacy(result: dict[str, Any]) -> dict[str, str]:
 
 
 def run_with_progress(
-    job: VerticalJobFile | HorizontalJobFile,
+    job: JobFile,
     base: Path,
     out: Path,
     *,
@@ -90,19 +89,20 @@ def run_with_progress(
     show: bool = True,
     title: str = "training",
 ) -> FinishedVerticalRun | FinishedHorizontalRun:
+    from evenhand.jobs.folder import check_folder
     from evenhand.jobs.horizontal.file import HorizontalJobFile
     from evenhand.jobs.horizontal.runs import run_horizontal_job
-    from evenhand.jobs.horizontal.tables import load_clients
-    from evenhand.jobs.vertical.runs import check_folder, run_job
-    from evenhand.jobs.vertical.tables import load_tables
+    from evenhand.jobs.horizontal.tables import load_horizontal_tables
+    from evenhand.jobs.vertical.runs import run_vertical_job
+    from evenhand.jobs.vertical.tables import load_vertical_tables
     from evenhand.report.progress import Progress
 
     check_folder(out, resume)
     settings: dict[str, Any] = {"resume": resume, "checkpoint_seconds": checkpoint_seconds}
     if isinstance(job, HorizontalJobFile):
-        rows = load_clients(job, base)
+        rows = load_horizontal_tables(job, base)
         with Progress(job.to_job().max_rounds, title=title, enabled=show) as progress:
             return run_horizontal_job(job, base, out, on_round=progress.round, tables=rows, **settings)
-    tables = load_tables(job, base)
+    tables = load_vertical_tables(job, base)
     with Progress(job.job.max_rounds, title=title, enabled=show) as progress:
-        return run_job(job, base, out, on_round=progress.round, tables=tables, **settings)
+        return run_vertical_job(job, base, out, on_round=progress.round, tables=tables, **settings)

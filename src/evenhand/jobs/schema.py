@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Protocol, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, Protocol, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
@@ -16,6 +16,8 @@ from evenhand.constraints.kinds import KINDS, Constraint
 from evenhand.data.tables.addresses import redact
 from evenhand.data.tables.readers import TableSource
 from evenhand.errors import InputError, JobError
+from evenhand.protocol.names import check_name
+from evenhand.protocol.roles import SERVER
 from evenhand.runtime.clock import VirtualClock
 
 T = TypeVar("T")
@@ -42,7 +44,6 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 ConstraintTables = Annotated[list[dict[str, Any]], PlainValidator(as_tables)]
 
 
@@ -122,11 +123,24 @@ def check_columns(section: Columned) -> None:
         raise JobError("columns is empty; name at least one, or leave the key out to take all")
 
 
+def check_names(kind: Literal["party", "client"], names: list[str]) -> None:
+    """Refuse names that cannot be a folder's, and one name for two."""
+    for number, name in enumerate(names):
+        try:
+            # Redacted: it may be an address that was put in the wrong place, and no name has what takes a password's.
+            check_name(kind, redact(name))
+        except InputError as error:
+            raise JobError(f"key {kind}.{number}.name: {error}") from error
+        if names.count(name) > 1:
+            both = "two parties" if kind == "party" else "two clients"
+            raise JobError(f"{both} are called {name!r}; names must differ")
+
+
 def check_clock(clock: ClockSection | None, kind: str, names: list[str]) -> None:
     """Refuse speeds and latencies of somebody who is not there."""
     if clock is None:
         return
-    known = ["server", *names]
+    known = [SERVER, *names]
     for key, table in {"speeds": clock.speeds, "latencies": clock.latencies}.items():
         for name in table:
             if name not in known:

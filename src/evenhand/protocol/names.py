@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from evenhand.errors import InputError
+from evenhand.protocol.roles import SERVER
 
 # Names become names of files.
 NAME: Final = re.compile(r"\w[\w .-]{0,63}")
@@ -13,8 +14,10 @@ NAME: Final = re.compile(r"\w[\w .-]{0,63}")
 
 def check_name(kind: str, name: str) -> None:
     """Refuse a name that cannot be a file's, or that the server bears."""
-    if not NAME.fullmatch(name) or name == "server":
+    if name == SERVER:
+        raise InputError(f"a {kind}'s name is {name!r}, which is the server's own; choose another")
+    if not NAME.fullmatch(name):
         raise InputError(
-            f"a {kind}'s name is {name!r}; a name has letters, digits, blanks, '-', '_' and '.', begins with a "
-            "letter or digit, and is not 'server'"
+            f"a {kind}'s name is {name!r}; a name has letters, digits, blanks, '-', '_' and '.', and begins with a "
+            "letter or digit"
         )

@@ -12,7 +12,6 @@ from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.errors import InputError, JobError
 from evenhand.horizontal.solver import Protection
 from evenhand.jobs.schema import (
-    NAME_PATTERN,
     ClockSection,
     ConstraintTables,
     LabelSection,
@@ -21,16 +20,16 @@ from evenhand.jobs.schema import (
     build,
     check_clock,
     check_columns,
+    check_names,
     located,
-    read_toml,
     to_clock,
     to_constraint,
     validated,
 )
-from evenhand.jobs.vertical.file import VerticalJobFile, parse_job
 from evenhand.privacy.accounting import noise_for
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
 from evenhand.protocol.job import Job
+from evenhand.protocol.roles import SERVER
 from evenhand.runtime.clock import VirtualClock
 from evenhand.training.across_clients import (
     check_settings,
@@ -89,7 +88,7 @@ class ServerSection(Strict):
 class ClientSection(Strict):
     """`[[client]]`: one client, its table, and its own bound if it has one."""
 
-    name: str = Field(pattern=NAME_PATTERN)
+    name: str
     table: str | None = None
     database: str | None = None
     sql: str | None = None
@@ -146,7 +145,7 @@ class HorizontalJobFile(Strict):
     def to_where(self) -> ConstraintScope:
         limits = {client.name: client.limit for client in self.client if client.limit is not None}
         if self.server.limit is not None:
-            limits["server"] = self.server.limit
+            limits[SERVER] = self.server.limit
         return ConstraintScope(self.job.scope, limits or None, self.job.lacking)
 
     def to_protection(self) -> Protection | None:
@@ -165,19 +164,6 @@ class HorizontalJobFile(Strict):
             releases = 1 if section.dual_clip is None else 2
             noise = noise_for(section.epsilon, section.delta, self.to_job().max_rounds, releases=releases)
         return ClippedGaussian(section.clip, section.dual_clip, noise)
-
-
-def read_any_job(path: Path) -> VerticalJobFile | HorizontalJobFile:
-    """Read and check a job file of either split; whatever is wrong with it is a JobError that names file and key."""
-    content = read_toml(path)
-    section = content.get("job")
-    if isinstance(section, dict) and section.get("split") == "horizontal":
-        return parse_horizontal(content, str(path))
-    if isinstance(section, dict) and section.get("split", "vertical") != "vertical":
-        raise JobError(f"{path}: key job.split is {section['split']!r}; choose 'vertical' or 'horizontal'")
-    if "client" in content:
-        raise JobError(f'{path}: [[client]] goes with split = "horizontal" in [job]')
-    return parse_job(content, str(path))
 
 
 def parse_horizontal(content: dict[str, Any], where: str) -> HorizontalJobFile:
@@ -207,12 +193,7 @@ def parse_horizontal(content: dict[str, Any], where: str) -> HorizontalJobFile:
 
 
 def _check_clients(job: HorizontalJobFile) -> None:
-    names = [client.name for client in job.client]
-    for name in names:
-        if names.count(name) > 1:
-            raise JobError(f"two clients are called {name!r}; names must differ")
-    if "server" in names:
-        raise JobError("a client is called 'server', which is the server's own name; choose another")
+    check_names("client", [client.name for client in job.client])
     sections: dict[str, ClientSection | ServerSection] = {f"client {one.name!r}": one for one in job.client}
     if job.server.has_rows or job.server.sql is not None:
         sections["[server]"] = job.server

@@ -10,23 +10,22 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit
 
 from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.errors import DataError, EvenhandError, MissingExtraError, RunError
+from evenhand.errors import DataError, MissingExtraError, RunError
+from evenhand.jobs.folder import check_folder, job_content, require_password, run_folder, without_password
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.tables import (
     SERVER_ROWS,
-    ClientTables,
     EncodedRows,
+    HorizontalTables,
     encoded,
-    load_clients,
-    naming,
+    load_horizontal_tables,
     open_frame,
 )
-from evenhand.jobs.vertical.runs import begin_folder, check_folder, keeps_password, without_passwords
-from evenhand.metrics import decision_intervals, demographic_parity, equal_opportunity, intervals, summary
+from evenhand.jobs.quality import check_measurable, quality, scored
+from evenhand.jobs.tables import naming
 from evenhand.protocol.roles import Report, State
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.statefiles import read_state, write_bytes, write_state
@@ -34,8 +33,6 @@ from evenhand.training.across_clients import train_clients
 from evenhand.training.horizontal import HorizontalRun
 from evenhand.training.programs import SharedLinear
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
-
-_GAPS = ("demographic_parity", "equal_opportunity")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +52,7 @@ def run_horizontal_job(
     resume: bool = False,
     on_round: Callable[[Report], None] | None = None,
     checkpoint_seconds: float = 10.0,
-    tables: ClientTables | None = None,
+    tables: HorizontalTables | None = None,
 ) -> FinishedHorizontalRun:
     """Train as a job file says and leave a run folder.
 
@@ -69,16 +66,14 @@ def run_horizontal_job(
         The clients' tables, if they have been loaded already.
     """
     check_folder(out, resume)
-    tables = load_clients(job, base) if tables is None else tables
-    _check_measurable(tables)
+    tables = load_horizontal_tables(job, base) if tables is None else tables
+    check_measurable({part: tables.labelled(rows) for part, rows in tables.parts().items()}, gaps=True)
     _check_epsilon(job, tables)
     protect = job.to_protection()
-    fresh = not (out / "run.toml").exists()
     content = job.model_dump(exclude_unset=True)
     for section in (*content["client"], content.get("server", {})):
-        without_passwords(section)
-    folder = begin_folder(content, base, out, resume)
-    try:
+        without_password(section)
+    with run_folder(content, base, out, resume) as folder:
         run = train_clients(
             job.to_job(),
             [rows.training_rows(name) for name, rows in tables.clients.items()],
@@ -92,11 +87,6 @@ def run_horizontal_job(
             checkpoint_seconds=checkpoint_seconds,
             on_round=on_round,
         )
-    except EvenhandError:
-        # A run that was refused before it recorded anything leaves nothing behind.
-        if fresh and not folder.read_lines("metrics.jsonl"):
-            folder.remove()
-        raise
     state: State = {
         "model": job.job.model,
         "columns": len(tables.encoder.feature_names_out),
@@ -113,24 +103,13 @@ def run_horizontal_job(
 # -- quality
 
 
-def _check_measurable(tables: ClientTables) -> None:
-    """Find out before training, not after it, that the quality on some rows would have no value."""
-    for part in ("train", "test"):
-        rows = tables.pooled(part)
-        if rows is not None:
-            try:
-                _quality(tables, rows, np.zeros(len(rows.signs)))
-            except DataError as error:
-                raise DataError(f"{part} rows: {error}") from error
-
-
-def _learned(job: HorizontalJobFile, tables: ClientTables) -> list[str]:
+def _learned(job: HorizontalJobFile, tables: HorizontalTables) -> list[str]:
     """What was learned from the clients' rows before the first round."""
     columns = [LEARNED_COLUMNS] if tables.learned else []
     return columns + ([LEARNED_GROUPS] if job.data.sensitive and job.data.groups is None else [])
 
 
-def _check_epsilon(job: HorizontalJobFile, tables: ClientTables) -> None:
+def _check_epsilon(job: HorizontalJobFile, tables: HorizontalTables) -> None:
     """Refuse an ε that is asked for and could not be stated in the end."""
     if job.privacy is None or job.privacy.epsilon is None:
         return
@@ -148,11 +127,12 @@ def _check_epsilon(job: HorizontalJobFile, tables: ClientTables) -> None:
 def _result(
     job: HorizontalJobFile,
     run: HorizontalRun,
-    tables: ClientTables,
+    tables: HorizontalTables,
     score: Callable[[Array], Array],
     protect: Any,
 ) -> dict[str, Any]:
-    found = {part: rows for part in ("train", "test") if (rows := tables.pooled(part)) is not None}
+    found = tables.parts()
+    labelled = {part: tables.labelled(rows) for part, rows in found.items()}
     scores = {part: score(rows.features) for part, rows in found.items()}
     # JSON has no NaN: what was not measured is null.
     certificate = {
@@ -162,12 +142,11 @@ def _result(
     result: dict[str, Any] = {
         "certificate": certificate,
         "solver": job.to_job().solver,
-        "quality": {part: _quality(tables, rows, scores[part]) for part, rows in found.items()},
-        "intervals": {part: _intervals(tables, rows, scores[part]) for part, rows in found.items()},
+        **quality(labelled, scores, gaps=True),
         "clients": {name: _of_client(rows, score) for name, rows in tables.clients.items()},
         "bytes": run.transcript.total_bytes,
         "messages": run.transcript.total_messages,
-        "labels": {"negative": tables.negative, "positive": tables.positive},
+        "labels": tables.labels._asdict(),
     }
     if job.privacy is not None:
         stated = client_privacy(
@@ -175,34 +154,6 @@ def _result(
         )
         result["privacy"] = {name: one.as_dict() for name, one in stated.items()}
     return result
-
-
-def _quality(tables: ClientTables, rows: EncodedRows, scores: Array) -> dict[str, float]:
-    """Accuracy and, where sensitive attributes are named, gaps between groups."""
-    if rows.sensitive is None:
-        return {"accuracy": float(np.mean((scores > 0) == (rows.signs > 0)))}
-    labels, decisions = _named(tables, rows.signs), _named(tables, scores)
-    groups: dict[str, Any] = {"sensitive_features": rows.sensitive, "positive": tables.positive}
-    return {
-        **summary(labels, scores, **groups),
-        "demographic_parity": demographic_parity(labels, decisions, **groups),
-        "equal_opportunity": equal_opportunity(labels, decisions, **groups),
-    }
-
-
-def _intervals(tables: ClientTables, rows: EncodedRows, scores: Array) -> dict[str, list[float]]:
-    """95 % bootstrap intervals of the same metrics, low and high; none without sensitive attributes."""
-    if rows.sensitive is None:
-        return {}
-    labels, decisions = _named(tables, rows.signs), _named(tables, scores)
-    groups: dict[str, Any] = {"sensitive_features": rows.sensitive, "positive": tables.positive}
-    gaps = decision_intervals(labels, decisions, **groups).loc[list(_GAPS)]
-    found = pd.concat([intervals(labels, scores, **groups), gaps])
-    return {str(name): [float(low), float(high)] for name, low, high in found[["low", "high"]].itertuples()}
-
-
-def _named(tables: ClientTables, signs: Array) -> list[Any]:
-    return [tables.positive if sign > 0 else tables.negative for sign in signs]
 
 
 def _of_client(rows: EncodedRows, score: Callable[[Array], Array]) -> dict[str, Any]:
@@ -290,16 +241,13 @@ def score_clients(
     for section in sections:
         owner = f"client {section.name!r}"
         with naming(owner):
-            keeps_password(section.database)
+            require_password(section.database)
         frame = open_frame(section, job.data, base, owner, encoder.columns_in)
         with naming(owner):
             scores = score(encoded(encoder, frame))
-        predicted = [labels["positive"] if one > 0 else labels["negative"] for one in scores]
-        columns = {"score": scores, "probability": expit(scores), "prediction": predicted}
-        parts[section.name] = pd.DataFrame(columns, index=frame.index)
+        parts[section.name] = scored(scores, labels, frame.index)
     return pd.concat(parts, names=["client", job.data.id or "row"])
 
 
 def _own_job(folder: RunFolder) -> HorizontalJobFile:
-    content = {key: value for key, value in folder.description.items() if key in HorizontalJobFile.model_fields}
-    return parse_horizontal(content, str(folder.path / "run.toml"))
+    return parse_horizontal(*job_content(folder, HorizontalJobFile))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -15,16 +14,16 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints import groups_frame
-from evenhand.data.splits import held_out
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.readers import read_table
-from evenhand.errors import ConstraintError, DataError
+from evenhand.errors import DataError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.jobs.horizontal.file import ClientSection, DataSection, HorizontalJobFile, ServerSection
-from evenhand.jobs.schema import located
+from evenhand.jobs.labels import Labels, label_column, two_labels
+from evenhand.jobs.quality import LabelledRows
+from evenhand.jobs.schema import LabelSection, located
+from evenhand.jobs.tables import hold_out, naming
 
-# A job file may say "true" in quotes of a column that holds booleans.
-_WORDS: Final = {"true": True, "false": False}
 SERVER_ROWS: Final = "rows of the server"
 
 
@@ -54,7 +53,7 @@ class EncodedRows:
 
 
 @dataclass(frozen=True, eq=False)
-class ClientTables:
+class HorizontalTables:
     """Encoded tables of all clients, with training and test rows apart.
 
     Attributes
@@ -71,14 +70,15 @@ class ClientTables:
     server: EncodedRows | None
     encoder: PartyEncoder
     learned: bool
-    negative: Any
-    positive: Any
+    labels: Labels
 
-    def pooled(self, part: str) -> EncodedRows | None:
-        """Everybody's ``"train"`` or ``"test"`` rows, to measure quality on; None where there are none."""
+    def parts(self) -> dict[str, EncodedRows]:
+        """Everybody's ``"train"`` rows and ``"test"`` rows, if there are any, to measure quality on."""
+        parts = {part: self._pooled(part) for part in ("train", "test")}
+        return {name: rows for name, rows in parts.items() if len(rows.signs)}
+
+    def _pooled(self, part: str) -> EncodedRows:
         chosen = [(one, one.test if part == "test" else ~one.test) for one in self.clients.values()]
-        if not any(rows.any() for _, rows in chosen):
-            return None
         frames = [one.sensitive[rows] for one, rows in chosen if one.sensitive is not None]
         return EncodedRows(
             np.concatenate([one.features[rows] for one, rows in chosen]),
@@ -87,8 +87,12 @@ class ClientTables:
             np.concatenate([one.test[rows] for one, rows in chosen]),
         )
 
+    def labelled(self, rows: EncodedRows) -> LabelledRows:
+        """Rows to measure quality on."""
+        return LabelledRows(self.labels, rows.signs, rows.sensitive)
 
-def load_clients(job: HorizontalJobFile, base: Path) -> ClientTables:
+
+def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTables:
     """Read and check everything a job needs, before anything is trained or written."""
     data = job.data
     frames = {client.name: open_frame(client, data, base, f"client {client.name!r}") for client in job.client}
@@ -98,23 +102,21 @@ def load_clients(job: HorizontalJobFile, base: Path) -> ClientTables:
         with naming("[server]"):
             _require(columns, server)
     everybody = frames if server is None else {**frames, SERVER_ROWS: server}
-    negative, positive = _two_labels(everybody, data)
-    tests = {name: _held_out(frame.index, name, data, job) for name, frame in frames.items()}
+    labels = _labels(everybody, data.label)
+    tests = {name: _test_rows(frame.index, name, job) for name, frame in frames.items()}
     encoder, learned = _encoder(frames, tests, columns, data, base)
 
     def encode(name: str, frame: pd.DataFrame, test: Booleans) -> EncodedRows:
         with naming(f"client {name!r}"):
             sensitive = groups_frame(frame[data.sensitive], len(frame)) if data.sensitive else None
-            signs = np.where(frame[data.label.column].to_numpy() == positive, 1.0, -1.0)
-            return EncodedRows(encoded(encoder, frame), signs, sensitive, test)
+            return EncodedRows(encoded(encoder, frame), labels.signs(frame[data.label.column]), sensitive, test)
 
-    return ClientTables(
+    return HorizontalTables(
         {name: encode(name, frame, tests[name]) for name, frame in frames.items()},
         None if server is None else encode(SERVER_ROWS, server, np.zeros(len(server), dtype=bool)),
         encoder,
         learned,
-        negative,
-        positive,
+        labels,
     )
 
 
@@ -133,15 +135,6 @@ def open_frame(
 def encoded(encoder: PartyEncoder, frame: pd.DataFrame) -> Array:
     matrix = encoder.transform(frame)
     return np.asarray(matrix.toarray() if sp.issparse(matrix) else matrix, dtype=np.float64)
-
-
-@contextmanager
-def naming(owner: str) -> Iterator[None]:
-    """Say whose table an error is about."""
-    try:
-        yield
-    except (DataError, ConstraintError) as error:
-        raise type(error)(f"{owner}: {error}") from error
 
 
 def _columns(frames: Mapping[str, pd.DataFrame], data: DataSection) -> list[str]:
@@ -182,48 +175,20 @@ def _require(columns: Sequence[str], frame: pd.DataFrame) -> None:
             raise DataError(f"there is no column {name!r}; there is {', '.join(map(repr, frame.columns))}")
 
 
-def _two_labels(frames: Mapping[str, pd.DataFrame], data: DataSection) -> tuple[Any, Any]:
-    """The two labels of all clients together, the negative and the positive one; a client may lack one of them."""
-    column, positive = data.label.column, data.label.positive
-    where = f"label column {column!r}"
+def _labels(frames: Mapping[str, pd.DataFrame], label: LabelSection) -> Labels:
+    """The two labels of all clients together; a client may lack one of them."""
+    columns = []
     for name, frame in frames.items():
         with naming(f"client {name!r}"):
-            if column not in frame.columns:
-                raise DataError(f"{where} is not in the table; there is {', '.join(map(repr, frame.columns))}")
-            if missing := int(frame[column].isna().sum()):
-                raise DataError(f"{where} has {missing} missing values; drop those rows")
-    found: set[Any] = set().union(*(frame[column].unique().tolist() for frame in frames.values()))
-    if len({type(value) for value in found}) > 1:
-        raise DataError(f"{where} holds values of different kinds, such as {list(found)[:3]}; make them one")
-    classes = sorted(found)
-    if len(classes) != 2:
-        raise DataError(
-            f"{where} has {len(classes)} different values over all clients ({classes[:5]}); it needs exactly two"
-        )
-    if not isinstance(classes[0], (str, int, float)):
-        raise DataError(f"{where} holds {type(classes[0]).__name__} values; labels are text, numbers, true or false")
-    if isinstance(positive, str) and isinstance(classes[0], bool):
-        positive = _WORDS.get(positive.lower(), positive)
-    positive = classes[1] if positive is None else positive
-    if positive not in classes:
-        raise DataError(f"{where}: positive is {positive!r}, the values are {classes[0]!r} and {classes[1]!r}")
-    # The table's own value: a job file may say 1 where the table holds 1.0 or true.
-    place = classes.index(positive)
-    return classes[1 - place], classes[place]
+            columns.append(label_column(frame, label, list(frame.columns)))
+    return two_labels(columns, label, over=" over all clients")
 
 
-def _held_out(ids: pd.Index, name: str, data: DataSection, job: HorizontalJobFile) -> Booleans:
+def _test_rows(ids: pd.Index, name: str, job: HorizontalJobFile) -> Booleans:
     """A client's test rows, by a hash of the id, or of the client's name and the row's number."""
-    fraction = job.job.test_fraction
-    if fraction == 0:
-        return np.zeros(len(ids), dtype=bool)
-    known = ids if data.id is not None else [f"{name} {number}" for number in range(len(ids))]
-    test = held_out(known, fraction, job.job.seed)
-    if test.all():
-        raise DataError(
-            f"client {name!r}: test_fraction = {fraction} holds out all of its {len(ids)} rows; change it, or the seed"
-        )
-    return test
+    known = ids if job.data.id is not None else [f"{name} {number}" for number in range(len(ids))]
+    with naming(f"client {name!r}"):
+        return hold_out(known, job.job.test_fraction, job.job.seed, none_is_fine=True)
 
 
 def _encoder(

@@ -1,4 +1,4 @@
-"""Job files: TOML that says what a person would say, checked key by key before anything is read or written."""
+"""Job files of vertical runs: a table for each party, and who holds the label."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.data.tables.readers import TableSource
 from evenhand.errors import InputError, JobError
 from evenhand.jobs.schema import (
-    NAME_PATTERN,
     ClockSection,
     ConstraintTables,
     LabelSection,
@@ -19,8 +18,8 @@ from evenhand.jobs.schema import (
     build,
     check_clock,
     check_columns,
+    check_names,
     located,
-    read_toml,
     to_clock,
     to_constraint,
     validated,
@@ -35,7 +34,7 @@ def _as_runtime(given: Any) -> Any:
     return OLD_RUNTIMES.get(given, given) if isinstance(given, str) else given
 
 
-class JobSection(Strict):
+class VerticalJobSection(Strict):
     """`[job]`: what to train and how."""
 
     split: Literal["vertical"] = "vertical"
@@ -58,7 +57,7 @@ class JobSection(Strict):
 class PartySection(Strict):
     """`[[party]]`: one party, its table and what it holds."""
 
-    name: str = Field(pattern=NAME_PATTERN)
+    name: str
     role: Literal["active", "passive"] = "passive"
     table: str | None = None
     database: str | None = None
@@ -73,7 +72,7 @@ class PartySection(Strict):
 class VerticalJobFile(Strict):
     """A whole job file."""
 
-    job: JobSection = Field(default_factory=JobSection)
+    job: VerticalJobSection = Field(default_factory=VerticalJobSection)
     clock: ClockSection | None = None
     party: list[PartySection] = Field(min_length=1)
 
@@ -100,12 +99,7 @@ class VerticalJobFile(Strict):
         return next(party for party in self.party if party.label is not None)
 
 
-def read_job(path: Path) -> VerticalJobFile:
-    """Read and check a job file; whatever is wrong with it is a JobError that names file and key."""
-    return parse_job(read_toml(path), str(path))
-
-
-def parse_job(content: dict[str, Any], where: str) -> VerticalJobFile:
+def parse_vertical(content: dict[str, Any], where: str) -> VerticalJobFile:
     job = validated(VerticalJobFile, content, where)
     try:
         _check_parties(job)
@@ -118,12 +112,7 @@ def parse_job(content: dict[str, Any], where: str) -> VerticalJobFile:
 
 
 def _check_parties(job: VerticalJobFile) -> None:
-    names = [party.name for party in job.party]
-    for name in names:
-        if names.count(name) > 1:
-            raise JobError(f"two parties are called {name!r}; names must differ")
-    if "server" in names:
-        raise JobError("a party is called 'server', which is the server's own name; choose another")
+    check_names("party", [party.name for party in job.party])
     with_label = [party for party in job.party if party.label is not None]
     if len(with_label) != 1:
         raise JobError(f'{len(with_label)} parties have a label; exactly one must: label = {{ column = "..." }}')

@@ -1,33 +1,28 @@
-"""Jobs over tables, from start to run folder, and from run folder to scores of new rows."""
+"""Vertical jobs over tables, from start to run folder, and from run folder to scores of new rows."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit
 
-from evenhand.arrays import Array, Booleans
-from evenhand.data.tables.addresses import redact
+from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, open_table
-from evenhand.errors import DataError, EvenhandError, RunError
-from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_job, table_source
-from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_tables, naming
-from evenhand.metrics import intervals, summary
+from evenhand.errors import DataError, RunError
+from evenhand.jobs.folder import check_folder, job_content, require_password, run_folder, without_password
+from evenhand.jobs.quality import check_measurable, quality, scored
+from evenhand.jobs.tables import naming
+from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
+from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
 from evenhand.models.saved import from_state, to_state
 from evenhand.protocol.roles import Report
-from evenhand.runtime.folder import RunFolder, check_free
+from evenhand.runtime.folder import RunFolder
 from evenhand.training.vertical import VerticalRun, train_vertical
-
-# An address whose password is named, not written: it may be kept, and serves to score rows later.
-_PASSWORD_NAMED: Final = re.compile(r"[^:]*://[^:/?#@]*:\$\{\w+\}@[^@]*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +34,7 @@ class FinishedVerticalRun:
     result: dict[str, Any]
 
 
-def run_job(
+def run_vertical_job(
     job: VerticalJobFile,
     base: Path,
     out: Path,
@@ -57,16 +52,17 @@ def run_job(
         Folder that relative paths in the job start from.
     resume
         Go on with the run in `out` if it holds one; otherwise an existing folder is an error.
-    federation
+    tables
         The job's tables, if they have been loaded already.
     """
     check_folder(out, resume)
-    tables = load_tables(job, base) if tables is None else tables
-    _check_measurable(tables)
-    fresh = not (out / "run.toml").exists()
-    folder = _folder(job, base, out, resume)
+    tables = load_vertical_tables(job, base) if tables is None else tables
+    check_measurable(tables.labelled())
+    content = job.model_dump(exclude_unset=True)
+    for section in content["party"]:
+        without_password(section)
     train = ~tables.test
-    try:
+    with run_folder(content, base, out, resume) as folder:
         run = train_vertical(
             job.to_job(),
             tables.training_columns(),
@@ -78,11 +74,6 @@ def run_job(
             checkpoint_seconds=checkpoint_seconds,
             on_round=on_round,
         )
-    except EvenhandError:
-        # A run that was refused before it recorded anything leaves nothing behind.
-        if fresh and not folder.read_lines("metrics.jsonl"):
-            folder.remove()
-        raise
     for name, model in run.models.items():
         folder.write_party(name, "encoder", tables.encoders[name].to_state())
         folder.write_party(name, "weights", to_state(model))
@@ -91,102 +82,19 @@ def run_job(
     return FinishedVerticalRun(run, folder, result)
 
 
-def check_folder(out: Path, resume: bool) -> None:
-    """Refuse a folder that a run cannot be recorded in; worth asking before tables are read."""
-    if not (resume and (out / "run.toml").is_file()):
-        check_free(out, "resume it, or choose another folder")
-        return
-    folder = RunFolder.open(out)
-    if folder.finished:
-        raise RunError(f"the run in {out} has finished; there is nothing to resume")
-    begun, present = folder.description.get("evenhand"), version("evenhand")
-    if begun != present:
-        # A resumed run ends where an uninterrupted one would have, to the last bit; no two versions promise that.
-        raise RunError(
-            f"the run in {out} was begun by evenhand {begun} and cannot be resumed by {present}; start it anew in "
-            "another folder"
-        )
-
-
-def _folder(job: VerticalJobFile, base: Path, out: Path, resume: bool) -> RunFolder:
-    content = job.model_dump(exclude_unset=True)
-    for party in content["party"]:
-        without_passwords(party)
-    return begin_folder(content, base, out, resume)
-
-
-def without_passwords(section: dict[str, Any]) -> None:
-    """Take a password that is written out of a section's database address."""
-    if "database" in section and not _PASSWORD_NAMED.fullmatch(section["database"]):
-        section["database"] = redact(section["database"])
-
-
-def begin_folder(content: dict[str, Any], base: Path, out: Path, resume: bool) -> RunFolder:
-    """The folder of a new run, or of one that goes on; `content` is the job file's, without passwords."""
-    description = {"evenhand": version("evenhand"), "base": str(base.resolve()), **content}
-    if not (resume and (out / "run.toml").is_file()):
-        return RunFolder.create(out, description)
-    folder = RunFolder.open(out)
-    if not folder.describes(content):
-        raise RunError(f"the run in {out} was begun with another job file; start a new run in another folder")
-    return folder
-
-
-def _check_measurable(tables: VerticalTables) -> None:
-    """Find out before training, not after it, that the quality on some rows would have no value."""
-    for name, rows in _parts(tables).items():
-        try:
-            _quality(tables, np.zeros(len(rows)), rows)
-        except DataError as error:
-            raise DataError(f"{name} rows: {error}") from error
-
-
 def _result(run: VerticalRun, tables: VerticalTables) -> dict[str, Any]:
     scores = np.sum([run.models[name].predict(matrix) for name, matrix in tables.matrices.items()], axis=0)
-    quality = {name: _quality(tables, scores, rows) for name, rows in _parts(tables).items()}
     return {
         "certificate": run.certificate.as_dict(),
-        "quality": quality,
-        "intervals": {name: _intervals(tables, scores, rows) for name, rows in _parts(tables).items()},
+        **quality(tables.labelled(), {name: scores[rows] for name, rows in tables.parts().items()}),
         "bytes": run.transcript.total_bytes,
         "messages": run.transcript.total_messages,
         "statistics": dict(run.statistics),
-        "labels": {"negative": tables.negative, "positive": tables.positive},
+        "labels": tables.labels._asdict(),
     }
 
 
-def _parts(tables: VerticalTables) -> dict[str, Booleans]:
-    parts = {"train": ~tables.test, "test": tables.test}
-    return {name: rows for name, rows in parts.items() if rows.any()}
-
-
-def _quality(tables: VerticalTables, scores: Array, rows: Booleans) -> dict[str, float]:
-    """Accuracy and, where sensitive attributes are named, fairness metrics of some rows."""
-    signs = tables.signs[rows]
-    if tables.sensitive is None:
-        return {"accuracy": float(np.mean((scores[rows] > 0) == (signs > 0)))}
-    return summary(_named(tables, signs), scores[rows], **_groups(tables, rows))
-
-
-def _intervals(tables: VerticalTables, scores: Array, rows: Booleans) -> dict[str, list[float]]:
-    """95 % bootstrap intervals of the same metrics, low and high; none without sensitive attributes."""
-    if tables.sensitive is None:
-        return {}
-    found = intervals(_named(tables, tables.signs[rows]), scores[rows], **_groups(tables, rows))
-    return {str(name): [float(low), float(high)] for name, low, high in found[["low", "high"]].itertuples()}
-
-
-def _named(tables: VerticalTables, signs: Array) -> list[Any]:
-    """Labels by their own names, which error messages then use."""
-    return [tables.positive if sign > 0 else tables.negative for sign in signs]
-
-
-def _groups(tables: VerticalTables, rows: Booleans) -> dict[str, Any]:
-    assert tables.sensitive is not None
-    return {"sensitive_features": tables.sensitive[rows], "positive": tables.positive}
-
-
-def score_rows(
+def score_parties(
     folder: RunFolder,
     job: VerticalJobFile | None = None,
     tables: Mapping[str, Path] | None = None,
@@ -219,16 +127,13 @@ def score_rows(
     ids = opened[0].known.index
     scores = np.zeros(len(ids))
     for name, table in zip(names, opened, strict=True):
-        with naming(name):
+        with naming(f"party {name!r}"):
             scores += _party_scores(folder, name, encoders[name], table)
-    predicted = [labels["positive"] if score > 0 else labels["negative"] for score in scores]
-    columns = {"score": scores, "probability": expit(scores), "prediction": predicted}
-    return pd.DataFrame(columns, index=ids)
+    return scored(scores, labels, ids)
 
 
 def _own_job(folder: RunFolder) -> VerticalJobFile:
-    content = {key: value for key, value in folder.description.items() if key in VerticalJobFile.model_fields}
-    return parse_job(content, str(folder.path / "run.toml"))
+    return parse_vertical(*job_content(folder, VerticalJobFile))
 
 
 def _encoder(folder: RunFolder, name: str) -> PartyEncoder:
@@ -257,15 +162,6 @@ def _party_scores(folder: RunFolder, name: str, encoder: PartyEncoder, table: Pa
 def _new_rows(party: PartySection, base: Path, encoder: PartyEncoder, table: Path | None) -> PartyTable:
     if table is not None:
         party = party.model_copy(update={"table": str(table.absolute()), "database": None, "sql": None})
-    with naming(party.name):
-        keeps_password(party.database)
+    with naming(f"party {party.name!r}"):
+        require_password(party.database)
         return open_table(table_source(party, base), party.columns, party.sensitive, encoder)
-
-
-def keeps_password(database: str | None) -> None:
-    """Refuse an address out of a run folder that its password was taken from."""
-    if database is not None and redact(database) == database and "***" in database:
-        raise DataError(
-            "the run folder does not keep the password of its database; say where the new rows are with a job "
-            "file (--job) or a table (--table), or write the password as ${NAME} in the job file before training"
-        )

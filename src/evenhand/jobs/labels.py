@@ -1,0 +1,69 @@
+"""The labels of a job's tables: which two there are, and which of them is the positive one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from evenhand.arrays import Array
+from evenhand.errors import DataError
+from evenhand.jobs.schema import LabelSection
+
+# A job file may say "true" in quotes of a column that holds booleans.
+_WORDS: Final = {"true": True, "false": False}
+
+
+class Labels(NamedTuple):
+    """The two labels, as the table has them."""
+
+    negative: Any
+    positive: Any
+
+    def signs(self, values: pd.Series) -> Array:
+        """±1 for each row, +1 for the positive label."""
+        return np.where(values.to_numpy() == self.positive, 1.0, -1.0)
+
+    def named(self, signs: Array) -> list[Any]:
+        """Labels of rows by the signs of anything, scores for instance."""
+        return [self.positive if sign > 0 else self.negative for sign in signs]
+
+
+def label_column(table: pd.DataFrame, label: LabelSection, names: Sequence[str]) -> pd.Series:
+    """A table's labels, of which none is missing; `names` are all columns there are, for the error message."""
+    where = f"label column {label.column!r}"
+    if label.column not in table.columns:
+        raise DataError(f"{where} is not in the table; there is {', '.join(map(repr, names))}")
+    values: pd.Series = table[label.column]
+    if missing := int(values.isna().sum()):
+        raise DataError(f"{where} has {missing} missing values; drop those rows")
+    return values
+
+
+def two_labels(columns: Iterable[pd.Series], label: LabelSection, over: str = "") -> Labels:
+    """The two labels of all columns together; one of them may lack one.
+
+    Parameters
+    ----------
+    over
+        Whose columns they are, for the error message: ``" over all clients"``.
+    """
+    where, positive = f"label column {label.column!r}", label.positive
+    found: set[Any] = set().union(*(values.unique().tolist() for values in columns))
+    if len({type(value) for value in found}) > 1:
+        raise DataError(f"{where} holds values of different kinds, such as {list(found)[:3]}; make them one")
+    classes = sorted(found)
+    if len(classes) != 2:
+        raise DataError(f"{where} has {len(classes)} different values{over} ({classes[:5]}); it needs exactly two")
+    if not isinstance(classes[0], (str, int, float)):
+        raise DataError(f"{where} holds {type(classes[0]).__name__} values; labels are text, numbers, true or false")
+    if isinstance(positive, str) and isinstance(classes[0], bool):
+        positive = _WORDS.get(positive.lower(), positive)
+    positive = classes[1] if positive is None else positive
+    if positive not in classes:
+        raise DataError(f"{where}: positive is {positive!r}, the values are {classes[0]!r} and {classes[1]!r}")
+    # The table's own value: a job file may say 1 where the table holds 1.0 or true.
+    place = classes.index(positive)
+    return Labels(classes[1 - place], classes[place])

@@ -1,0 +1,34 @@
+"""What tables of both splits have in common: an error says whose table it is about, and test rows are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from evenhand.arrays import Booleans
+from evenhand.data.splits import held_out
+from evenhand.errors import ConstraintError, DataError
+
+
+@contextmanager
+def naming(owner: str) -> Iterator[None]:
+    """Say whose table an error is about."""
+    try:
+        yield
+    except (DataError, ConstraintError) as error:
+        raise type(error)(f"{owner}: {error}") from error
+
+
+def hold_out(ids: pd.Index | Sequence[Any], fraction: float, seed: int, *, none_is_fine: bool = False) -> Booleans:
+    """Which rows are test rows, by a hash of the id; some must be left to train on."""
+    if fraction == 0:
+        return np.zeros(len(ids), dtype=bool)
+    test = held_out(ids, fraction, seed)
+    if test.all() or not (none_is_fine or test.any()):
+        part = "all" if test.all() else "none"
+        raise DataError(f"test_fraction = {fraction} holds out {part} of the {len(ids)} rows; change it, or the seed")
+    return test
