@@ -59,12 +59,12 @@ def derivative(
     pushes = sides(rows.bounds)
     assert len(pushes) == len(multipliers)
     objective = LocalObjective(rows, pushes, agreement.classes)
-    indices = np.arange(len(labels))[None, None]
+    numbers = torch.arange(len(labels))[None, None]
     batches = objective.batches(
         as_labels(labels, agreement.classes),
         torch.from_numpy(rows.membership(client).astype(np.float32)),
-        indices,
-        torch.ones(indices.shape),
+        numbers,
+        torch.ones(numbers.shape),
         settings.slice_weight,
     )
     pull = torch.from_numpy(multipliers[None]).float()
