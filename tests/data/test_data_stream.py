@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from evenhand.data import PartyEncoder, TableSource, encode_parquet, read_table, transform_parquet
-from evenhand.data.tables import stream
+from evenhand.data.tables import parquet_file
 from evenhand.errors import DataError, InputError
 
 CELLS = {
@@ -43,7 +43,7 @@ def wide(rows: int, seed: int = 0) -> pd.DataFrame:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "_BATCH", 3)
+    monkeypatch.setattr(parquet_file, "_BATCH", 3)
 
 
 @settings(max_examples=60)
@@ -117,7 +117,7 @@ def test_a_constant_column_has_scale_one(tmp_path: Path, small_batches: None) ->
 
 def test_memory_is_that_of_the_matrix_and_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long words make the raw table far larger than what it becomes."""
-    monkeypatch.setattr(stream, "_BATCH", 2000)
+    monkeypatch.setattr(parquet_file, "_BATCH", 2000)
     path = tmp_path / "t.parquet"
     words = np.array(["x" * 300 + str(k) for k in range(6)])
     rng = np.random.default_rng(0)

@@ -7,12 +7,26 @@ in which table. Parties that may not share their lists of people need a private 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from evenhand.errors import DataError, InputError
+
+# What ids may be, by pandas' name and by ours. Not a mixture, in which 1, 1.0 and true are one id and "1" another, and
+# nothing that two parties may write in two ways, such as intervals or objects of their own.
+_KINDS: Final = {
+    "string": "text",
+    "bytes": "bytes",
+    "integer": "integers",
+    "floating": "decimal numbers",
+    "decimal": "decimals",
+    "date": "dates",
+    "datetime": "moments",
+    "datetime64": "moments",
+    "empty": "nothing",
+}
 
 Table = TypeVar("Table", pd.DataFrame, pd.Series, pd.DataFrame | pd.Series)
 
@@ -26,11 +40,13 @@ def align(frames: Sequence[Table], names: Sequence[str], how: Literal["equal", "
     names : the party each table belongs to, for the messages.
     how : ``"equal"`` demands the same ids everywhere, ``"inner"`` keeps the ids all parties have.
     """
-    if how not in ("equal", "inner"):
+    if not isinstance(how, str) or how not in ("equal", "inner"):
         raise InputError(f"how is 'equal' or 'inner', not {how!r}")
     if not frames or len(frames) != len(names):
         raise InputError(f"{len(frames)} tables came with {len(names)} names; each table needs one")
     for frame, name in zip(frames, names, strict=True):
+        if not isinstance(frame, pd.DataFrame | pd.Series) or not isinstance(name, str):
+            raise InputError(f"a DataFrame or Series and a name are needed, not {type(frame).__name__} and {name!r}")
         check_ids(frame.index, name)
     _check_same_kind([frame.index for frame in frames], names)
     if how == "equal":
@@ -50,6 +66,10 @@ def check_ids(index: pd.Index, name: str) -> None:
         raise DataError(f"{name}: the index has {index.nlevels} levels; make one id column of them")
     if missing := int(np.count_nonzero(index.isna())):
         raise DataError(f"{name}: {missing:,} of {len(index):,} rows have no id")
+    if (kind := _inferred(index)) not in _KINDS:
+        raise DataError(
+            f"{name}: the ids are {kind} values, such as {_some(index)}; make all of them text, or all whole numbers"
+        )
     if index.has_duplicates:
         repeated = index[index.duplicated()].unique()
         raise DataError(
@@ -69,8 +89,18 @@ def _check_same_kind(indexes: Sequence[pd.Index], names: Sequence[str]) -> None:
 
 
 def _kind(index: pd.Index) -> str:
-    inferred = pd.api.types.infer_dtype(index, skipna=False)
-    return {"string": "text", "integer": "integers", "floating": "decimal numbers"}.get(inferred, inferred)
+    return _KINDS[_inferred(index)]
+
+
+def is_text(index: pd.Index) -> bool:
+    """Whether ids are text."""
+    return _inferred(index) == "string"
+
+
+def _inferred(index: pd.Index) -> str:
+    """What pandas calls the values of an index; those of a categorical one are its categories."""
+    values = index.categories if isinstance(index, pd.CategoricalIndex) else index
+    return pd.api.types.infer_dtype(values, skipna=False)
 
 
 def _check_same_ids(indexes: Sequence[pd.Index], names: Sequence[str]) -> None:

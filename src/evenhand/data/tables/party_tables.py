@@ -11,11 +11,13 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
-from evenhand.data.tables.align import align
+from evenhand.data.tables.align import align, is_text
 from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.frames import index_by, require_columns
 from evenhand.data.tables.libsvm import is_libsvm, read_libsvm
-from evenhand.data.tables.readers import TableSource, index_by, local_file, read_table, require_columns
-from evenhand.data.tables.stream import encode_parquet, plain_columns, transform_parquet
+from evenhand.data.tables.parquet_file import ParquetTable
+from evenhand.data.tables.readers import TableSource, is_csv, local_file, read_table
+from evenhand.data.tables.stream import encode_parquet, transform_parquet
 from evenhand.errors import DataError
 
 LABEL: Final = "label"
@@ -53,10 +55,14 @@ class PartyTable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class FrameTable:
-    """Named columns, held in memory; `features` are those of `known` that are encoded."""
+    """Named columns, held in memory; `features` are those of `known` that are encoded.
+
+    Ids that are `written` come from a CSV file: each is what its text says, and its text is what it says.
+    """
 
     known: pd.DataFrame
     features: Sequence[str]
+    written: bool = False
 
     @property
     def names(self) -> Sequence[str]:
@@ -64,6 +70,10 @@ class FrameTable:
 
     def aligned(self, ids: pd.Index) -> Self:
         return self if self.known.index.equals(ids) else replace(self, known=self.known.loc[ids])
+
+    def with_text_ids(self) -> Self:
+        """The same table with ids as the text they were written as, if that is known."""
+        return replace(self, known=self.known.set_axis(self.known.index.map(str))) if self.written else self
 
     def encode(self, training: Booleans, scale: bool) -> tuple[PartyEncoder, Matrix]:
         frame = self.known[list(self.features)]
@@ -156,18 +166,24 @@ def open_table(
         # New rows may lack labels and groups.
         features, known = encoder.columns_in, ()
     if source.id is not None and source.sql is None and str(source.table).lower().endswith(".parquet"):
-        names = plain_columns(local_file(str(source.table)))
-        if names is not None:
-            return _open_parquet(source, source.id, names, features, known)
+        return _open_parquet(source, source.id, features, known)
     wanted = None if features is None else list(dict.fromkeys([*features, *known]))
     frame = read_table(replace(source, columns=wanted))
-    return FrameTable(frame, _features(list(frame.columns), features, known))
+    return FrameTable(
+        frame, _features(list(frame.columns), features, known), source.id is not None and is_csv(source.table)
+    )
 
 
 def align_tables(
     tables: Sequence[PartyTable], names: Sequence[str], how: Literal["equal", "inner"] = "equal"
 ) -> list[PartyTable]:
-    """Bring tables onto the same rows in the same order; see :func:`evenhand.data.tables.align`."""
+    """Bring tables onto the same rows in the same order; see :func:`evenhand.data.tables.align`.
+
+    A CSV file does not say whether 12 is a number or a text: where another party's ids are text, 007 among them
+    perhaps, those of a CSV file are text as well.
+    """
+    if any(is_text(table.known.index) for table in tables):
+        tables = [table.with_text_ids() if isinstance(table, FrameTable) else table for table in tables]
     ids = align([pd.DataFrame(index=table.known.index) for table in tables], names, how)[0].index
     return [table.aligned(ids) for table in tables]
 
@@ -181,9 +197,8 @@ def _features(found: Sequence[str], features: Sequence[str] | None, known: Seque
     return left
 
 
-def _open_parquet(
-    source: TableSource, id: str, names: Sequence[str], features: Sequence[str] | None, known: Sequence[str]
-) -> StreamedTable:
+def _open_parquet(source: TableSource, id: str, features: Sequence[str] | None, known: Sequence[str]) -> StreamedTable:
+    names = ParquetTable(local_file(str(source.table))).names
     # Read as every table is, so that labels and groups are of the same types whatever the format.
     beside = read_table(replace(source, columns=[name for name in known if name in names]))
     others = [name for name in names if name != id]

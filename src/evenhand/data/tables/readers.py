@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Final, Literal
 
 import pandas as pd
 
 from evenhand.data.tables.addresses import redact
+from evenhand.data.tables.csv_file import read_csv
+from evenhand.data.tables.frames import index_by, require_columns, require_distinct, to_pandas
 from evenhand.data.tables.libsvm import is_libsvm
+from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_PLAIN_FILES: Final = (".csv", ".parquet")
+_DATABASES: Final = (".duckdb", ".ddb")
 
 
 @dataclass(frozen=True)
@@ -55,17 +61,22 @@ def read_table(source: TableSource) -> pd.DataFrame:
     """Read a table; the id column, if one is named, becomes the index."""
     if source.table is not None and is_libsvm(source.table):
         raise DataError(f"{source.describe()} is a sparse table: read it with read_libsvm or open_table")
-    table = _read_arrow(source)
     where = source.describe()
+    table = _read_arrow(source)
     if table.num_rows == 0:
         raise DataError(f"{where} gives no rows")
     require_distinct(table.column_names, where)
-    wanted = list(table.column_names) if source.columns is None else list(source.columns)
+    frame = to_pandas(table.select(_wanted(source, table.column_names)), where)
+    return frame if source.id is None else index_by(frame, source.id, where)
+
+
+def _wanted(source: TableSource, found: Sequence[str]) -> list[str]:
+    """The columns to keep, the id first, all of which must be there."""
+    wanted = list(found if source.columns is None else source.columns)
     if source.id is not None:
         wanted = [source.id, *(name for name in wanted if name != source.id)]
-    require_columns(wanted, table.column_names, where)
-    frame = to_pandas(table.select(wanted))
-    return frame if source.id is None else index_by(frame, source.id, where)
+    require_columns(wanted, found, source.describe())
+    return wanted
 
 
 def _read_arrow(source: TableSource) -> pa.Table:
@@ -74,9 +85,26 @@ def _read_arrow(source: TableSource) -> pa.Table:
         from evenhand.data.tables.sql import query
 
         return query(source.database, source.sql or "")
-    from evenhand.data.tables.duck import read_file
+    path = local_file(str(source.table))
+    suffix = path.suffix.lower()
+    if suffix in _DATABASES:
+        from evenhand.data.tables.duck import read_database
 
-    return read_file(local_file(str(source.table)), source.sql)
+        return read_database(path, source.sql)
+    if suffix not in _PLAIN_FILES:
+        known = ", ".join((*_PLAIN_FILES, *_DATABASES))
+        raise DataError(f"{path}: cannot tell the format from {suffix or 'no ending'!r}; files end in {known}")
+    if source.sql is not None:
+        raise DataError(f"{path}: sql goes with a database or a DuckDB file; for {suffix} name the columns instead")
+    if is_csv(path):
+        return read_csv(path, source.id)
+    file = ParquetTable(path)
+    return file.read(_wanted(source, file.names))
+
+
+def is_csv(table: str | Path | None) -> bool:
+    """Tell by its name whether a table is a CSV file."""
+    return str(table).lower().endswith(".csv")
 
 
 def local_file(text: str) -> Path:
@@ -85,54 +113,16 @@ def local_file(text: str) -> Path:
         raise DataError(f"{text} is a remote address; only files on this machine are read, so download it first")
     if any(sign in text for sign in "*?["):
         raise DataError(f"{text} looks like a pattern for several files; name one file, without * ? or [")
-    path = Path(text).expanduser()
-    if not path.exists():
-        raise DataError(f"there is no file {path} (looked from {Path.cwd()})")
-    if not path.is_file():
+    try:
+        path = Path(text).expanduser()
+        found = path.stat()
+    except FileNotFoundError as error:
+        raise DataError(f"there is no file {path} (looked from {Path.cwd()})") from error
+    except (OSError, RuntimeError, ValueError) as error:
+        # A name too long, a folder that may not be entered, the home of somebody unknown.
+        raise DataError(f"{text} cannot be opened: {error}") from error
+    if not S_ISREG(found.st_mode):
         raise DataError(f"{path} is not a file")
-    if path.stat().st_size == 0:
+    if found.st_size == 0:
         raise DataError(f"{path} is empty")
     return path
-
-
-def require_distinct(names: Sequence[str], where: str) -> None:
-    """Refuse a table that has two columns of one name."""
-    twice = sorted({name for name in names if list(names).count(name) > 1})
-    if twice:
-        raise DataError(f'{where} gives columns {", ".join(twice)} more than once; rename them with "as" in the sql')
-
-
-def require_columns(wanted: Sequence[str], found: Sequence[str], where: str) -> None:
-    """Refuse what asks for columns that a table does not have; the message names close ones."""
-    problems = []
-    for name in wanted:
-        if name not in found:
-            close = difflib.get_close_matches(name, found, n=3) or list(found[:10])
-            problems.append(f"no column {name!r} (there is {', '.join(map(repr, close))})")
-    if problems:
-        raise DataError(f"{where} has {'; '.join(problems)}")
-
-
-def to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Convert to pandas, with decimals as floats: as objects they would be taken for categories."""
-    import pyarrow as pa
-
-    for k, column in enumerate(table.schema):
-        numeric = (column.metadata or {}).get(b"ADBC:postgresql:typname") == b"numeric"
-        if numeric or pa.types.is_decimal(column.type):
-            plain = table.column(k).combine_chunks()
-            storage = getattr(plain, "storage", plain)
-            table = table.set_column(k, column.name, storage.cast(pa.float64()))
-    return table.to_pandas()
-
-
-def index_by(frame: pd.DataFrame, name: str, where: str) -> pd.DataFrame:
-    """Make an id column the index; a row without an id, or two with the same, are refused."""
-    missing = int(frame[name].isna().sum())
-    if missing:
-        raise DataError(f"{where}: {missing:,} of {len(frame):,} rows have no {name!r}")
-    repeated = frame.loc[frame[name].duplicated(), name].unique()
-    if len(repeated):
-        few = ", ".join(str(one) for one in repeated[:3])
-        raise DataError(f"{where}: {len(repeated):,} values of {name!r} occur more than once, such as {few}")
-    return frame.set_index(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -12,14 +11,10 @@ from scipy import sparse
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.readers import index_by, local_file, require_columns, require_distinct, to_pandas
+from evenhand.data.tables.frames import index_by, require_columns, to_pandas
+from evenhand.data.tables.parquet_file import ParquetTable
+from evenhand.data.tables.readers import local_file
 from evenhand.errors import DataError, InputError
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
-# Rows decoded at a time; a row group that is larger is taken in pieces.
-_BATCH: Final = 1 << 15
 
 
 def encode_parquet(
@@ -86,68 +81,31 @@ def transform_parquet(
     return wanted, _fill(file, encoder, wanted, placed=rows is None)
 
 
-def plain_columns(path: Path) -> list[str] | None:
-    """The columns of a Parquet file; None if one is of a type that readers may see differently, such as a date."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
-    tests = (
-        *(pa.types.is_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_boolean, pa.types.is_string),
-        *(pa.types.is_large_string, pa.types.is_decimal),
-    )
-    kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
-    return list(schema.names) if all(any(test(kind) for test in tests) for kind in kinds) else None
-
-
 class _StreamedFile:
     """The id and feature columns of a Parquet file, batch by batch."""
 
     def __init__(self, path: str | Path, id: str | None, columns: Sequence[str] | None) -> None:
         self.path = local_file(str(path))
+        self.table = ParquetTable(self.path)
         self.id = id
-        with self._open() as file:
-            names = file.schema_arrow.names
-            if file.metadata.num_rows == 0:
-                raise DataError(f"{self.path} gives no rows")
-        require_distinct(names, str(self.path))
-        self.columns = [name for name in names if name != id] if columns is None else list(columns)
-        require_columns([*([] if id is None else [id]), *self.columns], names, str(self.path))
+        self.columns = [name for name in self.table.names if name != id] if columns is None else list(columns)
+        require_columns([*([] if id is None else [id]), *self.columns], self.table.names, str(self.path))
         if not self.columns:
             raise DataError(f"{self.path}: there is no column to encode beside the id")
 
-    def _open(self) -> pq.ParquetFile:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            # Not buffered ahead: that would hold whole row groups of all columns.
-            return pq.ParquetFile(self.path, pre_buffer=False)
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"cannot read {self.path}: {error}") from error
-
     def batches(self, only_ids: bool = False) -> Iterator[tuple[pd.Index, pd.DataFrame]]:
         """Ids and features of some thousand rows at a time."""
-        import pyarrow as pa
-
         wanted = list(dict.fromkeys([*([] if self.id is None else [self.id]), *([] if only_ids else self.columns)]))
         start = 0
-        with self._open() as file:
-            try:
-                for batch in file.iter_batches(batch_size=_BATCH, columns=wanted, use_threads=False):
-                    frame = to_pandas(_plain(pa.Table.from_batches([batch])))
-                    ids: pd.Index
-                    if self.id is None:
-                        ids = pd.RangeIndex(start, start + batch.num_rows)
-                    else:
-                        ids = index_by(frame[[self.id]], self.id, str(self.path)).index
-                    yield ids, frame[[] if only_ids else self.columns]
-                    start += batch.num_rows
-            except (pa.ArrowException, OSError) as error:
-                raise DataError(f"cannot read {self.path}: {error}") from error
+        for batch in self.table.batches(wanted):
+            frame = to_pandas(batch, str(self.path))
+            ids: pd.Index
+            if self.id is None:
+                ids = pd.RangeIndex(start, start + batch.num_rows)
+            else:
+                ids = index_by(frame[[self.id]], self.id, str(self.path)).index
+            yield ids, frame[[] if only_ids else self.columns]
+            start += batch.num_rows
 
     def checked(self, found: Sequence[pd.Index]) -> pd.Index:
         """All ids, none of them twice."""
@@ -157,19 +115,9 @@ class _StreamedFile:
         return index_by(pd.DataFrame({self.id: whole}), self.id, str(self.path)).index
 
 
-def _plain(table: Any) -> Any:
-    """Categories as the values they stand for, as every other reader of the file sees them, and no pandas remarks."""
-    import pyarrow as pa
-
-    for k, column in enumerate(table.schema):
-        if pa.types.is_dictionary(column.type):
-            table = table.set_column(k, column.name, table.column(k).cast(column.type.value_type))
-    return table.replace_schema_metadata(None)
-
-
 def _fill(file: _StreamedFile, encoder: PartyEncoder, wanted: pd.Index, placed: bool) -> Matrix:
     """Encode every row into its place; `placed` says that the file has the rows in the order wanted."""
-    width = len(encoder.feature_names_out)
+    width = encoder.width_out
     target = _SparseTarget(len(wanted), encoder) if encoder.gives_sparse else _DenseTarget(len(wanted), width)
     times, start = np.zeros(len(wanted), dtype=np.int8), 0
     for ids, frame in file.batches():
@@ -202,7 +150,7 @@ class _SparseTarget:
 
     def __init__(self, rows: int, encoder: PartyEncoder) -> None:
         most = len(encoder.columns_in)
-        self.width = len(encoder.feature_names_out)
+        self.width = encoder.width_out
         narrow: type[np.int32] | type[np.int64] = np.int32 if max(rows * most, self.width) < 2**31 else np.int64
         self.lengths = np.zeros(rows, dtype=narrow)
         self.indices = np.zeros((rows, most), dtype=narrow)

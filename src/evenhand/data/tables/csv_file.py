@@ -1,0 +1,125 @@
+"""Tables in CSV files, read without guesses about how they are written.
+
+Cells are separated by the first of ``, ; tab |`` that occurs in the header outside of double quotes; text is UTF-8;
+double quotes enclose a cell and are doubled within it; an empty cell is a missing value, and no word is. The first
+record names the columns. Nothing else is special: no comments, no lines to skip.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from evenhand.data.tables.csv_records import BOM, count_records, first_skipped, require_sound
+from evenhand.data.tables.csv_types import typed
+from evenhand.data.tables.frames import brief
+from evenhand.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_DELIMITERS: Final = (",", ";", "\t", "|")
+_QUOTED_CELL: Final = re.compile(rb'(?:^|(?<=[,;\t|\r\n]))"(?:[^"]++|"")*+"')
+_HEAD: Final = 1 << 16
+_SMALLEST_BLOCK: Final = 1 << 20
+
+
+def read_csv(path: Path, id: str | None = None) -> pa.Table:
+    """Read a CSV file whole; every record is a row, or an error names its line.
+
+    Parameters
+    ----------
+    path
+        The file.
+    id
+        The column that identifies a row, which is read as it is written; see :func:`typed`.
+    """
+    import pyarrow as pa
+
+    try:
+        text = _read_all(path)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    names, rows = _names(path, text), text.slice(1)
+    return pa.table([typed(rows.column(k), exact=name == id) for k, name in enumerate(names)], names=names)
+
+
+def _read_all(path: Path) -> pa.Table:
+    """Every cell as text, the header in the first row, and no record left out."""
+    import pyarrow as pa
+
+    delimiter, width = _dialect(path)
+    count = count_records(path, delimiter)
+    # Where quotes stand in odd places, they are looked at one by one.
+    expected = count.records if count.sound else require_sound(path, delimiter)
+    if expected == 0:
+        raise DataError(f"{path} gives no rows")
+    try:
+        text = _read_text(path, delimiter, width, count.longest)
+    except pa.ArrowException as error:
+        require_sound(path, delimiter)
+        raise DataError(f"cannot read {path}: {brief(error)}\nsave the table as Parquet") from error
+    require_all(path, delimiter, text, expected)
+    return text
+
+
+def _dialect(path: Path) -> tuple[str, int]:
+    """What separates cells, and how many the header has."""
+    header = _header(path)
+    delimiter = next((sign for sign in _DELIMITERS if sign in header), _DELIMITERS[0])
+    return delimiter, header.count(delimiter) + 1
+
+
+def _header(path: Path) -> str:
+    """The first record, with a sign in place of each quoted cell."""
+    head, whole = b"", path.stat().st_size
+    with path.open("rb") as stream:
+        while True:
+            head += stream.read(max(_HEAD, len(head)))
+            lines = _QUOTED_CELL.sub(b"x", head.removeprefix(BOM)).lstrip(b"\r\n").splitlines()
+            if len(lines) > 1 or len(head) >= whole:
+                return lines[0].decode("latin-1") if lines else ""
+
+
+def _read_text(path: Path, delimiter: str, width: int, longest: int) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    return csv.read_csv(
+        path,
+        # A record may begin in one block and end in the next, but no later.
+        csv.ReadOptions(block_size=max(_SMALLEST_BLOCK, longest + 2), autogenerate_column_names=True),
+        csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        csv.ConvertOptions(
+            column_types={f"f{k}": pa.string() for k in range(width)}, strings_can_be_null=True, null_values=[""]
+        ),
+    )
+
+
+def require_all(path: Path, delimiter: str, text: pa.Table, expected: int) -> None:
+    """Refuse what was read of a file if a record of it is missing."""
+    if text.num_rows == expected:
+        return
+    counted = require_sound(path, delimiter)
+    line = first_skipped(path, delimiter, _rows(text))
+    raise DataError(
+        f"{path}, line {line:,}: skipped by the reader, which gives {text.num_rows:,} of {counted:,} records\n"
+        "write the line plainly, or save the table as Parquet"
+    )
+
+
+def _rows(text: pa.Table) -> Iterator[list[str | None]]:
+    for batch in text.to_batches():
+        yield from map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+
+def _names(path: Path, text: pa.Table) -> list[str]:
+    names = [column[0].as_py() for column in text.columns]
+    if None in names:
+        raise DataError(
+            f"{path}: column {names.index(None) + 1} has no name in the header\n"
+            "name it, or leave it out; pandas leaves it out with to_csv(..., index=False)"
+        )
+    return names

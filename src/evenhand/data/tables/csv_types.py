@@ -1,0 +1,79 @@
+"""What the text of a CSV column stands for: whole numbers, decimals, true and false, dates, or just text.
+
+A type is given to a column only if every cell of it allows, so that no cell is changed or lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# As a number is not written, but a code is: 007, and 0x1F, which Arrow would take for 31.
+_CODE: Final = r"^\s*-?0[0-9xX]"
+
+
+def typed(column: pa.ChunkedArray, *, exact: bool) -> pa.ChunkedArray:
+    """A column of text as what it stands for.
+
+    Parameters
+    ----------
+    column
+        Text, with nothing where a cell is empty.
+    exact
+        Of an id: whole numbers and dates only, and only if each is written just as it would be written again. Other
+        ids stay text, because two that differ in writing, such as 1.5 and 1.50, are two.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    first = next((cell.as_py() for cell in column if cell.is_valid), None)
+    if first is None:
+        return column
+    whole, day = pa.int64(), pa.date32()
+    for kind in (whole, pa.float64(), day, pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        # What one cell does not allow need not be tried on all.
+        if _cast(pa.chunked_array([[first.strip()]]), kind) is None:
+            continue
+        values = _cast(column, kind)
+        if values is None and not exact:
+            values = _cast(pc.utf8_trim_whitespace(column), kind)
+        if values is None:
+            continue
+        if exact:
+            return values if kind in (whole, day) and _rewritten(values).equals(column) else column
+        is_code = kind == whole and not _rewritten(values).equals(column) and _some_match(column, _CODE)
+        return column if is_code else values
+    return column if exact else _true_and_false(column, first)
+
+
+def _cast(column: pa.ChunkedArray, kind: Any) -> pa.ChunkedArray | None:
+    import pyarrow as pa
+
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _rewritten(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    return values.cast(pa.string())
+
+
+def _some_match(column: pa.ChunkedArray, pattern: str) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.match_substring_regex(column, pattern)).as_py())
+
+
+def _true_and_false(column: pa.ChunkedArray, first: str) -> pa.ChunkedArray:
+    """Text that says nothing but true and false, as booleans: what it is in every other format."""
+    import pyarrow.compute as pc
+
+    if first.lower() not in ("true", "false"):
+        return column
+    words = pc.utf8_lower(column)
+    return pc.equal(words, "true") if set(words.unique().to_pylist()) <= {"true", "false", None} else column

@@ -1,0 +1,82 @@
+"""Tables in Parquet files, whole or batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from evenhand.data.tables.frames import brief, require_distinct
+from evenhand.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+# Rows decoded at a time; a row group that is larger is taken in pieces.
+_BATCH: Final = 1 << 15
+
+
+class ParquetTable:
+    """A Parquet file whose columns are known and whose rows have not been read.
+
+    Categories are read as the values they stand for, and remarks that pandas leaves in a file are passed over.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._open() as file:
+            self.names: list[str] = file.schema_arrow.names
+            self._rows: int = file.metadata.num_rows
+        if self._rows == 0:
+            raise DataError(f"{path} gives no rows")
+        require_distinct(self.names, str(path))
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Some columns of all rows."""
+        with self._open() as file:
+            table = _plain(file.read(columns=list(columns))).select(columns)
+        self._require_all(table.num_rows)
+        return table
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Some columns of some thousand rows at a time."""
+        import pyarrow as pa
+
+        rows = 0
+        with self._open() as file:
+            for batch in file.iter_batches(batch_size=_BATCH, columns=list(columns), use_threads=False):
+                rows += batch.num_rows
+                yield _plain(pa.Table.from_batches([batch])).select(columns)
+        self._require_all(rows)
+
+    @contextmanager
+    def _open(self) -> Iterator[pq.ParquetFile]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            # Not buffered ahead: that would hold whole row groups of all columns.
+            with pq.ParquetFile(self.path, pre_buffer=False) as file:
+                yield file
+        except (pa.ArrowException, OSError, UnicodeError, MemoryError) as error:
+            raise DataError(
+                f"cannot read {self.path}: {brief(error)}\n"
+                "if it is damaged, write it again; otherwise save it in a plainer form, such as CSV"
+            ) from error
+
+    def _require_all(self, rows: int) -> None:
+        if rows != self._rows:
+            raise DataError(
+                f"{self.path} says that it has {self._rows:,} rows and gives {rows:,}\nit is damaged: write it again"
+            )
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    for k, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(k, column.name, table.column(k).cast(column.type.value_type))
+    return table.replace_schema_metadata(None)
