@@ -68,8 +68,45 @@ def test_sqlite(sqlite_url: str) -> None:
 
 
 def test_sqlite_is_opened_for_reading_only(sqlite_url: str) -> None:
-    assert "readonly" in _failure(TableSource(database=sqlite_url, sql="delete from people"))
+    assert "more than read" in _failure(TableSource(database=sqlite_url, sql="delete from people"))
     assert len(read_table(TableSource(database=sqlite_url, sql="select * from people"))) == 3
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "attach database '{folder}/new.db' as other",
+        "vacuum into '{folder}/new.db'",
+        "vacuum",
+        "pragma journal_mode = wal",
+        "pragma writable_schema = on",
+        "select load_extension('{folder}/code.so')",
+        "create temp table t as select * from people",
+        "select 1; attach database '{folder}/new.db' as other",
+        "delete from people returning customer",
+        "update sqlite_master set name = 'others'",
+        "select 1\0; attach database '{folder}/new.db' as other",
+        "/* select */ attach database '{folder}/new.db' as other",
+        "with new as (select 1) insert into people select 1, 2, 3 from new",
+    ],
+)
+def test_sqlite_reaches_nothing_but_its_tables(sqlite_url: str, tmp_path: Path, sql: str) -> None:
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert "SELECT is needed" in _failure(TableSource(database=sqlite_url, sql=sql.format(folder=tmp_path)))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "with old as (select * from people where age > 25) select * from old",
+        "with recursive n(v) as (select 1 union all select v + 1 from n where v < 2) select v from n",
+        "select value as v from json_each('[1, 2]')",
+        "select max(age) as age, upper(customer) as name from people group by spent is null",
+    ],
+)
+def test_sqlite_selects_of_every_kind(sqlite_url: str, sql: str) -> None:
+    assert len(read_table(TableSource(database=sqlite_url, sql=sql))) == 2
 
 
 @pytest.mark.parametrize(

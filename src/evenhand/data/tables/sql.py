@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from evenhand.data.tables.addresses import expand, redact, scrub
+from evenhand.data.tables.sqlite_select import require_select
 from evenhand.errors import DataError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def query(database: str, sql: str) -> pa.Table:
         if not path.is_file():
             raise DataError(f"there is no SQLite file {path}")
         # Opened read-only; quoting keeps ? and # in a file's name from being taken for options.
-        return _run("adbc_driver_sqlite", f"file:{quote(str(path.resolve()))}?mode=ro", sql, address, _SQLITE_BATCH)
+        uri = f"file:{quote(str(path.resolve()))}?mode=ro"
+        require_select(uri, sql)
+        return _run("adbc_driver_sqlite", uri, sql, address, _SQLITE_BATCH)
     if address.startswith(_POSTGRES):
         return _run("adbc_driver_postgresql", _impatient(address), sql, address, None)
     raise DataError(f"the database address {redact(database)} is not known; it starts with {_SQLITE} or {_POSTGRES[0]}")
