@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from evenhand.arrays import Integers
@@ -22,6 +21,19 @@ from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
 How = Literal["equal", "inner"]
 BY_PLACE: Final = "places"
 """The kind of ids of a table that has none: its rows are known by their places."""
+# What ids may be, by pandas' name and by ours. Not a mixture, in which 1, 1.0 and true are one id and "1" another, and
+# nothing that two parties may write in two ways, such as intervals or objects of their own.
+_KINDS: Final = {
+    "string": "text",
+    "bytes": "bytes",
+    "integer": "integers",
+    "floating": "decimal numbers",
+    "decimal": "decimals",
+    "date": "dates",
+    "datetime": "moments",
+    "datetime64": "moments",
+    "empty": "nothing",
+}
 # Two sums of 64 bits each, so that no two of many millions of ids have the same by chance.
 _KEYS: Final = ("evenhand-id-sum1", "evenhand-id-sum2")
 
@@ -233,24 +245,31 @@ class AlignParty(Follower):
 
 
 def id_kind(ids: pd.Index) -> str:
-    """What ids are, in a word."""
-    inferred = pd.api.types.infer_dtype(ids, skipna=False)
-    return {"string": "text", "integer": "integers", "floating": "decimal numbers"}.get(inferred, inferred)
+    """What ids are, in a word; a mixture, or what parties may write in two ways, is refused."""
+    values = ids.categories if isinstance(ids, pd.CategoricalIndex) else ids
+    inferred = pd.api.types.infer_dtype(values, skipna=False)
+    if inferred not in _KINDS:
+        raise DataError(f"the ids are {inferred} values")
+    return _KINDS[inferred]
 
 
 def id_sums(ids: pd.Index) -> tuple[str, Integers]:
-    """What ids are, and two numbers for each: numbers and dates themselves, of text two sums."""
+    """What ids are, and two numbers for each: whole numbers and moments themselves, of all else two sums."""
     kind = id_kind(ids)
-    values: npt.NDArray[Any]
-    if kind in ("integers", "datetime64", "decimal numbers", "boolean"):
-        wide = np.float64 if kind == "decimal numbers" else np.int64
+    if kind in ("integers", "moments"):
         try:
-            values = np.ascontiguousarray(ids.to_numpy().astype(wide)).view(np.int64)
+            values = pd.to_datetime(ids, utc=True) if kind == "moments" else ids
+            numbers = values.to_numpy().astype("datetime64[ns]" if kind == "moments" else np.int64).view(np.int64)
         except (OverflowError, ValueError, TypeError) as error:
-            raise DataError(f"ids are {kind} that do not fit 64 bits ({error}); make text of them") from error
-        return kind, np.stack([values, np.zeros_like(values)], axis=1)
-    if kind not in ("text", "date", "empty"):
-        raise DataError(f"ids are {kind}; convert them to text, integers or dates, one kind for all rows")
-    values = ids.astype(str).to_numpy(dtype=object)
-    sums = [pd.util.hash_array(values, hash_key=key, categorize=False).view(np.int64) for key in _KEYS]
+            raise DataError(f"the ids are {kind} that do not fit 64 bits ({error}); make text of them") from error
+        return kind, np.stack([numbers, np.zeros_like(numbers)], axis=1)
+    text = np.array([_text(one) for one in ids], dtype=object) if kind != "text" else ids.to_numpy(dtype=object)
+    sums = [pd.util.hash_array(text, hash_key=key, categorize=False).view(np.int64) for key in _KEYS]
     return kind, np.stack(sums, axis=1)
+
+
+def _text(value: Any) -> str:
+    """One text for values that are equal."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return repr(float(value)) if isinstance(value, float) else str(value)

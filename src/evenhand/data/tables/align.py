@@ -7,26 +7,13 @@ in which table. Parties that may not share their lists of people need a private 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from evenhand.errors import DataError, InputError
-
-# What ids may be, by pandas' name and by ours. Not a mixture, in which 1, 1.0 and true are one id and "1" another, and
-# nothing that two parties may write in two ways, such as intervals or objects of their own.
-_KINDS: Final = {
-    "string": "text",
-    "bytes": "bytes",
-    "integer": "integers",
-    "floating": "decimal numbers",
-    "decimal": "decimals",
-    "date": "dates",
-    "datetime": "moments",
-    "datetime64": "moments",
-    "empty": "nothing",
-}
+from evenhand.protocol.align import id_kind
 
 Table = TypeVar("Table", pd.DataFrame, pd.Series, pd.DataFrame | pd.Series)
 
@@ -66,10 +53,12 @@ def check_ids(index: pd.Index, name: str) -> None:
         raise DataError(f"{name}: the index has {index.nlevels} levels; make one id column of them")
     if missing := int(np.count_nonzero(index.isna())):
         raise DataError(f"{name}: {missing:,} of {len(index):,} rows have no id")
-    if (kind := _inferred(index)) not in _KINDS:
+    try:
+        id_kind(index)
+    except DataError as error:
         raise DataError(
-            f"{name}: the ids are {kind} values, such as {_some(index)}; make all of them text, or all whole numbers"
-        )
+            f"{name}: {error}, such as {_some(index)}; make all of them text, or all whole numbers"
+        ) from error
     if index.has_duplicates:
         repeated = index[index.duplicated()].unique()
         raise DataError(
@@ -79,7 +68,7 @@ def check_ids(index: pd.Index, name: str) -> None:
 
 
 def _check_same_kind(indexes: Sequence[pd.Index], names: Sequence[str]) -> None:
-    kinds = [_kind(index) for index in indexes]
+    kinds = [id_kind(index) for index in indexes]
     if len({kind for kind, index in zip(kinds, indexes, strict=True) if len(index)}) > 1:
         told = ", ".join(
             f"{name} has {kind} (such as {_some(index[:1])})"
@@ -88,19 +77,9 @@ def _check_same_kind(indexes: Sequence[pd.Index], names: Sequence[str]) -> None:
         raise DataError(f"the ids are of different kinds and would never match: {told}; convert them to one kind")
 
 
-def _kind(index: pd.Index) -> str:
-    return _KINDS[_inferred(index)]
-
-
 def is_text(index: pd.Index) -> bool:
     """Whether ids are text."""
-    return _inferred(index) == "string"
-
-
-def _inferred(index: pd.Index) -> str:
-    """What pandas calls the values of an index; those of a categorical one are its categories."""
-    values = index.categories if isinstance(index, pd.CategoricalIndex) else index
-    return pd.api.types.infer_dtype(values, skipna=False)
+    return id_kind(index) == "text"
 
 
 def _check_same_ids(indexes: Sequence[pd.Index], names: Sequence[str]) -> None:

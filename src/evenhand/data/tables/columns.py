@@ -17,7 +17,7 @@ Level: TypeAlias = str | int | float | bool
 
 NUMBER: Final = "number"
 # How messages name what a categorical column's levels are.
-_LEVEL_TYPES: Final[dict[str, type]] = {"text": str, "integer": int, "decimal": float, "boolean": bool}
+LEVEL_TYPES: Final[dict[str, type]] = {"text": str, "integer": int, "decimal": float, "boolean": bool}
 _INFERRED: Final = {"string": "text", "integer": "integer", "floating": "decimal", "boolean": "boolean"}
 
 
@@ -41,7 +41,11 @@ class NumberColumn:
         """Return the standardised values."""
         require_complete(column, self.name)
         _require_kind(column, self.name, NUMBER)
-        return (finite_values(column, self.name) - self.mean) / self.scale
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = (finite_values(column, self.name) - self.mean) / self.scale
+        if not np.isfinite(values).all():
+            raise DataError(f"column {self.name!r}: values lie too far from those it was fitted on; rescale them")
+        return values
 
     def to_state(self) -> dict[str, Any]:
         return {"name": self.name, "kind": NUMBER, "mean": self.mean, "scale": self.scale}
@@ -108,15 +112,6 @@ def standardised(name: str, low: float, high: float, mean: float, deviation: flo
     return NumberColumn(name, mean, deviation or 1.0)
 
 
-def column_from_state(state: dict[str, Any]) -> Column:
-    """Rebuild a column from its JSON state."""
-    if state["kind"] == NUMBER:
-        return NumberColumn(str(state["name"]), float(state["mean"]), float(state["scale"]))
-    # Some JSON writers turn 2.0 into 2: the type is restored from the kind.
-    cast = _LEVEL_TYPES[state["kind"]]
-    return LevelColumn(str(state["name"]), state["kind"], tuple(cast(level) for level in state["levels"]))
-
-
 def column_kind(column: pd.Series | pd.Index, name: str) -> str:
     """Say whether a column is a number or what its levels are; refuse what is neither."""
     dtype = column.dtype
@@ -158,7 +153,7 @@ def column_levels(column: pd.Series, name: str, kind: str) -> tuple[Level, ...]:
         found = column.dtype.categories
     else:
         found = pd.Index(_plain(column).unique())
-    levels = tuple(_LEVEL_TYPES[kind](level) for level in sorted(found.tolist()))
+    levels = tuple(LEVEL_TYPES[kind](level) for level in sorted(found.tolist()))
     if kind == "decimal" and not all(math.isfinite(level) for level in levels):
         raise DataError(f"column {name!r}: an infinite number cannot be a category")
     return levels

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 
 from evenhand.arrays import Array, Matrix
-from evenhand.data.tables.columns import Column, column_from_state, fit_column
+from evenhand.data.tables.columns import Column, fit_column
+from evenhand.data.tables.encoder_state import Learned, from_json, learned_from_state
 from evenhand.data.tables.learning import PartialColumn
-from evenhand.data.tables.onehot import assemble_dense, assemble_sparse, sparse_is_faster
+from evenhand.data.tables.onehot import assemble_dense, assemble_sparse, sparse_is_faster, total_width
 from evenhand.errors import DataError
-
-_VERSION: Final = 1
 
 
 class PartyEncoder:
@@ -148,6 +147,11 @@ class PartyEncoder:
         return [name for column in self._fitted() for name in column.names_out]
 
     @property
+    def width_out(self) -> int:
+        """How many encoded features there are."""
+        return total_width(self._fitted()) if self._width is None else self._width
+
+    @property
     def gives_sparse(self) -> bool:
         """Whether :meth:`transform` returns a sparse array."""
         return self._width is not None or sparse_is_faster(self._fitted())
@@ -159,30 +163,21 @@ class PartyEncoder:
 
     def to_state(self) -> dict[str, Any]:
         """Return what was learned as plain JSON values."""
-        head = {"version": _VERSION, "scale": self.scale}
-        if self._divisors is not None:
-            return {**head, "divisors": self._divisors.tolist()}
-        if self._width is not None:
-            return {**head, "unscaled": self._width}
-        return {**head, "columns": [column.to_state() for column in self._fitted()]}
+        columns = self._fitted() if self._width is None else None
+        return Learned(self.scale, columns, self._width, self._divisors).to_state()
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        """Rebuild a fitted encoder from :meth:`to_state`."""
-        try:
-            if state["version"] != _VERSION:
-                raise DataError(f"the encoder's state has version {state['version']}; this evenhand reads {_VERSION}")
-            encoder = cls(scale=bool(state["scale"]))
-            if "divisors" in state:
-                encoder._divisors = np.asarray(state["divisors"], dtype=np.float64)
-                encoder._width = encoder._divisors.size
-            elif "unscaled" in state:
-                encoder._width = int(state["unscaled"])
-            else:
-                encoder._columns = tuple(column_from_state(one) for one in state["columns"])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"this is not the state of an encoder: {error!r}") from error
+    def from_state(cls, state: Any) -> Self:
+        """Rebuild a fitted encoder from :meth:`to_state`; anything that it could not have given is refused."""
+        learned = learned_from_state(state)
+        encoder = cls(scale=learned.scale)
+        encoder._columns, encoder._width, encoder._divisors = learned.columns, learned.width, learned.divisors
         return encoder
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Self:
+        """Rebuild a fitted encoder from a file that holds its state."""
+        return cls.from_state(from_json(content))
 
     def _fitted(self) -> tuple[Column, ...]:
         if self._columns is None and self._partial is not None:
@@ -201,7 +196,10 @@ class PartyEncoder:
             return matrix
         # The values alone are new: the caller's matrix keeps its own, and both share where they stand.
         values = self._divisors[matrix.indices]
-        np.divide(matrix.data, values, out=values)
+        with np.errstate(over="ignore"):
+            np.divide(matrix.data, values, out=values)
+        if not np.isfinite(values).all():
+            raise DataError("the matrix holds values far larger than those it was fitted on; rescale them")
         return sparse.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 

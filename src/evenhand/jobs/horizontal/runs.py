@@ -89,7 +89,7 @@ def run_horizontal_job(
         )
     state: State = {
         "model": job.job.model,
-        "columns": len(tables.encoder.feature_names_out),
+        "columns": tables.encoder.width_out,
         "hidden": list(job.job.hidden),
         "weights": run.weights,
         "statistics": run.statistics,
@@ -181,15 +181,15 @@ def read_model(folder: RunFolder) -> tuple[PartyEncoder, Callable[[Array], Array
     """The encoder all clients share, and what scores encoded rows."""
     place = folder.path / "model"
     try:
-        encoder = PartyEncoder.from_state(json.loads((place / "encoder.json").read_bytes()))
-    except (OSError, ValueError, DataError) as error:
+        encoder = PartyEncoder.from_json((place / "encoder.json").read_bytes())
+    except (OSError, DataError) as error:
         raise RunError(f"{place / 'encoder.json'} cannot be used: {error}") from error
     state = read_state(place / "weights.safetensors")
     try:
-        if state["columns"] != len(encoder.feature_names_out):
+        if state["columns"] != encoder.width_out:
             raise RunError(
                 f"{place}: the weights are for {state['columns']} encoded columns, the encoder makes "
-                f"{len(encoder.feature_names_out)}; the folder was changed"
+                f"{encoder.width_out}; the folder was changed"
             )
         return encoder, scorer(state)
     except (KeyError, TypeError, ValueError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -211,9 +210,11 @@ def _encoder(
 
 def _agreed_encoder(path: Path, columns: Sequence[str]) -> PartyEncoder:
     try:
-        encoder = PartyEncoder.from_state(json.loads(path.read_bytes()))
-    except (OSError, ValueError, DataError) as error:
+        encoder = PartyEncoder.from_json(path.read_bytes())
+    except (OSError, DataError) as error:
         raise DataError(f"data.encoder: {path} holds no encoder: {error}") from error
+    if encoder.sparse_columns is not None:
+        raise DataError(f"data.encoder: {path} is for {encoder.sparse_columns:,} numbered columns, not for named ones")
     if sorted(encoder.columns_in) != sorted(columns):
         raise DataError(f"data.encoder: {path} is for the columns {encoder.columns_in}, the job has {list(columns)}")
     return encoder

@@ -1,0 +1,124 @@
+"""An encoder's state as plain JSON values, taken back only if an encoder could have written it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.data.tables.columns import LEVEL_TYPES, NUMBER, Column, Level, LevelColumn, NumberColumn
+from evenhand.errors import DataError
+
+VERSION: Final = 1
+_WIDEST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What an encoder has learned: named columns, or the width of a sparse matrix and perhaps its divisors."""
+
+    scale: bool
+    columns: tuple[Column, ...] | None = None
+    width: int | None = None
+    divisors: Array | None = None
+
+    def to_state(self) -> dict[str, Any]:
+        head = {"version": VERSION, "scale": self.scale}
+        if self.divisors is not None:
+            return {**head, "divisors": self.divisors.tolist()}
+        if self.columns is None:
+            return {**head, "unscaled": self.width}
+        return {**head, "columns": [column.to_state() for column in self.columns]}
+
+
+def from_json(content: bytes) -> Any:
+    """Plain values from JSON; too deep a nesting is an error like any other."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"this is not the state of an encoder: it cannot be read as JSON ({error})") from error
+
+
+def learned_from_state(state: Any) -> Learned:
+    """Take a state back."""
+    if isinstance(state, dict) and type(state.get("version")) is int and state["version"] != VERSION:
+        raise DataError(f"the encoder's state has version {state['version']}; this evenhand reads {VERSION}")
+    scale: Any = state.get("scale") if isinstance(state, dict) else None
+    _require(isinstance(scale, bool), "scale", "true or false")
+    if "divisors" in state:
+        _require_keys(state, ("version", "scale", "divisors"), "the state")
+        _require(scale and isinstance(state["divisors"], list), "divisors", "a list, of an encoder that scales")
+        divisors = np.array([_number(one, "divisors", positive=True) for one in state["divisors"]], dtype=np.float64)
+        return Learned(scale, width=divisors.size, divisors=divisors)
+    if "unscaled" in state:
+        _require_keys(state, ("version", "scale", "unscaled"), "the state")
+        width = state["unscaled"]
+        _require(not scale and type(width) is int and 0 <= width <= _WIDEST, "unscaled", f"a count up to {_WIDEST:,}")
+        return Learned(scale, width=width)
+    _require_keys(state, ("version", "scale", "columns"), "the state")
+    _require(isinstance(state["columns"], list), "columns", "a list")
+    columns = tuple(_column(one, f"columns[{k}]", scale) for k, one in enumerate(state["columns"]))
+    _require(len({column.name for column in columns}) == len(columns), "columns", "a list of different names")
+    return Learned(scale, columns)
+
+
+def _column(state: Any, where: str, scale: bool) -> Column:
+    kind: Any = state.get("kind") if isinstance(state, dict) else None
+    _require(kind == NUMBER or (isinstance(kind, str) and kind in LEVEL_TYPES), f"{where}.kind", "a known kind")
+    name = state.get("name")
+    _require(_is_text(name), f"{where}.name", "text")
+    if kind != NUMBER:
+        _require_keys(state, ("name", "kind", "levels"), where)
+        return LevelColumn(name, kind, _levels(state["levels"], kind, f"{where}.levels"))
+    _require_keys(state, ("name", "kind", "mean", "scale"), where)
+    column = NumberColumn(
+        name, _number(state["mean"], f"{where}.mean"), _number(state["scale"], f"{where}.scale", positive=True)
+    )
+    _require(
+        scale or (column.mean, column.scale) == (0.0, 1.0), where, "left as it is, since the encoder does not scale"
+    )
+    return column
+
+
+def _levels(levels: Any, kind: str, where: str) -> tuple[Level, ...]:
+    _require(isinstance(levels, list), where, "a list")
+    taken = LEVEL_TYPES[kind]
+    for k, level in enumerate(levels):
+        # Some JSON writers turn 2.0 into 2: the type is restored from the kind.
+        fits = _is_text(level) if taken is str else type(level) in ((int, float) if taken is float else (taken,))
+        _require(fits, f"{where}[{k}]", kind)
+    cast = [_number(level, where) for level in levels] if taken is float else levels
+    _require(all(one < other for one, other in pairwise(cast)), where, "sorted, and no level twice")
+    return tuple(cast)
+
+
+def _number(value: Any, where: str, *, positive: bool = False) -> float:
+    _require(type(value) in (int, float), where, "a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    _require(math.isfinite(number) and (number > 0.0 or not positive), where, "above 0" if positive else "finite")
+    return number
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is text that can be written: JSON can hold half of a sign of two halves."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def _require_keys(state: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
+    _require(set(state) == set(keys), where, f"made of {', '.join(keys)}")
+
+
+def _require(holds: Any, where: str, what: str) -> None:
+    if not holds:
+        raise DataError(f"this is not the state of an encoder: {where} is not {what}")
