@@ -118,8 +118,10 @@ def test_alone_and_in_company_a_client_says_the_same(solver: str, company: Compa
 
 @pytest.mark.parametrize(
     ("size", "batch_size", "batch", "padded", "steps"),
-    [(1, None, 1, 32, 1), (33, None, 33, 64, 1), (300, None, 300, 320, 1), (2100, None, 2100, 2560, 1)]
-    + [(300, 128, 128, 128, 3), (100, 128, 100, 128, 1), (1290, 1300, 1290, 1312, 1), (9, 4, 4, 32, 3)],
+    [
+        *[(1, None, 1, 32, 1), (33, None, 33, 64, 1), (300, None, 300, 320, 1), (2100, None, 2100, 2560, 1)],
+        *[(300, 128, 128, 128, 3), (100, 128, 100, 128, 1), (1290, 1300, 1290, 1312, 1), (9, 4, 4, 32, 3)],
+    ],
 )
 def test_batches_follow_from_a_clients_own_rows(
     size: int, batch_size: int | None, batch: int, padded: int, steps: int

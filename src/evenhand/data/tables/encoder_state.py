@@ -74,7 +74,7 @@ def _column(state: Any, where: str, scale: bool) -> Column:
     _require(_is_text(name), f"{where}.name", "text")
     if kind != NUMBER:
         _require_keys(state, ("name", "kind", "levels"), where)
-        return LevelColumn(name, kind, _levels(state["levels"], kind, f"{where}.levels"))
+        return LevelColumn(name, kind, levels_from_state(state["levels"], kind, f"{where}.levels"))
     _require_keys(state, ("name", "kind", "mean", "scale"), where)
     column = NumberColumn(
         name, _number(state["mean"], f"{where}.mean"), _number(state["scale"], f"{where}.scale", positive=True)
@@ -85,7 +85,9 @@ def _column(state: Any, where: str, scale: bool) -> Column:
     return column
 
 
-def _levels(levels: Any, kind: str, where: str) -> tuple[Level, ...]:
+def levels_from_state(levels: Any, kind: Any, where: str) -> tuple[Level, ...]:
+    """Levels of a column of that kind, sorted."""
+    _require(isinstance(kind, str) and kind in LEVEL_TYPES, f"{where}' kind", "a known kind")
     _require(isinstance(levels, list), where, "a list")
     taken = LEVEL_TYPES[kind]
     for k, level in enumerate(levels):

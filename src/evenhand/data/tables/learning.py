@@ -16,13 +16,13 @@ from evenhand.data.tables.columns import (
     Level,
     LevelColumn,
     NumberColumn,
-    column_from_state,
     column_kind,
     column_levels,
     finite_values,
     require_complete,
     standardised,
 )
+from evenhand.data.tables.encoder_state import levels_from_state
 from evenhand.errors import DataError
 
 _SUMS: Final = ("origin", "mean", "spread", "low", "high")
@@ -103,9 +103,8 @@ class PartialColumn:
         try:
             name, kind, rows = str(state["name"]), state["kind"], int(state["rows"])
             if kind != NUMBER:
-                levels = column_from_state({"name": name, "kind": kind, "levels": state["levels"]})
-                assert isinstance(levels, LevelColumn)
-                return cls(name, kind, frozenset(levels.levels), rows, low=0.0, high=0.0)
+                levels = frozenset(levels_from_state(state["levels"], kind, "levels"))
+                return cls(name, kind, levels, rows, low=0.0, high=0.0)
             sums = {key: float(state[key]) for key in _SUMS}
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"this is not a summary of a column: {error!r}") from error
