@@ -258,8 +258,10 @@ def id_sums(ids: pd.Index) -> tuple[str, Integers]:
     kind = id_kind(ids)
     if kind in ("integers", "moments"):
         try:
-            values = pd.to_datetime(ids, utc=True) if kind == "moments" else ids
-            numbers = values.to_numpy().astype("datetime64[ns]" if kind == "moments" else np.int64).view(np.int64)
+            if kind == "moments":
+                numbers = pd.DatetimeIndex(pd.to_datetime(ids, utc=True)).tz_localize(None).as_unit("ns").asi8
+            else:
+                numbers = ids.to_numpy().astype(np.int64)
         except (OverflowError, ValueError, TypeError) as error:
             raise DataError(f"the ids are {kind} that do not fit 64 bits ({error}); make text of them") from error
         return kind, np.stack([numbers, np.zeros_like(numbers)], axis=1)
