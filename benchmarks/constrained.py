@@ -22,7 +22,7 @@ from evenhand.reproductions.constrained.methods import METHODS, POOLED, SLOW, SQ
 from evenhand.reproductions.constrained.numbers import Reference
 from evenhand.reproductions.constrained.pages import FASTER, MOST_ROUNDS, MOST_TIMES_POOLED
 from evenhand.reproductions.constrained.problems import (
-    Problem,
+    ConstrainedProblem,
     fairness_problem,
     neyman_pearson_problem,
     quadratic_problem,
@@ -34,7 +34,7 @@ SEED = 20
 REPEATS = 3
 """Of the quick methods; the least of their seconds counts."""
 ALL_SETS = (*numbers.NEYMAN_PEARSON_SETS, numbers.FAIRNESS_SET, numbers.QUADRATIC_SET)
-Cell = tuple[str, int, Callable[[], Problem], Reference | None, Reference | None]
+Cell = tuple[str, int, Callable[[], ConstrainedProblem], Reference | None, Reference | None]
 
 
 def cells(sets: Sequence[str], source: Path | None) -> Iterator[Cell]:

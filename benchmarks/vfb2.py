@@ -33,7 +33,7 @@ from sklearn.linear_model import LogisticRegression
 from evenhand.constraints import bind
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.protocol.job import Job
-from evenhand.reproductions.vfb2.problems import Problem, read
+from evenhand.reproductions.vfb2.problems import VFB2Problem, read
 from evenhand.runtime.threads import Threads
 from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.solvers import build_roles
@@ -67,7 +67,7 @@ def main() -> None:
 # -- (a)
 
 
-def compare(problem: Problem) -> None:
+def compare(problem: VFB2Problem) -> None:
     value, best = objective(problem)
     target = (1.0 + PRECISION) * best
     parties = problem.parties(PARTIES, ACTIVE)
@@ -109,7 +109,7 @@ def compare(problem: Problem) -> None:
         print(f"  {name:<10} {times[name]:8.3f} s   {effort:<12}{ratio}")
 
 
-def objective(problem: Problem) -> tuple[Callable[[np.ndarray], float], float]:
+def objective(problem: VFB2Problem) -> tuple[Callable[[np.ndarray], float], float]:
     """The loss as a function of all weights, the intercept last, and its minimum."""
     matrix, labels = sp.csr_array(problem.train), problem.labels
     columns = sp.csr_array(matrix.T)
@@ -145,15 +145,15 @@ def first(holds: Callable[[int], bool], most: int) -> int:
 # -- (b)
 
 
-def made(rows: int, columns: int) -> Problem:
+def made(rows: int, columns: int) -> VFB2Problem:
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(rows, columns))
     scores = matrix @ rng.normal(size=columns) / np.sqrt(columns)
     labels = np.where(scores + rng.logistic(size=rows) > 0, 1.0, -1.0)
-    return Problem("made", 0, matrix, matrix[:0], labels, labels[:0])
+    return VFB2Problem("made", 0, matrix, matrix[:0], labels, labels[:0])
 
 
-def step_costs(problem: Problem) -> None:
+def step_costs(problem: VFB2Problem) -> None:
     parties, rows = problem.parties(PARTIES, ACTIVE), len(problem.labels)
 
     def run(runtime: Any, rounds: int, options: Mapping[str, Any]) -> Callable[[], VerticalRun]:
@@ -179,7 +179,7 @@ def step_costs(problem: Problem) -> None:
 # -- (c)
 
 
-def agreement(problem: Problem) -> None:
+def agreement(problem: VFB2Problem) -> None:
     parties = problem.parties(PARTIES, ACTIVE)
     _, best = objective(problem)
     print("\nat a gradient of 1e-6, made rows 3,000 x 40: objective less the optimum, largest difference of a weight")
@@ -197,7 +197,7 @@ def agreement(problem: Problem) -> None:
 # -- (d)
 
 
-def stragglers(problem: Problem) -> None:
+def stragglers(problem: VFB2Problem) -> None:
     parties = problem.parties(PARTIES, ACTIVE)
     lagrangian = Lagrangian(problem.labels, bind((), problem.labels, None))
     print(f"\nthreads, {STRAGGLER} takes {SLOWDOWN} times as long, 1024 rows a step, 4 epochs of SVRG")

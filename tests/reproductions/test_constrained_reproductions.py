@@ -14,26 +14,31 @@ from evenhand.programs import measure
 from evenhand.reproductions.constrained import curves, fig1, pages, table1, table4
 from evenhand.reproductions.constrained.methods import BALANCED, METHODS, POOLED, PUBLISHED, SQP, measured
 from evenhand.reproductions.constrained.numbers import CLIENTS, FEDERATED, TABLE1, TABLE2, TABLE4, Reference
-from evenhand.reproductions.constrained.problems import Problem, Rows, neyman_pearson_problem, quadratic_problem
+from evenhand.reproductions.constrained.problems import (
+    ConstrainedProblem,
+    SetRows,
+    neyman_pearson_problem,
+    quadratic_problem,
+)
 from evenhand.reproductions.running import reproduce
 from evenhand.reproductions.settings import Settings
 
 
-def rows(name: str = "monks-1", count: int = 121) -> Rows:
+def rows(name: str = "monks-1", count: int = 121) -> SetRows:
     """Two classes that overlap a little: the published ρ then takes hundreds of rounds, not thousands."""
     rng = np.random.default_rng(5)
     labels = np.where(np.arange(count) % 2 == 0, 1.0, -1.0)
     features = np.hstack([rng.standard_normal((count, 2)) + 1.3 * labels[:, None], np.ones((count, 1))])
-    return Rows(name, features, labels)
+    return SetRows(name, features, labels)
 
 
 @pytest.fixture(scope="module")
-def problem() -> Problem:
+def problem() -> ConstrainedProblem:
     return neyman_pearson_problem(rows(), 3, 7)
 
 
 @pytest.fixture(scope="module")
-def records(problem: Problem) -> pd.DataFrame:
+def records(problem: ConstrainedProblem) -> pd.DataFrame:
     return pd.DataFrame([measured(method, problem, 5000) for method in METHODS])
 
 
@@ -53,7 +58,7 @@ def test_a_reference_says_how_it_ended() -> None:
     assert not Reference(56.0).optimal
 
 
-def test_clients_have_the_same_rows_of_each_class(problem: Problem) -> None:
+def test_clients_have_the_same_rows_of_each_class(problem: ConstrainedProblem) -> None:
     """61 and 60 rows of the classes on three clients: 20 of each everywhere."""
     clients: list[Any] = list(problem.federated.clients)
     assert [int((client.labels > 0).sum()) for client in clients] == [20, 20, 20]
@@ -75,7 +80,7 @@ def test_every_method_ends_truly_optimal_at_the_same_objective(records: pd.DataF
     assert (records["mean row"] <= records["max row"]).all()
 
 
-def test_a_run_that_meets_the_cap_is_not_shown_as_optimal(problem: Problem) -> None:
+def test_a_run_that_meets_the_cap_is_not_shown_as_optimal(problem: ConstrainedProblem) -> None:
     record = measured(PUBLISHED, problem, 3)
     assert not record["optimal"]
     frame = pd.DataFrame([record, measured(SQP, problem, 3), measured(POOLED, problem, 3)])
@@ -102,7 +107,7 @@ def test_slow_methods_are_run_less_often_unless_asked() -> None:
 
 
 @pytest.mark.parametrize("method", [PUBLISHED, BALANCED, SQP])
-def test_a_curve_runs_from_the_start_to_the_solution(problem: Problem, method: str) -> None:
+def test_a_curve_runs_from_the_start_to_the_solution(problem: ConstrainedProblem, method: str) -> None:
     line = curves.curve(method, problem, 5000)
     assert line[0]["round"] == 0
     assert line[0]["objectives"] == pytest.approx(problem.local_objectives(problem.start).tolist())

@@ -12,25 +12,25 @@ import pytest
 from evenhand.errors import InputError
 from evenhand.reproductions import REPRODUCTIONS
 from evenhand.reproductions.fairfedavgalm import numbers, pages
-from evenhand.reproductions.fairfedavgalm.tasks import CELLS, Rows, Task, load_task
+from evenhand.reproductions.fairfedavgalm.tasks import CELLS, TaskRows, TrainingTask, load_task
 
 NAMES = [name for name in REPRODUCTIONS if name.startswith("fairfedavgalm-")]
 
 
-def made_rows(count: int, seed: int = 0) -> Rows:
+def made_rows(count: int, seed: int = 0) -> TaskRows:
     rng = np.random.default_rng(seed)
     groups = pd.Series(np.where(rng.random(count) < 0.5, "red", "green"), name="group")
     labels = np.where(rng.random(count) < np.where(groups == "red", 0.2, 0.5), 1, -1)
     features = rng.normal(size=(count, 3)) + labels[:, None] * [1.0, 0.0, 0.0] + (groups == "red").to_numpy()[:, None]
-    return Rows(features.astype(np.float32), labels.astype(np.int64), groups)
+    return TaskRows(features.astype(np.float32), labels.astype(np.int64), groups)
 
 
 @pytest.fixture
-def task() -> Task:
-    return Task("adult", made_rows(4000), made_rows(300, 1), made_rows(600, 2), "logistic", "Made rows.")
+def task() -> TrainingTask:
+    return TrainingTask("adult", made_rows(4000), made_rows(300, 1), made_rows(600, 2), "logistic", "Made rows.")
 
 
-def test_rows_are_dealt_without_repetition_and_by_the_seed(task: Task) -> None:
+def test_rows_are_dealt_without_repetition_and_by_the_seed(task: TrainingTask) -> None:
     clients = task.deal(3, clients=5, rows=100, alpha=0.5)
     assert [client.rows for client in clients] == [100] * 5
     rows = np.concatenate([client.features for client in clients])
@@ -45,7 +45,7 @@ def test_cells_have_their_shares() -> None:
     cells = CELLS["biased-digits"]
     assert sum(cells.values()) == pytest.approx(1)
     rows = made_rows(4000)
-    task = Task("biased-digits", rows, rows, rows, "logistic", "Made rows.", cells)
+    task = TrainingTask("biased-digits", rows, rows, rows, "logistic", "Made rows.", cells)
     dealt = task.deal(0, clients=4, rows=100, alpha=5.0)
     found = pd.DataFrame(
         {
@@ -70,7 +70,7 @@ def test_the_papers_numbers_are_whole() -> None:
 
 
 @pytest.fixture
-def made_task(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def made_task(task: TrainingTask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "load_task", lambda name, source: task)
 
 

@@ -19,7 +19,7 @@ _GAPS: Final = {"demographic_parity": demographic_parity, "equal_opportunity": e
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledRows:
+class QualityRows:
     """Rows that quality is measured on.
 
     Attributes
@@ -39,7 +39,7 @@ class LabelledRows:
         return {"sensitive_features": self.sensitive, "positive": self.labels.positive}
 
 
-def check_measurable(parts: Mapping[str, LabelledRows], *, gaps: bool = False) -> None:
+def check_measurable(parts: Mapping[str, QualityRows], *, gaps: bool = False) -> None:
     """Find out before training, not after it, that the quality on some rows would have no value."""
     for name, rows in parts.items():
         try:
@@ -48,7 +48,7 @@ def check_measurable(parts: Mapping[str, LabelledRows], *, gaps: bool = False) -
             raise DataError(f"{name} rows: {error}") from error
 
 
-def quality(parts: Mapping[str, LabelledRows], scores: Mapping[str, Array], *, gaps: bool = False) -> dict[str, Any]:
+def quality(parts: Mapping[str, QualityRows], scores: Mapping[str, Array], *, gaps: bool = False) -> dict[str, Any]:
     """Metrics of each part of the rows, and their 95 % bootstrap intervals, low and high.
 
     Parameters
@@ -62,7 +62,7 @@ def quality(parts: Mapping[str, LabelledRows], scores: Mapping[str, Array], *, g
     }
 
 
-def _quality(rows: LabelledRows, scores: Array, gaps: bool) -> dict[str, float]:
+def _quality(rows: QualityRows, scores: Array, gaps: bool) -> dict[str, float]:
     if rows.sensitive is None:
         return {"accuracy": float(np.mean((scores > 0) == (rows.signs > 0)))}
     # Labels by their own names, which error messages then use.
@@ -73,7 +73,7 @@ def _quality(rows: LabelledRows, scores: Array, gaps: bool) -> dict[str, float]:
     return found
 
 
-def _intervals(rows: LabelledRows, scores: Array, gaps: bool) -> dict[str, list[float]]:
+def _intervals(rows: QualityRows, scores: Array, gaps: bool) -> dict[str, list[float]]:
     if rows.sensitive is None:
         return {}
     labels, decisions = rows.labels.named(rows.signs), rows.labels.named(scores)

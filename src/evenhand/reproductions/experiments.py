@@ -33,7 +33,7 @@ Version = Literal["journal", "first"]
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class FairVFLProblem:
     """One draw: each party's encoded columns, labels (±1) and groups of training and test rows."""
 
     name: str
@@ -51,7 +51,7 @@ class Problem:
         return len(self.labels)
 
 
-def make_problem(data: Dataset, version: Version, seed: int) -> Problem:
+def make_problem(data: Dataset, version: Version, seed: int) -> FairVFLProblem:
     """Rows, columns and party sizes as in the papers: all features are encoded, then dealt out at random.
 
     One party is active in the journal version, all are in the first.
@@ -62,7 +62,7 @@ def make_problem(data: Dataset, version: Version, seed: int) -> Problem:
     blocks = [[encoder.transform(data.frame.loc[rows])[:, share] for share in shares] for rows in (train, test)]
     # Row ids are places.
     signs = np.where(data.label == data.positive, 1, -1).astype(np.int64)
-    return Problem(
+    return FairVFLProblem(
         name=data.name,
         seed=seed,
         all_active=version == "first",
@@ -84,7 +84,7 @@ class Fit:
 
 
 def published(
-    problem: Problem,
+    problem: FairVFLProblem,
     epsilon: float | None,
     rounds: int,
     *,
@@ -106,13 +106,13 @@ def published(
     )
 
 
-def subspace(problem: Problem, constraint: Constraint | None) -> Fit:
+def subspace(problem: FairVFLProblem, constraint: Constraint | None) -> Fit:
     """Our solver, to its own stopping rule."""
     return _fit(problem, solver="subspace", constraint=constraint, max_rounds=MOST_ROUNDS)
 
 
 def selected(
-    problem: Problem, constraint: Constraint, options: Mapping[str, Any] | None = None, **grid: Any
+    problem: FairVFLProblem, constraint: Constraint, options: Mapping[str, Any] | None = None, **grid: Any
 ) -> tuple[Fit, Selection]:
     """Our solver with ε and alpha chosen by cross-validation on the training rows."""
     start = time.perf_counter()
@@ -124,19 +124,19 @@ def selected(
     return Fit(chosen.estimator, time.perf_counter() - start), chosen
 
 
-def _classifier(problem: Problem, **options: Any) -> VerticalClassifier:
+def _classifier(problem: FairVFLProblem, **options: Any) -> VerticalClassifier:
     roles: Any = "all-active" if problem.all_active else None
     # The columns are encoded already.
     return VerticalClassifier(scale=False, roles=roles, **options)
 
 
-def _fit(problem: Problem, **options: Any) -> Fit:
+def _fit(problem: FairVFLProblem, **options: Any) -> Fit:
     start = time.perf_counter()
     classifier = _classifier(problem, **options).fit(problem.train, problem.labels, problem.groups)
     return Fit(classifier, time.perf_counter() - start)
 
 
-def measured(problem: Problem, method: str, fit: Fit, **more: Any) -> Record:
+def measured(problem: FairVFLProblem, method: str, fit: Fit, **more: Any) -> Record:
     """Quality on the test rows, and what the fit reached on the training rows at what cost."""
     train = quality(problem.labels, fit.classifier.decision_function(problem.train), problem.groups)
     certificate = fit.classifier.certificate_
@@ -152,7 +152,7 @@ def measured(problem: Problem, method: str, fit: Fit, **more: Any) -> Record:
     }
 
 
-def head(problem: Problem, method: str) -> Record:
+def head(problem: FairVFLProblem, method: str) -> Record:
     return {"set": problem.name, "seed": problem.seed, "method": method}
 
 
@@ -160,12 +160,12 @@ def quality(labels: Integers, scores: Array, groups: pd.DataFrame) -> dict[str, 
     return summary(labels, scores, sensitive_features=groups)
 
 
-def on_test_rows(problem: Problem, scores: Array) -> dict[str, float]:
+def on_test_rows(problem: FairVFLProblem, scores: Array) -> dict[str, float]:
     """Metrics on the test rows, and the standard errors of the gaps in error rates."""
     return quality(problem.test_labels, scores, problem.test_groups) | gap_errors(problem, scores)
 
 
-def gap_errors(problem: Problem, scores: Array) -> dict[str, float]:
+def gap_errors(problem: FairVFLProblem, scores: Array) -> dict[str, float]:
     """Standard error of the gaps DFP and DFN between two groups, from counts of the test rows."""
     predicted = np.where(scores > 0, 1, -1)
     table = group_report(problem.test_labels, predicted, sensitive_features=problem.test_groups)
@@ -177,7 +177,7 @@ def gap_errors(problem: Problem, scores: Array) -> dict[str, float]:
     return {f"{name} error": float(np.sqrt(variance.sum())) for name, variance in variances.items()}
 
 
-def curve(problem: Problem, method: str, fit: Fit, points: int = 60, **more: Any) -> list[Record]:
+def curve(problem: FairVFLProblem, method: str, fit: Fit, points: int = 60, **more: Any) -> list[Record]:
     """Objective and DEO on the training rows over rounds, thinned to about evenly spaced points of a log axis."""
     history = fit.classifier.history_.drop_duplicates("round", keep="last").set_index("round")
     gap = next(name for name in history.columns if name.startswith("value["))

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from evenhand.central import CalibratedEqualOddsPostprocessor, EqualOddsPostprocessor
-from evenhand.reproductions.experiments import Fit, Problem, head, on_test_rows
+from evenhand.reproductions.experiments import FairVFLProblem, Fit, head, on_test_rows
 from evenhand.reproductions.settings import Record
 
 EO, CEO = "FedBCD + EO", "FedBCD + CEO"
@@ -24,14 +24,14 @@ HOW_DEO = (
 )
 
 
-def equal_odds(problem: Problem, fit: Fit) -> Record:
+def equal_odds(problem: FairVFLProblem, fit: Fit) -> Record:
     processor = EqualOddsPostprocessor(objective="accuracy_score", random_state=problem.seed)
     processor.fit(fit.classifier.decision_function(problem.train), problem.labels, problem.groups)
     decisions = processor.predict(fit.classifier.decision_function(problem.test), problem.test_groups)
     return {**head(problem, EO), **on_test_rows(problem, decisions.astype(np.float64))}
 
 
-def calibrated(problem: Problem, fit: Fit) -> Record:
+def calibrated(problem: FairVFLProblem, fit: Fit) -> Record:
     processor = CalibratedEqualOddsPostprocessor(on_infeasible="clip", random_state=problem.seed)
     processor.fit(expit(fit.classifier.decision_function(problem.train)), problem.labels, problem.groups)
     mixed = processor.predict_proba(expit(fit.classifier.decision_function(problem.test)), problem.test_groups)

@@ -26,7 +26,7 @@ class Experiment(Protocol):
 
 
 @dataclass(frozen=True)
-class Entry:
+class Reproduction:
     """A table or figure: its name, what it shows in a line, and the module that makes it."""
 
     name: str
@@ -45,19 +45,27 @@ _FACES = ("celeba",)
 _CONSTRAINED = "Constrained FL by proximal AL"
 _STRAGGLER_SETS = ("credit-default", "a9a", "20newsgroups")
 _ENTRIES = (
-    Entry("fairvfl-table1", "FairVFL, Table 1: accuracy and gaps in error rates, linear model", "fairvfl.table1"),
-    Entry("fairvfl-table2", "FairVFL, Table 2: the same, neural parties", "fairvfl.table2"),
-    Entry("fairvfl-fig1", "FairVFL, Figure 1: objective and DEO over rounds, linear model", "fairvfl.fig1"),
-    Entry("fairvfl-fig2", "FairVFL, Figure 2: objective and DEO over rounds, neural parties", "fairvfl.fig2"),
-    Entry("fairvfl-v1-table1", "first version, Table I: accuracy, fairness, harmonic mean", "fairvfl.v1_table1"),
-    Entry("fairvfl-v1-fig1", "first version, Figure 1: effect of ε on accuracy and fairness", "fairvfl.v1_fig1"),
-    Entry("fairvfl-v1-fig2", "first version, Figure 2: effect of the number Q of local steps", "fairvfl.v1_fig2"),
-    Entry("vfb2-table2", "VFB², Table 2: accuracy beside pooled and half-trained models", "vfb2.table2", VFB2_SETS),
-    Entry("vfb2-fig2", "VFB², Figure 2: speed-up by the number of parties", "vfb2.fig2", ("synthetic",)),
-    Entry("vfb2-fig3", "VFB², Figure 3: loss over time and epochs, strongly convex", "vfb2.fig3", _STRAGGLER_SETS),
-    Entry("vfb2-fig4", "VFB², Figure 4: loss over time and epochs, nonconvex", "vfb2.fig4", _STRAGGLER_SETS),
+    Reproduction(
+        "fairvfl-table1", "FairVFL, Table 1: accuracy and gaps in error rates, linear model", "fairvfl.table1"
+    ),
+    Reproduction("fairvfl-table2", "FairVFL, Table 2: the same, neural parties", "fairvfl.table2"),
+    Reproduction("fairvfl-fig1", "FairVFL, Figure 1: objective and DEO over rounds, linear model", "fairvfl.fig1"),
+    Reproduction("fairvfl-fig2", "FairVFL, Figure 2: objective and DEO over rounds, neural parties", "fairvfl.fig2"),
+    Reproduction("fairvfl-v1-table1", "first version, Table I: accuracy, fairness, harmonic mean", "fairvfl.v1_table1"),
+    Reproduction("fairvfl-v1-fig1", "first version, Figure 1: effect of ε on accuracy and fairness", "fairvfl.v1_fig1"),
+    Reproduction(
+        "fairvfl-v1-fig2", "first version, Figure 2: effect of the number Q of local steps", "fairvfl.v1_fig2"
+    ),
+    Reproduction(
+        "vfb2-table2", "VFB², Table 2: accuracy beside pooled and half-trained models", "vfb2.table2", VFB2_SETS
+    ),
+    Reproduction("vfb2-fig2", "VFB², Figure 2: speed-up by the number of parties", "vfb2.fig2", ("synthetic",)),
+    Reproduction(
+        "vfb2-fig3", "VFB², Figure 3: loss over time and epochs, strongly convex", "vfb2.fig3", _STRAGGLER_SETS
+    ),
+    Reproduction("vfb2-fig4", "VFB², Figure 4: loss over time and epochs, nonconvex", "vfb2.fig4", _STRAGGLER_SETS),
     *(
-        Entry(f"constrained-{name}", f"{_CONSTRAINED}, {title}", f"constrained.{name}", sets)
+        Reproduction(f"constrained-{name}", f"{_CONSTRAINED}, {title}", f"constrained.{name}", sets)
         for name, title, sets in (
             ("table1", "Table 1: Neyman-Pearson classification", NEYMAN_PEARSON_SETS),
             ("table2", "Table 2: fairness constraints", (FAIRNESS_SET,)),
@@ -67,7 +75,7 @@ _ENTRIES = (
         )
     ),
     *(
-        Entry(f"fairfedavgalm-{name}", f"FairFedAvgALM, {title}", f"fairfedavgalm.{name}", sets, more)
+        Reproduction(f"fairfedavgalm-{name}", f"FairFedAvgALM, {title}", f"fairfedavgalm.{name}", sets, more)
         for name, title, sets, more in (
             ("baselines", "Table 2: five methods and ours", (*FAIRFEDAVGALM_SETS, "symmetric-digits"), _FACES),
             ("heterogeneity", "Table 3: skew of the clients' labels", FAIRFEDAVGALM_SETS, _FACES),
@@ -82,7 +90,7 @@ _ENTRIES = (
 REPRODUCTIONS = {entry.name: entry for entry in _ENTRIES}
 
 
-def find(name: str) -> Entry:
+def find(name: str) -> Reproduction:
     if name not in REPRODUCTIONS:
         raise InputError(f"there is no reproduction {name!r}; there is {', '.join(REPRODUCTIONS)}")
     return REPRODUCTIONS[name]

@@ -19,7 +19,7 @@ from evenhand.errors import DataError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.jobs.horizontal.file import ClientSection, DataSection, HorizontalJobFile, ServerSection
 from evenhand.jobs.labels import Labels, label_column, two_labels
-from evenhand.jobs.quality import LabelledRows
+from evenhand.jobs.quality import QualityRows
 from evenhand.jobs.schema import LabelSection, located
 from evenhand.jobs.tables import hold_out, naming
 
@@ -86,9 +86,9 @@ class HorizontalTables:
             np.concatenate([one.test[rows] for one, rows in chosen]),
         )
 
-    def labelled(self, rows: EncodedRows) -> LabelledRows:
+    def labelled(self, rows: EncodedRows) -> QualityRows:
         """Rows to measure quality on."""
-        return LabelledRows(self.labels, rows.signs, rows.sensitive)
+        return QualityRows(self.labels, rows.signs, rows.sensitive)
 
 
 def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTables:

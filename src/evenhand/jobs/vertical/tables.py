@@ -16,7 +16,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, align_tables, open_table
 from evenhand.errors import DataError
 from evenhand.jobs.labels import Labels, label_column, two_labels
-from evenhand.jobs.quality import LabelledRows
+from evenhand.jobs.quality import QualityRows
 from evenhand.jobs.tables import hold_out, naming
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, table_source
 from evenhand.vertical.problem import PartyColumns
@@ -61,10 +61,10 @@ class VerticalTables:
         parts = {"train": ~self.test, "test": self.test}
         return {name: rows for name, rows in parts.items() if rows.any()}
 
-    def labelled(self) -> dict[str, LabelledRows]:
+    def labelled(self) -> dict[str, QualityRows]:
         """The same parts, to measure quality on."""
         return {
-            name: LabelledRows(self.labels, self.signs[rows], None if self.sensitive is None else self.sensitive[rows])
+            name: QualityRows(self.labels, self.signs[rows], None if self.sensitive is None else self.sensitive[rows])
             for name, rows in self.parts().items()
         }
 

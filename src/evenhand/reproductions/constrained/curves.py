@@ -19,7 +19,7 @@ from evenhand.horizontal.prox_al.solve import ProxALRoles, prox_al_roles
 from evenhand.horizontal.sqp.solve import SQPRoles, sqp_roles
 from evenhand.protocol.roles import Role
 from evenhand.reproductions.constrained.methods import BALANCED, PUBLISHED, SQP, TOLERANCE
-from evenhand.reproductions.constrained.problems import Problem
+from evenhand.reproductions.constrained.problems import ConstrainedProblem
 from evenhand.reproductions.settings import SETS, Record
 from evenhand.reproductions.writing import markdown_table
 
@@ -35,7 +35,7 @@ STYLES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def roles_of(method: str, problem: Problem, rounds: int) -> ProxALRoles | SQPRoles:
+def roles_of(method: str, problem: ConstrainedProblem, rounds: int) -> ProxALRoles | SQPRoles:
     parts = problem.federated
     if method == SQP:
         return sqp_roles(parts.clients, parts.server, start=problem.start)
@@ -61,7 +61,7 @@ def iterates(roles: ProxALRoles | SQPRoles) -> Iterator[tuple[int, int, Array]]:
             yield now, steps, roles.server.weights
 
 
-def curve(method: str, problem: Problem, rounds: int) -> list[Record]:
+def curve(method: str, problem: ConstrainedProblem, rounds: int) -> list[Record]:
     """Each client's objective and what its limit is on, at some rounds and at the end of each outer iteration."""
     roles = roles_of(method, problem, rounds)
     records: list[Record] = []
@@ -79,7 +79,7 @@ def curve(method: str, problem: Problem, rounds: int) -> list[Record]:
     return records
 
 
-def _record(method: str, problem: Problem, now: int, outer: int, weights: Array) -> Record:
+def _record(method: str, problem: ConstrainedProblem, now: int, outer: int, weights: Array) -> Record:
     return {
         "set": problem.name,
         "seed": problem.seed,

@@ -14,7 +14,7 @@ from evenhand.central.prox_al import prox_al as pooled_prox_al
 from evenhand.horizontal.prox_al.solve import prox_al
 from evenhand.horizontal.sqp.solve import sqp
 from evenhand.programs import Pooled, Solution
-from evenhand.reproductions.constrained.problems import Problem, quadratic_problem
+from evenhand.reproductions.constrained.problems import ConstrainedProblem, quadratic_problem
 from evenhand.reproductions.settings import Record
 
 TOLERANCE: Final = 1e-3
@@ -31,31 +31,31 @@ ROUNDS: Final = {
 """Most rounds of the federated proximal AL method; a run that meets this is shown as not optimal."""
 
 
-def _published(problem: Problem, rounds: int) -> Solution:
+def _published(problem: ConstrainedProblem, rounds: int) -> Solution:
     return _prox_al(problem, rounds, "fixed")
 
 
-def _balanced(problem: Problem, rounds: int) -> Solution:
+def _balanced(problem: ConstrainedProblem, rounds: int) -> Solution:
     return _prox_al(problem, rounds, "balanced")
 
 
-def _prox_al(problem: Problem, rounds: int, rule: str) -> Solution:
+def _prox_al(problem: ConstrainedProblem, rounds: int, rule: str) -> Solution:
     parts = problem.federated
     settings: dict[str, Any] = {"rho": problem.rho, "rho_rule": rule, "max_rounds": rounds, "max_inner": rounds}
     return prox_al(parts.clients, parts.server, start=problem.start, **settings, **problem.options)
 
 
-def _sqp(problem: Problem, rounds: int) -> Solution:
+def _sqp(problem: ConstrainedProblem, rounds: int) -> Solution:
     parts = problem.federated
     return sqp(parts.clients, parts.server, start=problem.start, stationarity=TOLERANCE, feasibility=TOLERANCE)
 
 
-def _pooled(problem: Problem, rounds: int) -> Solution:
+def _pooled(problem: ConstrainedProblem, rounds: int) -> Solution:
     parts = problem.federated
     return pooled_prox_al(Pooled(parts.clients, parts.server), start=problem.start, **problem.options)
 
 
-METHODS: Final[Mapping[str, Callable[[Problem, int], Solution]]] = {
+METHODS: Final[Mapping[str, Callable[[ConstrainedProblem, int], Solution]]] = {
     PUBLISHED: _published,
     BALANCED: _balanced,
     SQP: _sqp,
@@ -65,7 +65,7 @@ SLOW: Final = (PUBLISHED, BALANCED)
 """Methods of hundreds to thousands of rounds."""
 
 
-def timed(method: str, problem: Problem, rounds: int) -> tuple[Solution, float]:
+def timed(method: str, problem: ConstrainedProblem, rounds: int) -> tuple[Solution, float]:
     """A solution and its seconds of CPU, on one thread."""
     _warm_up()
     with threadpool_limits(1):
@@ -81,7 +81,7 @@ def _warm_up() -> None:
         method(quadratic_problem(2, 4, 1, 0, 0), 1000)
 
 
-def measured(method: str, problem: Problem, rounds: int) -> Record:
+def measured(method: str, problem: ConstrainedProblem, rounds: int) -> Record:
     """One run: objective, what the limits are on, the true residual, and what it took."""
     found, seconds = timed(method, problem, rounds)
     at_server = problem.server_row(found.weights)

@@ -26,7 +26,7 @@ CLIENT_ROWS, SERVER_ROWS = 22_654, 5_659
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class SetRows:
     """A set as it was read: features with a constant column, labels ±1 (+1 is class 1), groups if there are any."""
 
     name: str
@@ -40,7 +40,7 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class ConstrainedProblem:
     """One cell of a table for one seed.
 
     Attributes
@@ -73,7 +73,7 @@ class Problem:
         return None if server is None else float(np.abs(server.at(weights).constraints).max())
 
 
-def read(name: str, source: Path | None = None) -> Rows:
+def read(name: str, source: Path | None = None) -> SetRows:
     """A set by name."""
     if name == FAIRNESS_SET:
         data = adult_b(load("adult", source=source))
@@ -81,11 +81,11 @@ def read(name: str, source: Path | None = None) -> Rows:
         labels = np.where(data.label == data.positive, -1.0, 1.0)
         chosen = np.random.default_rng(0).permutation(len(labels))[: CLIENT_ROWS + SERVER_ROWS]
         groups = data.sensitive.iloc[chosen].reset_index(drop=True)
-        return Rows(name, _with_constant(data.frame)[chosen], labels[chosen], groups)
+        return SetRows(name, _with_constant(data.frame)[chosen], labels[chosen], groups)
     data = adult_a(fetch("adult", source=source)) if name == "adult-a" else load(name, source=source)
     # The authors' code takes the first row of each file for a header; only so do Table 3's counts come out.
     labels = np.where(data.label == data.positive, 1.0, -1.0)[1:]
-    return Rows(name, _with_constant(data.frame)[1:], labels)
+    return SetRows(name, _with_constant(data.frame)[1:], labels)
 
 
 def _with_constant(frame: pd.DataFrame) -> Array:
@@ -93,7 +93,7 @@ def _with_constant(frame: pd.DataFrame) -> Array:
     return np.hstack([values, np.ones((len(values), 1))])
 
 
-def neyman_pearson_problem(rows: Rows, count: int, seed: int) -> Problem:
+def neyman_pearson_problem(rows: SetRows, count: int, seed: int) -> ConstrainedProblem:
     """Eq. (30): each client has the same number of rows of each class; what is left over goes."""
     rng = np.random.default_rng(seed)
     shares = []
@@ -103,10 +103,10 @@ def neyman_pearson_problem(rows: Rows, count: int, seed: int) -> Problem:
     folds = [np.concatenate(parts) for parts in zip(*shares, strict=True)]
     federated = neyman_pearson([rows.sample(fold) for fold in folds], LOSS_LIMIT)
     options = {"penalty": 300.0, "subproblem": 1e-3}
-    return Problem(rows.name, count, seed, federated, sphere(rows.features.shape[1], rng), options, 0.01)
+    return ConstrainedProblem(rows.name, count, seed, federated, sphere(rows.features.shape[1], rng), options, 0.01)
 
 
-def fairness_problem(rows: Rows, count: int, seed: int) -> Problem:
+def fairness_problem(rows: SetRows, count: int, seed: int) -> ConstrainedProblem:
     """Eq. (32): mean loss of men and women differ by at most 0.1 at each client and on the server's rows."""
     rng = np.random.default_rng(seed)
     folds: Sequence[Integers] = np.array_split(rng.permutation(CLIENT_ROWS), count)
@@ -115,14 +115,14 @@ def fairness_problem(rows: Rows, count: int, seed: int) -> Problem:
     constraint = LossParity(DISPARITY_LIMIT)
     federated = constrained(samples, constraint, scope="both", server=server, weighting="clients")
     options = {"penalty": 50.0, "subproblem": 0.01}
-    return Problem(rows.name, count, seed, federated, sphere(rows.features.shape[1], rng), options, 0.1)
+    return ConstrainedProblem(rows.name, count, seed, federated, sphere(rows.features.shape[1], rng), options, 0.1)
 
 
-def quadratic_problem(count: int, weights: int, rows: int, instance: int, seed: int) -> Problem:
+def quadratic_problem(count: int, weights: int, rows: int, instance: int, seed: int) -> ConstrainedProblem:
     """Eq. (84): one instance for all runs, which differ in where they start."""
     clients, server = random_quadratic_programs(count, weights, rows, seed=instance)
     start = sphere(weights, np.random.default_rng(seed))
-    return Problem(
+    return ConstrainedProblem(
         QUADRATIC_SET, count, seed, Federated(clients, server), start, {"penalty": 10.0, "subproblem": 0.1}, 1.0
     )
 

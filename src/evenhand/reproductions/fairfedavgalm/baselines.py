@@ -15,15 +15,15 @@ from evenhand.reproductions.fairfedavgalm.methods import (
     ON_ODDS,
     ON_SELECTION,
     PUBLISHED,
-    Setting,
+    PaperSetting,
     measured,
 )
 from evenhand.reproductions.fairfedavgalm.numbers import TABLE2
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
-SETTING = Setting("α = 1, N = 10")
-PRINTED = Setting("the same, steps and T of C.1")
+SETTING = PaperSetting("α = 1, N = 10")
+PRINTED = PaperSetting("the same, steps and T of C.1")
 SYMMETRIC = "symmetric-digits"
 BLIND = (
     "Coloured digits, groups alike: here the colour is as strong a hint in either group, so that a model that believes "

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pandas as pd
 
 from evenhand.reproductions.fairfedavgalm import pages
-from evenhand.reproductions.fairfedavgalm.methods import COMPARED, SCHEDULES, Setting
+from evenhand.reproductions.fairfedavgalm.methods import COMPARED, SCHEDULES, PaperSetting
 from evenhand.reproductions.fairfedavgalm.numbers import TABLE4
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
-SETTINGS = tuple(Setting(f"N = {clients}", clients=clients, many=True) for clients in (10, 20, 50))
+SETTINGS = tuple(PaperSetting(f"N = {clients}", clients=clients, many=True) for clients in (10, 20, 50))
 
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:

@@ -20,13 +20,13 @@ from evenhand.data import as_floats
 from evenhand.models.networks import make_network
 from evenhand.reproductions.fairfedavgalm import pages
 from evenhand.reproductions.fairfedavgalm.gradcam import gradcam_figure
-from evenhand.reproductions.fairfedavgalm.methods import COMPARED, Setting, fit, quality
+from evenhand.reproductions.fairfedavgalm.methods import COMPARED, PaperSetting, fit, quality
 from evenhand.reproductions.fairfedavgalm.numbers import TABLE2
-from evenhand.reproductions.fairfedavgalm.tasks import CELLS, Task, small_convolutions
+from evenhand.reproductions.fairfedavgalm.tasks import CELLS, TrainingTask, small_convolutions
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
-SETTING = Setting("α = 1, N = 10")
+SETTING = PaperSetting("α = 1, N = 10")
 EACH = 2
 """Pictures of each (label, group): the first of the test rows, not chosen by what they show."""
 
@@ -61,7 +61,7 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
     return records
 
 
-def _shown(task: Task) -> Integers:
+def _shown(task: TrainingTask) -> Integers:
     cells = [(task.test.labels == label) & (task.test.groups == group) for label, group in CELLS[task.name]]
     return np.concatenate([np.flatnonzero(cell)[:EACH] for cell in cells])
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pandas as pd
 
 from evenhand.reproductions.fairfedavgalm import pages
-from evenhand.reproductions.fairfedavgalm.methods import COMPARED, Setting
+from evenhand.reproductions.fairfedavgalm.methods import COMPARED, PaperSetting
 from evenhand.reproductions.fairfedavgalm.numbers import TABLE3
 from evenhand.reproductions.settings import Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
 # The paper has 0.2 and 5.
-SETTINGS = tuple(Setting(f"α = {alpha:g}", alpha=alpha) for alpha in (0.2, 0.5, 5.0))
+SETTINGS = tuple(PaperSetting(f"α = {alpha:g}", alpha=alpha) for alpha in (0.2, 0.5, 5.0))
 LOST = "Of the paper's Table 3 only some numbers can be read in the text we have; the others are left out, not guessed."
 
 

@@ -11,7 +11,7 @@ from evenhand.privacy.accounting import client_statements, noise_for
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
 from evenhand.privacy.published_bound import PublishedBound
 from evenhand.reproductions.fairfedavgalm import pages
-from evenhand.reproductions.fairfedavgalm.methods import FEDAVG, PUBLISHED, SCHEDULES, Method, Setting, measured
+from evenhand.reproductions.fairfedavgalm.methods import FEDAVG, PUBLISHED, SCHEDULES, Method, PaperSetting, measured
 from evenhand.reproductions.fairfedavgalm.numbers import TABLE5
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page, markdown_table
@@ -42,8 +42,8 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
     for name, seed in draws:
         rounds = settings.rounds_or(SCHEDULES[name].rounds)
         for method in METHODS:
-            trials: list[tuple[Setting, Record]] = [
-                (Setting(f"σ = {noise:g}", protect=GaussianNoise(noise)), {}) for noise in NOISES
+            trials: list[tuple[PaperSetting, Record]] = [
+                (PaperSetting(f"σ = {noise:g}", protect=GaussianNoise(noise)), {}) for noise in NOISES
             ]
             trials += [_stated(method, rounds, epsilon) for epsilon in EPSILONS]
             for setting, more in trials:
@@ -60,14 +60,14 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
     return sorted(records, key=lambda record: (settings.sets.index(record["set"]), places[record["condition"]]))
 
 
-def _stated(method: Method, rounds: int, epsilon: float) -> tuple[Setting, Record]:
+def _stated(method: Method, rounds: int, epsilon: float) -> tuple[PaperSetting, Record]:
     """Clipping and the noise that keeps a client's updates within ε, and the ε the accountants then state."""
     releases = 2 if method.constraints else 1
     multiplier = noise_for(epsilon, DELTA, rounds, releases=releases)
     mechanism = ClippedGaussian(CLIP, DUAL_CLIP if method.constraints else None, multiplier)
     statement = client_statements(mechanism, {"any": rounds}, DELTA)["any"]
     more = {"epsilon": statement.epsilon, "sigma": multiplier * 2 * CLIP, "noise multiplier": multiplier}
-    return Setting(f"ε ≤ {epsilon:g}, clipped", protect=mechanism), more
+    return PaperSetting(f"ε ≤ {epsilon:g}, clipped", protect=mechanism), more
 
 
 def page(records: pd.DataFrame) -> Page:

@@ -18,7 +18,7 @@ from evenhand.metrics import (
     published_equal_opportunity,
 )
 from evenhand.protocol.job import Job
-from evenhand.reproductions.fairfedavgalm.tasks import Rows, Task
+from evenhand.reproductions.fairfedavgalm.tasks import TaskRows, TrainingTask
 from evenhand.reproductions.settings import Record
 from evenhand.training.horizontal import HorizontalRun, train_horizontal
 
@@ -57,7 +57,7 @@ COMPARED: Final = (FEDAVG, PUBLISHED, ON_ODDS)
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TrainingSchedule:
     """How long and in what steps a set is trained on, and by how many rows a client."""
 
     rounds: int
@@ -73,18 +73,18 @@ class Schedule:
         return {"step": self.step, "step_decay_every": self.decay_every, "report_every": 0}
 
 
-AS_PRINTED: Final = Schedule(rounds=70, step=0.01, decay_every=25, rows=2_800, many_rows=2_800)
+AS_PRINTED: Final = TrainingSchedule(rounds=70, step=0.01, decay_every=25, rows=2_800, many_rows=2_800)
 """Supplement C.1."""
 SCHEDULES: Final = {
-    "adult": Schedule(rounds=40, step=0.1, decay_every=25, rows=2_800, many_rows=700),
-    "biased-digits": Schedule(rounds=20, step=0.2, decay_every=15, rows=250, many_rows=100),
-    "symmetric-digits": Schedule(rounds=20, step=0.2, decay_every=15, rows=250, many_rows=100),
+    "adult": TrainingSchedule(rounds=40, step=0.1, decay_every=25, rows=2_800, many_rows=700),
+    "biased-digits": TrainingSchedule(rounds=20, step=0.2, decay_every=15, rows=250, many_rows=100),
+    "symmetric-digits": TrainingSchedule(rounds=20, step=0.2, decay_every=15, rows=250, many_rows=100),
     "celeba": AS_PRINTED,
 }
 
 
 @dataclass(frozen=True)
-class Setting:
+class PaperSetting:
     """What a table varies: the paper's own setting by default."""
 
     name: str
@@ -97,7 +97,12 @@ class Setting:
 
 
 def fit(
-    task: Task, method: Method, setting: Setting, seed: int, rounds: int | None = None, schedule: Schedule | None = None
+    task: TrainingTask,
+    method: Method,
+    setting: PaperSetting,
+    seed: int,
+    rounds: int | None = None,
+    schedule: TrainingSchedule | None = None,
 ) -> HorizontalRun:
     """Train by a method in a setting; the seed draws rows, clients, batches and first weights."""
     schedule = schedule or SCHEDULES[task.name]
@@ -115,13 +120,13 @@ def fit(
 
 
 def measured(
-    task: Task,
+    task: TrainingTask,
     method: Method,
-    setting: Setting,
+    setting: PaperSetting,
     seed: int,
     rounds: int | None = None,
     *,
-    schedule: Schedule | None = None,
+    schedule: TrainingSchedule | None = None,
     **more: Any,
 ) -> Record:
     """A fit and its quality on the test rows, as a record."""
@@ -141,7 +146,7 @@ def measured(
     }
 
 
-def quality(run: HorizontalRun, rows: Rows) -> dict[str, float]:
+def quality(run: HorizontalRun, rows: TaskRows) -> dict[str, float]:
     """Accuracy, DP and EO as Section 3.2 defines them, and what the published code computes in their place."""
     predicted = np.where(run.model.predict(rows.inputs) > 0, 1, -1)
     given: Any = {"y_true": rows.labels, "y_pred": predicted, "sensitive_features": rows.groups}

@@ -14,11 +14,11 @@ from evenhand.reproductions.fairfedavgalm.methods import (
     PUBLISHED,
     SCHEDULES,
     Method,
-    Setting,
+    PaperSetting,
     measured,
 )
 from evenhand.reproductions.fairfedavgalm.numbers import METRICS, PaperTable, Printed
-from evenhand.reproductions.fairfedavgalm.tasks import CELLS, Task, load_task
+from evenhand.reproductions.fairfedavgalm.tasks import CELLS, TrainingTask, load_task
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import markdown_table, spread
 
@@ -42,7 +42,9 @@ MEASURED = {
 }
 
 
-def run_all(settings: Settings, meter: Meter, conditions: Sequence[Setting], methods: Sequence[Method]) -> list[Record]:
+def run_all(
+    settings: Settings, meter: Meter, conditions: Sequence[PaperSetting], methods: Sequence[Method]
+) -> list[Record]:
     """Every method in every condition, on each set and seed."""
     tasks = load_tasks(settings)
     draws = settings.draws(RUNS)
@@ -58,11 +60,11 @@ def run_all(settings: Settings, meter: Meter, conditions: Sequence[Setting], met
     return records
 
 
-def load_tasks(settings: Settings) -> dict[str, Task]:
+def load_tasks(settings: Settings) -> dict[str, TrainingTask]:
     return {name: load_task(name, settings.source) for name in settings.sets}
 
 
-def with_description(task: Task, record: Record) -> Record:
+def with_description(task: TrainingTask, record: Record) -> Record:
     return record | {"task": task.description}
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pandas as pd
 
 from evenhand.reproductions.fairfedavgalm import pages
-from evenhand.reproductions.fairfedavgalm.methods import COMPARED, Setting
+from evenhand.reproductions.fairfedavgalm.methods import COMPARED, PaperSetting
 from evenhand.reproductions.fairfedavgalm.numbers import SUPPLEMENT_TABLE1
 from evenhand.reproductions.settings import Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
-SETTINGS = tuple(Setting(f"C = {share:g}", participation=share) for share in (0.5, 0.25))
+SETTINGS = tuple(PaperSetting(f"C = {share:g}", participation=share) for share in (0.5, 0.25))
 ROUNDED = "Of ten clients C = 0.25 makes two a round (2.5, rounded to even); the paper does not say how it rounds."
 
 

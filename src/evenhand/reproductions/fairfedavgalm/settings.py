@@ -13,8 +13,8 @@ from evenhand.reproductions.fairfedavgalm.methods import (
     ON_ODDS,
     PUBLISHED,
     SCHEDULES,
-    Schedule,
-    Setting,
+    PaperSetting,
+    TrainingSchedule,
     measured,
 )
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
@@ -26,14 +26,14 @@ FIRST_SEED = 0
 """Not those of the tables."""
 
 
-def candidates(name: str) -> dict[str, Schedule]:
+def candidates(name: str) -> dict[str, TrainingSchedule]:
     """Steps and rounds: those of C.1, with longer steps, and those taken."""
     taken = SCHEDULES[name]
     printed = replace(AS_PRINTED, rows=taken.rows, many_rows=taken.many_rows)
     return {_words(schedule): schedule for schedule in (printed, replace(taken, step=taken.step / 4), taken)}
 
 
-def _words(schedule: Schedule) -> str:
+def _words(schedule: TrainingSchedule) -> str:
     return f"T = {schedule.rounds}, η_w = {schedule.step:g}"
 
 
@@ -57,7 +57,7 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
             for seed in range(FIRST_SEED, FIRST_SEED + runs):
                 for method in methods:
                     meter.at(f"{SETS[name]}, seed {seed}, {words}: {method.name}")
-                    record = measured(task, method, Setting(words), seed, schedule=schedule)
+                    record = measured(task, method, PaperSetting(words), seed, schedule=schedule)
                     records.append(pages.with_description(task, record))
     return records
 

@@ -46,7 +46,7 @@ _SPLIT_SEED: Final = 0
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class TaskRows:
     """Rows with labels ±1 and the name of each row's group.
 
     Attributes
@@ -65,15 +65,15 @@ class Rows:
         features: Any = self.features
         return as_floats(features) if features.dtype == np.uint8 else features
 
-    def take(self, chosen: Integers) -> Rows:
-        return Rows(self.features[chosen], self.labels[chosen], self.groups.iloc[chosen].reset_index(drop=True))
+    def take(self, chosen: Integers) -> TaskRows:
+        return TaskRows(self.features[chosen], self.labels[chosen], self.groups.iloc[chosen].reset_index(drop=True))
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class TrainingTask:
     """A task: rows that clients may get, rows to choose settings by, rows to report on, and the network.
 
     Attributes
@@ -85,9 +85,9 @@ class Task:
     """
 
     name: str
-    pool: Rows
-    validation: Rows
-    test: Rows
+    pool: TaskRows
+    validation: TaskRows
+    test: TaskRows
     network: Any
     description: str
     cells: Mapping[tuple[int, str], float] | None = None
@@ -102,7 +102,7 @@ class Task:
         ]
 
 
-def load_task(name: str, source: Path | None = None) -> Task:
+def load_task(name: str, source: Path | None = None) -> TrainingTask:
     if name not in _LOADERS:
         raise InputError(f"FairFedAvgALM's tables have no set {name!r}; there is {', '.join(_LOADERS)}")
     return _LOADERS[name](source)
@@ -111,7 +111,7 @@ def load_task(name: str, source: Path | None = None) -> Task:
 # -- Adult
 
 
-def _adult(source: Path | None) -> Task:
+def _adult(source: Path | None) -> TrainingTask:
     data = load("adult", source=source)
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(data.frame))
     parts = [np.sort(part) for part in np.split(order, [5_222, 10_222])]
@@ -119,13 +119,13 @@ def _adult(source: Path | None) -> Task:
     labels = np.where(data.label == data.positive, 1, -1).astype(np.int64)
     groups = data.sensitive.iloc[:, 0].rename("group")
 
-    def rows(part: Integers) -> Rows:
+    def rows(part: Integers) -> TaskRows:
         features: Any = encoder.transform(data.frame.iloc[part])
         dense = np.asarray(features.toarray() if hasattr(features, "toarray") else features, dtype=np.float32)
-        return Rows(dense, labels[part], groups.iloc[part].reset_index(drop=True))
+        return TaskRows(dense, labels[part], groups.iloc[part].reset_index(drop=True))
 
     test, validation, pool = map(rows, parts)
-    return Task(
+    return TrainingTask(
         "adult",
         pool,
         validation,
@@ -139,7 +139,7 @@ def _adult(source: Path | None) -> Task:
 # -- digits
 
 
-def _digits(source: Path | None, *, name: str) -> Task:
+def _digits(source: Path | None, *, name: str) -> TrainingTask:
     digits = load_digit_images(source=source)
     # Groups are independent of labels here; the cells' shares are drawn afterwards.
     made = biased_digits(digits, agreement=0.5, label_noise=LABEL_NOISE, seed=_SPLIT_SEED)
@@ -153,7 +153,7 @@ def _digits(source: Path | None, *, name: str) -> Task:
     shares = ", ".join(f"{100 * share:.0f} % {group} {label:+d}" for (label, group), share in cells.items())
     shape = pool.features.shape[1:]
     side = shape[-1]
-    return Task(
+    return TrainingTask(
         name,
         pool,
         validation,
@@ -192,7 +192,7 @@ def small_convolutions(shape: tuple[int, ...]) -> Any:
 # -- CelebA
 
 
-def _celeba(source: Path | None) -> Task:
+def _celeba(source: Path | None) -> TrainingTask:
     named = os.environ.get("EVENHAND_DATA")
     if source is None and not named:
         raise InputError("celeba is not fetched: give a folder that holds celeba/img_align_celeba with --source")
@@ -201,7 +201,7 @@ def _celeba(source: Path | None) -> Task:
     for part, what in ((validation, "valid"), (test, "test")):
         if len(part) == 0:
             raise InputError(f"celeba has no faces of part {what!r}: its folder needs list_eval_partition.txt")
-    return Task(
+    return TrainingTask(
         "celeba",
         pool,
         validation,
@@ -215,13 +215,13 @@ def _celeba(source: Path | None) -> Task:
 # -- rows
 
 
-def _image_rows(images: ImageDataset) -> Rows:
+def _image_rows(images: ImageDataset) -> TaskRows:
     groups = pd.Series(np.array(images.group_names, dtype=object)[images.groups], name="group").astype(str)
-    return Rows(images.images, 2 * images.labels - 1, groups)
+    return TaskRows(images.images, 2 * images.labels - 1, groups)
 
 
 def _drawn(
-    rows: Rows, cells: Mapping[tuple[int, str], float] | None, wanted: int, generator: np.random.Generator
+    rows: TaskRows, cells: Mapping[tuple[int, str], float] | None, wanted: int, generator: np.random.Generator
 ) -> Integers:
     """Draw rows without replacement, in the cells' shares if there are any; fewer if there are not enough."""
     if cells is None:
@@ -234,7 +234,7 @@ def _drawn(
     return np.sort(np.concatenate([inside[cell][: round(most * share)] for cell, share in cells.items()]))
 
 
-_LOADERS: Final[Mapping[str, Callable[[Path | None], Task]]] = {
+_LOADERS: Final[Mapping[str, Callable[[Path | None], TrainingTask]]] = {
     "adult": _adult,
     "biased-digits": partial(_digits, name="biased-digits"),
     "symmetric-digits": partial(_digits, name="symmetric-digits"),

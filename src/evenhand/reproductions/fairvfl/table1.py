@@ -9,7 +9,7 @@ import pandas as pd
 from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity
 from evenhand.reproductions import reasons
 from evenhand.reproductions.comparing import BEST, Column, differences, tables
-from evenhand.reproductions.experiments import Problem, make_problem, measured, published, selected, subspace
+from evenhand.reproductions.experiments import FairVFLProblem, make_problem, measured, published, selected, subspace
 from evenhand.reproductions.papers import EPSILONS, TABLE1, fair
 from evenhand.reproductions.postprocessing import HOW, calibrated, equal_odds
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
@@ -70,7 +70,7 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
     return records
 
 
-def _run(problem: Problem, rounds: int, meter: Meter) -> list[Record]:
+def _run(problem: FairVFLProblem, rounds: int, meter: Meter) -> list[Record]:
     def at(method: str) -> None:
         meter.at(f"{SETS[problem.name]}, seed {problem.seed}: {method}")
 
@@ -94,7 +94,7 @@ def _run(problem: Problem, rounds: int, meter: Meter) -> list[Record]:
     return records
 
 
-def _rates(problem: Problem, method: str, choice: Choice) -> Record:
+def _rates(problem: FairVFLProblem, method: str, choice: Choice) -> Record:
     """Equalized odds on error rates, with ε and alpha chosen on the training rows."""
     fit, chosen = selected(
         problem,

@@ -6,7 +6,7 @@ import pandas as pd
 
 from evenhand.reproductions import reasons
 from evenhand.reproductions.comparing import Column, differences, tables
-from evenhand.reproductions.experiments import ADAM, HIDDEN, Problem, make_problem, measured, published
+from evenhand.reproductions.experiments import ADAM, HIDDEN, FairVFLProblem, make_problem, measured, published
 from evenhand.reproductions.papers import EPSILONS, TABLE2, fair
 from evenhand.reproductions.postprocessing import HOW, calibrated, equal_odds
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
@@ -38,7 +38,7 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
     return records
 
 
-def _run(problem: Problem, rounds: int, adam_rounds: int, meter: Meter) -> list[Record]:
+def _run(problem: FairVFLProblem, rounds: int, adam_rounds: int, meter: Meter) -> list[Record]:
     def at(method: str) -> None:
         meter.at(f"{SETS[problem.name]}, seed {problem.seed}: {method}")
 

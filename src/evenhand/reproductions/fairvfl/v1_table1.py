@@ -7,7 +7,7 @@ import pandas as pd
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.reproductions import reasons
 from evenhand.reproductions.comparing import Column, differences, tables
-from evenhand.reproductions.experiments import Problem, make_problem, measured, published, selected, subspace
+from evenhand.reproductions.experiments import FairVFLProblem, make_problem, measured, published, selected, subspace
 from evenhand.reproductions.papers import FIRST_TABLE1, fair
 from evenhand.reproductions.postprocessing import CEO, EO, HOW, HOW_DEO, calibrated, equal_odds
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
@@ -41,7 +41,7 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
     return records
 
 
-def _run(problem: Problem, rounds: int, meter: Meter) -> list[Record]:
+def _run(problem: FairVFLProblem, rounds: int, meter: Meter) -> list[Record]:
     def at(method: str) -> None:
         meter.at(f"{SETS[problem.name]}, seed {problem.seed}: {method}")
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from evenhand.reproductions.settings import Meter, Record, Settings
 from evenhand.reproductions.vfb2.figures import draw_speedup
-from evenhand.reproductions.vfb2.problems import Problem, solve
+from evenhand.reproductions.vfb2.problems import VFB2Problem, solve
 from evenhand.reproductions.vfb2.stragglers import lowest
 from evenhand.reproductions.writing import Page, markdown_table
 from evenhand.runtime.clock import VirtualClock
@@ -33,7 +33,7 @@ PRECISION: Final = 1e-3
 SPEED, LATENCY = 1e7, 5e-6
 
 
-def synthetic(seed: int) -> Problem:
+def synthetic(seed: int) -> VFB2Problem:
     """A sparse set: rows of one length, labels of a noisy linear rule."""
     rng = np.random.default_rng(seed)
     columns = rng.integers(0, COLUMNS, ROWS * ENTRIES)
@@ -45,7 +45,7 @@ def synthetic(seed: int) -> Problem:
     matrix = sp.csr_array(sp.diags_array(LENGTH / lengths) @ matrix)
     scores = matrix @ (0.5 * rng.normal(size=COLUMNS))
     labels = np.where(scores + NOISE * rng.logistic(size=ROWS) > 0, 1.0, -1.0)
-    return Problem("synthetic", seed, matrix, matrix[:0], labels, labels[:0])
+    return VFB2Problem("synthetic", seed, matrix, matrix[:0], labels, labels[:0])
 
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:

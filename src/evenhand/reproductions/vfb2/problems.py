@@ -38,7 +38,7 @@ class Source:
     signs: Array
     test: Booleans | None
 
-    def draw(self, seed: int) -> Problem:
+    def draw(self, seed: int) -> VFB2Problem:
         """Training and test rows of one run. What is learned about columns is learned from training rows."""
         train, test = self._rows(seed)
         if isinstance(self.features, pd.DataFrame):
@@ -46,7 +46,7 @@ class Source:
             parts = [encoder.transform(self.features.iloc[rows]) for rows in (train, test)]
         else:
             parts = [self.features[train], self.features[test]]
-        return Problem(self.name, seed, parts[0], parts[1], self.signs[train], self.signs[test])
+        return VFB2Problem(self.name, seed, parts[0], parts[1], self.signs[train], self.signs[test])
 
     def _rows(self, seed: int) -> tuple[Integers, Integers]:
         if self.test is not None:
@@ -58,7 +58,7 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class VFB2Problem:
     """One draw: encoded columns and labels (±1) of training and test rows."""
 
     name: str

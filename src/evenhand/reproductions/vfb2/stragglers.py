@@ -15,7 +15,7 @@ from scipy.special import expit
 from evenhand.arrays import Array
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.vfb2.figures import draw_stragglers
-from evenhand.reproductions.vfb2.problems import RIDGE, Problem, read, solve
+from evenhand.reproductions.vfb2.problems import RIDGE, VFB2Problem, read, solve
 from evenhand.reproductions.writing import Page, markdown_table
 from evenhand.runtime.clock import VirtualClock
 from evenhand.vertical.problem import PartyColumns
@@ -44,7 +44,7 @@ def compute(settings: Settings, meter: Meter, equation: str) -> list[Record]:
     return records
 
 
-def _curves(problem: Problem, equation: str, rounds: int, meter: Meter) -> list[Record]:
+def _curves(problem: VFB2Problem, equation: str, rounds: int, meter: Meter) -> list[Record]:
     parties = problem.parties(PARTIES, ACTIVE)
     best = lowest(problem, equation)
     records = []
@@ -81,7 +81,7 @@ def _curves(problem: Problem, equation: str, rounds: int, meter: Meter) -> list[
     return records
 
 
-def _step(rule: str, parties: list[PartyColumns], problem: Problem, equation: str) -> float:
+def _step(rule: str, parties: list[PartyColumns], problem: VFB2Problem, equation: str) -> float:
     """One γ for both paces: what the asynchronous run would choose; half of SVRG's for SGD, whose steps stay long."""
     solver = "vfb2-saga" if rule == "SAGA" else "vfb2-svrg"
     options = {"batch_size": BATCH}
@@ -100,7 +100,7 @@ def clock(parties: list[PartyColumns], slower: float) -> VirtualClock:
     return VirtualClock(speed=SPEED, latency=LATENCY, speeds=speeds)
 
 
-def lowest(problem: Problem, equation: str) -> float:
+def lowest(problem: VFB2Problem, equation: str) -> float:
     """f* by L-BFGS on pooled columns; of problem (14) the local minimum it finds from zero."""
     matrix, labels = sp.csr_array(problem.train), problem.labels
     columns = sp.csr_array(matrix.T)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from evenhand.reproductions.papers import VFB2_TABLE2
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
-from evenhand.reproductions.vfb2.problems import REGULARISERS, Problem, read, solve
+from evenhand.reproductions.vfb2.problems import REGULARISERS, VFB2Problem, read, solve
 from evenhand.reproductions.writing import Page, markdown_table, spread
 
 RUNS: Final = 10
@@ -44,7 +44,7 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
     return records
 
 
-def _run(problem: Problem, rounds: int, more: Sequence[str], meter: Meter) -> list[Record]:
+def _run(problem: VFB2Problem, rounds: int, more: Sequence[str], meter: Meter) -> list[Record]:
     records = []
     for equation in REGULARISERS:
 
