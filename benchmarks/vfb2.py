@@ -6,7 +6,7 @@ compilation not), beside scikit-learn's LogisticRegression with the solvers saga
 each the fewest epochs (liblinear: the loosest tolerance) that get there are found first, and that run is timed,
 in turn, the best of several. liblinear regularises the intercept, as the last of its columns; that column is
 scaled up to make it nearly free. The optimum is L-BFGS's.
-(b) Microseconds a step, with its share of the looks at all rows, on 24,000 × 90 dense rows: the interleaver, parties
+(b) Microseconds a step, with its share of the full passes, on 24,000 × 90 dense rows: the interleaver, parties
 that take turns exchanging messages, and parties in threads.
 (c) How far apart the three end.
 (d) Parties in threads, one of which takes 1.4 times as long for everything: synchronous over asynchronous seconds for

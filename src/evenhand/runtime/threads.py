@@ -18,11 +18,8 @@ from queue import SimpleQueue
 
 from evenhand.errors import EvenhandError, InputError, ProtocolError
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Report, Role, Sends, Task
+from evenhand.protocol.roles import SERVER, Report, Role, Sends, Task
 from evenhand.protocol.transcript import Transcript
-
-SERVER = "server"
-"""The role that has one thread, whatever the number of workers."""
 
 
 class Post:
@@ -95,6 +92,7 @@ class Threads:
     def run(self) -> None:
         """Start the roles and go on until nothing is left to happen; what a thread raises is raised here."""
         self._began = time.perf_counter()
+        # The server has one thread, whatever the number of workers.
         threads = [
             threading.Thread(target=contextvars.copy_context().run, args=(self._serve, post), name=name, daemon=True)
             for name, post in self.posts.items()
