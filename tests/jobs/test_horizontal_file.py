@@ -433,6 +433,18 @@ def test_another_job_or_other_rows_are_not_resumed(hospitals: HospitalJob) -> No
         hospitals.run(resume=True)
 
 
+def test_a_table_that_changes_under_a_run_voids_it(hospitals: HospitalJob) -> None:
+    hospitals.averaging(rounds=4)
+
+    def change(report: dict[str, Any]) -> None:
+        if report["round"] == 2:
+            hospitals.frames["lyon"].assign(pressure=120.0).to_csv(hospitals.folder / "lyon.csv")
+
+    with pytest.raises(RunError, match=r"the table of client 'lyon' \(.*lyon\.csv\) changed while the run was on"):
+        hospitals.run(on_round=change)
+    assert not RunFolder.open(hospitals.folder / "run").finished
+
+
 def test_passwords_are_not_kept(hospitals: HospitalJob) -> None:
     hospitals.client("lyon").pop("table")
     hospitals.client("lyon").update({"database": "postgresql://me:hunter2@db.example/x", "sql": "select 1"})

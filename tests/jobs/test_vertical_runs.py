@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import sys
 import tomllib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +296,33 @@ def test_resuming_with_another_job_or_data_is_refused(small: SmallJob, changed: 
     with pytest.raises(RunError, match="begun with another job"):
         small.run(resume=True)
     assert files(small.folder / "run") == before
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "sqlite"])
+def test_a_table_that_changes_under_a_run_voids_it(small: SmallJob, form: str) -> None:
+    changed, shop = small.frames["shop"].assign(visits=7), small.party("shop")
+    if form == "parquet":
+        shop["table"] = "shop.parquet"
+        small.frames["shop"].to_parquet(small.folder / "shop.parquet")
+    elif form == "sqlite":
+        write_with_database(small, "sqlite:///shop.db")
+
+    def change(report: dict[str, Any]) -> None:
+        if report["round"] != 3:
+            return
+        if form == "sqlite":
+            with closing(sqlite3.connect(small.folder / "shop.db")) as connection, connection:
+                connection.execute("update people set visits = 7")
+        else:
+            changed.to_csv(small.folder / "shop.csv")
+            changed.to_parquet(small.folder / "shop.parquet")
+
+    with pytest.raises(RunError, match=r"the table of party 'shop' \(.*shop.*\) changed while the run was on"):
+        small.run(on_round=change)
+    folder = RunFolder.open(small.folder / "run")
+    assert not folder.finished
+    with pytest.raises(RunError, match="has not finished"):
+        score_parties(folder)
 
 
 def test_a_changed_folder_is_not_resumed_and_not_deleted(small: SmallJob) -> None:

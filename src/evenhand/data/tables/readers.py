@@ -102,6 +102,11 @@ def _read_arrow(source: TableSource) -> pa.Table:
     return file.read(_wanted(source, file.names))
 
 
+def is_database(source: TableSource) -> bool:
+    """Whether a table is a query's result, rather than a file of its own."""
+    return source.database is not None or Path(str(source.table)).suffix.lower() in _DATABASES
+
+
 def is_csv(table: str | Path | None) -> bool:
     """Tell by its name whether a table is a CSV file."""
     return str(table).lower().endswith(".csv")

@@ -13,6 +13,7 @@ import pandas as pd
 
 from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, MissingExtraError, RunError
 from evenhand.jobs.folder import check_folder, job_content, require_password, run_folder, without_password
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
@@ -87,6 +88,7 @@ def run_horizontal_job(
             checkpoint_seconds=checkpoint_seconds,
             on_round=on_round,
         )
+    require_unchanged(tables.seen)
     state: State = {
         "model": job.job.model,
         "columns": tables.encoder.width_out,

@@ -15,6 +15,7 @@ from evenhand.arrays import Array, Booleans
 from evenhand.constraints import groups_frame
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.readers import read_table
+from evenhand.data.tables.unchanged import SeenTable
 from evenhand.errors import DataError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.jobs.horizontal.file import ClientSection, DataSection, HorizontalJobFile, ServerSection
@@ -63,6 +64,8 @@ class HorizontalTables:
         Whether it was learned from the clients' training rows, rather than given.
     server
         Rows of the server's own; None where it has none.
+    seen
+        What each table was when it was read, by whose it is.
     """
 
     clients: Mapping[str, EncodedRows]
@@ -70,6 +73,7 @@ class HorizontalTables:
     encoder: PartyEncoder
     learned: bool
     labels: Labels
+    seen: Mapping[str, SeenTable]
 
     def parts(self) -> dict[str, EncodedRows]:
         """Everybody's ``"train"`` rows and ``"test"`` rows, if there are any, to measure quality on."""
@@ -94,6 +98,7 @@ class HorizontalTables:
 def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTables:
     """Read and check everything a job needs, before anything is trained or written."""
     data = job.data
+    seen = _look(job, base)
     frames = {client.name: open_frame(client, data, base, f"client {client.name!r}") for client in job.client}
     columns = _columns(frames, data)
     server = open_frame(job.server, data, base, "[server]") if job.server.has_rows else None
@@ -116,7 +121,19 @@ def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTabl
         encoder,
         learned,
         labels,
+        seen,
     )
+
+
+def _look(job: HorizontalJobFile, base: Path) -> dict[str, SeenTable]:
+    sections: dict[str, ClientSection | ServerSection] = {f"client {client.name!r}": client for client in job.client}
+    if job.server.has_rows:
+        sections["[server]"] = job.server
+    seen = {}
+    for owner, section in sections.items():
+        with naming(owner):
+            seen[owner] = SeenTable.of(located(section, base))
+    return seen
 
 
 def open_frame(

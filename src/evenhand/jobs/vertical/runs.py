@@ -13,6 +13,7 @@ import pandas as pd
 from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, open_table
+from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, RunError
 from evenhand.jobs.folder import check_folder, job_content, require_password, run_folder, without_password
 from evenhand.jobs.quality import check_measurable, quality, scored
@@ -74,6 +75,7 @@ def run_vertical_job(
             checkpoint_seconds=checkpoint_seconds,
             on_round=on_round,
         )
+    require_unchanged(tables.seen)
     for name, model in run.models.items():
         folder.write_party(name, "encoder", tables.encoders[name].to_state())
         folder.write_party(name, "weights", to_state(model))

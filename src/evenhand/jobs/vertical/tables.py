@@ -14,6 +14,7 @@ from evenhand.arrays import Array, Booleans, Matrix
 from evenhand.constraints import bind
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, align_tables, open_table
+from evenhand.data.tables.unchanged import SeenTable
 from evenhand.errors import DataError
 from evenhand.jobs.labels import Labels, label_column, two_labels
 from evenhand.jobs.quality import QualityRows
@@ -38,6 +39,8 @@ class VerticalTables:
         One column for each sensitive attribute; None where no party names any.
     test
         Which rows are held out.
+    seen
+        What each table was when it was read, by whose it is.
     """
 
     ids: pd.Index
@@ -48,6 +51,7 @@ class VerticalTables:
     signs: Array
     sensitive: pd.DataFrame | None
     test: Booleans
+    seen: Mapping[str, SeenTable]
 
     def training_columns(self) -> list[PartyColumns]:
         # Choosing rows copies them: not where all are chosen.
@@ -72,6 +76,7 @@ class VerticalTables:
 def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
     """Read and check everything a job needs, before anything is trained or written."""
     names = [party.name for party in job.party]
+    seen = {f"party {party.name!r}": _look(party, base) for party in job.party}
     opened = [_open(party, base) for party in job.party]
     tables = dict(zip(names, align_parties(opened, names, job.job.ids), strict=True))
     # What was read before it was aligned is held no longer.
@@ -92,7 +97,12 @@ def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
             # Taken out of the rest, so that a raw table is let go as soon as it is encoded.
             encoders[party.name], matrices[party.name] = tables.pop(party.name).encode(~test, job.job.scale)
     active = {party.name: party.role == "active" for party in job.party}
-    return VerticalTables(ids, active, encoders, matrices, labels, signs, sensitive, test)
+    return VerticalTables(ids, active, encoders, matrices, labels, signs, sensitive, test, seen)
+
+
+def _look(party: PartySection, base: Path) -> SeenTable:
+    with naming(f"party {party.name!r}"):
+        return SeenTable.of(table_source(party, base))
 
 
 def _open(party: PartySection, base: Path) -> PartyTable:
