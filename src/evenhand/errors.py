@@ -59,6 +59,12 @@ class DivergenceError(EvenhandError):
     exit_code = 6
 
 
+class ResourceError(EvenhandError):
+    """The machine has too little of something: disk, allowed file size, memory. With more of it the same works."""
+
+    exit_code = 8
+
+
 class MissingExtraError(EvenhandError, ImportError):
     """An optional dependency is needed; the message gives the pip command."""
 
@@ -66,3 +72,12 @@ class MissingExtraError(EvenhandError, ImportError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional part of evenhand: pip install 'evenhand[{extra}]'")
+
+    def __str__(self) -> str:
+        """With the reason if the part is installed and does not load, for instance for want of memory."""
+        installed = isinstance(self.__cause__, ImportError) and not isinstance(self.__cause__, ModuleNotFoundError)
+        return f"{self.args[0]} (it is installed, but: {self.__cause__})" if installed else self.args[0]
+
+
+class EvenhandWarning(UserWarning):
+    """Something can be used, but not for all its user may take it for."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from typing import TextIO
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from evenhand.cli import data, demo, predict, reproduce, train
-from evenhand.errors import EvenhandError
+from evenhand.errors import EvenhandError, EvenhandWarning, ResourceError
 
 app = typer.Typer(
     name="evenhand",
     help="Train fair and constrained models across parties that may not pool their data.",
     epilog="Exit codes: 0 done, 2 wrong input or job file, 3 data set not to be had, 4 run folder unusable, "
-    "5 message refused, 6 training diverged, 7 optional part missing, 130 interrupted.",
+    "5 message refused, 6 training diverged, 7 optional part missing, 8 too little disk or memory, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -30,10 +32,34 @@ app.add_typer(data.app, name="data")
 def main() -> None:
     """Run the command line; errors raised on purpose become one message and their exit code."""
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            app()
     except EvenhandError as error:
-        # Text, not markup: messages quote paths and values, which may hold brackets and colons.
-        Console(stderr=True).print(Text.assemble(("error:", "bold red"), f" {error}"), soft_wrap=True)
+        _tell("error:", "bold red", error)
         sys.exit(error.exit_code)
+    except MemoryError as error:
+        _tell("error:", "bold red", f"there is too little memory ({error or 'nothing more is known'})")
+        sys.exit(ResourceError.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _tell(kind: str, style: str, what: object) -> None:
+    # Text, not markup: messages quote paths and values, which may hold brackets and colons.
+    Console(stderr=True).print(Text.assemble((kind, style), f" {what}"), soft_wrap=True)
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Our own warnings are for users, whom the line of code does not help; others are shown as Python shows them."""
+    if issubclass(category, EvenhandWarning):
+        _tell("warning:", "yellow", message)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))

@@ -10,6 +10,7 @@ import tomli_w
 import typer
 from rich.console import Console
 
+from evenhand.cli.memory import check_address_space
 from evenhand.cli.train import run_with_progress
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def demo(
       evenhand demo
       evenhand demo --epsilon 0.05 --out runs/demo-loose
     """
+    check_address_space()
     from evenhand.data import load
     from evenhand.jobs.file import read_job
     from evenhand.report.tables import compare
@@ -81,7 +83,7 @@ def write_demo(data: Dataset, out: Path, epsilon: float, rounds: int, published:
     import pandas as pd
 
     from evenhand.jobs.vertical.file import parse_vertical
-    from evenhand.runtime.folder import make_folder
+    from evenhand.runtime.files import make_folder
 
     jobs = {name: {"job": job, "party": _parties(data)} for name, job in _jobs(epsilon, rounds, published).items()}
     for name, content in jobs.items():

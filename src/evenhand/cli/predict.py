@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evenhand.cli.memory import check_address_space
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,13 +34,14 @@ def predict(
       evenhand predict runs/monday --table bank=new-bank.csv --table shop=new-shop.csv --out scores.csv
       evenhand predict runs/monday --job tuesday.toml --out scores.parquet
     """
+    check_address_space()
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
     from evenhand.jobs.file import read_job
     from evenhand.jobs.horizontal.file import HorizontalJobFile
     from evenhand.jobs.horizontal.runs import score_clients
     from evenhand.jobs.vertical.runs import score_parties
+    from evenhand.runtime.files import write_bytes
     from evenhand.runtime.folder import RunFolder
-    from evenhand.runtime.statefiles import write_bytes
 
     if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--out {out}: the name must end in .csv or .parquet")
@@ -48,7 +50,7 @@ def predict(
     folder = RunFolder.open(run)
     content = None if job is None else read_job(job)
     tables, base = _tables(table or []), None if job is None else job.parent
-    horizontal = folder.description.get("job", {}).get("split") == "horizontal"
+    horizontal = folder.split == "horizontal"
     if content is not None and isinstance(content, HorizontalJobFile) != horizontal:
         raise InputError(f"--job {job}: its split is not that of the run in {run}")
     scores = (

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from evenhand.cli.memory import check_address_space
 from evenhand.errors import InputError
 from evenhand.reproductions.registry import REPRODUCTIONS, find
 
@@ -44,6 +45,7 @@ def reproduce(
     for one in sets or ():
         if one not in (known := (*entry.sets, *entry.more_sets)):
             raise InputError(f"{name} is about {', '.join(known)}, not {one!r}")
+    check_address_space()
     # Imported here: what trains takes seconds to load, and --help should not wait for it.
     from evenhand.reproductions.running import reproduce as run
     from evenhand.reproductions.settings import FIRST_SEED, Settings

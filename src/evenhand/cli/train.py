@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from evenhand.cli.memory import check_address_space
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,8 +37,10 @@ def train(
       evenhand train job.toml --out runs/monday
       evenhand train job.toml --out runs/monday --resume
     """
+    check_address_space()
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
     from evenhand.jobs.file import read_job
+    from evenhand.jobs.folder import has_finished
     from evenhand.report.tables import certificate_table, links_table, quality_table
 
     if resume and out is None:
@@ -45,6 +48,10 @@ def train(
     console = Console(quiet=quiet, markup=False, emoji=False)
     content = read_job(job)
     folder = out or Path("runs") / f"{job.stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    if resume and has_finished(content, folder):
+        print(f"the run in {folder} has finished; there is nothing left to do", file=sys.stderr)
+        print(folder)
+        return
     try:
         finished = run_with_progress(
             content, job.parent, folder, resume=resume, checkpoint_seconds=checkpoint_seconds, show=not quiet
@@ -89,15 +96,15 @@ def run_with_progress(
     show: bool = True,
     title: str = "training",
 ) -> FinishedVerticalRun | FinishedHorizontalRun:
-    from evenhand.jobs.folder import check_folder
     from evenhand.jobs.horizontal.file import HorizontalJobFile
     from evenhand.jobs.horizontal.runs import run_horizontal_job
     from evenhand.jobs.horizontal.tables import load_horizontal_tables
     from evenhand.jobs.vertical.runs import run_vertical_job
     from evenhand.jobs.vertical.tables import load_vertical_tables
     from evenhand.report.progress import Progress
+    from evenhand.runtime.places import check_place
 
-    check_folder(out, resume)
+    check_place(out, resume)
     settings: dict[str, Any] = {"resume": resume, "checkpoint_seconds": checkpoint_seconds}
     if isinstance(job, HorizontalJobFile):
         rows = load_horizontal_tables(job, base)

@@ -3,68 +3,49 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.metadata import version
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
 from evenhand.data.tables.addresses import redact
-from evenhand.errors import DataError, EvenhandError, RunError
-from evenhand.runtime.folder import RunFolder, check_free
+from evenhand.errors import DataError, JobError, RunError
+from evenhand.runtime import places
+from evenhand.runtime.folder import RunFolder
+
+JobFile = TypeVar("JobFile", bound=BaseModel)
 
 # An address whose password is named, not written: it may be kept, and serves to score rows later.
 _PASSWORD_NAMED: Final = re.compile(r"[^:]*://[^:/?#@]*:\$\{\w+\}@[^@]*")
 
 
-def check_folder(out: Path, resume: bool) -> None:
-    """Refuse a folder that a run cannot be recorded in; worth asking before tables are read."""
-    if not (resume and (out / "run.toml").is_file()):
-        check_free(out, "resume it, or choose another folder")
-        return
-    folder = RunFolder.open(out)
-    if folder.finished:
-        raise RunError(f"the run in {out} has finished; there is nothing to resume")
-    begun, present = folder.description.get("evenhand"), version("evenhand")
-    if begun != present:
-        # A resumed run ends where an uninterrupted one would have, to the last bit; no two versions promise that.
-        raise RunError(
-            f"the run in {out} was begun by evenhand {begun} and cannot be resumed by {present}; start it anew in "
-            "another folder"
-        )
+def run_folder(job: BaseModel, base: Path, out: Path, resume: bool) -> AbstractContextManager[RunFolder]:
+    """The folder of a job's new run, or of one that goes on."""
+    return places.record_in(out, _kept(job), base, resume)
 
 
-@contextmanager
-def run_folder(content: dict[str, Any], base: Path, out: Path, resume: bool) -> Iterator[RunFolder]:
-    """The folder of a new run, or of one that goes on; `content` is the job file's, without passwords.
-
-    A run that is refused before it has recorded anything leaves nothing behind.
-    """
-    fresh = not (out / "run.toml").exists()
-    folder = _begin(content, base, out, resume)
-    try:
-        yield folder
-    except EvenhandError:
-        if fresh and not folder.read_lines("metrics.jsonl"):
-            folder.remove()
-        raise
+def has_finished(job: BaseModel, out: Path) -> bool:
+    """Whether `out` holds the run of this job, finished and whole; the run of another job is an error."""
+    return places.has_finished(out, _kept(job))
 
 
-def _begin(content: dict[str, Any], base: Path, out: Path, resume: bool) -> RunFolder:
-    if not (resume and (out / "run.toml").is_file()):
-        return RunFolder.create(out, {"evenhand": version("evenhand"), "base": str(base.resolve()), **content})
-    folder = RunFolder.open(out)
-    if not folder.describes(content):
-        raise RunError(f"the run in {out} was begun with another job file; start a new run in another folder")
-    return folder
-
-
-def job_content(folder: RunFolder, file: type[BaseModel]) -> tuple[dict[str, Any], str]:
-    """The job file's content out of a run's folder, and where it stands."""
+def own_job(folder: RunFolder, file: type[JobFile], parse: Callable[[dict[str, Any], str], JobFile]) -> JobFile:
+    """The job that a run's folder keeps."""
     content = {key: value for key, value in folder.description.items() if key in file.model_fields}
-    return content, str(folder.path / "run.toml")
+    try:
+        return parse(content, str(folder.path / "run.toml"))
+    except JobError as error:
+        raise RunError(f"the run folder does not hold a job: {error}") from error
+
+
+def _kept(job: BaseModel) -> dict[str, Any]:
+    """What a run folder keeps of a job file: all but passwords."""
+    content = job.model_dump(exclude_unset=True)
+    for section in (*content.get("party", ()), *content.get("client", ()), content.get("server", {})):
+        without_password(section)
+    return content
 
 
 def without_password(section: dict[str, Any]) -> None:

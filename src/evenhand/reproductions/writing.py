@@ -15,7 +15,7 @@ import pandas as pd
 
 from evenhand.errors import RunError
 from evenhand.reproductions.settings import Record
-from evenhand.runtime.statefiles import write_bytes
+from evenhand.runtime.files import write_bytes
 
 PACKAGES = ("evenhand", "numpy", "scipy", "scikit-learn", "fairlearn", "torch")
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 from evenhand.errors import RunError
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import State
 from evenhand.runtime.inprocess import Event, InProcess
-from evenhand.runtime.statefiles import read_state, write_state
-
-_RUNTIME = "runtime.safetensors"
 
 
 def take(runtime: InProcess) -> dict[str, State]:
@@ -42,7 +36,7 @@ def put_back(runtime: InProcess, states: dict[str, State]) -> None:
         )
     try:
         _put_back(runtime, states)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"the checkpoint is not one of this run ({error!r}); it cannot go on from it") from error
 
 
@@ -73,35 +67,3 @@ def _message(own: State, head: dict[str, Any] | None) -> Message | None:
         return None
     body = {name: own[f"{head['key']}/{name}"] for name in head["names"]}
     return Message(head["sender"], head["receiver"], head["kind"], body)
-
-
-def save(states: dict[str, State], folder: Path) -> None:
-    """Write states as a new numbered folder, complete or not at all, and remove older ones."""
-    folder.mkdir(parents=True, exist_ok=True)
-    older = _complete(folder)
-    number = 1 + (int(older[-1].name) if older else 0)
-    partial = folder / f"{number:08d}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    for name, state in states.items():
-        write_state(partial / (f"role {name}.safetensors" if name else _RUNTIME), state)
-    os.replace(partial, folder / f"{number:08d}")
-    for path in older:
-        shutil.rmtree(path)
-
-
-def load(folder: Path) -> dict[str, State] | None:
-    """The newest complete states, or None when there are none."""
-    found = _complete(folder)
-    if not found:
-        return None
-    return {
-        path.name.removeprefix("role ").removesuffix(".safetensors") if path.name != _RUNTIME else "": read_state(path)
-        for path in found[-1].iterdir()
-    }
-
-
-def _complete(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.iterdir() if path.name.isdigit())

@@ -1,30 +1,45 @@
 """The run folder: what a run leaves behind, written so that a kill at any point loses nothing that was complete.
 
-run.toml              the job, versions, and whether the run finished
+run.toml              the job, versions and the run's id
 metrics.jsonl         one line a round
 transcript.jsonl      one line a message
 parties/<name>/       what the party owns: weights.safetensors, encoder.json
+model/                of a horizontal run: the model all clients share, in the same two files
 checkpoints/          where to go on from, while the run is not finished
 result.json           certificate and measured quality, once it is
+manifest.json         whether the run finished, and the owner, size and digest of every file
+lock                  who is writing here, while somebody is
 """
 
 from __future__ import annotations
 
 import json
-import math
+import secrets
 import shutil
 import tomllib
+import warnings
 from collections.abc import Iterable, Mapping
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import tomli_w
 
-from evenhand.errors import RunError
+from evenhand.errors import EvenhandWarning, RunError
 from evenhand.protocol.roles import Report, State
 from evenhand.protocol.transcript import Entry
-from evenhand.runtime import checkpoints
-from evenhand.runtime.statefiles import read_state, write_bytes, write_state
+from evenhand.runtime.checkpointfiles import Checkpoint, CheckpointFolder
+from evenhand.runtime.files import PARTIAL, make_folder, write_bytes
+from evenhand.runtime.lock import LOCK
+from evenhand.runtime.manifest import FORMAT, MANIFEST, OF_RUN, RESTORE, Manifest, entry, parse_json, read_bytes
+from evenhand.runtime.records import Record, rows
+from evenhand.runtime.statefiles import Mark, state_bytes, state_from
+
+DESCRIPTION: Final = "run.toml"
+_RESULT: Final = "result.json"
+_METRICS, _TRANSCRIPT = "metrics.jsonl", "transcript.jsonl"
+_NOT_OF_THE_JOB: Final = {"status", "evenhand", "base", "format", "run"}
+_LEFT_BY_A_KILL_AT_THE_START: Final = {LOCK, MANIFEST, MANIFEST + PARTIAL, DESCRIPTION + PARTIAL}
 
 
 class RunFolder:
@@ -32,152 +47,237 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._checkpoints = path / "checkpoints"
+        self._records = {name: Record(path / name) for name in (_METRICS, _TRANSCRIPT)}
+        self._known: Manifest | None = None
 
     @classmethod
     def create(cls, path: Path, description: Mapping[str, Any]) -> RunFolder:
         """A new folder with its description. An existing one is never written over."""
         check_free(path, "resume it, or choose another folder")
-        make_folder(path)
+        make_folder(path, private=True)
         folder = cls(path)
-        folder.describe({"status": "running", **description})
+        run, evenhand = secrets.token_hex(16), version("evenhand")
+        content = tomli_w.dumps({"format": FORMAT, "run": run, "evenhand": evenhand, **description}).encode()
+        folder._known = Manifest(run, evenhand, "running", {DESCRIPTION: entry(OF_RUN, content)})
+        # The description last: with it the folder is a run's.
+        folder._known.write(path)
+        write_bytes(path / DESCRIPTION, content, private=True)
         return folder
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        if not (path / "run.toml").is_file():
-            raise RunError(f"{path} is not a run folder: it has no run.toml")
+        if not is_run(path):
+            raise RunError(f"{path} is not a run folder: it has no {DESCRIPTION}")
         return cls(path)
 
-    def describe(self, description: Mapping[str, Any]) -> None:
-        write_bytes(self.path / "run.toml", tomli_w.dumps(dict(description)).encode())
+    # -- what it is
+
+    @property
+    def _manifest(self) -> Manifest | None:
+        """What the folder holds; None of a folder of 0.1.0, which does not say."""
+        if self._known is None:
+            if (self.path / MANIFEST).exists():
+                self._known = Manifest.read(self.path)
+            elif "format" in self._parsed(read_bytes(self.path / DESCRIPTION)):
+                raise RunError(f"{self.path / MANIFEST} is missing; {RESTORE}")
+            else:
+                warnings.warn(
+                    f"{self.path} was written by evenhand 0.1.0, which kept no digests: whether its files are those "
+                    "of the run cannot be checked",
+                    EvenhandWarning,
+                    stacklevel=2,
+                )
+        return self._known
+
+    def _content(self, name: str) -> bytes:
+        manifest = self._manifest
+        return read_bytes(self.path / name) if manifest is None else manifest.content(self.path, name)
 
     @property
     def description(self) -> dict[str, Any]:
-        path = self.path / "run.toml"
+        return self._parsed(self._content(DESCRIPTION))
+
+    def _parsed(self, content: bytes) -> dict[str, Any]:
+        path = self.path / DESCRIPTION
         try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunError(f"{path} cannot be read: {error}") from error
+            return tomllib.loads(content.decode())
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{path} cannot be read: {error}; {RESTORE}") from error
 
     def describes(self, content: Mapping[str, Any]) -> bool:
         """Whether the description holds this content, as TOML would give it back."""
-        description = self.description
-        known = {"status", "evenhand", "base"}
-        return {key: value for key, value in description.items() if key not in known} == dict(content)
+        found = self.description
+        return {key: value for key, value in found.items() if key not in _NOT_OF_THE_JOB} == dict(content)
+
+    @property
+    def version(self) -> str:
+        """Which evenhand wrote the folder."""
+        return _text(self.description, "evenhand", self.path / DESCRIPTION)
+
+    @property
+    def split(self) -> str | None:
+        """What the run's job says of it, if it does."""
+        job = self.description.get("job", {})
+        return job.get("split") if isinstance(job, dict) else None
+
+    @property
+    def base(self) -> Path:
+        """Folder that relative paths in the run's job start from."""
+        return Path(_text(self.description, "base", self.path / DESCRIPTION))
 
     @property
     def finished(self) -> bool:
-        return bool(self.description["status"] == "finished")
+        manifest = self._manifest
+        if manifest is not None:
+            return manifest.status == "finished"
+        return _text(self.description, "status", self.path / DESCRIPTION) == "finished"
+
+    def check(self) -> None:
+        """Read every file of the run and compare it with what the run wrote."""
+        for name in () if self._manifest is None else self._manifest.files:
+            self._content(name)
 
     # -- while the run goes on
 
+    @property
+    def _checkpoints(self) -> CheckpointFolder:
+        if self._manifest is None:
+            raise RunError(f"the run in {self.path} was begun by evenhand 0.1.0; start a new one in another folder")
+        return CheckpointFolder(self.path / "checkpoints", self._manifest.run, self._manifest.evenhand)
+
     def append(self, history: Iterable[Report], transcript: Iterable[Entry]) -> None:
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.writelines(_line(row) for row in history)
-        with (self.path / "transcript.jsonl").open("a", encoding="utf-8") as file:
-            file.writelines(_line(entry._asdict()) for entry in transcript)
+        self._records[_METRICS].append(history)
+        self._records[_TRANSCRIPT].append(sent._asdict() for sent in transcript)
 
-    def checkpoint(self, states: dict[str, State]) -> None:
-        checkpoints.save(states, self._checkpoints)
+    def checkpoint(self, states: Mapping[str, State]) -> None:
+        self._checkpoints.save(states, {name: record.entry for name, record in self._records.items()})
 
-    def last_checkpoint(self) -> dict[str, State] | None:
-        return checkpoints.load(self._checkpoints)
+    def last_checkpoint(self) -> Checkpoint | None:
+        return self._checkpoints.load(self._records)
 
-    def rewind(self, rows: int, entries: int) -> tuple[list[Report], list[Entry]]:
-        """Drop what was written after the last checkpoint and return what is left."""
-        counts = {"metrics.jsonl": rows, "transcript.jsonl": entries}
-        # Both are read before either is cut: a folder that cannot be resumed stays as it was.
-        kept = {name: self._first_lines(name, count) for name, count in counts.items()}
-        history, sent = (self._parsed(name, lines) for name, lines in kept.items())
-        for name, lines in kept.items():
-            write_bytes(self.path / name, b"".join(lines))
-        return history, [Entry(**entry) for entry in sent]
+    def go_on(self, checkpoint: Checkpoint | None) -> tuple[list[Report], list[Entry]]:
+        """Drop what was written after a checkpoint, all of it if there is none, and return what is left."""
+        found = {name: [] for name in self._records} if checkpoint is None else checkpoint.rows
+        try:
+            sent = [Entry(**row) for row in found[_TRANSCRIPT]]
+        except TypeError as error:
+            raise RunError(f"{self.path / _TRANSCRIPT} does not hold messages: {error}; {RESTORE}") from error
+        for name, record in self._records.items():
+            record.go_on(0 if checkpoint is None else checkpoint.records[name].bytes)
+        self._checkpoints.clean(0 if checkpoint is None else checkpoint.number)
+        return found[_METRICS], sent
 
-    def _first_lines(self, name: str, count: int) -> list[bytes]:
-        path = self.path / name
-        lines = path.read_bytes().splitlines(keepends=True)[:count] if path.exists() else []
-        if len(lines) < count:
-            raise RunError(f"{path} has {len(lines)} lines, the checkpoint needs {count}; the folder was changed")
-        return lines
+    @property
+    def recorded(self) -> bool:
+        """Whether a round was written down."""
+        path = self.path / _METRICS
+        return path.exists() and path.stat().st_size > 0
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
-        path = self.path / name
-        return self._parsed(name, path.read_bytes().splitlines() if path.exists() else [])
+        """The rows of a record; of a run that goes on, those that are there by now."""
+        path, manifest = self.path / name, self._manifest
+        if manifest is not None and manifest.status == "finished":
+            return rows(path, self._content(name))
+        return rows(path, read_bytes(path)) if path.exists() else []
 
-    def _parsed(self, name: str, lines: Iterable[bytes]) -> list[dict[str, Any]]:
-        try:
-            return [_with_nan(json.loads(line)) for line in lines]
-        except ValueError as error:
-            raise RunError(f"{self.path / name} holds a line that is not JSON: {error}") from error
-
-    # -- what parties own
+    # -- what parties own, and the model all clients share
 
     def write_party(self, name: str, what: str, content: State | Mapping[str, Any]) -> None:
         """`what` is ``"weights"`` (a state with arrays) or ``"encoder"`` (plain JSON)."""
-        folder = self.path / "parties" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        if what == "weights":
-            write_state(folder / "weights.safetensors", dict(content))
-        else:
-            write_bytes(folder / f"{what}.json", json.dumps(content, ensure_ascii=False, indent=1).encode())
+        self._write_part(f"parties/{name}", f"party {name}", what, content)
 
     def read_party(self, name: str, what: str) -> dict[str, Any]:
-        folder = self.path / "parties" / name
+        return self._read_part(f"parties/{name}", f"party {name}", what)
+
+    def write_model(self, what: str, content: State | Mapping[str, Any]) -> None:
+        self._write_part("model", "all clients", what, content)
+
+    def read_model(self, what: str) -> dict[str, Any]:
+        return self._read_part("model", "all clients", what)
+
+    def _write_part(self, place: str, owner: str, what: str, content: State | Mapping[str, Any]) -> None:
+        for folder in reversed(Path(place, "x").parents[:-1]):
+            make_folder(self.path / folder, private=True)
         if what == "weights":
-            return read_state(folder / "weights.safetensors")
-        return _read_json(folder / f"{what}.json")
+            self._write(f"{place}/weights.safetensors", owner, state_bytes(dict(content), self._mark(owner)))
+        else:
+            text = json.dumps(content, ensure_ascii=False, indent=1)
+            self._write(f"{place}/{what}.json", owner, text.encode())
+
+    def _read_part(self, place: str, owner: str, what: str) -> dict[str, Any]:
+        name = f"{place}/weights.safetensors" if what == "weights" else f"{place}/{what}.json"
+        content, path = self._content(name), self.path / name
+        return state_from(content, path, self._mark(owner)) if what == "weights" else parse_json(path, content)
+
+    def _mark(self, owner: str) -> Mark | None:
+        return None if self._manifest is None else Mark(self._manifest.run, owner)
+
+    def _write(self, name: str, owner: str, content: bytes) -> None:
+        assert self._manifest is not None
+        write_bytes(self.path / name, content, private=True)
+        self._manifest.files[name] = entry(owner, content)
 
     # -- the end
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        write_bytes(self.path / "result.json", json.dumps(result, indent=1).encode())
-        self.describe(self.description | {"status": "finished"})
-        shutil.rmtree(self._checkpoints, ignore_errors=True)
+        manifest = self._manifest
+        assert manifest is not None
+        self._write(_RESULT, OF_RUN, json.dumps(result, indent=1).encode())
+        manifest.files |= {name: record.entry for name, record in self._records.items() if record.path.exists()}
+        # With this one step the run is finished: all it lists is on the disk by now.
+        manifest.status = "finished"
+        manifest.write(self.path)
+        self._checkpoints.remove()
 
     @property
     def result(self) -> dict[str, Any]:
-        path = self.path / "result.json"
-        if not path.is_file():
+        if not self.finished:
             raise RunError(f"{self.path} holds a run that has not finished; go on with: evenhand train --resume")
-        return _read_json(path)
+        return parse_json(self.path / _RESULT, self._content(_RESULT))
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """The names of the two labels, by ``"negative"`` and ``"positive"``."""
+        labels = self.result.get("labels")
+        if not isinstance(labels, dict) or labels.keys() != {"negative", "positive"}:
+            raise RunError(f"{self.path / _RESULT} does not name the two labels; {RESTORE}")
+        return labels
+
+    def clean(self) -> None:
+        """Remove what kills have left: files half written and, of a run that has finished, its checkpoints."""
+        if self._manifest is None:
+            return
+        if self.finished:
+            self._checkpoints.remove()
+        else:
+            self._checkpoints.clean()
+        for path in self.path.rglob(f"*{PARTIAL}"):
+            if path.is_file():
+                path.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        shutil.rmtree(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def is_run(path: Path) -> bool:
+    try:
+        return (path / DESCRIPTION).is_file()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def check_free(path: Path, advice: str) -> None:
     """Refuse a folder with anything in it but what a kill at the very start leaves."""
     try:
-        taken = path.exists() and any(entry.name != "run.toml.partial" for entry in path.iterdir())
+        taken = path.exists() and any(found.name not in _LEFT_BY_A_KILL_AT_THE_START for found in path.iterdir())
     except OSError as error:
         raise RunError(f"{path} cannot be the run's folder: {error.strerror}; choose another") from error
     if taken:
         raise RunError(f"{path} exists and is not empty; {advice}")
 
 
-def make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot make the folder {path}: {error.strerror}; choose another") from error
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise RunError(f"{path} does not hold what a run writes there")
-    return content
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    """One line of JSON, which has no NaN: a value that is not there yet is null."""
-    plain = {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
-    return json.dumps(plain, ensure_ascii=False) + "\n"
-
-
-def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: math.nan if value is None else value for key, value in row.items()}
+def _text(content: Mapping[str, Any], key: str, path: Path) -> str:
+    value = content.get(key)
+    if not isinstance(value, str):
+        raise RunError(f"{path} does not say {key!r} as a run does; {RESTORE}")
+    return value

@@ -1,47 +1,68 @@
-"""States on disk: arrays as safetensors, everything else as JSON in the file's header. No pickle."""
+"""States as bytes: arrays as safetensors, everything else as JSON in the header. No pickle.
+
+A state may carry a mark, which says whose it is; it is read back only by those who ask for the same mark.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from evenhand.errors import RunError
 from evenhand.protocol.roles import State
 
 
-def write_state(path: Path, state: State) -> None:
-    """Write atomically: the file is either the old one or the whole new one."""
+class Mark(NamedTuple):
+    """Whose state it is: the id of the run, and the party or role in it."""
+
+    run: str
+    owner: str
+
+
+def state_bytes(state: State, mark: Mark | None = None) -> bytes:
     arrays = {name: np.asarray(value, order="C") for name, value in state.items() if isinstance(value, np.ndarray)}
     others = {name: _plain(value) for name, value in state.items() if not isinstance(value, np.ndarray)}
-    text = json.dumps(others)
+    text = json.dumps(others if mark is None else [mark, others])
     # One entry: safetensors writes several in any order, and equal states should be equal files.
-    write_bytes(path, save(arrays, metadata={"state": _sum(text, arrays) + text}))
+    content: bytes = save(arrays, metadata={"state": _sum(text, arrays) + text})
+    return content
 
 
-def read_state(path: Path) -> State:
+def state_from(content: bytes, path: Path, mark: Mark | None = None) -> State:
+    """The state again; `path` is where it came from, for messages."""
     try:
-        with safe_open(path, framework="numpy") as file:
-            head = file.metadata()["state"]
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            total, text = head[:_DIGITS], head[_DIGITS:]
-            if total != _sum(text, arrays):
-                raise RunError(f"{path} was damaged: its content does not match its sum; the run cannot go on from it")
-            state: State = json.loads(text) | arrays
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{path} is not a readable state file ({error}); the run cannot go on from it") from error
+        head = _metadata(content)["state"]
+        arrays = load(content)
+        total, text = head[:_DIGITS], head[_DIGITS:]
+        if total != _sum(text, arrays):
+            raise RunError(f"{path} was damaged: its content does not match its sum")
+        found = json.loads(text)
+        others: State
+        written, others = (Mark(*found[0]), found[1]) if isinstance(found, list) else (None, found)
+        state: State = {**others, **arrays}
+    except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise RunError(f"{path} is not a readable state file ({error})") from error
+    if written != mark:
+        raise RunError(f"{path} belongs to {_words(written)}, not to {_words(mark)}; the folder was changed")
     return state
 
 
 _DIGITS = 32
+
+
+def _metadata(content: bytes) -> dict[str, Any]:
+    """Of a safetensors file: the length of the header in eight bytes, then the header in JSON."""
+    header: dict[str, Any] = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    metadata: dict[str, Any] = header["__metadata__"]
+    return metadata
 
 
 def _sum(text: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
@@ -53,13 +74,8 @@ def _sum(text: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".partial")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+def _words(mark: Mark | None) -> str:
+    return "a run that does not say which" if mark is None else f"{mark.owner} of run {mark.run}"
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from evenhand.errors import RunError
 from evenhand.protocol.roles import Report
@@ -33,19 +32,18 @@ class Recorder:
         self._fingerprint = fingerprint
         if self._folder is None:
             return
-        states = self._folder.last_checkpoint()
-        if states is not None:
-            # The recorder's own numbers travel with the runtime's: any other key could be the name of a party.
-            progress = states.get("", {}).get("progress", {})
-            if progress.get("fingerprint") != fingerprint:
+        checkpoint = self._folder.last_checkpoint()
+        if checkpoint is not None:
+            # The recorder's own note travels with the runtime's state: any other key could be the name of a party.
+            if checkpoint.states.get("", {}).get("fingerprint") != fingerprint:
                 raise RunError(f"{self._folder.path} was begun with another job or other data; start a new run")
             if isinstance(runtime, Threads):
                 raise RunError(
                     f"{self._folder.path} holds a checkpoint, which threads cannot go on from; use 'messages'"
                 )
-            checkpoints.put_back(runtime, states)
-            self._written = (progress["rows"], progress["entries"])
-        self.history, entries = self._folder.rewind(*self._written)
+            checkpoints.put_back(runtime, checkpoint.states)
+        self.history, entries = self._folder.go_on(checkpoint)
+        self._written = (len(self.history), len(entries))
         runtime.transcript.extend(entries)
 
     def report(self, row: Report) -> None:
@@ -59,10 +57,8 @@ class Recorder:
             self._last = time.monotonic()
 
     def _checkpoint(self, folder: RunFolder, runtime: InProcess) -> None:
-        rows, entries = self._written
-        progress: dict[str, Any] = {"rows": rows, "entries": entries, "fingerprint": self._fingerprint}
         states = checkpoints.take(runtime)
-        states[""]["progress"] = progress
+        states[""]["fingerprint"] = self._fingerprint
         folder.checkpoint(states)
 
     def flush(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, MissingExtraError, RunError
-from evenhand.jobs.folder import check_folder, job_content, require_password, run_folder, without_password
+from evenhand.jobs.folder import own_job, require_password, run_folder
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.tables import (
     SERVER_ROWS,
@@ -29,7 +28,7 @@ from evenhand.jobs.quality import check_measurable, quality, scored
 from evenhand.jobs.tables import naming
 from evenhand.protocol.roles import Report, State
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.statefiles import read_state, write_bytes, write_state
+from evenhand.runtime.places import check_place
 from evenhand.training.across_clients import train_clients
 from evenhand.training.horizontal import HorizontalRun
 from evenhand.training.programs import SharedLinear
@@ -66,15 +65,12 @@ def run_horizontal_job(
     tables
         The clients' tables, if they have been loaded already.
     """
-    check_folder(out, resume)
+    check_place(out, resume)
     tables = load_horizontal_tables(job, base) if tables is None else tables
     check_measurable({part: tables.labelled(rows) for part, rows in tables.parts().items()}, gaps=True)
     _check_epsilon(job, tables)
     protect = job.to_protection()
-    content = job.model_dump(exclude_unset=True)
-    for section in (*content["client"], content.get("server", {})):
-        without_password(section)
-    with run_folder(content, base, out, resume) as folder:
+    with run_folder(job, base, out, resume) as folder:
         run = train_clients(
             job.to_job(),
             [rows.training_rows(name) for name, rows in tables.clients.items()],
@@ -88,17 +84,18 @@ def run_horizontal_job(
             checkpoint_seconds=checkpoint_seconds,
             on_round=on_round,
         )
-    require_unchanged(tables.seen)
-    state: State = {
-        "model": job.job.model,
-        "columns": tables.encoder.width_out,
-        "hidden": list(job.job.hidden),
-        "weights": run.weights,
-        "statistics": run.statistics,
-    }
-    _write_model(folder, tables.encoder, state)
-    result = _result(job, run, tables, scorer(state), protect)
-    folder.finish(result)
+        require_unchanged(tables.seen)
+        state: State = {
+            "model": job.job.model,
+            "columns": tables.encoder.width_out,
+            "hidden": list(job.job.hidden),
+            "weights": run.weights,
+            "statistics": run.statistics,
+        }
+        folder.write_model("encoder", tables.encoder.to_state())
+        folder.write_model("weights", state)
+        result = _result(job, run, tables, scorer(state), protect)
+        folder.finish(result)
     return FinishedHorizontalRun(run, folder, result)
 
 
@@ -172,29 +169,27 @@ def _of_client(rows: EncodedRows, score: Callable[[Array], Array]) -> dict[str, 
 # -- the model on disk
 
 
-def _write_model(folder: RunFolder, encoder: PartyEncoder, state: State) -> None:
-    place = folder.path / "model"
-    place.mkdir(exist_ok=True)
-    write_bytes(place / "encoder.json", json.dumps(encoder.to_state(), ensure_ascii=False, indent=1).encode())
-    write_state(place / "weights.safetensors", state)
-
-
 def read_model(folder: RunFolder) -> tuple[PartyEncoder, Callable[[Array], Array]]:
     """The encoder all clients share, and what scores encoded rows."""
     place = folder.path / "model"
     try:
-        encoder = PartyEncoder.from_json((place / "encoder.json").read_bytes())
-    except (OSError, DataError) as error:
+        encoder = PartyEncoder.from_state(folder.read_model("encoder"))
+    except DataError as error:
         raise RunError(f"{place / 'encoder.json'} cannot be used: {error}") from error
-    state = read_state(place / "weights.safetensors")
+    state = folder.read_model("weights")
     try:
         if state["columns"] != encoder.width_out:
             raise RunError(
                 f"{place}: the weights are for {state['columns']} encoded columns, the encoder makes "
                 f"{encoder.width_out}; the folder was changed"
             )
+        weights, linear = state["weights"], state["model"] == "logistic"
+        # Before anything is made that has such widths.
+        widths = [encoder.width_out + 1] if linear else state["hidden"]
+        if weights.ndim != 1 or not all(0 < width <= weights.size for width in widths):
+            raise ValueError(f"{weights.size} weights for layers of {widths}")
         return encoder, scorer(state)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise RunError(f"{place / 'weights.safetensors'} does not hold a model: {error!r}") from error
 
 
@@ -232,10 +227,10 @@ def score_clients(
     base
         Folder that relative paths in `job` start from; None is that of the run's own job.
     """
-    labels = folder.result["labels"]
+    labels = folder.labels
     encoder, score = read_model(folder)
-    job = _own_job(folder) if job is None else job
-    base = Path(folder.description["base"]) if base is None else base
+    job = own_job(folder, HorizontalJobFile, parse_horizontal) if job is None else job
+    base = folder.base if base is None else base
     sections = job.client
     if tables:
         sections = [ClientSection(name=name, table=str(path.absolute())) for name, path in tables.items()]
@@ -249,7 +244,3 @@ def score_clients(
             scores = score(encoded(encoder, frame))
         parts[section.name] = scored(scores, labels, frame.index)
     return pd.concat(parts, names=["client", job.data.id or "row"])
-
-
-def _own_job(folder: RunFolder) -> HorizontalJobFile:
-    return parse_horizontal(*job_content(folder, HorizontalJobFile))

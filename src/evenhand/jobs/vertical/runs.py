@@ -15,7 +15,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, open_table
 from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, RunError
-from evenhand.jobs.folder import check_folder, job_content, require_password, run_folder, without_password
+from evenhand.jobs.folder import own_job, require_password, run_folder
 from evenhand.jobs.quality import check_measurable, quality, scored
 from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
@@ -23,6 +23,7 @@ from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_ve
 from evenhand.models.saved import from_state, to_state
 from evenhand.protocol.roles import Report
 from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.places import check_place
 from evenhand.training.vertical import VerticalRun, train_vertical
 
 
@@ -56,14 +57,11 @@ def run_vertical_job(
     tables
         The job's tables, if they have been loaded already.
     """
-    check_folder(out, resume)
+    check_place(out, resume)
     tables = load_vertical_tables(job, base) if tables is None else tables
     check_measurable(tables.labelled())
-    content = job.model_dump(exclude_unset=True)
-    for section in content["party"]:
-        without_password(section)
     train = ~tables.test
-    with run_folder(content, base, out, resume) as folder:
+    with run_folder(job, base, out, resume) as folder:
         run = train_vertical(
             job.to_job(),
             tables.training_columns(),
@@ -75,12 +73,12 @@ def run_vertical_job(
             checkpoint_seconds=checkpoint_seconds,
             on_round=on_round,
         )
-    require_unchanged(tables.seen)
-    for name, model in run.models.items():
-        folder.write_party(name, "encoder", tables.encoders[name].to_state())
-        folder.write_party(name, "weights", to_state(model))
-    result = _result(run, tables)
-    folder.finish(result)
+        require_unchanged(tables.seen)
+        for name, model in run.models.items():
+            folder.write_party(name, "encoder", tables.encoders[name].to_state())
+            folder.write_party(name, "weights", to_state(model))
+        result = _result(run, tables)
+        folder.finish(result)
     return FinishedVerticalRun(run, folder, result)
 
 
@@ -114,16 +112,16 @@ def score_parties(
     base
         Folder that relative paths in `job` start from; None is that of the run's own job.
     """
-    labels = folder.result["labels"]
-    job = _own_job(folder) if job is None else job
-    names = [party.name for party in job.party]
-    trained = [party["name"] for party in folder.description["party"]]
+    labels = folder.labels
+    own = own_job(folder, VerticalJobFile, parse_vertical)
+    job = own if job is None else job
+    names, trained = ([party.name for party in one.party] for one in (job, own))
     if sorted(names) != sorted(trained):
         raise DataError(f"the job's parties are {', '.join(names)}; the run's are {', '.join(trained)}")
     if unknown := sorted((tables or {}).keys() - set(names)):
         raise DataError(f"no party is called {unknown[0]!r}; the run's parties are {', '.join(names)}")
     encoders = {name: _encoder(folder, name) for name in names}
-    base = Path(folder.description["base"]) if base is None else base
+    base = folder.base if base is None else base
     opened = [_new_rows(party, base, encoders[party.name], (tables or {}).get(party.name)) for party in job.party]
     opened = align_parties(opened, names, job.job.ids)
     ids = opened[0].known.index
@@ -132,10 +130,6 @@ def score_parties(
         with naming(f"party {name!r}"):
             scores += _party_scores(folder, name, encoders[name], table)
     return scored(scores, labels, ids)
-
-
-def _own_job(folder: RunFolder) -> VerticalJobFile:
-    return parse_vertical(*job_content(folder, VerticalJobFile))
 
 
 def _encoder(folder: RunFolder, name: str) -> PartyEncoder:
@@ -151,8 +145,8 @@ def _party_scores(folder: RunFolder, name: str, encoder: PartyEncoder, table: Pa
     state = folder.read_party(name, "weights")
     try:
         model = from_state(state)
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{folder.path}: the weights of party {name!r} are not a model's: {error!r}") from error
+    except RunError as error:
+        raise RunError(f"{folder.path}: party {name!r}: {error}") from error
     if state["columns"] != matrix.shape[1]:
         raise RunError(
             f"{folder.path}: party {name!r} has weights for {state['columns']} encoded columns, its encoder makes "

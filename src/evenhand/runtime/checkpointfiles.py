@@ -1,0 +1,139 @@
+"""Checkpoints on disk: numbered folders with a state file for each role and a manifest, complete or not there at all.
+
+The last two are kept. If the newest is damaged, the one before it serves, and a warning says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from evenhand.errors import EvenhandWarning, RunError
+from evenhand.protocol.roles import State
+from evenhand.runtime.files import PARTIAL, disk_error, make_folder, sync_folder, write_new
+from evenhand.runtime.manifest import MANIFEST, Entry, Manifest, entry
+from evenhand.runtime.records import Record
+from evenhand.runtime.statefiles import Mark, state_bytes, state_from
+
+_RUNTIME: Final = "runtime.safetensors"
+_KEPT: Final = 2
+
+
+class Checkpoint(NamedTuple):
+    """Where a run can go on from: states by role (key ``""`` is the runtime's) and the rows recorded until then."""
+
+    number: int
+    states: dict[str, State]
+    records: dict[str, Entry]
+    rows: dict[str, list[dict[str, Any]]]
+
+
+class CheckpointFolder:
+    """The checkpoints of one run."""
+
+    def __init__(self, path: Path, run: str, evenhand: str) -> None:
+        self.path = path
+        self._run = run
+        self._evenhand = evenhand
+
+    def save(self, states: Mapping[str, State], records: Mapping[str, Entry]) -> None:
+        """Write a new checkpoint, complete or not at all, and remove all but the one before it."""
+        older = self._complete()
+        name = f"{1 + (int(older[-1].name) if older else 0):08d}"
+        partial = self.path / (name + PARTIAL)
+        manifest = Manifest(self._run, self._evenhand, "checkpoint", records=dict(records))
+        try:
+            make_folder(self.path, private=True)
+            make_folder(partial, private=True)
+            for role, state in states.items():
+                content = state_bytes(state, self._mark(role))
+                manifest.files[_file(role)] = entry(_owner(role), content)
+                write_new(partial / _file(role), content)
+            write_new(partial / MANIFEST, manifest.to_bytes())
+            sync_folder(partial)
+            os.replace(partial, self.path / name)
+            sync_folder(self.path)
+        except OSError as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise disk_error(partial, error) from error
+        self._remove(older[: -_KEPT + 1])
+
+    def load(self, records: Mapping[str, Record]) -> Checkpoint | None:
+        """The newest checkpoint that is whole, with its records; None when there is no checkpoint at all."""
+        damage: list[str] = []
+        for path in reversed(self._complete()):
+            try:
+                found = self._read(path, records)
+            except RunError as error:
+                damage.append(str(error))
+                continue
+            if damage:
+                warnings.warn(
+                    f"the newest checkpoint cannot be used, training goes on from the one before it: {damage[0]}",
+                    EvenhandWarning,
+                    stacklevel=2,
+                )
+            return found
+        if damage:
+            raise RunError(
+                f"no checkpoint can be gone on from: {'; '.join(damage)}. Put the folder back from a copy, or remove "
+                f"{self.path} to begin this run again"
+            )
+        return None
+
+    def clean(self, newest: int | None = None) -> None:
+        """Remove what kills have left and, if a number is given, checkpoints that are newer and were not whole."""
+        later = [path for path in self._complete() if newest is not None and int(path.name) > newest]
+        self._remove([*later, *self._complete()[:-_KEPT]])
+        for path in self.path.glob(f"*{PARTIAL}"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _read(self, path: Path, records: Mapping[str, Record]) -> Checkpoint:
+        manifest = Manifest.read(path)
+        if manifest.run != self._run or manifest.status != "checkpoint":
+            raise RunError(f"{path} is a checkpoint of run {manifest.run}, not of run {self._run}")
+        if manifest.records.keys() != records.keys():
+            raise RunError(f"{path / MANIFEST} does not hold what a checkpoint needs")
+        states = {
+            role: state_from(manifest.content(path, name), path / name, self._mark(role))
+            for name, role in ((name, _role(name)) for name in manifest.files)
+        }
+        rows = {name: record.first(manifest.records[name]) for name, record in records.items()}
+        return Checkpoint(int(path.name), states, manifest.records, rows)
+
+    def _mark(self, role: str) -> Mark:
+        return Mark(self._run, _owner(role))
+
+    def _complete(self) -> list[Path]:
+        return sorted(_numbered(self.path))
+
+    def _remove(self, paths: list[Path]) -> None:
+        for path in paths:
+            # Renamed first: a kill in the midst of it leaves nothing that looks complete.
+            doomed = path.with_name(path.name + PARTIAL)
+            os.replace(path, doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _numbered(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from (path for path in folder.iterdir() if path.name.isdecimal())
+
+
+def _file(role: str) -> str:
+    return f"role {role}.safetensors" if role else _RUNTIME
+
+
+def _role(file: str) -> str:
+    return file.removeprefix("role ").removesuffix(".safetensors") if file != _RUNTIME else ""
+
+
+def _owner(role: str) -> str:
+    return f"role {role}" if role else "the runtime"

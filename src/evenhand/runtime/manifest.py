@@ -1,0 +1,117 @@
+"""What belongs to a run: its id, and of every file the owner, the size and the SHA-256 digest.
+
+A manifest is written after the files it lists, in one step, and holds a digest of itself. Whoever reads a file through
+it gets the bytes that the run wrote, or an error that names the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from evenhand.errors import RunError
+from evenhand.runtime.files import write_bytes
+
+FORMAT: Final = 2
+"""Of run folders. Those of 0.1.0, the first, have no manifest and say nothing of a format."""
+MANIFEST: Final = "manifest.json"
+OF_RUN: Final = "the run"
+"""The owner of what is nobody's in particular."""
+Status = Literal["running", "finished", "checkpoint"]
+
+
+class Entry(NamedTuple):
+    """What a file is known by."""
+
+    owner: str
+    bytes: int
+    sha256: str
+
+
+def entry(owner: str, content: bytes) -> Entry:
+    return Entry(owner, len(content), hashlib.sha256(content).hexdigest())
+
+
+@dataclass
+class Manifest:
+    """The files of a run or of a checkpoint, by their path inside the folder.
+
+    `records` are files outside a checkpoint's folder that it needs the beginning of, as long as their entry says.
+    """
+
+    run: str
+    evenhand: str
+    status: Status
+    files: dict[str, Entry] = field(default_factory=dict)
+    records: dict[str, Entry] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        content: dict[str, Any] = {"format": FORMAT, **asdict(self)}
+        for kind in ("files", "records"):
+            content[kind] = {name: value._asdict() for name, value in getattr(self, kind).items()}
+        return json.dumps(content | {"digest": _digest(content)}, indent=1).encode()
+
+    def write(self, folder: Path) -> None:
+        write_bytes(folder / MANIFEST, self.to_bytes(), private=True)
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        path = folder / MANIFEST
+        content = read_json(path)
+        if content.pop("digest", None) != _digest(content):
+            raise RunError(f"{path} was changed: it does not match its own digest; {RESTORE}")
+        if content.pop("format", None) != FORMAT:
+            raise RunError(f"{path} is of a format that this version of evenhand does not know; use a later one")
+        try:
+            for kind in ("files", "records"):
+                content[kind] = {name: Entry(**value) for name, value in content[kind].items()}
+            return cls(**content)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise RunError(f"{path} does not hold what a run writes there ({error!r}); {RESTORE}") from error
+
+    def content(self, folder: Path, name: str) -> bytes:
+        """The bytes of a file, if they are those that the run wrote."""
+        path = folder / name
+        if name not in self.files:
+            raise RunError(f"{path} is not among the files of this run ({folder / MANIFEST}); {RESTORE}")
+        found, known = read_bytes(path), self.files[name]
+        if entry(known.owner, found) == known:
+            return found
+        holds = [other for other, its in self.files.items() if entry(its.owner, found) == its]
+        what = f"it holds {holds[0]}" if holds else f"{len(found):,} bytes, {known.bytes:,} were written"
+        raise RunError(f"{path} is not what the run wrote for {known.owner} ({what}); {RESTORE}")
+
+
+RESTORE: Final = "put it back from a copy of this folder, or train again in another"
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise RunError(f"{path} is missing; {RESTORE}") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    return parse_json(path, read_bytes(path))
+
+
+def parse_json(path: Path, text: bytes) -> dict[str, Any]:
+    """An object out of a file or a line of it; RecursionError is what brackets in brackets in brackets end with."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} holds what is not JSON ({error}); {RESTORE}") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{path} does not hold what a run writes there; {RESTORE}")
+    return content
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

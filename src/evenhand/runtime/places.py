@@ -1,0 +1,95 @@
+"""Where a run may be recorded: in a free folder, or in that of the same run, if nobody else is writing there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from evenhand.errors import EvenhandError, ResourceError, RunError
+from evenhand.runtime.folder import RunFolder, check_free, is_run
+from evenhand.runtime.lock import check_not_held, hold
+
+
+def check_place(path: Path, resume: bool) -> None:
+    """Refuse a folder that a run cannot be recorded in; worth asking before tables are read."""
+    check_not_held(path)
+    _check_content(path, resume)
+
+
+def has_finished(path: Path, content: Mapping[str, Any]) -> bool:
+    """Whether the folder holds this job's run, finished and whole. What kills have left in it is removed."""
+    if not is_run(path):
+        return False
+    folder = RunFolder.open(path)
+    if not folder.finished:
+        return False
+    _check_same(folder, content)
+    folder.check()
+    folder.clean()
+    return True
+
+
+@contextlib.contextmanager
+def record_in(path: Path, content: Mapping[str, Any], base: Path, resume: bool) -> Iterator[RunFolder]:
+    """The folder of a new run, or of one that goes on, which nobody else writes to meanwhile.
+
+    A run that was refused before it recorded anything leaves nothing behind.
+
+    Parameters
+    ----------
+    content
+        The job file's. A run that goes on must have been begun with the same.
+    base
+        Folder that relative paths in it start from.
+    """
+    check_place(path, resume)
+    with hold(path):
+        # Once more: until now another may have been at it.
+        _check_content(path, resume)
+        folder, fresh = RunFolder(path), not is_run(path)
+        try:
+            with _memory_told(path):
+                if fresh:
+                    folder = RunFolder.create(path, {"base": str(base.resolve()), **content})
+                else:
+                    _check_same(folder, content)
+                    folder.clean()
+                yield folder
+        except EvenhandError:
+            if fresh and not folder.recorded:
+                folder.remove()
+            raise
+
+
+def _check_content(path: Path, resume: bool) -> None:
+    if not (resume and is_run(path)):
+        check_free(path, "resume it, or choose another folder")
+        return
+    folder = RunFolder.open(path)
+    if folder.finished:
+        raise RunError(f"the run in {path} has finished; there is nothing to resume")
+    if folder.version != (present := version("evenhand")):
+        # A resumed run ends where an uninterrupted one would have, to the last bit; no two versions promise that.
+        raise RunError(
+            f"the run in {path} was begun by evenhand {folder.version} and cannot be resumed by {present}; start it "
+            "anew in another folder"
+        )
+
+
+def _check_same(folder: RunFolder, content: Mapping[str, Any]) -> None:
+    if not folder.describes(content):
+        raise RunError(f"the run in {folder.path} was begun with another job file; start a new run in another folder")
+
+
+@contextlib.contextmanager
+def _memory_told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        raise ResourceError(
+            f"there is too little memory to train ({error or 'nothing more is known'}); what {path} holds by now goes "
+            "on with --resume where there is more"
+        ) from error
