@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from support.hospitals import HospitalJob, patients
-from support.tables import SmallJob, files
+from support.tables import SmallJob, outcome
 
 pytest.importorskip("torch")
 
@@ -110,4 +110,4 @@ def test_a_killed_run_ends_where_an_uninterrupted_one_does(start: Any, evenhand:
     assert not (out / "result.json").exists()
     last = evenhand("train", hospitals.path, "--out", out, "--resume", "-q")
     assert last.returncode == 0, last.stderr
-    assert files(out) == files(whole.folder.path)
+    assert outcome(out) == outcome(whole.folder.path)

@@ -11,13 +11,14 @@ from support.tables import files
 from typer.testing import CliRunner
 
 from evenhand.cli.app import app
-from evenhand.errors import RunError
+from evenhand.errors import EvenhandWarning, RunError
 from evenhand.jobs.file import read_job
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.runs import run_horizontal_job, score_clients
 from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
 from evenhand.runtime.folder import RunFolder
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*was written by evenhand 0.1.0.*cannot be checked")
 RUNS = ("vertical-subspace", "vertical-vfb2", "vertical-mlp", "horizontal-sqp", "horizontal-mlp")
 
 
@@ -77,3 +78,13 @@ def test_a_job_of_then_can_be_started_anew(left: Path) -> None:
     folder = run_vertical_job(job, left, left / "anew").folder
     assert folder.finished
     assert folder.description["job"]["runtime"] == "messages"
+
+
+@pytest.mark.filterwarnings("always")
+def test_that_a_run_of_then_cannot_be_checked_is_said_once(left: Path) -> None:
+    with pytest.warns(EvenhandWarning) as told:
+        score_parties(RunFolder.open(left / "runs" / "vertical-subspace"))
+    assert [str(one.message) for one in told] == [
+        f"{left / 'runs' / 'vertical-subspace'} was written by evenhand 0.1.0, which kept no digests: whether its "
+        "files are those of the run cannot be checked"
+    ]

@@ -31,7 +31,7 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess, Mailbox
-from evenhand.runtime.statefiles import read_state, write_state
+from evenhand.runtime.statefiles import state_bytes, state_from
 from evenhand.training.horizontal import HorizontalRun, train_horizontal
 
 PROBLEM = small(seed=3, rows=90)
@@ -94,9 +94,9 @@ class Reborn(InProcess):
 
     def _serve(self, name: str, mailbox: Mailbox) -> None:
         super()._serve(name, mailbox)
-        write_state(self._file, mailbox.role.snapshot())
+        self._file.write_bytes(state_bytes(mailbox.role.snapshot()))
         mailbox.role = make_roles(self._job)[name]
-        mailbox.role.restore(read_state(self._file))
+        mailbox.role.restore(state_from(self._file.read_bytes(), self._file))
 
 
 class Listening(InProcess):

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.hospitals import HospitalJob, patients
-from support.tables import files, write_sqlite
+from support.tables import files, outcome, write_sqlite
 
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.data import PartyEncoder
@@ -271,6 +271,7 @@ def test_the_run_folder_has_what_a_run_leaves(hospitals: HospitalJob) -> None:
     finished = hospitals.run()
     folder = hospitals.folder / "run"
     assert sorted(files(folder)) == [
+        "manifest.json",
         "metrics.jsonl",
         "model/encoder.json",
         "model/weights.safetensors",
@@ -407,7 +408,7 @@ def test_an_interrupted_run_ends_where_it_would_have(hospitals: HospitalJob, sol
     with pytest.raises(RunError, match="exists and is not empty"):
         hospitals.run()
     hospitals.run(resume=True)
-    assert files(hospitals.folder / "run") == files(whole.folder.path)
+    assert outcome(hospitals.folder / "run") == outcome(whole.folder.path)
     with pytest.raises(RunError, match="has finished"):
         hospitals.run(resume=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,16 +19,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.problems import Problem, deal, small
+from support.tables import files
 
 from evenhand.constraints import EqualizedOdds, EqualOpportunity, bind
 from evenhand.constraints.lagrangian import Lagrangian
-from evenhand.errors import InputError, RunError
+from evenhand.errors import EvenhandWarning, InputError, RunError
 from evenhand.protocol.job import Job
 from evenhand.runtime import checkpoints
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
-from evenhand.runtime.statefiles import read_state, write_state
+from evenhand.runtime.manifest import Manifest, entry
+from evenhand.runtime.statefiles import state_bytes, state_from
 from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.solvers import build_roles
 
@@ -151,9 +154,10 @@ def test_a_finished_run_keeps_no_checkpoint(tmp_path: Path) -> None:
     assert folder.result == {"ok": True}
 
 
-def test_older_checkpoints_are_removed(tmp_path: Path) -> None:
+def test_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
     _train(JOBS["exact"], folder=_folder(tmp_path / "run"), checkpoint_seconds=0)
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"{ROUNDS + 1:08d}"]
+    names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert names == [f"{ROUNDS:08d}", f"{ROUNDS + 1:08d}"]
 
 
 def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path) -> None:
@@ -239,30 +243,68 @@ SPOIL: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+def _spoil(path: Path, how: str) -> None:
+    if how == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(SPOIL[how](path.read_bytes()))
+
+
 @pytest.mark.parametrize("spoil", [*SPOIL, "removed"])
-def test_a_checkpoint_with_a_spoiled_file_is_a_run_error(spoil: str, tmp_path: Path) -> None:
+def test_a_spoiled_checkpoint_gives_way_to_the_one_before_it(spoil: str, tmp_path: Path) -> None:
     _interrupted(JOBS["exact"], tmp_path / "run", 3)
-    [checkpoint] = (tmp_path / "run" / "checkpoints").iterdir()
-    files = sorted(checkpoint.iterdir())
-    assert len(files) >= 5, "the server, three parties and the runtime"
-    for path in files:
-        content = path.read_bytes()
-        if spoil == "removed":
-            path.unlink()
-        else:
-            path.write_bytes(SPOIL[spoil](content))
-        with pytest.raises(RunError):
-            _train(JOBS["exact"], folder=_folder(tmp_path / "run"))
-        path.write_bytes(content)
-    _same(_train(JOBS["exact"], folder=_folder(tmp_path / "run")), _train(JOBS["exact"]))
+    whole = _train(JOBS["exact"])
+    older, newest = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    names = sorted(path.name for path in newest.iterdir())
+    assert len(names) == 6, "the server, three parties, the runtime and the manifest"
+    for name in names:
+        copy = shutil.copytree(tmp_path / "run", tmp_path / name)
+        _spoil(copy / "checkpoints" / newest.name / name, spoil)
+        with pytest.warns(EvenhandWarning, match="goes on from the one before it"):
+            _same(_train(JOBS["exact"], folder=_folder(copy), checkpoint_seconds=1e9), whole)
+        # What was not whole is gone: the next checkpoint has a whole one before it again.
+        assert [path.name for path in (copy / "checkpoints").iterdir()] == [older.name]
 
 
-def test_a_state_file_of_something_else_is_a_run_error(tmp_path: Path) -> None:
-    """Well-formed, but not the state of the role: entries are missing."""
+@pytest.mark.parametrize("spoil", [*SPOIL, "removed"])
+def test_two_spoiled_checkpoints_are_a_run_error_that_changes_nothing(spoil: str, tmp_path: Path) -> None:
     _interrupted(JOBS["exact"], tmp_path / "run", 3)
-    [checkpoint] = (tmp_path / "run" / "checkpoints").iterdir()
-    write_state(checkpoint / "role p0.safetensors", {"weights": np.zeros(3)})
-    with pytest.raises(RunError):
+    newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
+    for name in sorted(path.name for path in newest.iterdir()):
+        copy = shutil.copytree(tmp_path / "run", tmp_path / name)
+        for checkpoint in (copy / "checkpoints").iterdir():
+            _spoil(checkpoint / name, spoil)
+        before = files(copy)
+        with pytest.raises(RunError, match=f"no checkpoint can be gone on from: .*{name}.*begin this run again"):
+            _train(JOBS["exact"], folder=_folder(copy))
+        assert files(copy) == before
+
+
+def test_the_state_of_another_role_or_run_is_refused(tmp_path: Path) -> None:
+    """Well-formed, and its place in the manifest is in order: the mark inside the file tells."""
+    _interrupted(JOBS["exact"], tmp_path / "run", 3)
+    _interrupted(JOBS["exact"], tmp_path / "other", 3)
+    for source in (tmp_path / "run", tmp_path / "other"):
+        copy = shutil.copytree(tmp_path / "run", tmp_path / f"with {source.name}")
+        for checkpoint in (copy / "checkpoints").iterdir():
+            foreign = source / "checkpoints" / checkpoint.name / "role p1.safetensors"
+            manifest = Manifest.read(checkpoint)
+            for role in ("p1", "p0") if source.name == "other" else ("p0",):
+                (checkpoint / f"role {role}.safetensors").write_bytes(foreign.read_bytes())
+                manifest.files[f"role {role}.safetensors"] = entry(f"role {role}", foreign.read_bytes())
+            manifest.write(checkpoint)
+        with pytest.raises(RunError, match=r"belongs to role p1 of run \w+, not to role p"):
+            _train(JOBS["exact"], folder=_folder(copy))
+
+
+def test_roles_that_changed_places_are_refused(tmp_path: Path) -> None:
+    _interrupted(JOBS["exact"], tmp_path / "run", 3)
+    for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():
+        one, other = (checkpoint / f"role {name}.safetensors" for name in ("p1", "p2"))
+        content = one.read_bytes()
+        one.write_bytes(other.read_bytes())
+        other.write_bytes(content)
+    with pytest.raises(RunError, match=r"not what the run wrote for role p1 \(it holds role p2\.safetensors\)"):
         _train(JOBS["exact"], folder=_folder(tmp_path / "run"))
 
 
@@ -297,7 +339,7 @@ def test_a_party_may_have_any_plain_name(name: str, tmp_path: Path) -> None:
 def test_a_party_whose_name_is_no_file_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="name"):
         _named_run(name, folder=_folder(tmp_path / "run"), checkpoint_seconds=0)
-    assert [path.name for path in tmp_path.rglob("*")] == ["run", "run.toml"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["manifest.json", "run", "run.toml"]
 
 
 def _named_run(name: str, **runtime: Any) -> VerticalRun:
@@ -335,8 +377,7 @@ def test_a_state_survives_the_disk_bit_for_bit(tmp_path: Path) -> None:
         "text": "ä",
         "nested": {"list": [1, 2.5, "x", None]},
     }
-    write_state(tmp_path / "state.safetensors", state)
-    found = read_state(tmp_path / "state.safetensors")
+    found = state_from(state_bytes(state), tmp_path)
     assert found.keys() == state.keys()
     for name, value in state.items():
         if isinstance(value, np.ndarray):
@@ -344,7 +385,6 @@ def test_a_state_survives_the_disk_bit_for_bit(tmp_path: Path) -> None:
             assert found[name].tobytes() == value.tobytes()
         else:
             assert repr(found[name]) == repr(value.item() if isinstance(value, np.generic) else value)
-    assert [path.name for path in tmp_path.iterdir()] == ["state.safetensors"]
 
 
 # -- a process that is really killed

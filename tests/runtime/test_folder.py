@@ -13,7 +13,8 @@ from support.tables import files
 
 from evenhand.errors import RunError
 from evenhand.protocol.transcript import Entry
-from evenhand.runtime.folder import RunFolder, check_free, make_folder
+from evenhand.runtime.files import make_folder
+from evenhand.runtime.folder import RunFolder, check_free
 
 HISTORY = [{"round": number, "objective": 0.5 / (number + 1), "gap": math.nan} for number in range(5)]
 SENT = [Entry(0.1 * number, "bank", "server", "scores", 8) for number in range(12)]
@@ -25,7 +26,9 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_a_new_folder_says_it_is_running(folder: RunFolder) -> None:
-    assert tomllib.loads((folder.path / "run.toml").read_text()) == {"status": "running", "job": {"solver": "fairvfl"}}
+    description = tomllib.loads((folder.path / "run.toml").read_text())
+    assert description["job"] == {"solver": "fairvfl"}
+    assert json.loads((folder.path / "manifest.json").read_text())["run"] == description["run"]
     assert not folder.finished
     assert RunFolder.open(folder.path).description == folder.description
     assert folder.last_checkpoint() is None
@@ -35,7 +38,7 @@ def test_a_new_folder_says_it_is_running(folder: RunFolder) -> None:
 
 def test_descriptions_are_compared_without_status_and_place(tmp_path: Path) -> None:
     content = {"job": {"seed": 1, "options": {"step": 0.5}}, "party": [{"name": "bank"}]}
-    folder = RunFolder.create(tmp_path / "run", {"evenhand": "0.1", "base": "/jobs", **content})
+    folder = RunFolder.create(tmp_path / "run", {"base": "/jobs", **content})
     assert folder.describes(content)
     assert not folder.describes(content | {"job": {"seed": 2, "options": {"step": 0.5}}})
     assert not folder.describes({"party": content["party"]})
@@ -54,36 +57,46 @@ def test_lines_are_appended_and_come_back(folder: RunFolder) -> None:
     assert folder.read_lines("other.jsonl") == []
 
 
-def test_rewind_keeps_what_the_checkpoint_knows(folder: RunFolder) -> None:
-    folder.append(HISTORY, SENT)
+STATES = {"": {"time": 1.0}, "bank": {"weights": np.ones(2)}}
+
+
+def test_going_on_keeps_what_the_checkpoint_knows(folder: RunFolder) -> None:
+    folder.append(HISTORY[:3], SENT[:7])
+    folder.checkpoint(STATES)
+    known = files(folder.path)
+    folder.append(HISTORY[3:], SENT[7:])
     with (folder.path / "metrics.jsonl").open("a") as file:
         file.write('{"round": 5, "obj')
-    whole = files(folder.path)
-    history, sent = folder.rewind(3, 7)
+    again = RunFolder.open(folder.path)
+    history, sent = again.go_on(again.last_checkpoint())
     assert [row["round"] for row in history] == [0, 1, 2]
     assert all(math.isnan(row["gap"]) for row in history)
     assert sent == SENT[:7]
-    for name in ("metrics.jsonl", "transcript.jsonl"):
-        assert whole[name].startswith(files(folder.path)[name])
-    assert len(files(folder.path)["metrics.jsonl"].splitlines()) == 3
+    assert files(folder.path) == known
+    # And the rest follows as if nothing had happened.
+    again.append(HISTORY[3:], SENT[7:])
+    again.finish({})
+    RunFolder.open(folder.path).check()
+    assert len(RunFolder.open(folder.path).read_lines("metrics.jsonl")) == 5
 
 
-@pytest.mark.parametrize(("rows", "entries", "name"), [(6, 12, "metrics.jsonl"), (5, 13, "transcript.jsonl")])
-def test_a_rewind_that_lacks_lines_changes_nothing(folder: RunFolder, rows: int, entries: int, name: str) -> None:
+@pytest.mark.parametrize("name", ["metrics.jsonl", "transcript.jsonl"])
+@pytest.mark.parametrize("change", ["cut", "one digit", "no JSON", "removed"])
+def test_a_record_that_begins_otherwise_is_an_error_that_changes_nothing(
+    folder: RunFolder, name: str, change: str
+) -> None:
     folder.append(HISTORY, SENT)
+    folder.checkpoint(STATES)
+    path = folder.path / name
+    content = path.read_bytes()
+    if change == "removed":
+        path.unlink()
+    else:
+        changed = {"cut": content[:-1], "one digit": content.replace(b"2", b"3", 1), "no JSON": b"#" + content[1:]}
+        path.write_bytes(changed[change])
     before = files(folder.path)
-    with pytest.raises(RunError, match=f"{name} has .* the folder was changed"):
-        folder.rewind(rows, entries)
-    assert files(folder.path) == before
-
-
-def test_a_line_that_is_no_json_changes_nothing(folder: RunFolder) -> None:
-    folder.append(HISTORY, SENT)
-    path = folder.path / "transcript.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"{", b"#"))
-    before = files(folder.path)
-    with pytest.raises(RunError, match=r"transcript\.jsonl holds a line that is not JSON"):
-        folder.rewind(2, 2)
+    with pytest.raises(RunError, match=rf"{name} (has|does not begin|is missing)"):
+        RunFolder.open(folder.path).last_checkpoint()
     assert files(folder.path) == before
 
 
@@ -101,13 +114,13 @@ def test_what_parties_own_is_kept_apart(folder: RunFolder) -> None:
 
 
 def test_finishing_keeps_the_result_and_drops_checkpoints(folder: RunFolder) -> None:
-    folder.checkpoint({"": {"time": 1.0}, "bank": {"weights": np.ones(2)}})
+    folder.checkpoint(STATES)
     assert folder.last_checkpoint() is not None
     folder.finish({"bytes": 96})
     assert folder.finished
     assert folder.result == {"bytes": 96}
     assert json.loads((folder.path / "result.json").read_text()) == {"bytes": 96}
-    assert set(files(folder.path)) == {"run.toml", "result.json"}
+    assert set(files(folder.path)) == {"run.toml", "result.json", "manifest.json"}
     assert not (folder.path / "checkpoints").exists()
 
 

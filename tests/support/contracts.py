@@ -20,7 +20,7 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime import checkpoints
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess, Mailbox
-from evenhand.runtime.statefiles import read_state, write_state
+from evenhand.runtime.statefiles import state_bytes, state_from
 
 Make: TypeAlias = Callable[[], Mapping[str, Role]]
 """Makes all roles of a run, by name."""
@@ -69,8 +69,8 @@ class Reborn(InProcess):
         state = mailbox.role.snapshot()
         self._turns += 1
         if self._turns % self._every == 0:
-            write_state(self._file, state)
-            state = read_state(self._file)
+            self._file.write_bytes(state_bytes(state))
+            state = state_from(self._file.read_bytes(), self._file)
         mailbox.role = self._make()[name]
         mailbox.role.restore(state)
 

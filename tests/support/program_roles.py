@@ -17,7 +17,7 @@ from evenhand.runtime import checkpoints
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess, Mailbox
-from evenhand.runtime.statefiles import read_state, write_state
+from evenhand.runtime.statefiles import state_bytes, state_from
 
 Make = Callable[[], dict[str, Role]]
 CLOCK = VirtualClock(latency=3e-7, speeds={"c0": 2e9, "c1": 3e7, "c2": 1e8}, latencies={"c2": 2e-6})
@@ -54,9 +54,9 @@ class Reborn(InProcess):
 
     def _serve(self, name: str, mailbox: Mailbox) -> None:
         super()._serve(name, mailbox)
-        write_state(self._file, mailbox.role.snapshot())
+        self._file.write_bytes(state_bytes(mailbox.role.snapshot()))
         mailbox.role = self._make()[name]
-        mailbox.role.restore(read_state(self._file))
+        mailbox.role.restore(state_from(self._file.read_bytes(), self._file))
 
 
 def spoiled(message: Message) -> list[Message]:

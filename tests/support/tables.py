@@ -5,7 +5,9 @@ The tables are CSV files, each in an order of its own; tests change frames or th
 
 from __future__ import annotations
 
+import json
 import sqlite3
+import tomllib
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import tomli_w
+from safetensors import safe_open
+from safetensors.numpy import load
 
 from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.file import VerticalJobFile
@@ -121,3 +125,18 @@ def write_postgres(url: str, table: str, frame: pd.DataFrame) -> str:
 def files(folder: Path) -> dict[str, bytes]:
     """Every file under a folder, by its path inside."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """What a finished run has come to, which is the same for equal runs: every file without the run's id and digests."""
+    found: dict[str, Any] = files(folder)
+    assert json.loads(found.pop("manifest.json"))["status"] == "finished"
+    description = tomllib.loads(found["run.toml"].decode())
+    found["run.toml"] = {key: value for key, value in description.items() if key != "run"}
+    for name, content in found.items():
+        if name.endswith(".safetensors"):
+            # The run's id is in the header; arrays are compared by their bytes.
+            with safe_open(folder / name, framework="numpy") as file:
+                _, others = json.loads(file.metadata()["state"][32:])
+            found[name] = (others, {key: array.tobytes() for key, array in load(content).items()})
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from evenhand.errors import RunError
@@ -21,13 +23,25 @@ def to_state(model: PartyModel) -> State:
 
 def from_state(state: State) -> PartyModel:
     """A model that can score other rows; it holds no training rows."""
-    no_rows = np.zeros((0, state["columns"]))
+    weights, columns = state.get("weights"), state.get("columns")
+    if not (isinstance(weights, np.ndarray) and weights.dtype == np.float64 and weights.ndim == 1):
+        raise RunError("the weights file holds no list of weights")
+    # Before anything is made that has so many columns.
+    if not (isinstance(columns, int) and 0 <= columns <= weights.size):
+        raise RunError(f"the weights file holds {weights.size} weights for {columns!r} columns")
+    no_rows = np.zeros((0, columns))
     model: PartyModel
-    if state["model"] == "linear":
-        model = LinearModel(no_rows, 0.0, intercept=state["intercept"])
-    else:
+    if state.get("model") == "linear":
+        model = LinearModel(no_rows, 0.0, intercept=bool(state.get("intercept")))
+    elif state.get("model") == "mlp" and _are_widths(state.get("hidden"), weights.size):
         model = MLPModel(no_rows, 0.0, hidden=tuple(state["hidden"]))
-    if model.weights.shape != state["weights"].shape:
-        raise RunError(f"the weights file holds {state['weights'].size} weights, its model needs {model.weights.size}")
-    model.weights = state["weights"]
+    else:
+        raise RunError(f"the weights file holds a model of an unknown kind ({state.get('model')!r})")
+    if model.weights.shape != weights.shape:
+        raise RunError(f"the weights file holds {weights.size} weights, its model needs {model.weights.size}")
+    model.weights = weights
     return model
+
+
+def _are_widths(hidden: Any, most: int) -> bool:
+    return isinstance(hidden, list) and all(isinstance(width, int) and 0 < width <= most for width in hidden)

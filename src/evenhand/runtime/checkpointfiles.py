@@ -5,6 +5,7 @@ The last two are kept. If the newest is damaged, the one before it serves, and a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import warnings
@@ -46,6 +47,7 @@ class CheckpointFolder:
         name = f"{1 + (int(older[-1].name) if older else 0):08d}"
         partial = self.path / (name + PARTIAL)
         manifest = Manifest(self._run, self._evenhand, "checkpoint", records=dict(records))
+        shutil.rmtree(partial, ignore_errors=True)
         try:
             make_folder(self.path, private=True)
             make_folder(partial, private=True)
@@ -87,10 +89,10 @@ class CheckpointFolder:
 
     def clean(self, newest: int | None = None) -> None:
         """Remove what kills have left and, if a number is given, checkpoints that are newer and were not whole."""
-        later = [path for path in self._complete() if newest is not None and int(path.name) > newest]
-        self._remove([*later, *self._complete()[:-_KEPT]])
         for path in self.path.glob(f"*{PARTIAL}"):
             shutil.rmtree(path, ignore_errors=True)
+        later = [path for path in self._complete() if newest is not None and int(path.name) > newest]
+        self._remove([*later, *self._complete()[:-_KEPT]])
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -118,7 +120,8 @@ class CheckpointFolder:
         for path in paths:
             # Renamed first: a kill in the midst of it leaves nothing that looks complete.
             doomed = path.with_name(path.name + PARTIAL)
-            os.replace(path, doomed)
+            with contextlib.suppress(OSError):
+                os.replace(path, doomed)
             shutil.rmtree(doomed, ignore_errors=True)
 
 

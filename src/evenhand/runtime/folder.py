@@ -49,6 +49,7 @@ class RunFolder:
         self.path = path
         self._records = {name: Record(path / name) for name in (_METRICS, _TRANSCRIPT)}
         self._known: Manifest | None = None
+        self._of_old = False
 
     @classmethod
     def create(cls, path: Path, description: Mapping[str, Any]) -> RunFolder:
@@ -75,19 +76,24 @@ class RunFolder:
     @property
     def _manifest(self) -> Manifest | None:
         """What the folder holds; None of a folder of 0.1.0, which does not say."""
-        if self._known is None:
+        if self._known is None and not self._of_old:
             if (self.path / MANIFEST).exists():
                 self._known = Manifest.read(self.path)
-            elif "format" in self._parsed(read_bytes(self.path / DESCRIPTION)):
-                raise RunError(f"{self.path / MANIFEST} is missing; {RESTORE}")
             else:
-                warnings.warn(
-                    f"{self.path} was written by evenhand 0.1.0, which kept no digests: whether its files are those "
-                    "of the run cannot be checked",
-                    EvenhandWarning,
-                    stacklevel=2,
-                )
+                self._check_old(self._parsed(read_bytes(self.path / DESCRIPTION)))
+                self._of_old = True
         return self._known
+
+    def _check_old(self, description: Mapping[str, Any]) -> None:
+        """Only of the first version's folders it is in order that there is no manifest."""
+        if "format" in description or _text(description, "evenhand", self.path / DESCRIPTION) != "0.1.0":
+            raise RunError(f"{self.path / MANIFEST} is missing; {RESTORE}")
+        warnings.warn(
+            f"{self.path} was written by evenhand 0.1.0, which kept no digests: whether its files are those of the run "
+            "cannot be checked",
+            EvenhandWarning,
+            stacklevel=4,
+        )
 
     def _content(self, name: str) -> bytes:
         manifest = self._manifest
@@ -196,8 +202,10 @@ class RunFolder:
         return self._read_part("model", "all clients", what)
 
     def _write_part(self, place: str, owner: str, what: str, content: State | Mapping[str, Any]) -> None:
-        for folder in reversed(Path(place, "x").parents[:-1]):
-            make_folder(self.path / folder, private=True)
+        folder = self.path
+        for part in place.split("/"):
+            folder /= part
+            make_folder(folder, private=True)
         if what == "weights":
             self._write(f"{place}/weights.safetensors", owner, state_bytes(dict(content), self._mark(owner)))
         else:
