@@ -128,7 +128,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def outcome(folder: Path) -> dict[str, Any]:
-    """What a finished run has come to, which is the same for equal runs: every file without the run's id and digests."""
+    """What a finished run has come to, the same for equal runs: every file without the run's id and digests."""
     found: dict[str, Any] = files(folder)
     assert json.loads(found.pop("manifest.json"))["status"] == "finished"
     description = tomllib.loads(found["run.toml"].decode())
