@@ -1,4 +1,4 @@
-"""Every error evenhand raises on purpose, in one hierarchy.
+"""Every error evenhand raises on purpose, in one hierarchy, and its warnings in another.
 
 A message says what was wrong, where, and what to do about it. Each class carries the exit code the command line
 ends with, so that scripts can tell a typing mistake from a missing data set.
@@ -80,4 +80,12 @@ class MissingExtraError(EvenhandError, ImportError):
 
 
 class EvenhandWarning(UserWarning):
-    """Something can be used, but not for all its user may take it for."""
+    """Base of all warnings: a result is not what one would take it for."""
+
+
+class SmallSliceWarning(EvenhandWarning):
+    """A slice has too few rows to say anything about the constraint's bound, or a crossing of groups has none."""
+
+
+class GridEdgeWarning(EvenhandWarning):
+    """The best setting is the first or last that was tried: a better one may lie beyond."""

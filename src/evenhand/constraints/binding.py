@@ -14,7 +14,15 @@ import pandas as pd
 
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.bounds import Bounds
-from evenhand.constraints.groups import Groups, check_groups, group_codes, groups_frame, groups_of
+from evenhand.constraints.groups import (
+    Groups,
+    check_groups,
+    crossed_name,
+    group_codes,
+    groups_frame,
+    groups_of,
+    with_crossing,
+)
 from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.constraints.measures import Measure, by_measure
 from evenhand.constraints.slices import ConstraintRow, bounds_of
@@ -78,19 +86,53 @@ class BoundConstraints:
 
 def bind(constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None = None) -> BoundConstraints:
     """Meet constraints with labels (±1) and groups, those that occur; an empty slice is an error that names it."""
-    frame = groups_frame(sensitive, len(labels))
-    groups = groups_of(frame)
+    frame, groups = compared_groups(constraints, labels, groups_frame(sensitive, len(labels)))
     return bind_rows(constraint_rows(constraints, groups), groups, labels, frame)
 
 
+def compared_groups(
+    constraints: Constraints, labels: Array, frame: pd.DataFrame, groups: Groups | None = None
+) -> tuple[pd.DataFrame, Groups]:
+    """The attributes' columns and groups that constraints compare on these rows, the crossing among them if asked for.
+
+    A crossing without rows in a slice that is compared is left out of the groups: people in it are in none of the
+    crossed slices, and still count in the groups of each attribute on its own.
+
+    Parameters
+    ----------
+    groups
+        The values of attributes that were agreed beforehand; None takes those that occur. A crossing that was not
+        agreed on is that of the rows.
+    """
+    groups = groups_of(frame) if groups is None else groups
+    if not any(constraint.crosses for constraint in as_list(constraints)):
+        return frame, groups
+    frame = with_crossing(frame)
+    name = crossed_name(frame.columns)
+    if name is None or name in groups:
+        return frame, groups
+    groups = {**groups, **groups_of(frame[[name]])}
+    parts = {part for row in constraint_rows(constraints, groups) for _, part in row.terms if part.attribute == name}
+    empty = {part.group for part in parts if not part.inside(labels, frame).any()}
+    return frame, {**groups, name: tuple(value for value in groups[name] if value not in empty)}
+
+
 def constraint_rows(constraints: Constraints, groups: Groups) -> tuple[ConstraintRow, ...]:
-    """All rows of all constraints, when the sensitive attributes take these values."""
+    """All rows of all constraints, when the sensitive attributes take these values.
+
+    A crossing is there for the constraints that ask for it, and for no others.
+    """
     wanted = as_list(constraints)
     check_groups(groups)
     lacking = [constraint.kind for constraint in wanted if constraint.compares_groups and not groups]
     if lacking:
         raise DataError(f"constraint {lacking[0]} compares groups: give sensitive_features")
-    return tuple(row for constraint in wanted for row in constraint.rows(groups))
+    crossing = crossed_name(groups)
+    crossed = [constraint.kind for constraint in wanted if constraint.crosses]
+    if crossed and crossing is None:
+        raise ConstraintError(f"constraint {crossed[0]} has cross=True, and nobody has crossed {', '.join(groups)}")
+    plain = {name: values for name, values in groups.items() if not crossed or name != crossing}
+    return tuple(row for constraint in wanted for row in constraint.rows(groups if constraint.crosses else plain))
 
 
 def bind_rows(
@@ -98,7 +140,8 @@ def bind_rows(
 ) -> BoundConstraints:
     """Meet rows with labels (±1) and groups whose values have been agreed on."""
     cell, cells = _cells(labels, group_codes(sensitive, groups))
-    values = {name: np.array(groups[name], dtype=object)[cells[f"group:{name}"]] for name in groups}
+    # The place after the last is -1, of crossings that are left out.
+    values = {name: np.array([*groups[name], None], dtype=object)[cells[f"group:{name}"]] for name in groups}
     sizes = np.bincount(cell, minlength=len(cells))
     weights = np.zeros((len(rows), len(cells)))
     for index, row in enumerate(rows):

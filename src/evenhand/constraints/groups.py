@@ -1,9 +1,14 @@
-"""Sensitive attributes: one column for each, the values it takes, and each row's value as a number."""
+"""Sensitive attributes: one column for each, the values it takes, and each row's value as a number.
+
+Attributes can be crossed: sex × race is one more attribute whose groups are the combinations of groups that occur
+("Female × Black"). Its name joins those of the others, so that everybody who has the attributes derives the same column
+from rows of their own; slices, rows and solvers then treat it like any other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -13,6 +18,8 @@ from evenhand.errors import DataError
 
 Groups: TypeAlias = Mapping[str, Sequence[Hashable]]
 """The distinct values of each sensitive attribute, in the order that numbers them."""
+CROSSES: Final = " × "
+"""Joins the names of crossed attributes, and of their groups."""
 
 
 def groups_frame(sensitive: pd.DataFrame | pd.Series | np.ndarray | None, rows: int) -> pd.DataFrame:
@@ -49,18 +56,42 @@ def check_groups(groups: Groups) -> None:
     """Refuse an attribute that does not tell anybody apart."""
     for name, values in groups.items():
         if len(values) < 2:
-            raise DataError(f"sensitive attribute {name!r} has one group only ({values[0]!r}); it needs two or more")
+            only = f"one group only ({values[0]!r})" if values else "no group that can be compared"
+            raise DataError(f"sensitive attribute {name!r} has {only}; it needs two or more")
 
 
 def group_codes(frame: pd.DataFrame, groups: Groups) -> dict[str, Integers]:
-    """Each row's group of each attribute, as its place among the agreed values."""
+    """Each row's group of each attribute, as its place among the agreed values; -1 for a crossing that is left out."""
+    crossing = crossed_name(groups)
     found: dict[str, Integers] = {}
     for attribute, values in groups.items():
         place = pd.Index(list(values)).get_indexer(pd.Index(frame[attribute]))
-        if (place < 0).any():
+        if (place < 0).any() and attribute != crossing:
             unknown = frame[attribute].iloc[int(np.flatnonzero(place < 0)[0])]
             raise DataError(
                 f"{attribute!r} has the value {unknown!r}, which is not among the agreed groups {list(values)}"
             )
         found[attribute] = place.astype(np.int64)
     return found
+
+
+def crossed_name(attributes: Iterable[object]) -> str | None:
+    """Which of the attributes is the crossing of all others; None where there is no such."""
+    names = [str(name) for name in attributes]
+    return next((name for name in names if len(names) > 2 and _crosses(name, names)), None)
+
+
+def _crosses(name: str, attributes: Sequence[str]) -> bool:
+    return sorted(name.split(CROSSES)) == sorted(other for other in attributes if other != name)
+
+
+def with_crossing(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame of sensitive attributes with one more column, their crossing; as it is where it has that already."""
+    if crossed_name(frame.columns) is not None:
+        return frame
+    if frame.shape[1] < 2:
+        had = ", ".join(map(repr, frame.columns)) or "none"
+        raise DataError(f"cross=True crosses two or more sensitive attributes; there is {had}")
+    words = frame.astype(object).map(str)
+    joined = words.iloc[:, 0].str.cat(words.iloc[:, 1:], sep=CROSSES)
+    return frame.assign(**{CROSSES.join(map(str, frame.columns)): joined})

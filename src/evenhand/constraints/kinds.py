@@ -27,6 +27,11 @@ class Constraint(ABC):
     kind: ClassVar[str]
     compares_groups: ClassVar[bool] = True
 
+    @property
+    def crosses(self) -> bool:
+        """Whether crossings of all attributes are compared as well as the groups of each."""
+        return False
+
     @abstractmethod
     def rows(self, groups: Groups) -> list[ConstraintRow]:
         """The rows of this constraint when the sensitive attributes take these values."""
@@ -39,13 +44,21 @@ def _check_bound(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class _Parity(Constraint):
-    """Slice means of any two groups differ by at most epsilon, for each label in `labels`."""
+    """Slice means of any two groups differ by at most epsilon, for each label in `labels`.
+
+    Several attributes are compared each on its own; with `cross` so are the combinations of their groups (sex × race).
+    """
 
     labels: ClassVar[tuple[int | None, ...]]
 
     epsilon: float = 0.01
     measure: MeasureName = "loss"
     temperature: float = 0.5
+    cross: bool = False
+
+    @property
+    def crosses(self) -> bool:
+        return self.cross
 
     def __post_init__(self) -> None:
         _check_bound("epsilon", self.epsilon)

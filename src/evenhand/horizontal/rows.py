@@ -12,10 +12,11 @@ from functools import cached_property
 import numpy as np
 
 from evenhand.arrays import Array, Booleans, Integers
+from evenhand.constraints.binding import constraint_rows
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.measures import Measure, by_measure
 from evenhand.constraints.slices import ConstraintRow, Slice, bounds_of
-from evenhand.errors import ConstraintError, DataError
+from evenhand.errors import ConstraintError
 from evenhand.horizontal.problem import Agreement, ClientRows
 
 
@@ -33,14 +34,8 @@ class AgreedRows:
     """
 
     def __init__(self, constraints: Sequence[Constraint], agreement: Agreement) -> None:
-        lacking = [constraint.kind for constraint in constraints if constraint.compares_groups and not agreement.groups]
-        if lacking:
-            raise DataError(f"constraint {lacking[0]} compares groups: every client needs its sensitive attributes")
-        groups = {name: list(values) for name, values in agreement.groups.items()}
         self.agreement = agreement
-        self.rows: tuple[ConstraintRow, ...] = tuple(
-            row for constraint in constraints for row in constraint.rows(groups)
-        )
+        self.rows = constraint_rows(constraints, agreement.groups)
         for row in self.rows:
             self._check_classes(row)
         places: dict[tuple[Measure, Slice], int] = {}

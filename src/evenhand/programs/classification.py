@@ -11,9 +11,10 @@ import pandas as pd
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans, Matrix
+from evenhand.constraints.binding import constraint_rows
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.constraints.groups import groups_frame
-from evenhand.constraints.kinds import Constraints, as_list
+from evenhand.constraints.kinds import Constraints
 from evenhand.constraints.measures import Measure, MeasureName
 from evenhand.constraints.scope import Scope
 from evenhand.constraints.slices import ConstraintRow, Slice, bounds_of
@@ -162,11 +163,7 @@ def _rows(
     frames = [sample.groups for sample in samples if sample.groups is not None]
     if groups is None:
         groups = {name: sorted(set().union(*(set(frame[name]) for frame in frames))) for name in frames[0].columns}
-    wanted = as_list(constraints)
-    needing = [constraint.kind for constraint in wanted if constraint.compares_groups and not groups]
-    if needing:
-        raise DataError(f"constraint {needing[0]} compares groups: every sample needs its groups")
-    return [row for constraint in wanted for row in constraint.rows(groups)]
+    return list(constraint_rows(constraints, groups))
 
 
 def _filled(rows: Sequence[ConstraintRow], sample: Sample, who: str, lacking: str) -> list[ConstraintRow]:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
-from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
+import numpy as np
+import pandas as pd
+
+from evenhand.constraints.groups import Groups
+from evenhand.constraints.scope import EVERYWHERE, SERVER, ConstraintScope
+from evenhand.constraints.small_slices import warn_of_small_slices
 from evenhand.errors import InputError
 from evenhand.horizontal import solvers
-from evenhand.horizontal.problem import ClientRows
+from evenhand.horizontal.crossing import crossed_clients
+from evenhand.horizontal.problem import ClientRows, agree
 from evenhand.horizontal.solver import Protection
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Report
@@ -108,6 +114,24 @@ def train_clients(
         "checkpoint_seconds": checkpoint_seconds,
         "on_round": on_round,
     }
+    clients, server, groups = crossed_clients(job.constraints, clients, server, groups, classes)
+    if job.constraints:
+        _warn_of_small_slices(job, clients, where, server, agree(clients, groups, classes).groups)
     if job.solver in PROGRAM_SOLVERS:
         return train_programs(job, clients, where=where, server=server, groups=groups, **recording)
     return train_horizontal(job, clients, model=model, groups=groups, classes=classes, protect=protect, **recording)
+
+
+def _warn_of_small_slices(
+    job: Job, clients: Sequence[ClientRows], where: ConstraintScope, server: ClientRows | None, groups: Groups
+) -> None:
+    """Of slices of everybody's rows, or the server's, for a global constraint; of each client's, for a local one."""
+    holders = {} if where.scope == "local" else {SERVER: clients if server is None else [server]}
+    if where.scope != "global":
+        holders |= {client.name: [client] for client in clients}
+    for name, rows in holders.items():
+        labels = np.concatenate([one.labels for one in rows])
+        frame = pd.concat([one.groups for one in rows if one.groups is not None], ignore_index=True)
+        constraints = where.constraints_of(name, job.constraints)
+        owner = "" if name == SERVER else f"client {name!r}"
+        warn_of_small_slices(constraints, labels, frame, groups, owner=owner, stacklevel=5)

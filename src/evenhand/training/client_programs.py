@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
+from evenhand.constraints.binding import constraint_rows
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.scope import ConstraintScope, with_bound
 from evenhand.constraints.slices import ConstraintRow
@@ -33,7 +34,7 @@ class ClientPrograms:
         self.server = None if server is None else _sample(server)
         self.groups = {name: list(values) for name, values in groups.items()}
         self.where = where
-        self.rows: list[ConstraintRow] = [row for constraint in job.constraints for row in constraint.rows(self.groups)]
+        self.rows = constraint_rows(job.constraints, self.groups)
         if where.scope != "global" and where.lacking == "refuse":
             for name in self.names:
                 self._require_slices(name)

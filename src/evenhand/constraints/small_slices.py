@@ -1,0 +1,137 @@
+"""Slices with too few rows for what a constraint asks of them, found before training and said by name.
+
+Before training nobody knows the rates, so a slice is only called too small if it is so whatever the model does:
+
+- one row in it is more than ε/2: its rate moves in steps that ε cannot be told from;
+- a model without a single error in it could still not prove ε, because z·SE > ε even then.
+
+What a trained model proves is said by `evenhand.metrics`, whose standard errors are those of its rates.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from evenhand.arrays import Array
+from evenhand.constraints.binding import compared_groups, constraint_rows
+from evenhand.constraints.confidence import LEVEL, critical_value, rate_variance
+from evenhand.constraints.groups import CROSSES, Groups, crossed_name
+from evenhand.constraints.kinds import Constraints, as_list
+from evenhand.constraints.slices import ConstraintRow, Slice
+from evenhand.errors import SmallSliceWarning
+
+# No number of rows resolves an ε of zero; a slice in which one row is more than a twentieth is named all the same.
+_INSTEAD_OF_ZERO: Final = 0.1
+_MOST_NAMED: Final = 8
+
+
+@dataclass(frozen=True)
+class SmallSlice:
+    """A slice that is too small for a bound.
+
+    Attributes
+    ----------
+    rows
+        How many rows of data are in it.
+    tolerance
+        The bound: ε, or a limit.
+    standard_error
+        Of its mean: of a rate at most, of a mean loss roughly (for losses that vary by about one).
+    """
+
+    part: Slice
+    rows: int
+    tolerance: float
+    standard_error: float
+    is_rate: bool
+
+    def __str__(self) -> str:
+        about = "at most" if self.is_rate else "about"
+        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+        return f"[{self.part}] ({rows}, standard error {about} {self.standard_error:.2g}, bound {self.tolerance:g})"
+
+
+def small_slices(
+    rows: Sequence[ConstraintRow], counts: Mapping[Slice, int], level: float = LEVEL
+) -> tuple[SmallSlice, ...]:
+    """Slices of constraint rows that are too small for the rows' bounds; `counts` says how many rows of data each has.
+
+    A slice is named once, with the tightest bound it is too small for. Empty slices are not among them: there, a row
+    has no meaning at all.
+    """
+    z = critical_value(level, len(rows))
+    found: dict[Slice, SmallSlice] = {}
+    for row in rows:
+        is_rate = row.measure.name != "loss"
+        tolerance = min(abs(bound) for bound in (row.lower, row.upper) if np.isfinite(bound)) or _INSTEAD_OF_ZERO
+        sizes = {part: counts[part] for _, part in row.terms}
+        least_error = float(np.sqrt(rate_variance(0.0, list(sizes.values())).sum()))
+        for part, size in sizes.items():
+            unresolved = size * tolerance < 2.0
+            unproven = is_rate and z * least_error > tolerance and size == min(sizes.values())
+            known = found.get(part)
+            if size and (unresolved or unproven) and (known is None or known.tolerance > tolerance):
+                spread = 0.5 if is_rate else 1.0
+                found[part] = SmallSlice(part, size, tolerance, spread / np.sqrt(size), is_rate)
+    return tuple(sorted(found.values(), key=lambda one: one.rows))
+
+
+def left_out(groups: Groups) -> list[str]:
+    """Combinations of the attributes' groups that are not among the crossing's."""
+    crossing = crossed_name(groups)
+    if crossing is None:
+        return []
+    everything = product(*(map(str, groups[name]) for name in crossing.split(CROSSES)))
+    compared = set(groups[crossing])
+    return [joined for values in everything if (joined := CROSSES.join(values)) not in compared]
+
+
+def warn_of_small_slices(
+    constraints: Constraints,
+    labels: Array,
+    frame: pd.DataFrame,
+    groups: Groups | None = None,
+    *,
+    owner: str = "",
+    stacklevel: int = 3,
+) -> None:
+    """Warn of slices that are too small for the constraints, and of crossings that are left out.
+
+    Parameters
+    ----------
+    labels, frame
+        Labels (±1) and sensitive attributes of the rows that the constraints are over.
+    groups
+        The attributes' values if they were agreed beforehand.
+    owner
+        Whose rows they are, if they are not everybody's.
+    """
+    frame, groups = compared_groups(constraints, labels, frame, groups)
+    rows = constraint_rows(constraints, groups)
+    counts = {part: int(part.inside(labels, frame).sum()) for row in rows for _, part in row.terms}
+    whose = f"{owner}: " if owner else ""
+    if small := small_slices(rows, counts):
+        warnings.warn(
+            f"{whose}too few rows to say anything about the bound: {_named(small)}. What holds on these rows may not "
+            "hold for new people: merge such groups, widen the bound, or get more rows",
+            SmallSliceWarning,
+            stacklevel=stacklevel,
+        )
+    if any(constraint.crosses for constraint in as_list(constraints)) and (lacking := left_out(groups)):
+        warnings.warn(
+            f"{whose}crossings without rows in a slice that is compared are left out: {_named(lacking)}",
+            SmallSliceWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def _named(things: Sequence[object]) -> str:
+    more = f"; and {len(things) - _MOST_NAMED} more" if len(things) > _MOST_NAMED else ""
+    return "; ".join(map(str, things[:_MOST_NAMED])) + more
