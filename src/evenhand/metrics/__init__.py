@@ -2,15 +2,17 @@
 
 A value says how a model does on these rows; it does not make the model "fair" or "unbiased". Groups come from
 ``sensitive_features``: a list, array, Series, dict of columns or DataFrame. Several columns are looked at one attribute
-at a time, and a summary keeps the worst of them; to look at intersections, pass a column that names them.
+at a time, and with ``cross=True`` crossed as well (sex × race); a summary keeps the worst of them.
 
-From scores of a two-label model (``scores.py``): :func:`summary`, :func:`intervals`, :func:`group_report`. From
+From scores of a two-label model (``scores.py``): :func:`summary`, :func:`gap_bounds`, :func:`intervals`,
+:func:`group_report`; of the gap that a constraint bounds, :func:`constraint_gaps` (``constraint_gaps.py``). From
 decisions over any number of labels (``decisions.py``): :func:`demographic_parity`, :func:`equal_opportunity`, what the
 code published with FairFedAvgALM computes in their place, :func:`label_gaps` and :func:`decision_intervals`.
 """
 
 from __future__ import annotations
 
+from evenhand.metrics.constraint_gaps import constraint_gaps
 from evenhand.metrics.decisions import (
     decision_intervals,
     demographic_parity,
@@ -19,12 +21,14 @@ from evenhand.metrics.decisions import (
     published_demographic_parity,
     published_equal_opportunity,
 )
-from evenhand.metrics.scores import group_report, intervals, summary
+from evenhand.metrics.scores import gap_bounds, group_report, intervals, summary
 
 __all__ = [
+    "constraint_gaps",
     "decision_intervals",
     "demographic_parity",
     "equal_opportunity",
+    "gap_bounds",
     "group_report",
     "intervals",
     "label_gaps",

@@ -9,16 +9,18 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Integers
+from evenhand.constraints.groups import crossed_name, with_crossing
 from evenhand.errors import DataError
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A sensitive column: each row's group as an index into ``groups``."""
+    """A sensitive column: each row's group as an index into ``groups``; `crossed` if it crosses the others."""
 
     name: str
     codes: Integers
     groups: list[Any]
+    crossed: bool = False
 
 
 def read_column(values: Any, name: str) -> pd.Series[Any]:
@@ -57,7 +59,7 @@ def read_scores(scores: Any) -> Array:
     return logits
 
 
-def read_attributes(sensitive_features: Any) -> list[Attribute]:
+def read_attributes(sensitive_features: Any, cross: bool = False) -> list[Attribute]:
     try:
         frame = pd.DataFrame(sensitive_features)
     except (TypeError, ValueError) as error:
@@ -66,10 +68,15 @@ def read_attributes(sensitive_features: Any) -> list[Attribute]:
         raise DataError("sensitive_features has no columns: give at least one")
     # Columns without a name get the names fairlearn gives them.
     prefix = "sensitive_feature_" if pd.api.types.is_integer_dtype(frame.columns) else ""
-    return [
-        Attribute(f"{prefix}{name}", *read_codes(column, f"sensitive feature '{prefix}{name}'"))
-        for name, column in frame.items()
+    frame = frame.set_axis([f"{prefix}{name}" for name in frame.columns], axis=1)
+    attributes = [
+        Attribute(str(name), *read_codes(column, f"sensitive feature '{name}'")) for name, column in frame.items()
     ]
+    if cross:
+        name = str(crossed_name(crossed := with_crossing(frame)))
+        attributes = [one for one in attributes if one.name != name]
+        attributes.append(Attribute(name, *read_codes(crossed[name], name), crossed=True))
+    return attributes
 
 
 def check_lengths(attributes: list[Attribute], **columns: Any) -> None:

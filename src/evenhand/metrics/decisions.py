@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from evenhand.arrays import Array
+from evenhand.constraints.confidence import LEVEL, rate_variance
 from evenhand.errors import DataError
-from evenhand.metrics.gaps import at_least, check_resampling, widest
+from evenhand.metrics.gaps import at_least, check_resampling, widest, worst_gap
 from evenhand.metrics.labelled_rows import RATES, LabelledRows
 
 
@@ -110,15 +112,15 @@ def decision_intervals(
     positive: Any = None,
     negative: Any = None,
     skip_unmeasurable: bool = False,
-    level: float = 0.95,
+    level: float = LEVEL,
     repeats: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Bootstrap percentile intervals of accuracy and the four gaps: columns estimate, low, high.
+    """Accuracy and the four gaps as a table: columns estimate, low, high, standard_error, bound.
 
-    Made and to be read as those of :func:`evenhand.metrics.intervals`: rows are drawn within each (label x group)
-    stratum, and ``low`` is cautious, so that ``low`` > 0 is evidence of a gap. ``skip_unmeasurable`` leaves labels that
-    some group has no positives of out of all four.
+    Made and to be read as those of :func:`evenhand.metrics.intervals`: rows are drawn with replacement, ``low`` is
+    cautious, so that ``low`` > 0 is evidence of a gap, and no gap of the population is above ``bound`` (R counts pairs
+    of groups for each label). ``skip_unmeasurable`` leaves labels that some group has no positives of out of all four.
 
     Raises
     ------
@@ -135,15 +137,22 @@ def decision_intervals(
     counts, resampled = rows.counts(), rows.resample(repeats, np.random.default_rng(seed))
     ends = [(1 - level) / 2, (1 + level) / 2]
     size = rows.truth.shape[0]
-    values = {"accuracy": (counts.right / size, np.quantile(resampled.right / size, ends))}
+    error = float(np.sqrt(rate_variance(counts.right, size)))
+    accuracy = float(counts.right) / size
+    table = {"accuracy": (accuracy, *_around(accuracy, np.quantile(resampled.right / size, ends)), error, np.nan)}
     for name in RATES:
-        parts = [part for label in rows.by_label(name, counts) for part in label]
-        drawn = [part for label in rows.by_label(name, resampled) for part in label]
-        values[name] = widest(parts), np.quantile([widest(drawn), at_least(drawn, parts)], ends, axis=1)
-    # Few repeats may leave the estimate outside the percentiles.
-    table = {
-        name: (float(estimate), min(estimate, found.min()), max(estimate, found.max()))
-        for name, (estimate, found) in values.items()
-    }
-    frame = pd.DataFrame.from_dict(table, orient="index", columns=["estimate", "low", "high"])
-    return frame.rename_axis("metric")
+        known = rows.by_label(name, counts)
+        parts, drawn, variances = (
+            [part for label in labels for part in label]
+            for labels in (known, rows.by_label(name, resampled, instead=known), rows.variances(name, counts))
+        )
+        gap = worst_gap(parts, variances, level, most=1.0)
+        found = np.quantile([widest(drawn), at_least(drawn, parts)], ends, axis=1)
+        table[name] = (gap.estimate, *_around(gap.estimate, found), gap.standard_error, gap.bound)
+    columns = ["estimate", "low", "high", "standard_error", "bound"]
+    return pd.DataFrame.from_dict(table, orient="index", columns=columns).rename_axis("metric")
+
+
+def _around(estimate: float, found: Array) -> tuple[float, float]:
+    """Few repeats may leave the estimate outside the percentiles."""
+    return min(estimate, float(found.min())), max(estimate, float(found.max()))

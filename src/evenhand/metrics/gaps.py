@@ -1,12 +1,17 @@
-"""Gaps between groups, of an estimate and of many resamples at once: arrays of group means, (..., groups)."""
+"""Gaps between groups: of an estimate, of many resamples at once, and in the population.
+
+Group means are arrays (..., groups), one for each attribute that is compared.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.confidence import critical_value
 from evenhand.errors import InputError
 
 
@@ -21,8 +26,58 @@ def at_least(means: list[Array], estimates: list[Array]) -> Array:
     return np.maximum(widest(estimates) - widest(deviations), 0)
 
 
+@dataclass(frozen=True)
+class Gap:
+    """A gap and what it says of the population.
+
+    Attributes
+    ----------
+    estimate
+        The largest difference of two groups' means.
+    standard_error
+        Of that difference.
+    bound
+        No difference in the population is larger, with the confidence that was asked for.
+    attribute, groups
+        Whose difference is the largest: place of the attribute, and of its two groups.
+    comparisons
+        Pairs of groups that were compared, over all attributes.
+    """
+
+    estimate: float
+    standard_error: float
+    bound: float
+    attribute: int
+    groups: tuple[int, int]
+    comparisons: int
+
+
+def worst_gap(means: list[Array], variances: list[Array], level: float, most: float = np.inf) -> Gap:
+    """The widest gap with its standard error, and max (|difference| + z·SE) over all pairs of groups.
+
+    z is that of all pairs at once, so that the bound holds whichever pair is the worst in the population.
+
+    Parameters
+    ----------
+    means, variances
+        (groups,) for each attribute: the groups' means, and the variances of these means.
+    most
+        What no gap can exceed: 1 for rates.
+    """
+    places, differences, errors = [], [], []
+    for attribute, (mean, variance) in enumerate(zip(means, variances, strict=True)):
+        one, other = np.triu_indices(len(mean), 1)
+        places += [(attribute, (int(a), int(b))) for a, b in zip(one, other, strict=True)]
+        differences.append(np.abs(mean[one] - mean[other]))
+        errors.append(np.sqrt(variance[one] + variance[other]))
+    difference, error = np.concatenate(differences), np.concatenate(errors)
+    z = critical_value(level, len(places))
+    worst = int(np.argmax(difference))
+    bound = min(float(np.max(difference + z * error)), most)
+    return Gap(float(difference[worst]), float(error[worst]), bound, *places[worst], len(places))
+
+
 def check_resampling(level: float, repeats: int) -> None:
-    if not 0 < level < 1:
-        raise InputError(f"level is {level}: give a number between 0 and 1, such as 0.95")
+    critical_value(level, 1)
     if repeats < 1:
         raise InputError(f"repeats is {repeats}: give at least 1 (1000 is usual)")

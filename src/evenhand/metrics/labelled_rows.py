@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans
+from evenhand.constraints.confidence import rate_variance
 from evenhand.errors import DataError
 from evenhand.metrics.columns import Attribute, check_lengths, read_attributes, read_codes, read_column
 from evenhand.metrics.gaps import widest
@@ -19,9 +20,14 @@ from evenhand.metrics.gaps import widest
 class Counts:
     """Rows counted, (..., groups, labels) for each attribute: one leading axis per resample, none for the estimate."""
 
+    sizes: list[Array]  # all, (..., groups, 1)
+    positives: list[Array]  # that carry the label
     selected: list[Array]  # predicted to carry the label
     hits: list[Array]  # that carry it and are predicted to
     right: Array  # whose predicted label is the true one, (...)
+
+    def by_attribute(self) -> Iterator[tuple[Array, Array, Array, Array]]:
+        return zip(self.selected, self.hits, self.sizes, self.positives, strict=True)
 
 
 @dataclass(frozen=True)
@@ -104,39 +110,53 @@ class LabelledRows:
         # A label that only predictions name has no positives, hence no published equal opportunity: NaN.
         return float(np.nanmax(gaps))
 
-    def by_label(self, name: str, counts: Counts) -> list[list[Array]]:
-        """For each label that is looked at, what the gap compares: an array (..., groups) for each attribute."""
-        sizes = self._per_group(np.ones((self.truth.shape[0], 1), dtype=np.bool_))
-        positives = self._per_group(self.truth)
-        with np.errstate(invalid="ignore"):  # 0/0, where there are no positives, is NaN on purpose
-            rates = [RATES[name](*parts) for parts in zip(counts.selected, counts.hits, sizes, positives, strict=True)]
-        return [[rate[..., label] for rate in rates] for label in self.measured]
+    def by_label(self, name: str, counts: Counts, instead: list[list[Array]] | None = None) -> list[list[Array]]:
+        """For each label that is looked at, what the gap compares: an array (..., groups) for each attribute.
+
+        Where there is nothing to count a rate is not a number, or what `instead` has.
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rates = [RATES[name](*parts) for parts in counts.by_attribute()]
+        found = [[rate[..., label] for rate in rates] for label in self.measured]
+        if instead is None:
+            return found
+        return [
+            [np.where(np.isnan(rate), known, rate) for rate, known in zip(*pair, strict=True)]
+            for pair in zip(found, instead, strict=True)
+        ]
+
+    def variances(self, name: str, counts: Counts) -> list[list[Array]]:
+        """Variances of the same means, (groups,)."""
+        found = [VARIANCES[name](*parts) for parts in counts.by_attribute()]
+        return [[variance[..., label] for variance in found] for label in self.measured]
 
     def counts(self) -> Counts:
         right = np.asarray((self.truth == self.predicted).all(axis=1).sum(), dtype=np.float64)
-        return Counts(self._per_group(self.predicted), self._per_group(self.truth & self.predicted), right)
+        everybody = np.ones((self.truth.shape[0], 1), dtype=np.bool_)
+        marks = (everybody, self.truth, self.predicted, self.truth & self.predicted)
+        sizes, positives, selected, hits = (self._per_group(one) for one in marks)
+        return Counts(sizes, positives, selected, hits, right)
 
     def resample(self, repeats: int, random: np.random.Generator) -> Counts:
-        """The same counts for rows drawn with replacement within each stratum of true label and groups.
+        """The same counts for as many rows drawn with replacement: a multinomial over true and predicted label, groups.
 
-        Drawing rows of a stratum and counting their predicted labels is drawing the counts from a multinomial.
+        Rows alike in these are counted together, so that it costs no more for many rows than for few.
         """
         truth, predicted = self.truth.argmax(axis=1), self.predicted.argmax(axis=1)
-        keys = np.column_stack([truth, *(attribute.codes for attribute in self.attributes)])
-        strata, stratum = np.unique(keys, axis=0, return_inverse=True)
-        shape = (len(strata), len(self.labels))
-        table = np.bincount(stratum * shape[1] + predicted, minlength=shape[0] * shape[1]).reshape(shape)
-        selected = [np.zeros((repeats, len(a.groups), shape[1])) for a in self.attributes]
-        hits = [np.zeros_like(counts) for counts in selected]
-        right = np.zeros(repeats)
-        for (label, *groups), observed in zip(strata, table, strict=True):
-            size = observed.sum()
-            drawn = random.multinomial(size, observed / size, size=repeats)
-            right += drawn[:, label]
-            for place, group in enumerate(groups):
-                selected[place][:, group] += drawn
-                hits[place][:, group, label] += drawn[:, label]
-        return Counts(selected, hits, right)
+        keys = np.column_stack([truth, predicted, *(attribute.codes for attribute in self.attributes)])
+        cells, observed = np.unique(keys, axis=0, return_counts=True)
+        drawn = random.multinomial(len(keys), observed / len(keys), size=repeats).astype(np.float64)
+        real, decided = (cells[:, place, None] == np.arange(len(self.labels)) for place in (0, 1))
+
+        def counted(marks: Booleans) -> list[Array]:
+            return [
+                np.stack([drawn @ (marks & (cells[:, 2 + place] == group)[:, None]) for group in groups], axis=1)
+                for place, groups in enumerate(range(len(attribute.groups)) for attribute in self.attributes)
+            ]
+
+        everybody = np.ones((len(cells), 1), dtype=np.bool_)
+        right = drawn @ (cells[:, 0] == cells[:, 1])
+        return Counts(counted(everybody), counted(real), counted(decided), counted(real & decided), right)
 
     def _per_group(self, marks: Booleans) -> list[Array]:
         """Marked rows of each group, (groups, columns of ``marks``), for each attribute."""
@@ -148,13 +168,31 @@ class LabelledRows:
         ]
 
 
-# Of counts (selected, hits), (..., groups, labels), the groups' sizes, (groups, 1), and positives, (groups, labels).
-RATES: dict[str, Callable[[Array, Array, Array, Array], Array]] = {
+# Of counts (..., groups, labels) of rows selected and hit, the groups' sizes, (..., groups, 1), and positives.
+_OfCounts: TypeAlias = Callable[[Array, Array, Array, Array], Array]
+RATES: dict[str, _OfCounts] = {
     "demographic_parity": lambda selected, hits, sizes, positives: selected / sizes,
     "equal_opportunity": lambda selected, hits, sizes, positives: hits / positives,
-    "published_demographic_parity": lambda selected, hits, sizes, positives: selected / sizes.sum(),
-    "published_equal_opportunity": lambda selected, hits, sizes, positives: hits / positives.sum(axis=0),
+    "published_demographic_parity": lambda selected, hits, sizes, positives: selected / _over_groups(sizes),
+    "published_equal_opportunity": lambda selected, hits, sizes, positives: hits / _over_groups(positives),
 }
+# Two groups' shares of the same rows vary against each other: the variance of their difference is at most that of two
+# independent counts, the shares' sum over the rows.
+VARIANCES: dict[str, _OfCounts] = {
+    "demographic_parity": lambda selected, hits, sizes, positives: rate_variance(*np.broadcast_arrays(selected, sizes)),
+    "equal_opportunity": lambda selected, hits, sizes, positives: rate_variance(hits, positives),
+    "published_demographic_parity": lambda selected, hits, sizes, positives: _share_variance(selected, sizes),
+    "published_equal_opportunity": lambda selected, hits, sizes, positives: _share_variance(hits, positives),
+}
+
+
+def _over_groups(counts: Array) -> Array:
+    return counts.sum(axis=-2, keepdims=True)
+
+
+def _share_variance(counts: Array, rows: Array) -> Array:
+    total = _over_groups(rows)
+    return (counts + 1.0) / (total + 2.0) / np.maximum(total, 1.0)
 
 
 def _is_table(values: Any, name: str) -> bool:

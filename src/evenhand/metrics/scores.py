@@ -1,4 +1,4 @@
-"""Measured from scores (logits): the quality of a two-label model, its gaps between groups, and their intervals.
+"""Measured from scores (logits): the quality of a two-label model, its gaps between groups, and what they prove.
 
 A row is predicted positive iff its score is above 0. The names are the papers': ACC is ``accuracy``; DEO, DFP and DFN
 are those of FairVFL (Definition 1, Section 5.2); FR = 1 - DEO and HM are those of its first version (Section V).
@@ -6,9 +6,8 @@ are those of FairVFL (Definition 1, Section 5.2); FR = 1 - DEO and HM are those 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +15,10 @@ import pandas as pd
 from fairlearn.metrics import MetricFrame, count, selection_rate
 from sklearn.metrics import accuracy_score
 
-from evenhand.arrays import Array, Booleans, Integers
-from evenhand.errors import DataError
+from evenhand.arrays import Array
+from evenhand.constraints.confidence import LEVEL
+from evenhand.metrics.cells import Cells, logistic_loss
 from evenhand.metrics.columns import (
-    Attribute,
     check_lengths,
     positive_code,
     read_attributes,
@@ -29,12 +28,6 @@ from evenhand.metrics.columns import (
 )
 from evenhand.metrics.gaps import at_least, check_resampling, widest
 
-# Draws held at once while resampling: bounds memory at some tens of megabytes whatever the number of rows.
-_DRAWS_AT_ONCE = 1 << 21
-
-# Sums over each cell, shape (..., cells): one leading axis per resample, none for the estimate.
-_Sums: TypeAlias = Array
-
 
 def group_report(
     y_true: npt.ArrayLike,
@@ -43,6 +36,7 @@ def group_report(
     sensitive_features: Any,
     scores: npt.ArrayLike | None = None,
     positive: Any = 1,
+    cross: bool = False,
 ) -> pd.DataFrame:
     """One line per group: count, accuracy, selection_rate, TPR, FPR, FNR and base_rate.
 
@@ -50,7 +44,8 @@ def group_report(
     the largest gap in that column. A rate over no rows is NaN, not 0: the table describes, it does not judge, so a
     group without positives (or a single group) is shown rather than refused.
 
-    The index is the groups of the attribute, or (attribute, group) when there are several attributes.
+    The index is the groups of the attribute, or (attribute, group) when there are several attributes; ``cross`` adds
+    one more attribute, the combinations of all groups that occur.
 
     Raises
     ------
@@ -58,7 +53,7 @@ def group_report(
         If lengths differ, values are missing, labels are not of two kinds, or ``positive`` is not among them.
     """
     truths, predictions = read_column(y_true, "y_true"), read_column(y_pred, "y_pred")
-    attributes = read_attributes(sensitive_features)
+    attributes = read_attributes(sensitive_features, cross)
     check_lengths(attributes, y_true=truths, y_pred=predictions)
     # Both columns are coded together: a model may predict one label only.
     codes, labels = read_codes(pd.concat([truths, predictions]), "y_true or y_pred")
@@ -68,7 +63,7 @@ def group_report(
     if scores is not None:
         logits = read_scores(scores)
         check_lengths(attributes, scores=logits)
-        metrics["positive_loss"] = lambda truth, _, scores: _mean(_loss(truth, scores)[truth])
+        metrics["positive_loss"] = lambda truth, _, scores: _mean(logistic_loss(truth, scores)[truth])
         sample_params["positive_loss"] = {"scores": logits}
 
     tables: dict[str, pd.DataFrame] = {}
@@ -86,26 +81,37 @@ def group_report(
 
 
 def summary(
-    y_true: npt.ArrayLike, scores: npt.ArrayLike, *, sensitive_features: Any, positive: Any = None
+    y_true: npt.ArrayLike,
+    scores: npt.ArrayLike,
+    *,
+    sensitive_features: Any,
+    positive: Any = None,
+    cross: bool = False,
 ) -> dict[str, float]:
     """Accuracy, loss and the gaps between groups, from scores (logits; predicted positive iff above 0).
 
     A gap is the largest absolute difference between two groups of an attribute, the worst over attributes; rates
     and means are taken within a group:
 
-    ============  =====================================================================================
-    ``accuracy``  share of rows whose decision equals the label
-    ``DEO``       gap of the mean logistic loss over positives (FairVFL, Definition 1)
-    ``DFP``       gap of false-positive rates
-    ``DFN``       gap of false-negative rates
-    ``DP``        gap of selection rates (demographic parity)
-    ``EO``        max(DFP, DFN) (equalized odds, as in fairlearn)
-    ``FR``        1 - DEO; DEO is a gap of losses and has no upper bound, so FR can be negative
-    ``HM``        harmonic mean of accuracy and FR; defined as 0 where FR is not positive
-    ``log_loss``  mean logistic loss, natural logarithm
-    ============  =====================================================================================
+    ==================  =========================================================================================
+    ``accuracy``        share of rows whose decision equals the label
+    ``DEO``             gap of the mean logistic loss over positives (FairVFL, Definition 1)
+    ``DFP``             gap of false-positive rates
+    ``DFN``             gap of false-negative rates, which is that of true-positive rates: equal opportunity
+    ``DP``              gap of selection rates: demographic parity
+    ``equalized_odds``  max(DFP, DFN), as in fairlearn
+    ``FR``              1 - DEO; DEO is a gap of losses and has no upper bound, so FR can be negative
+    ``HM``              harmonic mean of accuracy and FR; defined as 0 where FR is not positive
+    ``log_loss``        mean logistic loss, natural logarithm
+    ==================  =========================================================================================
 
-    ``positive`` is the positive (in FairVFL "protected") class, by default the larger of the two sorted labels.
+    Parameters
+    ----------
+    positive
+        The positive (in FairVFL "protected") class, by default the larger of the two sorted labels.
+    cross
+        Compare the combinations of all attributes' groups (sex × race) as well as the groups of each. One that has no
+        rows with a label is left out of the gaps over it, with a warning.
 
     Raises
     ------
@@ -113,10 +119,52 @@ def summary(
         If lengths differ, a score is not finite, a value is missing, there are not two labels or there is one group
         only, or a group has no positives or no negatives (the message names the slice).
     """
-    cells = _Cells.of(y_true, scores, sensitive_features, positive)
-    means = cells.group_means(*cells.sums)
-    values = cells.metrics(*cells.sums, {name: widest(parts) for name, parts in means.items()})
-    return {name: float(value) for name, value in values.items()}
+    return Cells.of(y_true, scores, sensitive_features, positive, cross).estimate()
+
+
+def gap_bounds(
+    y_true: npt.ArrayLike,
+    scores: npt.ArrayLike,
+    *,
+    sensitive_features: Any,
+    positive: Any = None,
+    cross: bool = False,
+    level: float = LEVEL,
+) -> pd.DataFrame:
+    """What the gaps of :func:`summary` say of the population: a row for each gap.
+
+    ==================  =========================================================================================
+    ``estimate``        the gap on these rows
+    ``standard_error``  of the difference that is the gap
+    ``bound``           max (|difference| + z SE) over all pairs of groups: no gap in the population is larger
+    ``attribute``       whose groups differ most
+    ``groups``          the two groups
+    ``rows``            how many rows there are in the slices of the two
+    ``comparisons``     R, how many pairs of groups were compared
+    ==================  =========================================================================================
+
+    z is the normal quantile of 1 - (1 - level) / (2 R), two-sided and for all pairs at once, so that the bound holds
+    whichever pair is the worst. The variance of a rate is p(1 - p)/n with p = (k + 1)/(n + 2), that of a mean loss the
+    rows' variance over n; those of two groups add up. A mean over one row has no standard error; it and the bound are
+    infinite then.
+
+    The bound is about other rows drawn like these and a model that did not see them. On its own training rows a model
+    looks a little better than it is: `benchmarks/confidence.py` shows by how much.
+
+    Raises
+    ------
+    DataError
+        As in :func:`summary`.
+    InputError
+        If ``level`` is not between 0 and 1.
+    """
+    cells = Cells.of(y_true, scores, sensitive_features, positive, cross)
+    rows = {}
+    for name, gap in cells.gaps(level).items():
+        attribute, groups, sizes = cells.pair(name, gap)
+        rows[name] = (gap.estimate, gap.standard_error, gap.bound, attribute, groups, sizes, gap.comparisons)
+    columns = ["estimate", "standard_error", "bound", "attribute", "groups", "rows", "comparisons"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("metric")
 
 
 def intervals(
@@ -125,26 +173,27 @@ def intervals(
     *,
     sensitive_features: Any,
     positive: Any = None,
-    level: float = 0.95,
+    cross: bool = False,
+    level: float = LEVEL,
     repeats: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Bootstrap percentile intervals: a row for each metric of :func:`summary`, columns estimate, low, high.
+    """What every metric of :func:`summary` says of the population: columns estimate, low, high, standard_error, bound.
 
-    Rows are drawn with replacement within each (label x group) stratum, so no slice is ever empty. The intervals
-    therefore speak of other rows with the same number in each stratum; a stratum of m rows varies by a factor
-    (m - 1)/m too little, which matters for a handful of rows (with several attributes, strata are intersections).
-    The same rows in any order, with the same seed, give the same intervals.
+    ``low`` and ``high`` are bootstrap percentiles: as many rows as there are are drawn with replacement, ``repeats``
+    times, so that the numbers of rows in labels and groups vary as they do in the population. A slice that a resample
+    leaves empty keeps the mean it has in all rows. The same rows in any order, with the same seed, give the same
+    intervals. ``standard_error`` and ``bound`` of gaps are those of :func:`gap_bounds`; what is no gap has no bound,
+    and HM no standard error.
 
     A gap cannot be negative, so noise pushes it up: where groups truly differ little, the estimate of DEO, DFP, DFN,
-    DP and EO is too large on average, the more so with many groups and few rows, and FR and HM are too low.
+    DP and equalized odds is too large on average, the more so with many groups and few rows, and FR and HM are too low.
     Resampling adds the same push once more: percentiles of resampled gaps hardly ever reach 0, even if the groups do
     not differ. The end nearer to "no gap" is therefore the estimate less the percentile of the largest gap between
     the groups' resampled deviations, floored at 0. No true gap can lie below that unless the deviations were larger
     still, whatever the number of groups and attributes, so ``low`` > 0 can be read as evidence of a gap. The price is
-    an interval that is cautious where gaps are clear. At level 0.9, on 400 simulated samples of 200 rows a group for
-    each of four true gaps, gaps of two groups were covered 87-98 % of the time and those of five groups 93-100 %; HM,
-    where there is no true gap, only 84-85 %. Intervals contain the estimate.
+    an interval that is cautious where gaps are clear. Intervals contain the estimate. `benchmarks/confidence.py` counts
+    how often they contain the truth.
 
     Raises
     ------
@@ -154,115 +203,24 @@ def intervals(
         If ``level`` is not between 0 and 1 or ``repeats`` is not positive.
     """
     check_resampling(level, repeats)
-    cells = _Cells.of(y_true, scores, sensitive_features, positive)
-    means = cells.group_means(*cells.sums)
-    estimate = cells.metrics(*cells.sums, {name: widest(parts) for name, parts in means.items()})
-
+    cells = Cells.of(y_true, scores, sensitive_features, positive, cross)
+    means = cells.group_means(cells.sums)
     resampled = cells.resample(repeats, np.random.default_rng(seed))
-    resampled_means = cells.group_means(*resampled)
+    resampled_means = cells.group_means(resampled)
     plain = {name: widest(parts) for name, parts in resampled_means.items()}
     smaller = {name: at_least(parts, means[name]) for name, parts in resampled_means.items()}
-    table = pd.DataFrame({"estimate": estimate})
+    table = pd.DataFrame({"estimate": cells.estimate()})
     table["low"] = table["high"] = table["estimate"]
     # The smaller gaps set `low` for gaps, and `high` for what falls with DEO: FR and HM.
     for gaps in (plain, smaller):
-        values = list(cells.metrics(*resampled, gaps).values())
+        values = list(cells.metrics(resampled, gaps).values())
         low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=1)
         table["low"], table["high"] = np.minimum(table["low"], low), np.maximum(table["high"], high)
+    found = cells.gaps(level)
+    errors = {name: gap.standard_error for name, gap in found.items()} | cells.other_errors()
+    table["standard_error"] = pd.Series(errors | {"FR": errors["DEO"]})
+    table["bound"] = pd.Series({name: gap.bound for name, gap in found.items()})
     return table.rename_axis("metric")
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """Rows sorted into cells: one per label and combination of groups that occurs.
-
-    Every metric is a function of two sums over each cell, the number of rows predicted positive and the loss. That
-    makes one definition of the metrics serve the estimate and all resamples at once.
-    """
-
-    label: Booleans  # of each cell: are its rows positives?
-    size: Integers  # rows in each cell
-    groups: list[Booleans]  # for each attribute, (cells, groups): which group the cell lies in
-    losses: list[Array]  # for each cell, its rows' losses, by rising score
-    rejected: Integers  # of each cell: how many of its rows, the first ones, are not predicted positive
-
-    @classmethod
-    def of(cls, y_true: Any, scores: Any, sensitive_features: Any, positive: Any) -> _Cells:
-        truths, logits = read_column(y_true, "y_true"), read_scores(scores)
-        attributes = read_attributes(sensitive_features)
-        check_lengths(attributes, y_true=truths, scores=logits)
-        codes, labels = read_codes(truths, "y_true")
-        if len(labels) == 1:
-            raise DataError(f"y_true holds only the label {labels[0]!r}: gaps need rows of both labels")
-        code = positive_code(labels, labels[1] if positive is None else positive)
-        truth = codes == code
-        _refuse_empty_slices(truth, labels[code], labels[1 - code], attributes)
-
-        cell = truth.astype(np.int64)
-        for attribute in attributes:
-            _, first, cell = np.unique(
-                cell * len(attribute.groups) + attribute.codes, return_index=True, return_inverse=True
-            )
-        size = np.bincount(cell)
-        # Sorting by score makes resampling independent of the order of the rows, and puts rejected rows first.
-        order = np.lexsort((logits, cell))
-        return cls(
-            label=truth[first],
-            size=size,
-            groups=[a.codes[first, None] == np.arange(len(a.groups)) for a in attributes],
-            losses=np.split(_loss(truth, logits)[order], np.cumsum(size)[:-1]),
-            rejected=np.bincount(cell[logits <= 0], minlength=len(size)),
-        )
-
-    @property
-    def sums(self) -> tuple[_Sums, _Sums]:
-        """(rows predicted positive, loss) summed over each cell."""
-        return (self.size - self.rejected).astype(float), np.array([loss.sum() for loss in self.losses])
-
-    def resample(self, repeats: int, random: np.random.Generator) -> tuple[_Sums, _Sums]:
-        """The same sums for rows drawn with replacement within each cell, (repeats, cells) each."""
-        selected, loss = np.empty((2, repeats, len(self.size)))
-        for cell, (size, rejected) in enumerate(zip(self.size, self.rejected, strict=True)):
-            block = max(1, _DRAWS_AT_ONCE // int(size))
-            for start in range(0, repeats, block):
-                part = slice(start, min(start + block, repeats))
-                drawn = random.integers(size, size=(part.stop - part.start, size))
-                selected[part, cell] = np.count_nonzero(drawn >= rejected, axis=1)
-                loss[part, cell] = self.losses[cell][drawn].sum(axis=1)
-        return selected, loss
-
-    def group_means(self, selected: _Sums, loss: _Sums) -> dict[str, list[Array]]:
-        """What each gap compares: for every attribute, a mean in each group, (..., groups)."""
-        means: dict[str, list[Array]] = {"DEO": [], "DFP": [], "DFN": [], "DP": []}
-        for group in self.groups:
-            positives, negatives = group & self.label[:, None], group & ~self.label[:, None]
-            means["DEO"].append(loss @ positives / (self.size @ positives))
-            means["DFP"].append(selected @ negatives / (self.size @ negatives))
-            means["DFN"].append((self.size - selected) @ positives / (self.size @ positives))
-            means["DP"].append(selected @ group / (self.size @ group))
-        # Equalized odds is the worst gap of either kind.
-        return means | {"EO": means["DFP"] + means["DFN"]}
-
-    def metrics(self, selected: _Sums, loss: _Sums, gaps: Mapping[str, Array]) -> dict[str, Array]:
-        """All metrics, in the order of the table in :func:`summary`."""
-        rows = self.size.sum()
-        accuracy = np.where(self.label, selected, self.size - selected).sum(axis=-1) / rows
-        fairness = 1 - gaps["DEO"]
-        clipped = np.maximum(fairness, 0)
-        # The tiny floor only keeps 0/0 away when accuracy and fairness are both 0.
-        harmonic = 2 * accuracy * clipped / np.maximum(accuracy + clipped, np.finfo(float).tiny)
-        return {
-            "accuracy": accuracy,
-            **gaps,
-            "FR": fairness,
-            "HM": harmonic,
-            "log_loss": loss.sum(axis=-1) / rows,
-        }
-
-
-def _loss(truth: Booleans, scores: Array) -> Array:
-    """Logistic loss log(1 + exp(-y z)), without overflow."""
-    return np.logaddexp(0, np.where(truth, -scores, scores))
 
 
 def _mean(values: npt.NDArray[Any]) -> float:
@@ -279,17 +237,3 @@ _GROUP_METRICS: dict[str, Callable[..., float]] = {
     "FNR": lambda truth, predicted: _mean(~predicted[truth]),
     "base_rate": lambda truth, _: _mean(truth),
 }
-
-
-def _refuse_empty_slices(truth: Booleans, positive: Any, negative: Any, attributes: list[Attribute]) -> None:
-    for attribute in attributes:
-        if len(attribute.groups) == 1:
-            raise DataError(f"{attribute.name} holds only the group {attribute.groups[0]!r}: a gap needs two")
-        for label, rows, names in ((positive, truth, "DEO and DFN"), (negative, ~truth, "DFP")):
-            sizes = np.bincount(attribute.codes[rows], minlength=len(attribute.groups))
-            if not sizes.all():
-                group = attribute.groups[int(sizes.argmin())]
-                raise DataError(
-                    f"no rows with label {label!r} and {attribute.name} = {group!r}: {names} have no value there; "
-                    "merge the group with another, leave it out, or measure on more rows"
-                )
