@@ -192,8 +192,11 @@ def repeat_row(small: SmallJob) -> None:
     small.frames["shop"] = pd.concat([small.frames["shop"], small.frames["shop"].iloc[:1]])
 
 
-def rename_ids(small: SmallJob) -> None:
-    small.frames["shop"].index = pd.Index(np.arange(120), name="customer")
+def number_rows(small: SmallJob) -> None:
+    """In a Parquet file: ids out of a CSV file are text, whatever they look like."""
+    frame = small.frames["shop"].set_axis(pd.Index(np.arange(120), name="customer"))
+    frame.to_parquet(small.folder / "shop.parquet")
+    small.party("shop")["table"] = "shop.parquet"
 
 
 def one_group_without_positives(small: SmallJob) -> None:
@@ -226,7 +229,7 @@ REFUSED: dict[str, tuple[Callable[[SmallJob], Any], type[InputError], str]] = {
         "shop lacks 3 of bank's 120 ids",
     ),
     "duplicate ids": (repeat_row, DataError, "party 'shop': .*'customer' occur more than once, such as c0000"),
-    "ids of another kind": (rename_ids, DataError, "ids are of different kinds.*bank has text.*shop has integers"),
+    "ids of another kind": (number_rows, DataError, "ids are of different kinds.*bank has text.*shop has integers"),
     "one label": (
         set_column("bank", "outcome", "repaid"),
         DataError,
