@@ -2,7 +2,8 @@
 
 A local solve of a few dozen rows of data costs less than the calls that make it up. Where many such clients live in one
 process, their chord steps (Newton steps with a kept inverse) are taken in one set of stacked operations; whoever needs
-more than that solves alone. Each client's numbers are the same, to the bit, whatever the company.
+more than that solves alone. Each client's numbers are the same, to the bit, whatever the company: numpy multiplies one
+client's matrices after the other, and each begins on an even place in memory, which the oldest kernels round by.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FEW_ROWS = 2000
 
 
 class Member(Protocol):
-    """What a crew reads of a client; see `ProxALClient`."""
+    """What is read of a client; see `ProxALClient`."""
 
     program: Program
     options: ProxALOptions
@@ -70,19 +71,16 @@ class BatchedSolve:
         self.members = list(members)
         self.place = {id(member): place for place, member in enumerate(self.members)}
         programs = [member.program for member in self.members if can_join(member.program)]
-        self.features: Array = np.array([program.features for program in programs])
-        self.labels: Array = np.array([program.labels for program in programs])
-        self.objective: Array = np.array([program.objective for program in programs])
-        self.regulariser: Array = np.array([program.regulariser for program in programs])
+        self.features = _stacked([program.features for program in programs])
+        self.labels = _stacked([program.labels for program in programs])
+        self.objective = _stacked([program.objective for program in programs])
+        self.regulariser = _stacked([program.regulariser for program in programs])
         sides = [program.own for program in programs]
-        self.scalar: Array = np.array(
-            [s.sign[:, None] * p.combinations[s.row] for s, p in zip(sides, programs, strict=True)]
-        )
-        self.bound: Array = np.array([s.sign * s.bound for s in sides])
-        size = self.features.shape[2]
+        self.scalar = _stacked([s.sign[:, None] * p.combinations[s.row] for s, p in zip(sides, programs, strict=True)])
+        self.bound = _stacked([s.sign * s.bound for s in sides])
         self.loss = Logistic()
         self.key: tuple[bytes, float] | None = None
-        self.starts: Array = np.zeros((len(self.members), size))
+        self.starts: Array = np.zeros((len(self.members), self.features.shape[2]))
         self.pulls: Array = np.zeros_like(self.starts)
         self.results: list[ChordStep | None] = []
         # Whose result has not been asked for yet.
@@ -99,12 +97,12 @@ class BatchedSolve:
 
     def _still(self, member: Member, place: int) -> bool:
         """Whether the results at hand are for where the member is: it may have been restored, or asked out of turn."""
-        here = member.here
+        here, size = member.here, len(member.consensus)
         return (
             self.waiting[place]
             and here is not None
-            and bool((here.weights == self.starts[place]).all())
-            and bool((member.consensus == self.pulls[place]).all())
+            and bool((here.weights == self.starts[place, :size]).all())
+            and bool((member.consensus == self.pulls[place, :size]).all())
         )
 
     def _gradients(self, points: Array) -> Array:
@@ -118,21 +116,24 @@ class BatchedSolve:
         return found + self.regulariser * points + self.proximity * (points - self.centres)
 
     def _solve(self, weights: Array, tolerance: float) -> None:
-        members = self.members
+        members, size = self.members, weights.size
         ready = np.array([member.here is not None and member.minimiser.inverse is not None for member in members])
-        points = np.array([weights if member.here is None else member.here.weights for member in members])
-        self.multipliers = np.array([member.multipliers for member in members])
-        self.centres = np.array([member.centre for member in members])
-        self.pulls = np.array([member.consensus for member in members])
+        points = _stacked([weights if member.here is None else member.here.weights for member in members])
+        self.multipliers = _stacked([member.multipliers for member in members])
+        self.centres = _stacked([member.centre for member in members])
+        self.pulls = _stacked([member.consensus for member in members])
         self.starts = points
         self.penalty, self.proximity = members[0].options.penalty, members[0].proximity
         strengths = np.array([member.strength for member in members])[:, None]
-        none = np.zeros((weights.size, weights.size))
-        inverses = np.array([none if m.minimiser.inverse is None else m.minimiser.inverse for m in members])
-        there = np.tile(weights, (len(members), 1))
+        none = np.zeros((size, size))
+        inverses = _stacked([none if m.minimiser.inverse is None else m.minimiser.inverse for m in members])
+        there = _stacked([weights] * len(members))
         slope = self._gradients(there)
-        known = np.array(
-            [slope[place] if member.here is None else member.here.gradient for place, member in enumerate(members)]
+        known = _stacked(
+            [
+                own[:size] if member.here is None else member.here.gradient
+                for own, member in zip(slope, members, strict=True)
+            ]
         )
         pulled, pulled_there = known + self.pulls + strengths * (points - there), slope + self.pulls
         sizes, sizes_there = abs(pulled).max(axis=1), abs(pulled_there).max(axis=1)
@@ -158,13 +159,23 @@ class BatchedSolve:
         ready &= ~going
         self.waiting = [True] * len(members)
         self.results = [
-            ChordStep(slope[place], points[place], gradients[place], int(steps[place])) if ready[place] else None
+            ChordStep(slope[place, :size], points[place, :size], gradients[place, :size], int(steps[place]))
+            if ready[place]
+            else None
             for place in range(len(members))
         ]
 
 
+def _stacked(arrays: Sequence[Array]) -> Array:
+    """One under the other, with zeros up to an even number along each axis: each then begins 16 bytes after another."""
+    shape = np.shape(arrays[0])
+    found: Array = np.zeros((len(arrays), *(size + size % 2 for size in shape)))
+    found[:, *(slice(size) for size in shape)] = arrays
+    return found
+
+
 def form_batches(members: Sequence[Member]) -> dict[int, BatchedSolve]:
-    """Crews of those who can join one, by the member's identity."""
+    """Those who can join others, by the member's identity."""
     shapes: dict[tuple[int, ...], list[Member]] = {}
     for member in members:
         program = member.program
