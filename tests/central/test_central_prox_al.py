@@ -57,7 +57,8 @@ def test_with_a_simple_part(simple: Regulariser) -> None:
     found = prox_al(Pooled(neyman_pearson(samples(), 0.6).clients), simple, penalty=30.0)
     assert found.converged
     assert found.residual.within(1e-3, 1e-3)
-    assert np.array_equal(simple.prox(found.weights, 0.0), found.weights)
+    # A projection's own last digits are not for certain.
+    np.testing.assert_allclose(simple.prox(found.weights, 0.0), found.weights, rtol=1e-12)
 
 
 def test_contradicting_rows_are_said_to_be_so() -> None:
