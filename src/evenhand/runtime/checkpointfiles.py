@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from evenhand.errors import EvenhandWarning, RunError
 from evenhand.protocol.roles import State
-from evenhand.runtime.files import PARTIAL, disk_error, make_folder, sync_folder, write_new
+from evenhand.runtime.files import PARTIAL, PRIVATE_FOLDER, disk_error, make_folder, sync_folder, write_new
 from evenhand.runtime.manifest import MANIFEST, Entry, Manifest, entry
 from evenhand.runtime.records import Record
 from evenhand.runtime.statefiles import Mark, state_bytes, state_from
@@ -50,7 +50,8 @@ class CheckpointFolder:
         shutil.rmtree(partial, ignore_errors=True)
         try:
             make_folder(self.path, private=True)
-            make_folder(partial, private=True)
+            partial.mkdir(mode=PRIVATE_FOLDER)
+            partial.chmod(PRIVATE_FOLDER)
             for role, state in states.items():
                 content = state_bytes(state, self._mark(role))
                 manifest.files[_file(role)] = entry(_owner(role), content)

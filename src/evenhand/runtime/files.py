@@ -67,10 +67,12 @@ def make_folder(path: Path, *, private: bool = False) -> None:
         Let nobody but its owner in, whatever the umask says.
     """
     try:
+        new = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
         if private:
             path.chmod(PRIVATE_FOLDER)
-        sync_folder(path.parent)
+        if new:
+            sync_folder(path.parent)
     except OSError as error:
         if _no_room(error):
             raise disk_error(path, error) from error
