@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import json
 import re
 import resource
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -21,7 +24,7 @@ from support.tables import SmallJob, files, outcome
 
 from evenhand.runtime.manifest import Manifest, entry
 
-LONG = 400
+LONG = 150
 
 
 @pytest.fixture
@@ -50,6 +53,8 @@ def test_a_second_training_is_refused_and_told_who_is_there(start: Any, here: An
     whole, out = small.run("whole"), small.folder / "run"
     first = start("train", small.path, "--out", out, "--checkpoint-seconds", 0, "-q")
     wait_for_rounds(first, out, 5)
+    # It may not end meanwhile.
+    first.send_signal(signal.SIGSTOP)
     for resume in ([], ["--resume"]):
         second = here("train", small.path, "--out", out, "-q", *resume)
         assert_refused(second)
@@ -57,6 +62,7 @@ def test_a_second_training_is_refused_and_told_who_is_there(start: Any, here: An
             f"{out} is being written by another training (process {first.pid} on {socket.gethostname()}, since 2"
             in (second.stderr)
         )
+    first.send_signal(signal.SIGCONT)
     assert first.communicate()[1] == ""
     assert outcome(out) == outcome(whole.folder.path)
 
@@ -114,9 +120,9 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def digit_of_a_mean(run: Path, other: Path) -> Path:
     [path, *_] = sorted(run.glob("*/shop/encoder.json")) or sorted(run.glob("model/encoder.json"))
     content = path.read_text()
-    changed = re.sub(
-        r'("means?": (?:\[\s*)?-?\d*)(\d)', lambda found: found[1] + str((int(found[2]) + 1) % 10), content, 1
-    )
+    found = re.search(r'"means?": (?:\[\s*)?-?\d*(\d)', content)
+    assert found is not None
+    changed = content[: found.start(1)] + str((int(found[1]) + 1) % 10) + content[found.end(1) :]
     assert len(changed) == len(content)
     assert changed != content
     path.write_text(changed)
@@ -178,7 +184,6 @@ CHANGES = [
     digit_of_a_mean,
     weights_of_another_run,
     weights_of_another_run_and_a_manifest_to_fit,
-    weights_of_another_party,
     description_without_its_last_section,
     labels_turned_around,
     no_manifest,
@@ -188,13 +193,13 @@ CHANGES = [
 
 
 @pytest.mark.filterwarnings("ignore:.*was written by evenhand 0.1.0")
-@pytest.mark.parametrize("split", ["vertical", "horizontal"])
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("split", "change"),
+    [*itertools.product(["vertical", "horizontal"], CHANGES), ("vertical", weights_of_another_party)],
+)
 def test_a_changed_folder_scores_nothing(
     here: Any, two_runs: Path, tmp_path: Path, split: str, change: Callable[[Path, Path], Path]
 ) -> None:
-    if change is weights_of_another_party and split == "horizontal":
-        pytest.skip("clients share one model")
     run = shutil.copytree(two_runs / f"{split}-0", tmp_path / "run")
     assert here("predict", run, "--out", tmp_path / "scores.csv").returncode == 0
     named = change(run, two_runs / f"{split}-1")
@@ -225,7 +230,7 @@ def test_a_party_cut_out_of_the_description_does_not_go_on(here: Any, start: Any
 def test_nobody_else_may_read_a_run_whatever_the_umask(evenhand: Any, small: SmallJob) -> None:
     small.content["job"]["max_rounds"] = 3
     small.write()
-    script = "import os, runpy, sys; os.umask(0); sys.argv[0] = 'evenhand'; runpy.run_module('evenhand', run_name='__main__')"
+    script = "import os; os.umask(0); from evenhand.cli import main; main()"
     words = ["train", str(small.path), "--out", str(small.folder / "run"), "-q"]
     subprocess.run([sys.executable, "-c", script, *words], check=True, capture_output=True)
     found = {
@@ -256,7 +261,7 @@ def test_files_that_may_not_grow_end_the_run_and_it_goes_on_later(here: Any, sma
     assert_refused(done, 8)
     assert "ulimit -f" in done.stderr
     assert "--resume" in done.stderr
-    assert out.exists() == (size == 30_000), "nothing is left of a run that recorded no round"
+    assert out.exists() == (size > 100), "nothing is left of a run that recorded no round"
     assert not [path for path in out.rglob("*") if path.name.endswith(".partial") or path.name == "lock"]
     assert here("train", small.path, "--out", out, "--resume", "-q").returncode == 0
     assert outcome(out) == outcome(whole.folder.path)
@@ -264,16 +269,16 @@ def test_files_that_may_not_grow_end_the_run_and_it_goes_on_later(here: Any, sma
 
 FULL = """
 import subprocess, sys
-disk, job, evenhand = sys.argv[1:4], sys.argv[4], [sys.executable, "-m", "evenhand"]
-disk = sys.argv[1]
+disk, job, copy = sys.argv[1:]
 def run(*words): return subprocess.run(words, capture_output=True, text=True)
 assert run("mount", "-t", "tmpfs", "-o", "size=64k", "none", disk).returncode == 0
-train = [*evenhand, "train", sys.argv[2], "--out", disk + "/run", "--checkpoint-seconds", "0", "-q", "--resume"]
+train = [sys.executable, "-m", "evenhand", "train", job, "--out", disk + "/run"]
+train += ["--checkpoint-seconds", "0", "-q", "--resume"]
 full = run(*train)
 left = run("find", disk, "-name", "*.partial").stdout
 run("mount", "-o", "remount,size=16m", disk)
 again = run(*train)
-run("cp", "-r", disk + "/run", sys.argv[3])
+run("cp", "-r", disk + "/run", copy)
 print(repr((full.returncode, full.stdout, full.stderr, left, again.returncode, again.stderr)))
 """
 
@@ -289,7 +294,7 @@ def test_a_full_disk_ends_the_run_and_it_goes_on_when_there_is_room(small: Small
         pytest.skip(f"no small disk can be mounted here: {error}")
     script = [sys.executable, "-c", FULL, str(disk), str(small.path), str(tmp_path / "copy")]
     done = subprocess.run([*own_mounts, *script], capture_output=True, text=True, check=True)
-    code, out, err, left, again, words = eval(done.stdout, {}, {})
+    code, out, err, left, again, words = ast.literal_eval(done.stdout)
     assert (code, out) == (8, ""), err
     assert err.startswith("error: cannot write ")
     assert "the disk is full" in err
