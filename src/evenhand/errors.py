@@ -6,11 +6,19 @@ ends with, so that scripts can tell a typing mistake from a missing data set.
 
 from __future__ import annotations
 
+from evenhand.printing import printable
+
 
 class EvenhandError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base of all errors raised on purpose.
+
+    Messages quote ids, columns and file names, so whatever a terminal would obey is written out.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(message))
 
 
 class InputError(EvenhandError, ValueError):

@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 from evenhand.data import PartyEncoder, TableSource, read_table
-from evenhand.data.tables.addresses import expand, redact, scrub
 from evenhand.errors import DataError, MissingExtraError
 
 ROWS = [("c1", 20, 1.5), ("c2", 30, 2.5), ("c3", 40, None)]
@@ -176,11 +175,17 @@ def test_wrong_password_is_not_shown(people: str) -> None:
     assert "s3cret-guess" not in told
 
 
-@pytest.mark.parametrize("port", ["1", "no-number"])
-def test_server_that_cannot_be_reached(port: str) -> None:
-    told = _failure(TableSource(database=f"postgresql://u:s3cret@127.0.0.1:{port}/db", sql="select 1"))
-    assert "cannot read from postgresql://u:***@127.0.0.1" in told
+def test_server_that_cannot_be_reached() -> None:
+    told = _failure(TableSource(database="postgresql://u:s3cret@127.0.0.1:1/db", sql="select 1"))
+    assert "cannot read from postgresql://u:***@127.0.0.1:1/db: " in told
     assert "s3cret" not in told
+
+
+def test_an_address_that_means_two_things_is_not_tried() -> None:
+    told = _failure(TableSource(database="postgresql://u:hunter@two@127.0.0.1/db", sql="select 1"))
+    assert "postgresql://*** cannot be told apart" in told
+    assert "%40" in told
+    assert "hunter" not in told
 
 
 def test_unknown_database_is_refused_without_its_password() -> None:
@@ -198,37 +203,3 @@ def test_drivers_are_an_extra(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "adbc_driver_sqlite.dbapi", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'evenhand\[sql\]'"):
         read_table(TableSource(database=sqlite_url, sql="select 1"))
-
-
-@pytest.mark.parametrize(
-    ("address", "shown"),
-    [
-        ("postgresql://u:s3cret@h:5432/db", "postgresql://u:***@h:5432/db"),
-        ("postgresql://u:s3c@ret@h/db", "postgresql://u:***@h/db"),
-        ("postgresql://u:s3c/re?t@h/db", "postgresql://u:***@h/db"),
-        ("postgresql://:s3cret@h/db", "postgresql://:***@h/db"),
-        ("postgresql://h/db?user=u&password=s3cret&x=1", "postgresql://h/db?user=u&password=***&x=1"),
-        ("postgresql://h/db?sslpassword=s3cret", "postgresql://h/db?sslpassword=***"),
-        ("postgresql://u@h/db", "postgresql://u@h/db"),
-        ("sqlite:///data/shop.db", "sqlite:///data/shop.db"),
-    ],
-)
-def test_redaction(address: str, shown: str) -> None:
-    assert redact(address) == shown
-    source = TableSource(database=address, sql="select 1")
-    assert source.describe() == shown
-    assert "s3c" not in repr(source)
-
-
-def test_scrub_knows_every_form_of_a_password() -> None:
-    address = "postgresql://u:p%40ss@h/db?password=other"
-    text = f"cannot use {address}: 'p@ss' or 'p%40ss' or 'other' is wrong"
-    assert scrub(text, address) == f"cannot use {redact(address)}: '***' or '***' or '***' is wrong"
-
-
-def test_expand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ONE", "1")
-    assert expand("sqlite:///${ONE}/$TWO/${ONE}") == "sqlite:///1/$TWO/1"
-    monkeypatch.delenv("ONE")
-    with pytest.raises(DataError, match=r"u:\*\*\*@h needs the environment variable ONE"):
-        expand("postgresql://u:${ONE}@h")

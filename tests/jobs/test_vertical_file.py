@@ -10,6 +10,7 @@ import pytest
 from support.tables import SmallJob
 
 from evenhand.constraints.kinds import EqualizedOdds, NeymanPearson
+from evenhand.data.tables.addresses import Address
 from evenhand.errors import JobError
 from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical, table_source
@@ -106,7 +107,8 @@ def test_paths_start_at_the_job_file_and_home_is_expanded(tmp_path: Path, monkey
     social["table"] = "~/social.csv"
     bank, shop, social = (table_source(party, Path("/jobs")) for party in small.read().party)
     assert bank.table == Path("/jobs/bank.csv")
-    assert shop.database == "sqlite:////jobs/db/shop.db"
+    assert str(shop.database) == "sqlite:///db/shop.db", "shown as it was written"
+    assert Address.of(shop.database).fill_in().reveal() == "sqlite:////jobs/db/shop.db"
     assert social.table == Path("/home/me/social.csv")
 
 

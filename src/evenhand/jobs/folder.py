@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from evenhand.data.tables.addresses import redact
+from evenhand.data.tables.addresses import Address
 from evenhand.errors import DataError, JobError, RunError
 from evenhand.runtime import places
 from evenhand.runtime.folder import RunFolder
 
 JobFile = TypeVar("JobFile", bound=BaseModel)
-
-# An address whose password is named, not written: it may be kept, and serves to score rows later.
-_PASSWORD_NAMED: Final = re.compile(r"[^:]*://[^:/?#@]*:\$\{\w+\}@[^@]*")
 
 
 def run_folder(job: BaseModel, base: Path, out: Path, resume: bool) -> AbstractContextManager[RunFolder]:
@@ -41,22 +37,13 @@ def own_job(folder: RunFolder, file: type[JobFile], parse: Callable[[dict[str, A
 
 
 def _kept(job: BaseModel) -> dict[str, Any]:
-    """What a run folder keeps of a job file: all but passwords."""
-    content = job.model_dump(exclude_unset=True)
-    for section in (*content.get("party", ()), *content.get("client", ()), content.get("server", {})):
-        without_password(section)
-    return content
+    """What a run folder keeps of a job file: all but passwords, which addresses do not show."""
+    return job.model_dump(exclude_unset=True)
 
 
-def without_password(section: dict[str, Any]) -> None:
-    """Take a password that is written out of a section's database address."""
-    if "database" in section and not _PASSWORD_NAMED.fullmatch(section["database"]):
-        section["database"] = redact(section["database"])
-
-
-def require_password(database: str | None) -> None:
-    """Refuse an address out of a run folder that its password was taken from."""
-    if database is not None and redact(database) == database and "***" in database:
+def require_password(database: Address | None) -> None:
+    """Refuse an address out of a run folder, where its password was not kept."""
+    if database is not None and database.lacks_password:
         raise DataError(
             "the run folder does not keep the password of its database; say where the new rows are with a job "
             "file (--job) or a table (--table), or write the password as ${NAME} in the job file before training"

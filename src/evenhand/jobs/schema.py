@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Protocol, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from evenhand.constraints.kinds import KINDS, Constraint
-from evenhand.data.tables.addresses import redact
-from evenhand.data.tables.readers import TableSource
+from evenhand.data.tables.addresses import Address
+from evenhand.data.tables.readers import TableSource, require_file_name
+from evenhand.data.tables.scrubbing import Scrubber
 from evenhand.errors import InputError, JobError
+from evenhand.printing import quoted
 from evenhand.protocol.names import check_name
 from evenhand.protocol.roles import SERVER
 from evenhand.runtime.clock import VirtualClock
 
 T = TypeVar("T")
 Section = TypeVar("Section", bound=BaseModel)
-_SQLITE: Final = "sqlite:///"
 
 
 def as_tables(value: Any) -> list[dict[str, Any]]:
@@ -38,12 +39,24 @@ def as_plain(value: Any) -> str | int | float | bool:
     return value
 
 
+def as_address(value: Any) -> Address | None:
+    if value is not None and not isinstance(value, (str, Address)):
+        raise PydanticCustomError("address", "Input should be a database's address, as text")
+    return None if value is None else Address.of(value)
+
+
+def _recorded(address: Address | None) -> str | None:
+    return None if address is None else str(address)
+
+
 class Strict(BaseModel):
     """A section that knows its keys and takes no others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+# Recorded as it is shown, so that no run folder can hold a password.
+DatabaseAddress = Annotated[Address | None, PlainValidator(as_address), PlainSerializer(_recorded)]
 ConstraintTables = Annotated[list[dict[str, Any]], PlainValidator(as_tables)]
 
 
@@ -70,7 +83,7 @@ class Located(Protocol):
     @property
     def table(self) -> str | None: ...
     @property
-    def database(self) -> str | None: ...
+    def database(self) -> Address | None: ...
     @property
     def sql(self) -> str | None: ...
 
@@ -94,17 +107,46 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise JobError(f"there is no job file {path}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise JobError(f"{path}: not valid TOML: {error}") from error
+    except (ValueError, RecursionError) as error:
+        problem = str(error)
+    except OSError as error:
+        raise JobError(f"{path} cannot be read: {error.strerror}") from error
+    # Raised outside the handler: such errors hold the whole file, which may hold a password.
+    raise JobError(f"{path}: not valid TOML: {problem}")
 
 
-def validated(section: type[Section], content: dict[str, Any], where: str) -> Section:
-    """A whole file as its sections; whatever is wrong is a JobError that names file and keys."""
+def parsed(section: type[Section], check: Callable[[Section], None], content: dict[str, Any], where: str) -> Section:
+    """A whole file as its sections; whatever is wrong is a JobError that names file and keys, and shows no password.
+
+    Parameters
+    ----------
+    check
+        Refuses, with an InputError, what no section can see on its own.
+    """
     try:
-        return section.model_validate(content)
+        job = section.model_validate(content)
+        check(job)
     except ValidationError as error:
-        # Without the cause: pydantic quotes its input, which may be an address with a password.
-        raise JobError("\n".join(f"{where}: {_explain(problem, section)}" for problem in error.errors())) from None
+        problems = [_explain(problem, section) for problem in error.errors()]
+    except InputError as error:
+        problems = [str(error)]
+    else:
+        return job
+    # Raised outside the handler: pydantic's error holds its input, which may be an address with a password. An address
+    # that was put where it does not belong is not shown by what was in its place either.
+    scrub = Scrubber.of_addresses(_texts(content))
+    raise JobError("\n".join(f"{where}: {scrub(problem)}" for problem in problems))
+
+
+def _texts(content: Any) -> Iterator[str]:
+    """Every text in a file's content."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, dict):
+        yield from _texts([*content, *content.values()])
+    elif isinstance(content, list):
+        for one in content:
+            yield from _texts(one)
 
 
 def check_columns(section: Columned) -> None:
@@ -127,8 +169,7 @@ def check_names(kind: Literal["party", "client"], names: list[str]) -> None:
     """Refuse names that cannot be a folder's, and one name for two."""
     for number, name in enumerate(names):
         try:
-            # Redacted: it may be an address that was put in the wrong place, and no name has what takes a password's.
-            check_name(kind, redact(name))
+            check_name(kind, name)
         except InputError as error:
             raise JobError(f"key {kind}.{number}.name: {error}") from error
         if names.count(name) > 1:
@@ -156,11 +197,10 @@ def located(section: Located, base: Path, id: str | None = None, first_index: An
     """Where a table is; paths, an SQLite file's too, are relative to the job file's folder."""
     table, database = None, section.database
     if section.table is not None:
-        if "://" in section.table:
-            raise JobError(f"table is an address, {redact(section.table)}; give it as database, with sql")
+        require_file_name(section.table)
         table = base / Path(section.table).expanduser()
-    if database is not None and database.startswith(_SQLITE):
-        database = f"{_SQLITE}{base / database.removeprefix(_SQLITE)}"
+    if database is not None:
+        database = database.based(base)
     return TableSource(table=table, database=database, sql=section.sql, id=id, first_index=first_index)
 
 
@@ -168,7 +208,7 @@ def to_constraint(given: dict[str, Any]) -> Constraint:
     given = dict(given)
     kind = given.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
-        raise JobError(f"job.constraint.kind is {kind!r}; choose one of {', '.join(KINDS)}")
+        raise JobError(f"job.constraint.kind is {quoted(kind)}; choose one of {', '.join(KINDS)}")
     return build(KINDS[kind], given, "job.constraint", kind)
 
 
@@ -202,14 +242,10 @@ def _explain(problem: Any, whole: type[BaseModel]) -> str:
 
 
 def _said(*problems: Any) -> str:
-    """What pydantic says of one value, which is shown only where it is short and cannot hold a password."""
+    """What pydantic says of one value, which is shown only where it is short."""
     text = " or ".join(problem["msg"] for problem in problems).replace(" or Input should be", " or")
     value = problems[0]["input"]
-    if isinstance(value, str):
-        value = redact(value)
-    elif not isinstance(value, (bool, int, float)):
-        return text
-    return f"{text} (it is {value!r})"
+    return f"{text} (it is {quoted(value)})" if isinstance(value, (str, bool, int, float)) else text
 
 
 def _known_keys(path: list[str], whole: type[BaseModel]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evenhand.errors import InputError
-from evenhand.protocol.job import is_number, is_whole
+from evenhand.numbers import is_number, is_whole
 
 
 @dataclass(frozen=True)

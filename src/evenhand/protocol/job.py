@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-import numpy as np
-
 from evenhand.constraints.kinds import Constraint
 from evenhand.errors import InputError
+from evenhand.numbers import is_number, is_whole
 
 ModelName = Literal["linear", "mlp"]
 LossName = Literal["logistic", "squared"]
@@ -25,16 +24,6 @@ def runtime_name(given: str) -> RuntimeName:
     if given not in known:
         raise InputError(f"runtime is {given!r}; choose one of {', '.join(map(repr, RUNTIMES))}")
     return known[given]
-
-
-def is_number(value: object) -> bool:
-    """Whether a setting is a finite number; True and False are none."""
-    kinds = (int, float, np.integer, np.floating)
-    return isinstance(value, kinds) and not isinstance(value, bool) and bool(np.isfinite(value))
-
-
-def is_whole(value: object) -> bool:
-    return is_number(value) and isinstance(value, (int, np.integer))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.base import PartyModel
 from evenhand.models.optimisers import OptimiserName, make_optimiser
-from evenhand.protocol.job import Job, is_number, is_whole
+from evenhand.numbers import is_number, is_whole
+from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Sends, State
 from evenhand.vertical.messages import COMBINED_SCORES, GRADIENT_NORM, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE

@@ -1,45 +1,99 @@
-"""Database addresses: variables filled in from the environment, passwords kept out of sight."""
+"""Database addresses: shown as they were written, filled in from the environment only in order to connect.
+
+An :class:`Address` can be printed, recorded and compared without harm: its text is the one in the job file, with
+``***`` where a password is written. The values of variables exist in a :class:`FilledAddress` alone, which shows the
+same text and takes whatever it does not show out of what a driver says.
+"""
 
 from __future__ import annotations
 
 import os
-import re
-from typing import Final
-from urllib.parse import unquote
+from pathlib import Path
 
+from evenhand.data.tables.scrubbing import Scrubber
+from evenhand.data.tables.showing import HIDDEN, SQLITE, VARIABLE, shown_address
 from evenhand.errors import DataError
 
-_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-# Greedy up to the last @, because people forget to percent-encode an @ or / in a password.
-_USER_PASSWORD: Final = re.compile(r"(://[^:/?#@]*):(.*)@")
-# In the query of an address, or among libpq's "key = value" words, where it may be quoted.
-_QUERY_PASSWORD: Final = re.compile(r"((?:^|[?&\s])(?:ssl)?password\s*=\s*)('[^']*'|[^&#\s]*)", re.IGNORECASE)
-_HIDDEN: Final = "***"
+
+class Address:
+    """Where a database is, as somebody wrote it.
+
+    Parameters
+    ----------
+    written
+        The address, with ``${NAME}`` for what an environment variable holds.
+    base
+        Folder that the relative path of an SQLite file starts from.
+    """
+
+    __slots__ = ("_base", "_shown", "_written")
+
+    def __init__(self, written: str, base: Path | None = None) -> None:
+        self._written = written
+        self._base = base
+        self._shown = shown_address(written)
+
+    @classmethod
+    def of(cls, address: str | Address) -> Address:
+        if not isinstance(address, (str, Address)):
+            raise DataError(f"a database address is text, not {type(address).__name__}")
+        return address if isinstance(address, Address) else cls(address)
+
+    def __str__(self) -> str:
+        return self._shown
+
+    def __repr__(self) -> str:
+        return f"Address({self._shown!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Address) and (self._written, self._base) == (other._written, other._base)
+
+    def __hash__(self) -> int:
+        return hash((self._written, self._base))
+
+    @property
+    def lacks_password(self) -> bool:
+        """Whether it comes out of a run folder, where its password was not kept."""
+        return HIDDEN in self._written
+
+    def based(self, base: Path) -> Address:
+        """The same address, with relative paths that start from a folder."""
+        return Address(self._written, base)
+
+    def fill_in(self) -> FilledAddress:
+        """The address with the values of its variables, for the moment of connecting."""
+        values = {}
+        for name in VARIABLE.findall(self._written):
+            if name not in os.environ:
+                raise DataError(f"the database address {self} needs the environment variable {name}: set it")
+            values[name] = os.environ[name]
+        text = VARIABLE.sub(lambda match: values[match.group(1)], self._written)
+        scrubber = Scrubber([text, *values.values()], self._shown)
+        if self._base is not None and text.startswith(SQLITE):
+            text = f"{SQLITE}{self._base / text.removeprefix(SQLITE)}"
+        return FilledAddress(text, self._shown, scrubber)
 
 
-def expand(address: str) -> str:
-    """Replace each ``${NAME}`` by that environment variable, so that secrets stay out of job files."""
+class FilledAddress:
+    """An address with all its secrets. It shows what the address shows; only `reveal` gives the rest."""
 
-    def value(match: re.Match[str]) -> str:
-        name = match.group(1)
-        if name not in os.environ:
-            raise DataError(f"the database address {redact(address)} needs the environment variable {name}: set it")
-        return os.environ[name]
+    __slots__ = ("_scrubber", "_shown", "_text")
 
-    return _VARIABLE.sub(value, address)
+    def __init__(self, text: str, shown: str, scrubber: Scrubber) -> None:
+        self._text = text
+        self._shown = shown
+        self._scrubber = scrubber
 
+    def __str__(self) -> str:
+        return self._shown
 
-def redact(address: str) -> str:
-    """Return the address with its passwords hidden, fit for messages and reports."""
-    hidden = _USER_PASSWORD.sub(rf"\1:{_HIDDEN}@", address)
-    return _QUERY_PASSWORD.sub(rf"\1{_HIDDEN}", hidden)
+    def __repr__(self) -> str:
+        return f"FilledAddress({self._shown!r})"
 
+    def reveal(self) -> str:
+        """The whole address: hand it to a driver, keep it in no variable."""
+        return self._text
 
-def scrub(text: str, address: str) -> str:
-    """Remove an address's passwords from a text, such as a driver's error message that quotes them."""
-    text = text.replace(address, redact(address))
-    passwords = [match.group(2) for pattern in (_USER_PASSWORD, _QUERY_PASSWORD) for match in pattern.finditer(address)]
-    forms = {form for password in passwords for form in (password, unquote(password)) if form}
-    for form in sorted(forms, key=len, reverse=True):
-        text = text.replace(form, _HIDDEN)
-    return text
+    def scrub(self, text: str) -> str:
+        """What a driver says, without anything of the address that is not shown."""
+        return self._scrubber(text)

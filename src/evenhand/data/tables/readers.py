@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Final, Literal
 
 import pandas as pd
 
-from evenhand.data.tables.addresses import redact
+from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.csv_file import read_csv
 from evenhand.data.tables.frames import index_by, require_columns, require_distinct, to_pandas
 from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.data.tables.parquet_file import ParquetTable
+from evenhand.data.tables.showing import is_address, shown_file
 from evenhand.errors import DataError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class TableSource:
     ----------
     table : a CSV, Parquet or DuckDB file; :func:`evenhand.data.open_table` also takes one in LIBSVM's format.
     database : instead, ``sqlite:///path`` or ``postgresql://user:password@host/name``. Write ``${NAME}`` for
-        what an environment variable holds, such as the password.
+        what an environment variable holds, such as the password. It becomes an :class:`Address`, which shows neither.
     sql : the SELECT to run; needed with `database`, and for a DuckDB file with several tables.
     id : the column that identifies a row; it becomes the index.
     columns : the columns to keep beside the id; all when None.
@@ -40,7 +41,7 @@ class TableSource:
     """
 
     table: str | Path | None = None
-    database: str | None = field(default=None, repr=False)
+    database: str | Address | None = None
     sql: str | None = None
     id: str | None = None
     columns: Sequence[str] | None = None
@@ -49,12 +50,16 @@ class TableSource:
     def __post_init__(self) -> None:
         if (self.table is None) == (self.database is None):
             raise DataError("a table comes from either a file (table) or a database: give one of the two")
+        if self.database is not None:
+            object.__setattr__(self, "database", Address.of(self.database))
+        if self.table is not None:
+            require_file_name(str(self.table))
         if self.database is not None and not (self.sql or "").strip():
             raise DataError(f'reading from {self.describe()} needs sql, such as "select * from customers"')
 
     def describe(self) -> str:
         """Say where the table is, without passwords."""
-        return redact(self.database) if self.database is not None else str(self.table)
+        return str(self.database) if self.database is not None else shown_file(str(self.table))
 
 
 def read_table(source: TableSource) -> pd.DataFrame:
@@ -84,7 +89,7 @@ def _read_arrow(source: TableSource) -> pa.Table:
     if source.database is not None:
         from evenhand.data.tables.sql import query
 
-        return query(source.database, source.sql or "")
+        return query(Address.of(source.database), source.sql or "")
     path = local_file(str(source.table))
     suffix = path.suffix.lower()
     if suffix in _DATABASES:
@@ -112,20 +117,32 @@ def is_csv(table: str | Path | None) -> bool:
     return str(table).lower().endswith(".csv")
 
 
+def require_file_name(text: str) -> None:
+    """Refuse an address where a file's name is wanted."""
+    if is_address(text):
+        raise DataError(
+            f"table is an address, {shown_file(text)}, and not a file on this machine: give a database's as database, "
+            "with sql; download anything else first"
+        )
+
+
 def local_file(text: str) -> Path:
     """The file a table's name means; whatever is no single file on this machine is refused."""
-    if "://" in text:
-        raise DataError(f"{text} is a remote address; only files on this machine are read, so download it first")
+    require_file_name(text)
+    shown = shown_file(text)
     if any(sign in text for sign in "*?["):
-        raise DataError(f"{text} looks like a pattern for several files; name one file, without * ? or [")
+        raise DataError(f"{shown} looks like a pattern for several files; name one file, without * ? or [")
     try:
         path = Path(text).expanduser()
         found = path.stat()
-    except FileNotFoundError as error:
-        raise DataError(f"there is no file {path} (looked from {Path.cwd()})") from error
-    except (OSError, RuntimeError, ValueError) as error:
-        # A name too long, a folder that may not be entered, the home of somebody unknown.
-        raise DataError(f"{text} cannot be opened: {error}") from error
+    except FileNotFoundError:
+        raise DataError(f"there is no file {shown} (looked from {Path.cwd()})") from None
+    except OSError as error:
+        # A name too long, a folder that may not be entered.
+        raise DataError(f"{shown} cannot be opened: {error.strerror}") from None
+    except (RuntimeError, ValueError) as error:
+        # The home of somebody unknown.
+        raise DataError(f"{shown} cannot be opened: {error}") from None
     if not S_ISREG(found.st_mode):
         raise DataError(f"{path} is not a file")
     if found.st_size == 0:

@@ -14,7 +14,7 @@ from evenhand.errors import InputError
 from evenhand.horizontal.averaging.build import build_averaging
 from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_positive
 from evenhand.horizontal.solver import Roles, Setup, Solver
-from evenhand.protocol.job import is_number
+from evenhand.numbers import is_number
 
 
 @dataclass(frozen=True)

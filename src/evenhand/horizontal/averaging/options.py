@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from evenhand.errors import InputError
-from evenhand.protocol.job import is_number, is_whole
+from evenhand.numbers import is_number, is_whole
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from evenhand.errors import InputError
+from evenhand.numbers import is_number, is_whole
 from evenhand.programs.minimise import Method
 from evenhand.programs.tolerances import ProxALTolerances
-from evenhand.protocol.job import is_number, is_whole
 
 RhoRule = Literal["fixed", "balanced"]
 

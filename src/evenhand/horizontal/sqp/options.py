@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from evenhand.errors import InputError
-from evenhand.protocol.job import is_number, is_whole
+from evenhand.numbers import is_number, is_whole
 
 CurvatureRule = Literal["auto", "exact", "bfgs"]
 LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)

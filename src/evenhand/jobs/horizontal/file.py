@@ -14,6 +14,7 @@ from evenhand.horizontal.solver import Protection
 from evenhand.jobs.schema import (
     ClockSection,
     ConstraintTables,
+    DatabaseAddress,
     LabelSection,
     Strict,
     as_plain,
@@ -22,9 +23,9 @@ from evenhand.jobs.schema import (
     check_columns,
     check_names,
     located,
+    parsed,
     to_clock,
     to_constraint,
-    validated,
 )
 from evenhand.privacy.accounting import noise_for
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
@@ -76,7 +77,7 @@ class ServerSection(Strict):
     """`[server]`: rows of the server's own, and the bound of the constraint there."""
 
     table: str | None = None
-    database: str | None = None
+    database: DatabaseAddress = None
     sql: str | None = None
     limit: float | None = None
 
@@ -90,7 +91,7 @@ class ClientSection(Strict):
 
     name: str
     table: str | None = None
-    database: str | None = None
+    database: DatabaseAddress = None
     sql: str | None = None
     limit: float | None = None
 
@@ -167,29 +168,28 @@ class HorizontalJobFile(Strict):
 
 
 def parse_horizontal(content: dict[str, Any], where: str) -> HorizontalJobFile:
-    job = validated(HorizontalJobFile, content, where)
-    try:
-        _check_clients(job)
-        check_columns(job.data)
-        _check_groups(job.data)
-        trained = job.to_job()
-        for constraint in trained.constraints:
-            if constraint.compares_groups and not job.data.sensitive:
-                raise JobError(f"constraint {constraint.kind} compares groups: name the columns in data.sensitive")
-        build(solver_options(trained.solver), trained.options, "job.options", f"solver {trained.solver!r}")
-        check_settings(
-            trained,
-            linear=job.job.model == "logistic",
-            where=job.to_where(),
-            has_server=job.server.has_rows,
-            protected=job.privacy is not None,
-        )
-        job.to_where().check(trained.constraints, [client.name for client in job.client])
-        _check_privacy(job, trained)
-        check_clock(job.clock, "client", [client.name for client in job.client])
-    except InputError as error:
-        raise JobError(f"{where}: {error}") from error
-    return job
+    return parsed(HorizontalJobFile, _check, content, where)
+
+
+def _check(job: HorizontalJobFile) -> None:
+    _check_clients(job)
+    check_columns(job.data)
+    _check_groups(job.data)
+    trained = job.to_job()
+    for constraint in trained.constraints:
+        if constraint.compares_groups and not job.data.sensitive:
+            raise JobError(f"constraint {constraint.kind} compares groups: name the columns in data.sensitive")
+    build(solver_options(trained.solver), trained.options, "job.options", f"solver {trained.solver!r}")
+    check_settings(
+        trained,
+        linear=job.job.model == "logistic",
+        where=job.to_where(),
+        has_server=job.server.has_rows,
+        protected=job.privacy is not None,
+    )
+    job.to_where().check(trained.constraints, [client.name for client in job.client])
+    _check_privacy(job, trained)
+    check_clock(job.clock, "client", [client.name for client in job.client])
 
 
 def _check_clients(job: HorizontalJobFile) -> None:

@@ -13,6 +13,7 @@ from evenhand.errors import InputError, JobError
 from evenhand.jobs.schema import (
     ClockSection,
     ConstraintTables,
+    DatabaseAddress,
     LabelSection,
     Strict,
     build,
@@ -20,9 +21,9 @@ from evenhand.jobs.schema import (
     check_columns,
     check_names,
     located,
+    parsed,
     to_clock,
     to_constraint,
-    validated,
 )
 from evenhand.protocol.job import OLD_RUNTIMES, Job, ModelName, RuntimeName
 from evenhand.runtime.clock import VirtualClock
@@ -60,7 +61,7 @@ class PartySection(Strict):
     name: str
     role: Literal["active", "passive"] = "passive"
     table: str | None = None
-    database: str | None = None
+    database: DatabaseAddress = None
     sql: str | None = None
     id: str | None = None
     first_index: Literal[0, 1] = 1
@@ -100,15 +101,14 @@ class VerticalJobFile(Strict):
 
 
 def parse_vertical(content: dict[str, Any], where: str) -> VerticalJobFile:
-    job = validated(VerticalJobFile, content, where)
-    try:
-        _check_parties(job)
-        _check_options(job.to_job())
-        check_job(job.to_job())
-        check_clock(job.clock, "party", [party.name for party in job.party])
-    except InputError as error:
-        raise JobError(f"{where}: {error}") from error
-    return job
+    return parsed(VerticalJobFile, _check, content, where)
+
+
+def _check(job: VerticalJobFile) -> None:
+    _check_parties(job)
+    _check_options(job.to_job())
+    check_job(job.to_job())
+    check_clock(job.clock, "party", [party.name for party in job.party])
 
 
 def _check_parties(job: VerticalJobFile) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from evenhand.errors import InputError
-from evenhand.protocol.job import is_number, is_whole
+from evenhand.numbers import is_number, is_whole
 
 Rule = Literal["sgd", "svrg", "saga"]
 FIRST_SHARE = 0.25

@@ -1,0 +1,22 @@
+"""Which values count as numbers in settings."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def is_number(value: object) -> bool:
+    """Whether a setting is a finite number, as far as 64 bits can tell; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def is_whole(value: object) -> bool:
+    """Whether a setting is a whole number of 64 bits."""
+    return is_number(value) and isinstance(value, (int, np.integer)) and -(2**63) <= int(value) < 2**63
