@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -64,8 +65,20 @@ def test_the_digest_sees_every_change() -> None:
         VerticalTerms(JOB, {"bank": "active", "St. Mary": "active"}, 120, VERTICAL.groups),
         VerticalTerms(JOB, VERTICAL.participants, 120, {**VERTICAL.groups, "sex": ("m", "f")}),
         VerticalTerms(Job("subspace", JOB.constraints, options={"history": 5}), VERTICAL.participants, 120, {}),
+        VerticalTerms(JOB, dict(reversed(VERTICAL.participants.items())), 120, VERTICAL.groups),
+        VerticalTerms(JOB, VERTICAL.participants, 120, dict(reversed(VERTICAL.groups.items()))),
+        VerticalTerms(JOB, VERTICAL.participants, 120, VERTICAL.groups, warm=True),
     ]
-    assert len({VERTICAL.digest, *(other.digest for other in others)}) == 5
+    assert len({VERTICAL.digest, *(other.digest for other in others)}) == len(others) + 1
+
+
+def test_the_order_of_options_and_numpys_numbers_change_nothing() -> None:
+    def terms(seed: Any, alpha: Any, options: dict[str, Any]) -> VerticalTerms:
+        return VerticalTerms(Job("subspace", alpha=alpha, seed=seed, options=options), {"bank": "active"}, 7)
+
+    plain = terms(3, 0.5, {"exact_rates": False, "history": 4})
+    other = terms(np.int64(3), np.float64(0.5), {"history": np.int32(4), "exact_rates": False})
+    assert other.digest == plain.digest
 
 
 def test_rows_at_a_client_have_its_own_bound_and_lack_what_it_lacks() -> None:

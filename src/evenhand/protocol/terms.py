@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final, Literal, Self
 
@@ -70,11 +70,14 @@ class Terms:
 
     def to_plain(self) -> dict[str, Any]:
         """The terms as JSON has them; a group that JSON cannot hold is named by its text."""
+        settings = [one.name for one in fields(self.job) if one.name not in ("constraints", "options")]
         job = {
-            **{name: value for name, value in asdict(self.job).items() if name not in ("constraints", "options")},
-            "hidden": list(self.job.hidden),
-            "constraints": [{"kind": one.kind, **asdict(one)} for one in self.job.constraints],
-            "options": {name: plain(value) for name, value in self.job.options.items()},
+            **{name: plain(getattr(self.job, name)) for name in settings},
+            "constraints": [
+                {"kind": one.kind, **{name: plain(value) for name, value in asdict(one).items()}}
+                for one in self.job.constraints
+            ],
+            "options": {name: plain(self.job.options[name]) for name in sorted(self.job.options)},
         }
         return {
             "version": _VERSION,
@@ -113,14 +116,25 @@ class Terms:
 
     @property
     def digest(self) -> str:
-        """A sum over the terms: two participants with the same one have agreed on the same run."""
-        text = json.dumps(self.to_plain(), sort_keys=True, ensure_ascii=False)
+        """A sum over the terms: two participants with the same one have agreed on the same run.
+
+        The order of participants and of groups is part of it: it numbers them.
+        """
+        text = json.dumps(self.to_plain(), ensure_ascii=False)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)
 class VerticalTerms(Terms):
-    """Terms of parties that hold different columns of the same rows."""
+    """Terms of parties that hold different columns of the same rows.
+
+    Attributes
+    ----------
+    warm
+        Whether the run begins where an earlier one ended: participants bring what they kept of it.
+    """
+
+    warm: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,6 +145,13 @@ class VerticalTerms(Terms):
     def active(self) -> tuple[str, ...]:
         """Those that hold labels and groups; the first of them has the intercept."""
         return tuple(name for name, part in self.participants.items() if part == "active")
+
+    def to_plain(self) -> dict[str, Any]:
+        return super().to_plain() | {"warm": self.warm}
+
+    @classmethod
+    def _fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        return super()._fields(content) | {"warm": bool(content["warm"])}
 
 
 @dataclass(frozen=True)
