@@ -19,11 +19,10 @@ import scipy.sparse as sp
 from problems import arguments, problem
 from threadpoolctl import threadpool_limits
 
-from evenhand.constraints import EqualOpportunity, bind
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints import EqualOpportunity
 from evenhand.protocol.job import Job
 from evenhand.runtime.inprocess import InProcess
-from evenhand.vertical.solvers import build_roles
+from evenhand.training.vertical import Holdings
 
 ROUNDS, REPEATS = 100, 7
 
@@ -56,11 +55,11 @@ def bare_products(blocks: list[Any], nu: np.ndarray, everyday: bool) -> list[Cal
 def main() -> None:
     given = problem("adult", arguments(__doc__).source)
     labels = given.labels
-    lagrangian = Lagrangian(labels, bind(EqualOpportunity(0.01), labels, given.sensitive))
+    job = Job("fairvfl", (EqualOpportunity(0.01),), max_rounds=ROUNDS, tol=0.0)
     blocks = [sp.csr_array(party.matrix) for party in given.parties]
 
     def run() -> None:
-        server, roles = build_roles(given.parties, lagrangian, Job(solver="fairvfl", max_rounds=ROUNDS, tol=0.0))
+        server, roles = Holdings.of(job, given.parties, labels, given.sensitive).roles()
         InProcess([server, *roles]).run()
 
     def repeat(products: list[Callable[[], object]]) -> Callable[[], None]:

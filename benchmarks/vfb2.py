@@ -30,13 +30,10 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from evenhand.constraints import bind
-from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.protocol.job import Job
 from evenhand.reproductions.vfb2.problems import VFB2Problem, read
 from evenhand.runtime.threads import Threads
-from evenhand.training.vertical import VerticalRun, train_vertical
-from evenhand.vertical.solvers import build_roles
+from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 
 SETS = ("a9a", "credit-default", "20newsgroups")
 RIDGE, PRECISION = 1e-4, 1e-3
@@ -199,7 +196,6 @@ def agreement(problem: VFB2Problem) -> None:
 
 def stragglers(problem: VFB2Problem) -> None:
     parties = problem.parties(PARTIES, ACTIVE)
-    lagrangian = Lagrangian(problem.labels, bind((), problem.labels, None))
     print(f"\nthreads, {STRAGGLER} takes {SLOWDOWN} times as long, 1024 rows a step, 4 epochs of SVRG")
 
     def run(pace: str, slowdown: float) -> Callable[[], None]:
@@ -207,7 +203,7 @@ def stragglers(problem: VFB2Problem) -> None:
         job = Job(solver="vfb2-svrg", alpha=RIDGE, tol=0.0, max_rounds=4, options=options)
 
         def action() -> None:
-            server, roles = build_roles(parties, lagrangian, job)
+            server, roles = Holdings.of(job, parties, problem.labels).roles()
             Threads([server, *roles], slowdown={STRAGGLER: slowdown}).run()
 
         return action

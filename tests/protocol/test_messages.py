@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from support.problems import deal, small
 
-from evenhand.constraints import EqualOpportunity, bind
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints import EqualOpportunity
 from evenhand.errors import ProtocolError
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import Role
+from evenhand.training.vertical import Holdings
 from evenhand.vertical.messages import (
     COMBINED_SCORES,
     GRADIENT_NORM,
@@ -23,7 +23,6 @@ from evenhand.vertical.messages import (
     VOCABULARY,
     WEIGHTED_DERIVATIVE,
 )
-from evenhand.vertical.solvers import build_roles
 
 ROWS = 12
 NOTE = Schema("note", {"size": Field("i8"), "values": Field("f8", ("rows", 2))}, reveals="Nothing: it is a test.")
@@ -105,9 +104,9 @@ def test_every_schema_says_what_it_reveals() -> None:
 
 def _roles() -> dict[str, Role]:
     problem = small(rows=ROWS)
-    lagrangian = Lagrangian(problem.labels, bind(EqualOpportunity(0.1), problem.labels, problem.sensitive))
     job = Job(solver="fairvfl", constraints=(EqualOpportunity(0.1),), options={"step": "auto"})
-    server, parties = build_roles(deal(problem, [[0, 1], [2, 3]]), lagrangian, job)
+    parties_columns = deal(problem, [[0, 1], [2, 3]])
+    server, parties = Holdings.of(job, parties_columns, problem.labels, problem.sensitive).roles()
     for role in parties:
         role.start()
     return {role.name: role for role in [server, *parties]}

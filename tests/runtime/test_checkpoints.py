@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from support.problems import Problem, deal, small
 from support.tables import files
 
-from evenhand.constraints import EqualizedOdds, EqualOpportunity, bind
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints import EqualizedOdds, EqualOpportunity
 from evenhand.errors import EvenhandWarning, InputError, RunError
 from evenhand.protocol.job import Job
 from evenhand.runtime import checkpoints
@@ -31,8 +30,7 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.manifest import Manifest, entry
 from evenhand.runtime.statefiles import state_bytes, state_from
-from evenhand.training.vertical import VerticalRun, train_vertical
-from evenhand.vertical.solvers import build_roles
+from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 
 ROUNDS = 6
 BLOCKS = [[0, 1], [2], [3]]
@@ -351,8 +349,7 @@ def _named_run(name: str, **runtime: Any) -> VerticalRun:
 
 def _runtime(blocks: list[list[int]]) -> InProcess:
     problem, job = small(), JOBS["exact"]
-    lagrangian = Lagrangian(problem.labels, bind(job.constraints, problem.labels, problem.sensitive))
-    server, parties = build_roles(deal(problem, blocks), lagrangian, job)
+    server, parties = Holdings.of(job, deal(problem, blocks), problem.labels, problem.sensitive).roles()
     return InProcess([server, *parties])
 
 

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenhand.constraints import EqualOpportunity, bind
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints import EqualOpportunity
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job
 from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
+from evenhand.training.vertical import Holdings
 from evenhand.vertical.problem import PartyColumns
-from evenhand.vertical.solvers import build_roles
 
 NAMES = ("server", "party0", "party1", "party2")
 
@@ -25,10 +24,10 @@ def roles(pace: str = "exact", rounds: int = 6):
     columns = rng.normal(size=(60, 6))
     groups = pd.DataFrame({"sex": rng.choice(["f", "m"], 60)})
     labels = np.where(columns @ rng.normal(size=6) + rng.logistic(size=60) > 0, 1.0, -1.0)
-    lagrangian = Lagrangian(labels, bind(EqualOpportunity(0.01), labels, groups))
     parties = [PartyColumns(f"party{k}", columns[:, 2 * k : 2 * k + 2], k == 0) for k in range(3)]
     options = {"step": 0.5, "local_steps": 3, "pace": pace}
-    return build_roles(parties, lagrangian, Job(solver="fairvfl", max_rounds=rounds, tol=0.0, options=options))
+    job = Job("fairvfl", (EqualOpportunity(0.01),), max_rounds=rounds, tol=0.0, options=options)
+    return Holdings.of(job, parties, labels, groups).roles()
 
 
 def finish(runtime_of) -> tuple[list[np.ndarray], object, list[dict]]:

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from support.problems import Reference, deal, pooled_weights, small
 
-from evenhand.constraints import bind
-from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import DivergenceError, InputError, ProtocolError, RunError
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
@@ -19,8 +17,7 @@ from evenhand.protocol.roles import Report, Role, Sends, Task
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.threads import Threads
-from evenhand.training.vertical import train_vertical
-from evenhand.vertical.solvers import build_roles
+from evenhand.training.vertical import Holdings, train_vertical
 
 NOTE = Schema("note", {"number": Field("i8")}, reveals="A number.")
 
@@ -205,8 +202,7 @@ def job(solver: str, **changes: Any) -> Job:
 def test_vfb2_in_threads_ends_at_the_optimum_stragglers_or_not(
     solver: str, workers: int, slowdown: dict[str, float]
 ) -> None:
-    lagrangian = Lagrangian(PROBLEM.labels, bind((), PROBLEM.labels, PROBLEM.sensitive))
-    server, parties = build_roles(deal(PROBLEM, BLOCKS, (0, 2)), lagrangian, job(solver))
+    server, parties = Holdings.of(job(solver), deal(PROBLEM, BLOCKS, (0, 2)), PROBLEM.labels).roles()
     Threads([server, *parties], workers=workers, slowdown=slowdown).run()
     assert server.certificate is not None
     assert server.certificate.converged

@@ -6,8 +6,8 @@ settings in `SUITABLE` with which a small problem converges.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,18 @@ from support.contracts import (
 )
 from support.problems import Reference, deal, parity_rows, pooled_weights, small
 
-from evenhand.constraints import Constraint, EqualOpportunity, bind
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints import EqualOpportunity
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Report, Role
+from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.runtime.clock import VirtualClock
-from evenhand.training.vertical import VerticalRun, train_vertical
+from evenhand.runtime.inprocess import InProcess
+from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
+from evenhand.vertical.parties import Party
+from evenhand.vertical.problem import LabelData, PartyData, ServerData, Start
 from evenhand.vertical.server import Server
-from evenhand.vertical.solvers import SOLVERS, build_roles
+from evenhand.vertical.solvers import SOLVERS, party, server, vertical_terms
 
 SUITABLE: dict[str, dict[str, Any]] = {
     "fairvfl": {"step": 0.5, "dual_step": 0.5, "damping": 0.0},
@@ -51,14 +54,37 @@ def make_job(solver: str, **changes: Any) -> Job:
     return Job(solver=solver, constraints=constraints, **{**settings, **changes})
 
 
-@cache
-def bound(constraints: tuple[Constraint, ...]) -> Lagrangian:
-    return Lagrangian(PROBLEM.labels, bind(constraints, PROBLEM.labels, PROBLEM.sensitive))
-
-
 def make_roles(job: Job) -> dict[str, Role]:
-    server, parties = build_roles(deal(PROBLEM, BLOCKS, (0, 2)), bound(job.constraints), job)
+    server, parties = Holdings.of(job, deal(PROBLEM, BLOCKS, (0, 2)), PROBLEM.labels, PROBLEM.sensitive).roles()
     return {role.name: role for role in [server, *parties]}
+
+
+def server_alone(terms: str, labels: np.ndarray, sensitive: pd.DataFrame, multipliers: np.ndarray | None) -> Server:
+    """The server's role where nobody else is: from the terms as they were received, and what it holds."""
+    return server(VerticalTerms.from_plain(json.loads(terms)), ServerData(labels, sensitive, multipliers))
+
+
+def party_alone(
+    terms: str, name: str, matrix: np.ndarray, weights: np.ndarray | None, known: LabelData | None = None
+) -> Party:
+    """The same of a party; a passive one is given nothing but its own columns."""
+    return party(VerticalTerms.from_plain(json.loads(terms)), name, PartyData(matrix, weights, known))
+
+
+def build_apart(job: Job, start: Start | None) -> list[Role]:
+    """Every role made with everybody else's data absent."""
+    parts: dict[str, Part] = {"p0": "active", "p1": "passive", "p2": "active"}
+    terms = json.dumps(vertical_terms(job, parts, 80, {"group": ("a", "b")}, warm=start is not None).to_plain())
+
+    def labels() -> tuple[np.ndarray, pd.DataFrame]:
+        return PROBLEM.labels.copy(), PROBLEM.sensitive.copy()
+
+    roles: list[Role] = [server_alone(terms, *labels(), None if start is None else start.multipliers.copy())]
+    for (name, part), block in zip(parts.items(), BLOCKS, strict=True):
+        weights = None if start is None else start.weights[name].copy()
+        known = LabelData(*labels()) if part == "active" else None
+        roles.append(party_alone(terms, name, PROBLEM.matrix[:, block].copy(), weights, known))
+    return roles
 
 
 def reference_for(solver: str) -> Reference:
@@ -109,6 +135,29 @@ class SolverContract:
         ]
         np.testing.assert_array_equal(weights[0], weights[1])
         assert not np.array_equal(weights[0], weights[2])
+
+    @pytest.mark.parametrize("warm", [False, True])
+    @pytest.mark.parametrize("model", ["linear", "mlp"])
+    def test_roles_that_are_built_apart_run_as_roles_that_are_built_together(
+        self, solver: str, model: str, warm: bool
+    ) -> None:
+        if model not in SOLVERS[solver].models:
+            pytest.skip(f"{solver} takes no {model} parties")
+        job = make_job(solver, model=model, hidden=(3, 2), max_rounds=5, tol=0.0)
+        start = train(job).as_start() if warm else None
+        together, reports = train(job, start=start), list[Report]()
+        apart = build_apart(job, start)
+        runtime = InProcess(apart, CLOCK, on_report=reports.append)
+        runtime.run()
+        weights = {role.name: role.model.weights for role in apart if isinstance(role, Party)}
+        for name, one in together.models.items():
+            assert weights[name].tobytes() == one.weights.tobytes()
+        first = apart[0]
+        assert isinstance(first, Server)
+        assert first.multipliers.tobytes() == together.multipliers.tobytes()
+        assert first.certificate == together.certificate
+        assert runtime.transcript.entries == together.transcript.entries
+        pd.testing.assert_frame_equal(pd.DataFrame(reports), together.history, check_exact=True)
 
     def test_a_role_restored_after_every_message_runs_as_if_it_had_not_been(self, solver: str, tmp_path: Path) -> None:
         job = make_job(solver, max_rounds=4, tol=0.0)

@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.optimize import NonlinearConstraint, minimize
 
 from evenhand.arrays import Array
+from evenhand.constraints.binding import bind
 from evenhand.constraints.kinds import (
     Constraint,
     Constraints,
@@ -21,7 +22,6 @@ from evenhand.constraints.kinds import (
     GroupAgainstOverall,
     LossParity,
     NeymanPearson,
-    bind,
 )
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import Squared
@@ -65,7 +65,7 @@ class Problem:
     def gradient(self, alpha: Array, multipliers: Array | None = None) -> Array:
         rows = self.lagrangian.constraints
         nu = self.lagrangian.at(self.scores + self.columns @ alpha).derivative(
-            rows.no_multipliers() if multipliers is None else multipliers
+            rows.bounds.no_multipliers() if multipliers is None else multipliers
         )
         return self.columns.T @ nu + self.regulariser.linear + self.regulariser.gram @ alpha
 
@@ -76,7 +76,7 @@ class Problem:
         rows, base = self.lagrangian.constraints, self.gradient(alpha)
         out = []
         for index in range(len(rows)):
-            unit = rows.no_multipliers()
+            unit = rows.bounds.no_multipliers()
             unit[0, index] = 1.0
             out.append(self.gradient(alpha, unit) - base)
         return np.array(out)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small, train
 
+from evenhand.constraints.binding import bind
 from evenhand.constraints.kinds import (
     Constraint,
     DemographicParity,
@@ -20,7 +21,6 @@ from evenhand.constraints.kinds import (
     GroupAgainstOverall,
     LossParity,
     NeymanPearson,
-    bind,
 )
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import InputError
@@ -29,8 +29,8 @@ from evenhand.models.preconditioner import make_preconditioner
 from evenhand.protocol.job import Job
 from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.subspace.options import SubspaceOptions
 from evenhand.vertical.subspace.rates import LADDER, RateSchedule
-from evenhand.vertical.subspace.roles import SubspaceOptions
 
 
 def subspace(problem: Problem, constraint: Constraint | None = None, blocks: Any = None, **job: Any) -> VerticalRun:
@@ -58,7 +58,9 @@ def check_certificate(
     )
     assert certificate.stationarity == pytest.approx(np.linalg.norm(gradients), rel=1e-5, abs=1e-8)
     assert certificate.violation == pytest.approx(point.violation, abs=1e-8)
-    assert certificate.complementarity == pytest.approx(rows.complementarity(point.values, run.multipliers), abs=1e-8)
+    assert certificate.complementarity == pytest.approx(
+        rows.bounds.complementarity(point.values, run.multipliers), abs=1e-8
+    )
     assert certificate.objective == pytest.approx(point.loss + 0.5 * regulariser * norm, rel=1e-9)
 
 
@@ -157,8 +159,8 @@ def test_temperatures_fall_and_bounds_tighten_where_exact_rates_miss() -> None:
     wanted = Lagrangian(problem.labels, bind(EqualizedOdds(0.05, measure="error"), problem.labels, problem.sensitive))
     working = RateSchedule(wanted, exact_rates=True)
     for number, factor in enumerate(LADDER, 1):
-        assert next(iter(working.at_round(number).rows.measures)).temperature == pytest.approx(0.5 * factor)
-    assert next(iter(working.at_round(len(LADDER) + 1).rows.measures)).temperature == pytest.approx(0.5)
+        assert next(iter(working.at_round(number).constraints.measures)).temperature == pytest.approx(0.5 * factor)
+    assert next(iter(working.at_round(len(LADDER) + 1).constraints.measures)).temperature == pytest.approx(0.5)
     before = working.lower.copy(), working.upper.copy()
     working.tighten(np.array([0.09, -0.2]))
     assert working.upper[0] == pytest.approx(0.05 - 0.04 - 0.05 * 0.05)

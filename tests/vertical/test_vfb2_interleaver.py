@@ -1,4 +1,4 @@
-"""VFB² played by the compiled loop: rates, exactness of masked sums, delays, sparse data, losses and regularisers."""
+"""VFB² in the compiled loop: rates, exactness of masked sums, delays, sparse data, losses and regularisers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small
 
-from evenhand.constraints import EqualizedOdds, EqualOpportunity, bind
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints import EqualizedOdds, EqualOpportunity
 from evenhand.errors import DataError, DivergenceError, InputError, ProtocolError
 from evenhand.protocol.job import Job
 from evenhand.runtime import checkpoints
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training.vertical import VerticalRun, train_vertical
+from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
+from evenhand.vertical.messages import GRADIENT_NORM
 from evenhand.vertical.problem import PartyColumns
-from evenhand.vertical.solvers import build_compiled
+from evenhand.vertical.server import CompiledRun
+from evenhand.vertical.solvers import compiled as compiled_run
 from evenhand.vertical.vfb2.interleaver import all_scores
 
 MU = 0.02
@@ -41,6 +42,13 @@ def run(
 ) -> VerticalRun:
     job = Job(solver, constraints, alpha=MU, max_rounds=rounds, tol=tol, options=options)
     return train_vertical(job, deal(problem, blocks, active), problem.labels, problem.sensitive, runtime="interleaved")
+
+
+def build_compiled(job: Job) -> CompiledRun:
+    held = Holdings.of(job, deal(PROBLEM, BLOCKS, (0, 2)), PROBLEM.labels, PROBLEM.sensitive)
+    made = compiled_run(held.terms, held.server, held.parties)
+    assert made is not None
+    return made
 
 
 def gaps(made: VerticalRun) -> np.ndarray:
@@ -103,8 +111,7 @@ def test_any_seed_delay_batch_and_partition_ends_at_the_pooled_optimum(
 
 
 def test_masked_sums_are_the_scores() -> None:
-    lagrangian = Lagrangian(PROBLEM.labels, bind((), PROBLEM.labels))
-    compiled: Any = build_compiled(deal(PROBLEM, BLOCKS, (0, 2)), lagrangian, Job("vfb2-svrg", max_rounds=3))
+    compiled: Any = build_compiled(Job("vfb2-svrg", max_rounds=3))
     for _ in range(3):
         compiled.work()
     weights = np.zeros(6)
@@ -124,20 +131,17 @@ def test_masked_sums_are_the_scores() -> None:
 @pytest.mark.parametrize("constraints", [(), (EqualOpportunity(0.02),)])
 def test_resumed_from_any_round_it_ends_bit_for_bit_the_same(solver: str, constraints: tuple[Any, ...]) -> None:
     job = Job(solver, constraints, alpha=MU, max_rounds=6, tol=0.0)
-    lagrangian = Lagrangian(PROBLEM.labels, bind(constraints, PROBLEM.labels, PROBLEM.sensitive))
 
-    def stage() -> InProcess:
-        made = build_compiled(deal(PROBLEM, BLOCKS, (0, 2)), lagrangian, job)
-        assert made is not None
-        return InProcess([made])
+    def runtime() -> InProcess:
+        return InProcess([build_compiled(job)])
 
     taken: list[dict[str, Any]] = []
-    whole = stage()
+    whole = runtime()
     whole.on_report = lambda _: taken.append(checkpoints.take(whole))
     whole.run()
     end = whole.mailboxes["server"].role.snapshot()
     for states in taken:
-        resumed = stage()
+        resumed = runtime()
         checkpoints.put_back(resumed, states)
         resumed.run()
         role: Any = resumed.mailboxes["server"].role
@@ -291,10 +295,6 @@ def test_a_runtime_that_the_solver_does_not_have_is_refused() -> None:
         train_vertical(Job("subspace", loss="squared"), parties, PROBLEM.labels)
 
 
-def test_the_ensemble_takes_no_message() -> None:
-    from evenhand.vertical.messages import GRADIENT_NORM
-
-    lagrangian = Lagrangian(PROBLEM.labels, bind((), PROBLEM.labels))
-    compiled: Any = build_compiled(deal(PROBLEM, BLOCKS, (0,)), lagrangian, Job("vfb2-sgd"))
+def test_the_compiled_run_takes_no_message() -> None:
     with pytest.raises(ProtocolError, match="takes no message"):
-        compiled.handle(GRADIENT_NORM.message("p0", "server", squared_gradient=1.0))
+        build_compiled(Job("vfb2-sgd")).handle(GRADIENT_NORM.message("p0", "server", squared_gradient=1.0))

@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small
 
-from evenhand.constraints import EqualOpportunity, bind
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints import EqualOpportunity
 from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.privacy.masks import decode
 from evenhand.protocol.job import Job
@@ -22,8 +21,7 @@ from evenhand.protocol.roles import Role
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training.vertical import VerticalRun, train_vertical
-from evenhand.vertical.solvers import build_roles
+from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.vfb2.aggregation import Aggregation
 from evenhand.vertical.vfb2.messages import BEGIN, MASKED_SCORES, SCORE_REQUEST, STALENESS, THETA
 from evenhand.vertical.vfb2.options import VFB2Options
@@ -53,8 +51,7 @@ def train(
 
 
 def make_roles(job: Job, active: Sequence[int] = (0, 2)) -> list[Role]:
-    lagrangian = Lagrangian(PROBLEM.labels, bind(job.constraints, PROBLEM.labels, PROBLEM.sensitive))
-    server, parties = build_roles(deal(PROBLEM, BLOCKS, active), lagrangian, job)
+    server, parties = Holdings.of(job, deal(PROBLEM, BLOCKS, active), PROBLEM.labels, PROBLEM.sensitive).roles()
     return [server, *parties]
 
 
@@ -188,9 +185,9 @@ def test_any_schedule_converges_and_nothing_is_staler_than_allowed(schedule: dic
 @settings(max_examples=40)
 @given(st.integers(0, 4), st.data())
 @example(0, None)
-def test_updates_are_put_aside_until_nothing_can_become_too_late(limit: int, data: st.DataObject | None) -> None:
+def test_updates_are_put_aside_until_nothing_can_become_too_stale(limit: int, data: st.DataObject | None) -> None:
     """ϑ in any order, with at most `limit` steps scored after the oldest whose ϑ is missing."""
-    lateness = Staleness(limit)
+    staleness = Staleness(limit)
     missing: list[int] = []
     steps, made, scored_at, released = 0, 0, {}, []
     while len(released) < 30:
@@ -198,35 +195,35 @@ def test_updates_are_put_aside_until_nothing_can_become_too_late(limit: int, dat
         may_score = steps < 30 and (oldest is None or steps - missing[0] <= limit)
         score = may_score and (not missing or (data is not None and data.draw(st.booleans())))
         if score:
-            lateness.score(steps)
+            staleness.score(steps)
             scored_at[steps] = made
             missing.append(steps)
             steps += 1
             continue
         heard = missing.pop(0 if data is None else data.draw(st.integers(0, len(missing) - 1)))
-        lateness.hear(heard, np.zeros(1))
-        for step, _ in lateness.release():
+        staleness.hear(heard, np.zeros(1))
+        for step, _ in staleness.release():
             assert made - scored_at[step] <= limit
             made += 1
             released.append(step)
     assert sorted(released) == list(range(30))
-    assert lateness.staleness.sum() == 30
+    assert staleness.staleness.sum() == 30
 
 
-def test_an_update_that_would_make_another_too_late_waits_for_it() -> None:
-    lateness = Staleness(1)
+def test_an_update_that_would_make_another_too_stale_waits_for_it() -> None:
+    staleness = Staleness(1)
     for step in range(2):
-        lateness.score(step)
-    lateness.hear(1, np.zeros(1))
-    assert [step for step, _ in lateness.release()] == [1]
-    lateness.score(2)
-    lateness.hear(2, np.zeros(1))
-    assert lateness.release() == []
-    lateness.hear(0, np.zeros(1))
-    assert [step for step, _ in lateness.release()] == [0, 2]
-    assert lateness.staleness.tolist() == [1, 2]
+        staleness.score(step)
+    staleness.hear(1, np.zeros(1))
+    assert [step for step, _ in staleness.release()] == [1]
+    staleness.score(2)
+    staleness.hear(2, np.zeros(1))
+    assert staleness.release() == []
+    staleness.hear(0, np.zeros(1))
+    assert [step for step, _ in staleness.release()] == [0, 2]
+    assert staleness.staleness.tolist() == [1, 2]
     with pytest.raises(ProtocolError, match="not expected"):
-        lateness.hear(0, np.zeros(1))
+        staleness.hear(0, np.zeros(1))
 
 
 # -- what a straggler costs
@@ -244,12 +241,11 @@ def test_the_asynchronous_pace_costs_what_the_slowest_party_computes(
     problem = small(seed=3, rows=240, columns=160)
     blocks = [list(range(first, first + 40)) for first in range(0, 160, 40)]
     clock = VirtualClock(speed=1e8, latency=latency, speeds={"p3": 1e8 / slowness, "server": 1e12})
-    lagrangian = Lagrangian(problem.labels, bind((), problem.labels, problem.sensitive))
     seconds = {}
     for pace in ("asynchronous", "synchronous"):
         options = {"batch_size": 16, "pace": pace, "step": 0.01, "growth": False}
         job = make_job("vfb2-svrg", options, max_rounds=8, tol=0.0)
-        server, parties = build_roles(deal(problem, blocks, (0, 1)), lagrangian, job)
+        server, parties = Holdings.of(job, deal(problem, blocks, (0, 1)), problem.labels).roles()
         runtime = InProcess([server, *parties], clock)
         runtime.run()
         seconds[pace] = runtime.time
@@ -322,7 +318,7 @@ class Watched:
         inner, block = role.score, role._block
 
         def score(step: int, masks: Any, sums: Any) -> float:
-            self.scores.append(block.scores()[role._batches[step]])
+            self.scores.append(block.scores()[role._steps.batches[step]])
             return inner(step, masks, sums)
 
         role.score = score  # type: ignore[method-assign]

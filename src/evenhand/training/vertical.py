@@ -14,25 +14,24 @@ import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController
 
 from evenhand.arrays import Array, Matrix
-from evenhand.constraints import bind
-from evenhand.constraints.lagrangian import Lagrangian
-from evenhand.constraints.losses import LOSSES
+from evenhand.constraints.groups import groups_frame, groups_of
 from evenhand.errors import InputError, RunError
 from evenhand.models.base import PartyModel
 from evenhand.moved import keep_old_names
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job, RuntimeName, runtime_name
 from evenhand.protocol.roles import Report
+from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.threads import Threads
 from evenhand.training.recording import Recorder
+from evenhand.vertical import solvers
 from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyColumns, Start
+from evenhand.vertical.problem import LabelData, PartyColumns, PartyData, ServerData, Start
 from evenhand.vertical.server import CompiledRun, Server
-from evenhand.vertical.solvers import SOLVERS, build_compiled, build_roles, check_job, solver_name
 
 keep_old_names(__name__)
 
@@ -85,6 +84,7 @@ def train_vertical(
     on_round: Callable[[Report], None] | None = None,
     keep_messages: bool = False,
     start: Start | None = None,
+    terms: VerticalTerms | None = None,
 ) -> VerticalRun:
     """Train across parties in this process.
 
@@ -95,10 +95,10 @@ def train_vertical(
     sensitive
         One column per sensitive attribute.
     runtime
-        ``"messages"``: server and parties take turns and exchange messages. ``"interleaved"``: one compiled loop plays
-        them all and counts the messages (VFB² only). ``"threads"``: a group of threads for each party, for solvers
-        that stand it (VFB² only); no two such runs are the same. ``"auto"``: interleaved where the solver can and no
-        clock is given, else messages.
+        ``"messages"``: server and parties take turns and exchange messages. ``"interleaved"``: one compiled loop does
+        everybody's work and counts the messages (VFB² only). ``"threads"``: a group of threads for each party, for
+        solvers that stand it (VFB² only); no two such runs are the same. ``"auto"``: interleaved where the solver can
+        and no clock is given, else messages.
     clock
         Speeds of machines and links, for ``"messages"``.
     folder
@@ -112,22 +112,24 @@ def train_vertical(
         Keep the arrays of all messages in the transcript.
     start
         Weights and multipliers to begin with, of an earlier run on the same columns.
+    terms
+        What the participants have agreed on beforehand; by default it follows from the job and everybody's data.
     """
     runtime = runtime_name(runtime)
-    lagrangian = Lagrangian(labels, bind(job.constraints, labels, sensitive), LOSSES[job.loss])
+    holdings = Holdings.of(job, parties, labels, sensitive, start, terms)
     recorder = Recorder(folder, checkpoint_seconds, on_round)
     # One BLAS thread: a party's products are short and bound by memory, waiting threads cost more than they bring,
     # and sums come out the same whatever the machine.
     # Numbers that overflow are a DivergenceError of the party that sees them first, not a warning on the way there.
     with _libraries().limit(limits=1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
-        server, roles = _build_roles(runtime, clock, parties, lagrangian, job, start)
+        server, roles = _build_roles(runtime, clock, holdings)
         running: InProcess | Threads
         if runtime == "threads":
             running = Threads([server, *roles], Transcript(keep_messages), recorder.report)
         else:
             running = InProcess([server, *roles], clock, Transcript(keep_messages), recorder.report)
         if folder is not None:
-            recorder.attach(running, _fingerprint(job, clock, parties, labels, sensitive))
+            recorder.attach(running, _fingerprint(holdings, clock))
         running.run()
     recorder.flush()
     if server.certificate is None:
@@ -138,7 +140,7 @@ def train_vertical(
         certificate=server.certificate,
         transcript=running.transcript,
         multipliers=server.multipliers,
-        row_names=lagrangian.constraints.names,
+        row_names=[str(row) for row in holdings.terms.constraint_rows],
         statistics=server.statistics(),
     )
 
@@ -149,45 +151,79 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@dataclass(frozen=True, eq=False)
+class Holdings:
+    """The terms of a run, and what each participant holds: all of it is in this process, no role sees all of it."""
+
+    terms: VerticalTerms
+    server: ServerData
+    parties: Mapping[str, PartyData]
+
+    @classmethod
+    def of(
+        cls,
+        job: Job,
+        parties: Sequence[PartyColumns],
+        labels: Array,
+        sensitive: pd.DataFrame | None = None,
+        start: Start | None = None,
+        terms: VerticalTerms | None = None,
+    ) -> Holdings:
+        """Deal out what was given in one place; terms that were not agreed on follow from it."""
+        known = LabelData(labels, sensitive)
+        dealt = {
+            one.name: PartyData(
+                one.matrix, None if start is None else start.weights[one.name], known if one.active else None
+            )
+            for one in parties
+        }
+        if len(dealt) != len(parties):
+            raise InputError(f"two parties have one name; the names are {', '.join(one.name for one in parties)}")
+        if terms is None:
+            parts: dict[str, Part] = {one.name: "active" if one.active else "passive" for one in parties}
+            groups = groups_of(groups_frame(sensitive, len(labels)))
+            terms = solvers.vertical_terms(job, parts, len(labels), groups, warm=start is not None)
+        elif terms.names != tuple(dealt):
+            raise InputError(f"the terms are of {', '.join(terms.names)}; the parties are {', '.join(dealt)}")
+        return cls(terms, ServerData(labels, sensitive, None if start is None else start.multipliers), dealt)
+
+    def roles(self) -> tuple[Server, list[Party]]:
+        """Each from the terms and what it holds."""
+        parties = [solvers.party(self.terms, name, own) for name, own in self.parties.items()]
+        return solvers.server(self.terms, self.server), parties
+
+
 def _build_roles(
-    runtime: RuntimeName,
-    clock: VirtualClock | None,
-    parties: Sequence[PartyColumns],
-    lagrangian: Lagrangian,
-    job: Job,
-    start: Start | None,
+    runtime: RuntimeName, clock: VirtualClock | None, holdings: Holdings
 ) -> tuple[Server, Sequence[Party]]:
-    """Who plays: the ensemble alone, or server and parties."""
-    check_job(job)
-    solver = SOLVERS[solver_name(job)]
+    """The role that does everybody's work, alone, or server and parties."""
+    job = holdings.terms.job
     if clock is not None and runtime in ("interleaved", "threads"):
         raise InputError(f"a virtual clock tells the time of roles; runtime {runtime!r} has none")
-    if solver.compiled is None and runtime in ("interleaved", "threads"):
-        raise InputError(f"solver {solver_name(job)!r} does not run {runtime}; choose a VFB² solver, or 'messages'")
+    if solvers.check_job(job).compiled is None and runtime in ("interleaved", "threads"):
+        raise InputError(f"solver {job.solver!r} does not run {runtime}; choose a VFB² solver, or 'messages'")
     if runtime == "interleaved" or (runtime == "auto" and clock is None):
-        compiled = build_compiled(parties, lagrangian, job, start)
-        if compiled is not None:
-            return compiled, ()
-    return build_roles(parties, lagrangian, job, start)
+        whole = solvers.compiled(holdings.terms, holdings.server, holdings.parties)
+        if whole is not None:
+            return whole, ()
+    return holdings.roles()
 
 
-def _fingerprint(
-    job: Job,
-    clock: VirtualClock | None,
-    parties: Sequence[PartyColumns],
-    labels: Array,
-    sensitive: pd.DataFrame | None,
-) -> str:
+def _fingerprint(holdings: Holdings, clock: VirtualClock | None) -> str:
     """A sum over job and data: resuming with anything else would not be resuming."""
-    digest = hashlib.blake2b(repr((job, clock or VirtualClock())).encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(labels).tobytes())
-    if sensitive is not None:
-        digest.update(pd.util.hash_pandas_object(sensitive, index=False).to_numpy().tobytes())
-    for party in parties:
-        digest.update(f"{party.name} {party.active}".encode())
-        for part in _parts(party.matrix):
-            digest.update(np.ascontiguousarray(part).data.cast("B"))
+    digest = hashlib.blake2b(repr((holdings.terms.digest, clock or VirtualClock())).encode(), digest_size=16)
+    _add(digest, holdings.server.labels, holdings.server.multipliers)
+    if holdings.server.sensitive is not None:
+        _add(digest, pd.util.hash_pandas_object(holdings.server.sensitive, index=False).to_numpy())
+    for own in holdings.parties.values():
+        _add(digest, *_parts(own.matrix), own.weights)
     return digest.hexdigest()
+
+
+def _add(digest: Any, *arrays: Any) -> None:
+    for array in arrays:
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).data.cast("B"))
 
 
 def _parts(matrix: Matrix) -> tuple[Any, ...]:

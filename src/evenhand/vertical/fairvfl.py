@@ -1,16 +1,15 @@
-"""FairVFL: asynchronous gradient coordinate-descent ascent (Algorithms 1-3), and its first version.
+"""FairVFL: asynchronous gradient coordinate-descent ascent (FairVFL Algorithms 1-3), and its first version.
 
-Round t: parties' scores X_k θ_k → z, constraint values → λ^(t) (Eq. 10, with the −c_t λ of the regularised dual) → ν
-(Eq. 12) to passive parties, (z, λ) to active ones → parties step (Eq. 11). Passive parties step once a round; active
-ones up to Q times, refreshing their own block only: the others' scores stay as last received, the paper's inconsistent
-read θ̃. In the first version every party is active.
+Round t: parties' scores X_k θ_k → z, constraint values → λ^(t) (FairVFL Eq. 10, with the −c_t λ of the regularised
+dual) → ν (FairVFL Eq. 12) to passive parties, (z, λ) to active ones → parties step (FairVFL Eq. 11). Passive parties
+step once a round; active ones up to Q times, refreshing their own block only: the others' scores stay as last received,
+the paper's inconsistent read θ̃. In the first version every party is active.
 
 Symbols: η is 1/`step`, β is `dual_step`, c is `damping`, Q is `local_steps`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,16 +18,15 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.errors import InputError, ProtocolError
-from evenhand.models.base import PartyModel
 from evenhand.models.optimisers import OptimiserName, make_optimiser
 from evenhand.numbers import is_number, is_whole
-from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Sends, State
+from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES, GRADIENT_NORM, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
 from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyColumns, Start, build_models
-from evenhand.vertical.server import SERVER, Server
+from evenhand.vertical.problem import PartyData, ServerData, party_lagrangian
+from evenhand.vertical.server import Server
 from evenhand.vertical.solver import Solver
 
 
@@ -39,8 +37,8 @@ class FairVFLOptions:
     Parameters
     ----------
     schedule
-        ``"constant"``: `step`, `dual_step` and `damping` as given. ``"theorem"``: those of Theorem 2, with
-        c_t = β t^(−1/4) / 2 and η_t at its lower bound, the Lipschitz constants estimated from the data.
+        ``"constant"``: `step`, `dual_step` and `damping` as given. ``"theorem"``: those of FairVFL Theorem 2,
+        with c_t = β t^(−1/4) / 2 and η_t at its lower bound, the Lipschitz constants estimated from the data.
     step
         1/η. ``"auto"`` takes 1/L, with L a bound on the curvature of the Lagrangian at the present multipliers.
     dual_step
@@ -56,7 +54,7 @@ class FairVFLOptions:
         Lagrangian has it), so that rows are met long before λ has grown.
     pace
         ``"exact"``: active parties do exactly Q updates, then send once. ``"until-server-speaks"``: they send after
-        each update and go on while the server is silent, at most Q times (Algorithm 2).
+        each update and go on while the server is silent, at most Q times (FairVFL Algorithm 2).
     """
 
     schedule: Literal["constant", "theorem"] = "constant"
@@ -92,10 +90,10 @@ class FairVFLOptions:
 
 
 class Schedule:
-    """(step, damping) for each round; Theorem 2's, or the experiments' constants."""
+    """(step, damping) for each round; those of FairVFL Theorem 2, or the experiments' constants."""
 
     TAU = 9.0
-    """τ of Theorem 2, which asks for more than 8."""
+    """τ of FairVFL Theorem 2, which asks for more than 8."""
 
     def __init__(self, options: FairVFLOptions, lagrangian: Lagrangian, parties: int, regulariser: float) -> None:
         self.options = options
@@ -124,22 +122,23 @@ class Schedule:
 
 
 class FairVFLServer(Server):
-    """Algorithm 1."""
+    """FairVFL Algorithm 1."""
 
-    def __init__(self, lagrangian: Lagrangian, parties: Mapping[str, bool], job: Job, options: FairVFLOptions) -> None:
-        super().__init__(lagrangian, parties, job)
-        self.options = options
-        self.schedule = Schedule(options, lagrangian, len(parties), self.regulariser)
-        self.latest: list[Array] = [np.zeros(len(lagrangian.labels))] * len(parties)
+    def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
+        super().__init__(terms, own)
+        self.options = options = FairVFLOptions(**terms.job.options)
+        parties = len(self.parties)
+        self.schedule = Schedule(options, self.lagrangian, parties, self.regulariser)
+        self.latest: list[Array] = [np.zeros(terms.n_rows)] * parties
         self.gap = np.nan
         self.dual_gap = np.nan
         self.step = np.nan
         self.closing = False
         self.moved_while_closing = False
-        self.answered = np.full(len(parties), -1)
-        self.sequences = np.zeros(len(parties), dtype=np.int64)
-        self.squared_moves = np.zeros(len(parties))
-        self.spectra = np.full(len(parties), np.nan if options.needs_spectrum else 0.0)
+        self.answered = np.full(parties, -1)
+        self.sequences = np.zeros(parties, dtype=np.int64)
+        self.squared_moves = np.zeros(parties)
+        self.spectra = np.full(parties, np.nan if options.needs_spectrum else 0.0)
 
     def handle(self, message: Message) -> Sends:
         place = self.place(message)
@@ -183,7 +182,7 @@ class FairVFLServer(Server):
         return self._broadcast(point)
 
     def _ascend(self, point: Point) -> None:
-        """λ ← [λ + β (∂f/∂λ − c λ)]₊ (Eq. 10), and the λ part of the stationarity gap (Eq. 13) at the new λ."""
+        """λ ← [λ + β (∂f/∂λ − c λ)]₊ (FairVFL Eq. 10), and the λ part of the gap (FairVFL Eq. 13) at the new λ."""
         beta, damping = self.options.dual_step, self.schedule.damping(self.round)
         gradient = point.dual_gradient()
         self.multipliers = np.maximum(self.multipliers + beta * (gradient - damping * self.multipliers), 0.0)
@@ -243,20 +242,23 @@ class FairVFLServer(Server):
 class FairVFLParty(Party):
     """What active and passive parties share: stepping, and sending scores that carry a running number."""
 
-    def __init__(self, name: str, model: PartyModel, constraints: int, options: FairVFLOptions) -> None:
-        super().__init__(name, model, constraints)
-        self.options = options
-        self.optimiser = make_optimiser(options.optimiser, model.weights.size)
+    def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
+        super().__init__(terms, name, own)
+        self.options = FairVFLOptions(**terms.job.options)
+        self.optimiser = make_optimiser(self.options.optimiser, self.model.weights.size)
         self.sequence = 0
 
     def descend(self, nu: Array, step: float) -> Array:
-        """One step (Eq. 11); returns the gradient it was taken with."""
+        """One step (FairVFL Eq. 11); returns the gradient it was taken with."""
         gradient = self.gradient(nu)
         self.model.move(self.optimiser.change(gradient, step))
         return gradient
 
     def squared_move(self, moved: Array, first_gradient: Array, step: float) -> float:
-        """‖θ^(t) − θ^(t+1)‖² of Eq. 13. Adam's moves say nothing of stationarity: its first gradient stands in."""
+        """‖θ^(t) − θ^(t+1)‖² of FairVFL Eq. 13.
+
+        Adam's moves say nothing of stationarity: its first gradient stands in.
+        """
         change = moved if self.options.optimiser == "plain" else step * first_gradient
         return float(change @ change)
 
@@ -288,7 +290,7 @@ class FairVFLParty(Party):
 
 
 class PassiveParty(FairVFLParty):
-    """Algorithm 3: one step for each ν."""
+    """FairVFL Algorithm 3: one step for each ν."""
 
     def handle(self, message: Message) -> Sends:
         if message.kind != WEIGHTED_DERIVATIVE.kind:
@@ -303,18 +305,18 @@ class PassiveParty(FairVFLParty):
 
 
 class ActiveParty(FairVFLParty):
-    """Algorithm 2: up to Q local steps for each (z, λ), each with its own block refreshed."""
+    """FairVFL Algorithm 2: up to Q local steps for each (z, λ), each with its own block refreshed."""
 
-    def __init__(self, name: str, model: PartyModel, lagrangian: Lagrangian, options: FairVFLOptions) -> None:
-        super().__init__(name, model, len(lagrangian.constraints), options)
-        self.lagrangian = lagrangian
+    def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
+        super().__init__(terms, name, own)
+        self.lagrangian = party_lagrangian(terms, name, own)
         self.left = 0
         self.step = 0.0
-        self.multipliers = lagrangian.constraints.bounds.no_multipliers()
-        self.scores: Array = np.zeros(model.rows)
-        self.others: Array = np.zeros(model.rows)
-        self.weights_at_start: Array = model.weights
-        self.first_gradient: Array = np.zeros_like(model.weights)
+        self.multipliers = self.lagrangian.constraints.bounds.no_multipliers()
+        self.scores: Array = np.zeros(terms.n_rows)
+        self.others: Array = np.zeros(terms.n_rows)
+        self.weights_at_start: Array = self.model.weights
+        self.first_gradient: Array = np.zeros_like(self.model.weights)
         # Scores sent and perhaps not yet read by the server: what it sends back contains one of them.
         self.unread: dict[int, Array] = {}
 
@@ -348,7 +350,7 @@ class ActiveParty(FairVFLParty):
         return self.work()
 
     def work(self) -> Sends:
-        """One local step and its scores, while there are any left (Algorithm 2, lines 4-9)."""
+        """One local step and its scores, while there are any left (FairVFL Algorithm 2, lines 4-9)."""
         if self.left == 0:
             return ()
         self._local_step()
@@ -382,18 +384,9 @@ class ActiveParty(FairVFLParty):
         self.step = float(state["step"])
 
 
-def build(
-    parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None
-) -> tuple[Server, list[Party]]:
-    options = FairVFLOptions(**job.options)
-    server = FairVFLServer(lagrangian, {party.name: party.active for party in parties}, job, options)
-    roles: list[Party] = []
-    for party, model in zip(parties, build_models(parties, job, start), strict=True):
-        if party.active:
-            roles.append(ActiveParty(party.name, model, lagrangian, options))
-        else:
-            roles.append(PassiveParty(party.name, model, len(lagrangian.constraints), options))
-    return server, roles
+def party(terms: VerticalTerms, name: str, own: PartyData) -> FairVFLParty:
+    kind = ActiveParty if terms.participants[name] == "active" else PassiveParty
+    return kind(terms, name, own)
 
 
-SOLVER = Solver(options=FairVFLOptions, build=build)
+SOLVER = Solver(options=FairVFLOptions, server=FairVFLServer, party=party)

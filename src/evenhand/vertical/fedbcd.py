@@ -5,4 +5,6 @@ from __future__ import annotations
 from evenhand.vertical import fairvfl
 from evenhand.vertical.solver import Solver
 
-SOLVER = Solver(options=fairvfl.FairVFLOptions, build=fairvfl.build, takes_constraints=False)
+SOLVER = Solver(
+    options=fairvfl.FairVFLOptions, server=fairvfl.FairVFLServer, party=fairvfl.party, takes_constraints=False
+)

@@ -7,6 +7,7 @@ the number of past steps a subspace party keeps.
 from __future__ import annotations
 
 from evenhand.protocol.messages import Field, Schema, Vocabulary
+from evenhand.protocol.terms import VerticalTerms
 
 INTEGER = Field("i8")
 NUMBER = Field("f8")
@@ -39,9 +40,9 @@ WEIGHTED_DERIVATIVE = Schema(
     "weighted-derivative",
     {"round": INTEGER, "last": INTEGER, "step": NUMBER, "nu": PER_ROW},
     reveals=(
-        "ν of Eq. 12 to a passive party. With the logistic loss and a positive sample weight the sign of ν_i is the "
-        "opposite of the label, its size gives the whole score, and the tilt of the slices gives away the sensitive "
-        "group: this message discloses labels and groups, although the papers argue that it does not."
+        "ν of FairVFL Eq. 12 to a passive party. With the logistic loss and a positive sample weight the sign of ν_i "
+        "is the opposite of the label, its size gives the whole score, and the tilt of the slices gives away the "
+        "sensitive group: this message discloses labels and groups, although the papers argue that it does not."
     ),
 )
 
@@ -104,3 +105,8 @@ GRADIENT_NORM = Schema(
 VOCABULARY = Vocabulary(
     SPECTRUM, SCORES, WEIGHTED_DERIVATIVE, COMBINED_SCORES, DERIVATIVE, DIRECTION, COEFFICIENTS, GRADIENT_NORM
 )
+
+
+def message_sizes(terms: VerticalTerms) -> dict[str, int]:
+    """The sizes that every role of a run knows."""
+    return {"rows": terms.n_rows, "constraints": len(terms.constraint_rows)}

@@ -6,11 +6,11 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError
-from evenhand.models.base import PartyModel
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Follower, State
-from evenhand.vertical.messages import GRADIENT_NORM, VOCABULARY
-from evenhand.vertical.server import SERVER
+from evenhand.protocol.roles import SERVER, Follower, State
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.messages import GRADIENT_NORM, VOCABULARY, message_sizes
+from evenhand.vertical.problem import PartyData, own_model
 
 
 class Party(Follower):
@@ -18,9 +18,10 @@ class Party(Follower):
 
     vocabulary = VOCABULARY
 
-    def __init__(self, name: str, model: PartyModel, constraints: int) -> None:
-        super().__init__(name, {"rows": model.rows, "constraints": constraints})
-        self.model = model
+    def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
+        super().__init__(name, message_sizes(terms))
+        self.terms = terms
+        self.model = own_model(terms, name, own)
         self.round = 0
 
     def own_scores(self) -> Array:

@@ -1,19 +1,27 @@
-"""What a vertical solver is given: each party's columns, and the models over them."""
+"""What each participant of a vertical run holds of its own, and what it makes of that and the terms.
+
+`PartyColumns` and `Start` are what a process that has everybody's data is given; roles never see them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from evenhand.arrays import Array, Matrix
-from evenhand.errors import InputError
+from evenhand.constraints.binding import bind_rows
+from evenhand.constraints.groups import groups_frame
+from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.losses import LOSSES
+from evenhand.errors import DataError, InputError
 from evenhand.models.base import PartyModel
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
-from evenhand.protocol.job import Job
 from evenhand.protocol.names import check_name
+from evenhand.protocol.terms import VerticalTerms
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,23 +44,80 @@ class Start:
     multipliers: Array
 
 
-def build_models(parties: Sequence[PartyColumns], job: Job, start: Start | None = None) -> list[PartyModel]:
-    """One model per party; the intercept of linear ones sits at the first active party."""
-    regulariser = job.regulariser(parties[0].matrix.shape[0])
-    first_active = next(party.name for party in parties if party.active)
-    # A seed of its own for each party, so that adding a party changes nobody else's start.
-    seeds = [int(np.random.SeedSequence([job.seed, place]).generate_state(1)[0]) for place in range(len(parties))]
-    models: list[PartyModel] = []
-    for party, seed in zip(parties, seeds, strict=True):
-        if job.model == "mlp":
-            models.append(MLPModel(party.matrix, regulariser, job.hidden, seed))
-        else:
-            models.append(LinearModel(party.matrix, regulariser, job.fit_intercept and party.name == first_active))
-        if start is not None:
-            weights = start.weights[party.name]
-            if weights.shape != models[-1].weights.shape:
-                raise InputError(
-                    f"{party.name}: {weights.size} weights to start from, {models[-1].weights.size} needed"
-                )
-            models[-1].weights = weights.copy()
-    return models
+@dataclass(frozen=True, eq=False)
+class LabelData:
+    """What the server and every active party hold: labels, and one column per sensitive attribute."""
+
+    labels: Array
+    sensitive: pd.DataFrame | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ServerData(LabelData):
+    """What the server holds: labels and groups, and the multipliers of an earlier run if it kept any."""
+
+    multipliers: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PartyData:
+    """What a party holds.
+
+    Attributes
+    ----------
+    matrix
+        Its encoded columns for the aligned rows.
+    weights
+        Those of an earlier run, if it kept any.
+    known
+        Labels and groups, if it is active.
+    """
+
+    matrix: Matrix
+    weights: Array | None = None
+    known: LabelData | None = None
+
+
+def own_lagrangian(terms: VerticalTerms, own: LabelData) -> Lagrangian:
+    """The Lagrangian over the labels and groups that somebody holds, with the constraint rows of the terms."""
+    if len(own.labels) != terms.n_rows:
+        raise DataError(f"there are {len(own.labels)} labels; the terms are about {terms.n_rows} rows")
+    frame = groups_frame(own.sensitive, terms.n_rows)
+    lacking = [name for name in terms.groups if name not in frame]
+    if lacking:
+        raise DataError(f"the terms name the sensitive attribute {lacking[0]!r}, which is not among {list(frame)}")
+    bound = bind_rows(terms.constraint_rows, terms.groups, own.labels, frame)
+    return Lagrangian(own.labels, bound, LOSSES[terms.job.loss])
+
+
+def party_lagrangian(terms: VerticalTerms, name: str, own: PartyData) -> Lagrangian:
+    """The Lagrangian of an active party."""
+    if own.known is None:
+        raise DataError(f"{name} is active by the terms, but has no labels")
+    return own_lagrangian(terms, own.known)
+
+
+def own_model(terms: VerticalTerms, name: str, own: PartyData) -> PartyModel:
+    """A party's model over its columns; the intercept of linear ones sits at the first active party."""
+    job, (rows, _) = terms.job, own.matrix.shape
+    if rows != terms.n_rows:
+        raise DataError(f"{name}: its columns have {rows} rows; the terms are about {terms.n_rows}")
+    model: PartyModel
+    if job.model == "mlp":
+        # A seed of its own for each party, so that adding a party changes nobody else's start.
+        seed = int(np.random.SeedSequence([job.seed, terms.names.index(name)]).generate_state(1)[0])
+        model = MLPModel(own.matrix, terms.regulariser, job.hidden, seed)
+    else:
+        model = LinearModel(own.matrix, terms.regulariser, has_intercept(terms, name))
+    if own.weights is not None:
+        if not terms.warm:
+            raise InputError(f"{name}: there are weights to start from, but by the terms the run begins anew")
+        if own.weights.shape != model.weights.shape:
+            raise InputError(f"{name}: {own.weights.size} weights to start from, {model.weights.size} needed")
+        model.weights = own.weights.copy()
+    return model
+
+
+def has_intercept(terms: VerticalTerms, name: str) -> bool:
+    """Whether a linear party's model has the intercept: the first active party's, where the job wants one."""
+    return terms.job.fit_intercept and name == terms.active[0]

@@ -7,53 +7,58 @@ trust with both.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.lagrangian import Lagrangian, Point
-from evenhand.errors import ProtocolError
+from evenhand.constraints.lagrangian import Point
+from evenhand.errors import InputError, ProtocolError
 from evenhand.models.base import PartyModel
 from evenhand.protocol.certificate import Certificate
-from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Role, Sends, State
-from evenhand.vertical.messages import VOCABULARY
-
-SERVER = "server"
+from evenhand.protocol.roles import SERVER, Role, Sends, State
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.messages import VOCABULARY, message_sizes
+from evenhand.vertical.problem import ServerData, own_lagrangian
 
 
 class Server(Role):
-    """Judges the sum of the parties' scores and keeps the multipliers.
+    """Knows what the sum of the parties' scores is worth, and keeps the multipliers.
 
-    Parameters
+    Attributes
     ----------
     lagrangian
-        Labels, constraint rows and loss.
+        Over the server's own labels and groups.
     parties
-        Each party's name and whether it is active, in the order in which scores are summed.
-    job
-        Regulariser, most rounds, tolerance.
+        In the order in which scores are summed.
     """
 
     vocabulary = VOCABULARY
 
-    def __init__(self, lagrangian: Lagrangian, parties: Mapping[str, bool], job: Job) -> None:
-        rows, constraints = len(lagrangian.labels), len(lagrangian.constraints)
-        super().__init__(SERVER, {"rows": rows, "constraints": constraints})
-        self.lagrangian = lagrangian
-        self.job = job
-        self.parties = tuple(parties)
-        self.active = frozenset(name for name, active in parties.items() if active)
-        self.regulariser = job.regulariser(rows)
+    def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
+        super().__init__(SERVER, message_sizes(terms))
+        self.terms = terms
+        self.job = terms.job
+        self.lagrangian = own_lagrangian(terms, own)
+        self.parties = terms.names
+        self.active = frozenset(terms.active)
+        self.regulariser = terms.regulariser
         self.round = 0
-        self.multipliers = lagrangian.constraints.bounds.no_multipliers()
+        self.multipliers = self._first_multipliers(own)
         self.squared_norms: Array = np.zeros(len(self.parties))
         self.squared_gradients: Array = np.full(len(self.parties), np.nan)
         self.certificate: Certificate | None = None
         self._place = {name: place for place, name in enumerate(self.parties)}
+
+    def _first_multipliers(self, own: ServerData) -> Array:
+        """Zero, or those of an earlier run if it had as many constraint rows."""
+        none = self.lagrangian.constraints.bounds.no_multipliers()
+        if own.multipliers is None:
+            return none
+        if not self.terms.warm:
+            raise InputError("there are multipliers to start from, but by the terms the run begins anew")
+        return own.multipliers.copy() if own.multipliers.shape == none.shape else none
 
     def place(self, message: Message) -> int:
         """The sender's place among the parties; a stranger is refused."""
@@ -122,6 +127,12 @@ class Server(Role):
 
 
 class CompiledRun(Server):
-    """A server that plays all parties itself: their messages are counted, not sent."""
+    """A server that does the parties' work as well: messages are counted, not sent.
+
+    Attributes
+    ----------
+    models
+        The parties' models, complete when the run is done.
+    """
 
     models: dict[str, PartyModel]

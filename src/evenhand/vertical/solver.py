@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from evenhand.constraints.lagrangian import Lagrangian
-from evenhand.protocol.job import Job
+from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyColumns, Start
+from evenhand.vertical.problem import PartyData, ServerData
 from evenhand.vertical.server import CompiledRun, Server
 
 
@@ -17,22 +16,28 @@ from evenhand.vertical.server import CompiledRun, Server
 class Solver:
     """A solver's options (a dataclass that checks itself) and the functions that build its roles.
 
+    Each role is built from the terms and from what its owner holds: nobody's constructor sees another's data.
+
     Attributes
     ----------
-    build
-        The server and the parties, as roles that exchange messages.
-    ensemble
-        The same in one role that plays everybody and only counts messages; None where there is no faster way.
+    server
+        The server's role.
+    party
+        The role of the party of that name.
     models, losses
         The kinds of parties and of losses it can train.
+    compiled
+        An optimisation for a process that has everybody's data: one role that does everybody's work in a compiled loop
+        and only counts the messages. None where there is no faster way.
     exact
         Whether it ends at the optimum, rather than near it or at that of a smaller problem.
     """
 
     options: type[Any]
-    build: Callable[[Sequence[PartyColumns], Lagrangian, Job, Start | None], tuple[Server, list[Party]]]
+    server: Callable[[VerticalTerms, ServerData], Server]
+    party: Callable[[VerticalTerms, str, PartyData], Party]
     takes_constraints: bool = True
     models: tuple[str, ...] = ("linear", "mlp")
     losses: tuple[str, ...] = ("logistic",)
-    compiled: Callable[[Sequence[PartyColumns], Lagrangian, Job, Start | None], CompiledRun] | None = None
+    compiled: Callable[[VerticalTerms, ServerData, Mapping[str, PartyData]], CompiledRun] | None = None
     exact: bool = True

@@ -1,17 +1,19 @@
-"""The vertical solvers by name."""
+"""The vertical solvers by name: the terms of a run, and the roles that follow from them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.groups import Groups
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job
 from evenhand.protocol.options import check_options
+from evenhand.protocol.terms import Part, VerticalTerms, with_solver
 from evenhand.vertical import fairvfl, fedbcd, subspace, vfb2
 from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyColumns, Start
+from evenhand.vertical.problem import PartyData, ServerData
 from evenhand.vertical.server import CompiledRun, Server
+from evenhand.vertical.solver import Solver
 
 SOLVERS = {"subspace": subspace.SOLVER, "fairvfl": fairvfl.SOLVER, "fedbcd": fedbcd.SOLVER, **vfb2.SOLVERS}
 
@@ -23,8 +25,8 @@ def solver_name(job: Job) -> str:
     return job.solver
 
 
-def check_job(job: Job) -> None:
-    """Refuse an unknown solver or option, or a constraint the solver would ignore."""
+def check_job(job: Job) -> Solver:
+    """The job's solver; an unknown one is refused, and so is an option or a constraint that it would ignore."""
     solver = SOLVERS.get(solver_name(job))
     if solver is None:
         raise InputError(f"solver is {job.solver!r}; choose 'auto' or one of {', '.join(map(repr, SOLVERS))}")
@@ -36,38 +38,32 @@ def check_job(job: Job) -> None:
     if job.model not in solver.models:
         raise InputError(f"solver {job.solver!r} takes {' or '.join(solver.models)} parties, not {job.model!r} ones")
     check_options(solver_name(job), solver.options, job.options)
+    return solver
 
 
-def build_roles(
-    parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None = None
-) -> tuple[Server, list[Party]]:
-    """The server and the parties of a run, ready to be handed to a runtime."""
+def vertical_terms(
+    job: Job, participants: Mapping[str, Part], n_rows: int, groups: Groups, *, warm: bool = False
+) -> VerticalTerms:
+    """The terms of a job that can be run, with the solver by name."""
     check_job(job)
-    _require_active(parties)
-    server, roles = SOLVERS[solver_name(job)].build(parties, lagrangian, job, start)
-    _take_multipliers(server, start)
-    return server, roles
+    agreed = {name: tuple(values) for name, values in groups.items()}
+    return VerticalTerms(with_solver(job, solver_name(job)), participants, n_rows, agreed, warm)
 
 
-def build_compiled(
-    parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None = None
-) -> CompiledRun | None:
-    """The one role that plays everybody, where the solver has one."""
-    check_job(job)
-    _require_active(parties)
-    make = SOLVERS[solver_name(job)].compiled
-    if make is None:
-        return None
-    compiled = make(parties, lagrangian, job, start)
-    _take_multipliers(compiled, start)
-    return compiled
+def server(terms: VerticalTerms, own: ServerData) -> Server:
+    """The server's role, from the terms and what the server holds."""
+    return check_job(terms.job).server(terms, own)
 
 
-def _require_active(parties: Sequence[PartyColumns]) -> None:
-    if not any(party.active for party in parties):
-        raise InputError("no party is active; the one that holds the labels must be")
+def party(terms: VerticalTerms, name: str, own: PartyData) -> Party:
+    """A party's role, from the terms and what the party holds."""
+    solver = check_job(terms.job)
+    if name not in terms.participants:
+        raise InputError(f"the terms name no party {name!r}; there are {', '.join(terms.names)}")
+    return solver.party(terms, name, own)
 
 
-def _take_multipliers(server: Server, start: Start | None) -> None:
-    if start is not None and start.multipliers.shape == server.multipliers.shape:
-        server.multipliers = start.multipliers.copy()
+def compiled(terms: VerticalTerms, own: ServerData, parties: Mapping[str, PartyData]) -> CompiledRun | None:
+    """The one role that does everybody's work, where everybody's data are here and the solver has such a role."""
+    make = check_job(terms.job).compiled
+    return None if make is None else make(terms, own, parties)

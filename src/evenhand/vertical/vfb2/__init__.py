@@ -1,60 +1,62 @@
 """VFB²: vertical learning with backward updating, asynchronous on two levels; SGD, SVRG and SAGA.
 
-An active party picks rows, has their scores summed behind masks, and sends ϑ, the loss's derivative, back to everybody
-(a dominated update, Algorithm 2); every party then moves its own block (a collaborative update, Algorithm 3). See
-`interleaver` for all parties in one loop, `roles` for parties that exchange messages.
+The server opens and closes rounds (`server`). Active parties draw rows, have their scores summed, and send ϑ, the
+loss's derivative, back to everybody (a dominated update: `dominator`, VFB² Algorithm 2). All parties score behind masks
+(`aggregation`, VFB² Algorithm 1) and move their own blocks (a collaborative update: `party`, VFB² Algorithm 3);
+`staleness` says how far anybody may run ahead. With one or two parties all works the same, but nothing can be hidden.
+
+`interleaver` does everybody's work in one compiled loop, and `compiled` is the role around it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from evenhand.constraints.lagrangian import Lagrangian
-from evenhand.protocol.job import Job
+from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyColumns, Start
+from evenhand.vertical.problem import PartyData, ServerData
 from evenhand.vertical.server import CompiledRun, Server
 from evenhand.vertical.solver import Solver
-from evenhand.vertical.vfb2.options import Rule, VFB2Options
+from evenhand.vertical.vfb2.options import VFB2Options
+
+# The compiler takes a second to load, so it is loaded only by who needs it.
 
 
-@dataclass(frozen=True)
-class _Makers:
-    """Builds the roles of one rule. The compiler takes a second to load, so it is loaded only by who needs it."""
+def _server(terms: VerticalTerms, own: ServerData) -> Server:
+    from evenhand.vertical.vfb2.server import VFB2Server
 
-    rule: Rule
-    only_active_move: bool = False
-
-    def roles(
-        self, parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None
-    ) -> tuple[Server, list[Party]]:
-        from evenhand.vertical.vfb2.roles import build
-
-        return build(parties, lagrangian, job, start, rule=self.rule, only_active_move=self.only_active_move)
-
-    def compiled(
-        self, parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None
-    ) -> CompiledRun:
-        from evenhand.vertical.vfb2.compiled import CompiledVFB2
-
-        return CompiledVFB2(parties, lagrangian, job, self.rule, start, self.only_active_move)
+    return VFB2Server(terms, own)
 
 
-def _solver(makers: _Makers, exact: bool = True) -> Solver:
+def _party(terms: VerticalTerms, name: str, own: PartyData) -> Party:
+    from evenhand.vertical.vfb2.dominator import ActiveParty
+    from evenhand.vertical.vfb2.party import PassiveParty
+
+    kind = ActiveParty if terms.participants[name] == "active" else PassiveParty
+    return kind(terms, name, own)
+
+
+def _compiled(terms: VerticalTerms, own: ServerData, parties: Mapping[str, PartyData]) -> CompiledRun:
+    from evenhand.vertical.vfb2.compiled import CompiledVFB2
+
+    return CompiledVFB2(terms, own, parties)
+
+
+def _solver(exact: bool) -> Solver:
     return Solver(
         options=VFB2Options,
-        build=makers.roles,
+        server=_server,
+        party=_party,
         models=("linear",),
         losses=("logistic", "squared"),
-        compiled=makers.compiled,
+        compiled=_compiled,
         exact=exact,
     )
 
 
 SOLVERS = {
-    "vfb2-sgd": _solver(_Makers("sgd"), exact=False),
-    "vfb2-svrg": _solver(_Makers("svrg")),
-    "vfb2-saga": _solver(_Makers("saga")),
-    "afsvrg-vp": _solver(_Makers("svrg", only_active_move=True), exact=False),
+    "vfb2-sgd": _solver(exact=False),
+    "vfb2-svrg": _solver(exact=True),
+    "vfb2-saga": _solver(exact=True),
+    "afsvrg-vp": _solver(exact=False),
 }

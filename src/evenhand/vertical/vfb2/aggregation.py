@@ -1,11 +1,11 @@
-"""One party's part in Algorithm 1: adding what its children send to its own, and passing the sum on.
+"""One party's part in VFB² Algorithm 1: its masks, adding what its children send to its own, passing the sum on.
 
 A child's sum may come before the party itself has been asked; whatever comes first is kept until the rest is there.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,29 @@ from numpy.typing import NDArray
 from evenhand.errors import ProtocolError
 from evenhand.privacy.sum_trees import ROOT, two_trees
 from evenhand.protocol.roles import State
+from evenhand.vertical.vfb2.batches import fill_masks
 
 Sums = NDArray[np.uint64]
 FULL_SUM = -1
 """The key of the sum over all rows; those of batches are steps, from zero."""
+
+
+class MaskStream:
+    """A party's own masks, none of them twice; `state` is that of its generator."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def take(self, count: int) -> Sums:
+        masks = np.empty(count, dtype=np.uint64)
+        fill_masks(self._state, masks)
+        return masks
+
+    def snapshot(self) -> State:
+        return {"masks": self._state.view(np.int64).copy()}
+
+    def restore(self, state: State) -> None:
+        self._state = np.array(state["masks"]).view(np.uint64)
 
 
 class Passed(NamedTuple):

@@ -34,7 +34,7 @@ def mask_values(values: Any, scale: float, limit: float, masks: Any, sums: Any) 
 def batch_scores(
     starts: Any, indices: Any, data: Any, columns: Any, rows: Any, limit: float, masks: Any, sums: Any
 ) -> float:
-    """w_ℓᵀ(x_i)_ℓ + mask for the rows of a batch (Algorithm 1, steps 2-3).
+    """w_ℓᵀ(x_i)_ℓ + mask for the rows of a batch (VFB² Algorithm 1, steps 2-3).
 
     Returns the number of multiplications, or −1 if a partial score is too large to be masked.
     """
@@ -53,7 +53,7 @@ def batch_scores(
 
 @compiled
 def batch_theta(theta_inputs: Any, rows: Any, values: Any) -> None:
-    """Algorithm 2, step 4: the scores of a batch's rows become their ϑ, in place."""
+    """VFB² Algorithm 2, step 4: the scores of a batch's rows become their ϑ, in place."""
     for place in range(len(rows)):
         row = rows[place]
         if row >= 0:
@@ -84,7 +84,7 @@ def batch_update(
     thetas: Any,
     references: Any,
 ) -> float:
-    """Algorithm 3, steps 3-4, row after row, each with the party's own reference; returns the multiplications."""
+    """VFB² Algorithm 3, steps 3-4, row after row, with the party's own references; returns the multiplications."""
     multiplications = 0.0
     for place in range(len(rows)):
         row = rows[place]

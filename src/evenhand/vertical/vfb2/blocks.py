@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from evenhand.arrays import Array, Integers
+from evenhand.arrays import Array, Integers, Matrix
 from evenhand.errors import DataError
-from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.vfb2.kernels import BOUNDED, DRIFT, KEEP, RARITY, RIDGE, WEIGHT, compiled, row_score
 
 REGULARISERS = {"ridge": RIDGE, "bounded": BOUNDED}
@@ -24,11 +23,9 @@ class Block:
         λ of the regulariser, which spares the intercept.
     """
 
-    def __init__(self, party: PartyColumns, ridge: float, regulariser: str, intercept: bool) -> None:
-        matrix = party.matrix
+    def __init__(self, name: str, matrix: Matrix, ridge: float, regulariser: str, intercept: bool) -> None:
         stored = sp.csr_array(matrix) if not sp.issparse(matrix) or matrix.format != "csr" else matrix
-        self.name = party.name
-        self.active = party.active
+        self.name = name
         self.rows, width = stored.shape
         # Nothing is copied that has the right size already: the data may fill half the memory. Places are unsigned,
         # because compiled code asks of every signed one whether it counts from the end.
@@ -82,7 +79,7 @@ class Block:
         return norms
 
     def set_chances(self, chances: Array) -> None:
-        """From the rows' chances of a visit, how rarely each column is touched; a column without entries never is."""
+        """From the rows' chances, how rarely each column is touched; a column without entries never is."""
         shares = np.zeros(len(self.columns))
         _shares(self.starts, self.indices, chances, shares)
         self.columns[:, RARITY] = 1.0 / np.where(shares > 0, shares, 1.0)

@@ -1,28 +1,25 @@
-"""VFB² with all parties played by the interleaver, as one role: what a runtime needs to report, save and resume it."""
+"""VFB² with everybody's work done by the interleaver, as one role that can be reported, saved and resumed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.lagrangian import Lagrangian, Point
+from evenhand.constraints.lagrangian import Point
 from evenhand.errors import DivergenceError, ProtocolError
-from evenhand.models.linear import LinearModel
-from evenhand.privacy.masks import largest, mask_states
-from evenhand.protocol.job import Job
+from evenhand.privacy.masks import mask_states
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Sends, State
-from evenhand.vertical.problem import PartyColumns, Start
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.problem import PartyData, ServerData, has_intercept, own_model
 from evenhand.vertical.server import CompiledRun
 from evenhand.vertical.vfb2.blocks import REGULARISERS, Block
-from evenhand.vertical.vfb2.epochs import EpochServer, cell_tilts, measure_codes, on_rates
+from evenhand.vertical.vfb2.epochs import EpochServer, cell_tilts, theta_inputs
 from evenhand.vertical.vfb2.interleaver import (
-    FRACTION_BITS,
     RULES,
     Plan,
-    ThetaInputs,
     all_scores,
     build_trees,
     loss_gradient,
@@ -31,87 +28,51 @@ from evenhand.vertical.vfb2.interleaver import (
     scores_and_gradient,
     share_columns,
 )
-from evenhand.vertical.vfb2.kernels import DRIFT, LOSSES, RARITY, WEIGHT
+from evenhand.vertical.vfb2.kernels import DRIFT, RARITY, WEIGHT
 from evenhand.vertical.vfb2.messages import TrafficCounter
-from evenhand.vertical.vfb2.options import Rule, VFB2Options
 from evenhand.vertical.vfb2.sampler import RowSampler
+from evenhand.vertical.vfb2.setting import Setting
 
 
 class CompiledVFB2(EpochServer, CompiledRun):
-    """The server and all parties at once.
+    """The server and all parties at once, in a process that has everybody's data."""
 
-    Parameters
-    ----------
-    only_active_move
-        AFSVRG-VP: only the blocks of parties that hold labels are updated.
-    """
-
-    def __init__(
-        self,
-        parties: Sequence[PartyColumns],
-        lagrangian: Lagrangian,
-        job: Job,
-        rule: Rule,
-        start: Start | None = None,
-        only_active_move: bool = False,
-    ) -> None:
-        options = VFB2Options(**job.options).resolved(rule, on_rates(lagrangian))
-        super().__init__(
-            lagrangian,
-            {party.name: party.active for party in parties},
-            job,
-            options,
-            rule,
-            options.rows_in_a_message(otherwise=1),
-        )
-        first_active = next(party.name for party in parties if party.active)
-        self.models = {
-            party.name: LinearModel(party.matrix, self.regulariser, job.fit_intercept and party.name == first_active)
-            for party in parties
-        }
+    def __init__(self, terms: VerticalTerms, own: ServerData, parties: Mapping[str, PartyData]) -> None:
+        setting = Setting(terms, rows_in_a_message=1)
+        super().__init__(terms, own, setting)
+        columns_of = {name: parties[name] for name in terms.names}
+        self.models = {name: own_model(terms, name, data) for name, data in columns_of.items()}
         blocks = [
-            Block(party, self.regulariser, options.regulariser, job.fit_intercept and party.name == first_active)
-            for party in parties
+            Block(name, data.matrix, self.regulariser, self.options.regulariser, has_intercept(terms, name))
+            for name, data in columns_of.items()
         ]
-        self._sampler = RowSampler(
-            np.sum([block.squared_norms() for block in blocks], axis=0), options.sampling, job.seed
-        )
+        norms = np.sum([block.squared_norms() for block in blocks], axis=0)
+        self._sampler = RowSampler(norms, self.options.sampling, setting.seed)
         columns = share_columns(blocks)
         for block in blocks:
             block.set_chances(self._sampler.chances)
-            if start is not None:
-                block.columns[:, WEIGHT] = start.weights[block.name]
+            if terms.warm:
+                block.columns[:, WEIGHT] = self.models[block.name].weights
         order = self._sampler.order
         self._weights = self._sampler.weights[order]
-        self._storage = merge(
-            blocks, columns, order, np.array([party.active or not only_active_move for party in parties])
-        )
+        self._storage = merge(blocks, columns, order, np.array([setting.moves(place) for place in range(len(blocks))]))
         self._blocks = blocks
         self._gradient = np.zeros(len(self._storage.columns))
         self._scores: Array = np.zeros(len(order))
-        tables = len(blocks) if rule == "saga" else 1
-        self._references: Array = np.zeros((len(order) if rule != "sgd" else 0, tables))
-        roots = [place for place, party in enumerate(parties) if party.active]
-        self._trees = build_trees(len(parties), roots)
-        sizes = {**self.sizes, "batch": self.batch_size}
-        self._counter = TrafficCounter(self.parties, self.active, self._trees, sizes)
-        self._constrained = bool(lagrangian.constraints.rows)
-        self._limit = largest(len(parties), FRACTION_BITS)
+        tables = len(blocks) if self.rule == "saga" else 1
+        self._references: Array = np.zeros((len(order) if self.rule != "sgd" else 0, tables))
+        self._trees = build_trees(len(blocks), list(setting.active))
+        self._counter = TrafficCounter(self.parties, self.active, self._trees, setting.sizes)
+        self._constrained = bool(terms.constraint_rows)
+        self._limit = setting.largest_score
         # One generator for each party's masks, and a last one for delays.
-        states = mask_states(job.seed, len(parties) + 1)
+        states = mask_states(setting.seed, len(blocks) + 1)
         self._masks, self._delays = states[:-1].copy(), states[-1:].copy()
-        kinds, temperatures = measure_codes(lagrangian)
-        self._theta_inputs = ThetaInputs(
-            LOSSES.index(lagrangian.loss.name),
-            lagrangian.labels[order],
-            lagrangian.constraints.cell[order],
-            np.zeros((lagrangian.constraints.weights.shape[1], len(kinds))),
-            kinds,
-            temperatures,
-        )
+        none = self.lagrangian.constraints.bounds.no_multipliers()
+        self._theta_inputs = theta_inputs(self.lagrangian, none, order)
 
     def handle(self, message: Message) -> Sends:
-        raise ProtocolError(f"{self.name} plays all parties and takes no message; {message.kind!r} is refused")
+        raise ProtocolError(f"{self.name} does everybody's work and takes no message; {message.kind!r} is refused")
 
     def present(self) -> Point:
         if self._constrained:
@@ -126,7 +87,7 @@ class CompiledVFB2(EpochServer, CompiledRun):
         return self.lagrangian.at(scores)
 
     def work(self) -> Sends:
-        """One look at all rows and, unless it says that all is done, one epoch."""
+        """One full pass and, unless it says that all is done, one epoch."""
         if self.done:
             return ()
         point = self.present()
@@ -180,10 +141,9 @@ class CompiledVFB2(EpochServer, CompiledRun):
             self._limit,
         )
         places = self._sampler.places(self.round, self.options.share_of_rows(self.round))
-        theta_inputs = self._theta_inputs._replace(tilts=cell_tilts(self.lagrangian, self.weighting))
         finite = run_epoch(
             self._storage,
-            theta_inputs,
+            self._theta_inputs._replace(tilts=cell_tilts(self.lagrangian, self.weighting)),
             self._trees,
             plan,
             places,

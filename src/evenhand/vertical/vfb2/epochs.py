@@ -1,4 +1,4 @@
-"""What happens between two epochs, wherever they are played: judging all scores, multipliers, the step, the end.
+"""What happens between two epochs, with messages or in one loop: multipliers, the step, the end.
 
 Between epochs the sum of all parties' scores is known for every row. From it follow the constraint rows' values, the
 multipliers for the next epoch (constraints as weights of samples, updated once an epoch: no part of the paper), the
@@ -7,19 +7,21 @@ references of SVRG, and the certificate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
 from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.constraints.measures import MEASURES
-from evenhand.protocol.job import Job
 from evenhand.protocol.roles import State
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server
-from evenhand.vertical.vfb2.options import Rule, VFB2Options
+from evenhand.vertical.vfb2.interleaver import ThetaInputs
+from evenhand.vertical.vfb2.kernels import LOSSES
 from evenhand.vertical.vfb2.sampler import RowSampler
+from evenhand.vertical.vfb2.setting import Setting
 
 LONGEST_MOVE = 0.5
 """Of a multiplier at once, as a share of what would turn the weight of a row of its smallest slice."""
@@ -30,46 +32,37 @@ SETTLED = 0.1
 class EpochServer(Server):
     """Keeps multipliers and step from epoch to epoch and knows when to stop."""
 
-    def __init__(
-        self,
-        lagrangian: Lagrangian,
-        parties: Mapping[str, bool],
-        job: Job,
-        options: VFB2Options,
-        rule: Rule,
-        batch_size: int,
-    ) -> None:
-        super().__init__(lagrangian, parties, job)
-        self.options = options
-        self.rule = rule
-        self.batch_size = batch_size
+    def __init__(self, terms: VerticalTerms, own: ServerData, setting: Setting) -> None:
+        super().__init__(terms, own)
+        self.setting = setting
+        self.options = setting.options
+        self.rule = setting.rule
+        self.batch_size = setting.batch_size
         self.weighting = self.multipliers
-        """The multipliers the present epoch is played with: λ + ρ · excess."""
+        """The multipliers of the present epoch: λ + ρ · excess."""
         # λ a_s/|s| is to be compared with a row's own weight 1/n: that gives every multiplier its scale.
-        weights = (
-            np.abs(lagrangian.constraints.weights).max(axis=1, initial=0.0) if self.multipliers.size else np.zeros(0)
-        )
-        self._scales = np.broadcast_to(1.0 / (len(lagrangian.labels) * weights), self.multipliers.shape)
-        self.dual_steps = options.dual_step * self._scales
-        self._on_rates = on_rates(lagrangian)
+        shares = self.lagrangian.constraints.weights
+        weights = np.abs(shares).max(axis=1, initial=0.0) if self.multipliers.size else np.zeros(0)
+        self._scales = np.broadcast_to(1.0 / (terms.n_rows * weights), self.multipliers.shape)
+        self.dual_steps = self.options.dual_step * self._scales
         self.last_excess = np.zeros(self.multipliers.shape)
         self.last_move = np.zeros(self.multipliers.shape)
         self.settled = np.nan
         """The gradient's norm at which the blocks count as settled; not a number right after λ has moved."""
         self.step = np.nan
         self.gap = np.nan
-        self.staleness = np.zeros(options.delay + 1, dtype=np.int64)
-        """How many collaborative updates were late by how many steps."""
+        self.staleness = np.zeros(self.options.delay + 1, dtype=np.int64)
+        """How many updates were how stale, in steps."""
 
     def open_round(self, point: Point, sampler: RowSampler) -> None:
         """λ ← [λ + β · excess]₊, the weighting for the coming epoch, and a step that suits it.
 
         Losses answer to their multipliers smoothly: λ waits until the blocks have settled at their answer to it (by the
-        gradients of the last look), and β follows how much each excess changed with its multiplier. Rates answer in
-        jumps, so λ moves at every look, a little.
+        gradients of the last full pass), and β follows how much each excess changed with its multiplier. Rates answer
+        in jumps, so λ moves at every full pass, a little.
         """
         excess = point.dual_gradient()
-        if self._on_rates:
+        if self.setting.on_rates:
             self._move_multipliers(excess)
         elif self.multipliers.size and not np.sqrt(self.squared_gradients.sum()) > self.settled:
             self._learn_dual_steps(excess)
@@ -100,14 +93,14 @@ class EpochServer(Server):
     def _choose_step(self, sampler: RowSampler) -> float:
         """γ as given, or 1 / (κ(2 max ‖x_i‖²/(n p_i) + d/8 mean ‖x_i‖²)), where κ bounds the curvature in a score.
 
-        The first term (three times the norm for SAGA, as its theory asks) keeps one visit stable; the second makes
-        room for the d rows whose updates may be under way at once, through delay or because they share a message. SGD
-        comes to rest only if its steps shorten: they are that over 1, 2, 3, ...
+        The first term (three times the norm for SAGA, as its theory asks) keeps one row's update stable; the second
+        makes room for the d rows whose updates may be under way at once, through delay or because they share a message.
+        SGD comes to rest only if its steps shorten: they are that over 1, 2, 3, ...
         """
         if self.options.step != "auto":
             return float(self.options.step)
-        visit = 3.0 if self.rule == "saga" else 2.0
-        reach = visit * sampler.largest_norm + 0.125 * (self.rows_under_way() - 1) * sampler.mean_norm
+        alone = 3.0 if self.rule == "saga" else 2.0
+        reach = alone * sampler.largest_norm + 0.125 * (self.rows_under_way() - 1) * sampler.mean_norm
         step = 1.0 / max(self.lagrangian.curvature_limit(self.weighting) * reach, np.finfo(float).tiny)
         return step / (self.round + 1) if self.rule == "sgd" else step
 
@@ -140,16 +133,17 @@ class EpochServer(Server):
             setattr(self, name, np.array(state[name]))
 
 
-def on_rates(lagrangian: Lagrangian) -> bool:
-    """Whether a constraint is on a rate rather than on the loss."""
-    return any(measure.name != "loss" for measure in lagrangian.constraints.measures)
-
-
-def measure_codes(lagrangian: Lagrangian) -> tuple[Any, Array]:
-    """The kinds and temperatures of the constraint rows' measures, as `kernels.theta` takes them."""
+def theta_inputs(lagrangian: Lagrangian, weighting: Array, order: Integers) -> ThetaInputs:
+    """What ϑ of a row follows from besides its score, rows in this order."""
     measures = list(lagrangian.constraints.measures)
-    kinds = np.array([MEASURES.index(measure.name) for measure in measures], dtype=np.int64)
-    return kinds, np.array([measure.temperature for measure in measures], dtype=np.float64)
+    return ThetaInputs(
+        LOSSES.index(lagrangian.loss.name),
+        lagrangian.labels[order],
+        lagrangian.constraints.cell[order],
+        cell_tilts(lagrangian, weighting),
+        np.array([MEASURES.index(measure.name) for measure in measures], dtype=np.int64),
+        np.array([measure.temperature for measure in measures], dtype=np.float64),
+    )
 
 
 def cell_tilts(lagrangian: Lagrangian, weighting: Array) -> Array:

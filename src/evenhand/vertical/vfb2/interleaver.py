@@ -2,9 +2,9 @@
 
 Every tick an active party (in turn) launches a dominated step: each party scores the batch's rows with its weights of
 that moment, masks the scores, and the sums go up the two trees. At most τ₁ ticks later the dominator has ϑ and updates
-its own block (Algorithm 2); at most τ₂ ticks after that each collaborator has it and updates its own (Algorithm 3). How
-far each party is behind is drawn anew every tick, so blocks are read in states that never existed together: the paper's
-ŵ and w̄. A party takes the steps in the order of their launch.
+its own block (VFB² Algorithm 2); at most τ₂ ticks after that each collaborator has it and updates its own block
+(VFB² Algorithm 3). How far each party is behind is drawn anew every tick, so blocks are read in states that never
+existed together: the paper's ŵ and w̄. A party takes the steps in the order of their launch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Storage(NamedTuple):
 
 
 class ThetaInputs(NamedTuple):
-    """What active parties know: labels, and the multipliers as weights of rows."""
+    """What ϑ of a row follows from besides its score, which active parties know: labels, multipliers as weights."""
 
     loss: int
     labels: Any
@@ -58,7 +58,7 @@ class Trees(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How an epoch is played."""
+    """The settings of an epoch."""
 
     rule: int
     regulariser: int
@@ -78,7 +78,7 @@ def build_trees(parties: int, roots: list[int]) -> Trees:
 
 
 def share_columns(blocks: list[Block]) -> Array:
-    """One store of all blocks' columns, into which the blocks look from now on."""
+    """One store of all blocks' columns, of which each block has its part from now on."""
     ends = np.cumsum([0, *(len(block.columns) for block in blocks)])
     columns = np.zeros((ends[-1], 4))
     for place, block in enumerate(blocks):
@@ -116,7 +116,7 @@ def _copy(
 
 @inlined
 def masked_sum(storage: Storage, row: int, trees: Trees, place: int, masks: Any, sums: Any, limit: float) -> float:
-    """Algorithm 1: a row's score, through the two trees of one dominator; NaN if a part is too large to be masked."""
+    """VFB² Algorithm 1: a row's score, through the two trees of one dominator; NaN if a part is too large to mask."""
     parties = len(storage.moves)
     for party in range(parties):
         score = row_score(
@@ -176,8 +176,11 @@ def loss_gradient(storage: Storage, nu: Any, gradient: Any) -> None:
 
 @inlined
 def _update(storage: Storage, plan: Plan, party: int, row: int, weight: float, value: float, references: Any) -> None:
-    """Algorithm 3, steps 3 and 4. `value` is the weighted change that moves the block or, in SAGA, ϑ itself: there
-    every party has its own table of references."""
+    """VFB² Algorithm 3, steps 3 and 4.
+
+    `value` is the weighted change that moves the block or, in SAGA, ϑ itself: there every party has its own table of
+    references.
+    """
     start, stop = storage.starts[row, party], storage.starts[row, party + 1]
     if plan.rule != SAGA:
         row_update(storage.indices, storage.data, start, stop, storage.columns, plan.regulariser, plan.step, value)
@@ -192,7 +195,7 @@ def _update(storage: Storage, plan: Plan, party: int, row: int, weight: float, v
 
 @inlined
 def _value(theta_inputs: ThetaInputs, plan: Plan, row: int, weight: float, score: float, references: Any) -> float:
-    """What a row's visit moves the blocks by, from its score (Algorithm 2, step 4)."""
+    """What a row moves the blocks by, from its score (VFB² Algorithm 2, step 4)."""
     derivative = theta(
         theta_inputs.loss,
         score,
@@ -215,7 +218,7 @@ def run_epoch(
     theta_inputs: ThetaInputs,
     trees: Trees,
     plan: Plan,
-    sampler: Any,
+    drawn: Any,
     weights: Any,
     references: Any,
     masks: Any,
@@ -224,10 +227,10 @@ def run_epoch(
 ) -> bool:
     """One epoch; false if a score became too large to be masked.
 
-    `sampler` are the rows in order, `weights` those of all rows, `masks` and `delays` the states of generators.
+    `drawn` are the epoch's rows in order, `weights` those of all rows, `masks` and `delays` the states of generators.
     """
     parties, dominators, batch = len(storage.moves), len(trees.roots), plan.batch_size
-    steps = (len(sampler) + batch - 1) // batch
+    steps = (len(drawn) + batch - 1) // batch
     delay = plan.read_delay + plan.message_delay
     # Scores, then what they move the blocks by, of the steps under way. A power of two: `&` is the cheaper remainder.
     slots = 1
@@ -235,32 +238,32 @@ def run_epoch(
         slots *= 2
     values = np.zeros((slots, batch))
     sums = np.zeros((2, parties), dtype=np.uint64)
-    judged, launcher = 0, 0
+    answered, launcher = 0, 0
     taken = np.zeros(parties, dtype=np.int64)
     launchers = np.zeros(parties, dtype=np.int64)
     for tick in range(steps + delay):
         if tick < steps:
-            for place in range(tick * batch, min((tick + 1) * batch, len(sampler))):
-                score = masked_sum(storage, sampler[place], trees, launcher, masks, sums, plan.limit)
+            for place in range(tick * batch, min((tick + 1) * batch, len(drawn))):
+                score = masked_sum(storage, drawn[place], trees, launcher, masks, sums, plan.limit)
                 if np.isnan(score):
                     return False
                 values[tick & (slots - 1), place - tick * batch] = score
             launcher = launcher + 1 if launcher + 1 < dominators else 0
         chance = next_mask(delays, 0)
-        # What has been launched and is not held up is judged ...
-        reached = min(tick - _late(chance, plan.read_delay), steps - 1)
-        while judged <= reached:
-            slot, first = judged & (slots - 1), judged * batch
-            for place in range(first, min(first + batch, len(sampler))):
-                row = sampler[place]
+        # What has been launched and is not held up is answered with ϑ ...
+        reached = min(tick - _drawn_delay(chance, plan.read_delay), steps - 1)
+        while answered <= reached:
+            slot, first = answered & (slots - 1), answered * batch
+            for place in range(first, min(first + batch, len(drawn))):
+                row = drawn[place]
                 value = _value(theta_inputs, plan, row, weights[row], values[slot, place - first], references)
                 values[slot, place - first] = value
-            judged += 1
-        # ... and what has been judged and is not under way moves the blocks; a dominator's own at once.
+            answered += 1
+        # ... and what has been answered and is not under way moves the blocks; a dominator's own at once.
         for party in range(parties):
             chance = chance >> np.uint64(8) if party & 7 != 7 else next_mask(delays, 0)
-            due = max(judged - _late(chance, plan.message_delay), tick + 1 - delay)
-            while taken[party] < judged:
+            due = max(answered - _drawn_delay(chance, plan.message_delay), tick + 1 - delay)
+            while taken[party] < answered:
                 step = taken[party]
                 if step >= due and trees.roots[launchers[party]] != party:
                     break
@@ -269,13 +272,13 @@ def run_epoch(
                 staleness[tick - step] += 1
                 if storage.moves[party]:
                     slot, first = step & (slots - 1), step * batch
-                    for place in range(first, min(first + batch, len(sampler))):
-                        row = sampler[place]
+                    for place in range(first, min(first + batch, len(drawn))):
+                        row = drawn[place]
                         _update(storage, plan, party, row, weights[row], values[slot, place - first], references)
     return True
 
 
 @inlined
-def _late(chance: Any, bound: int) -> Any:
+def _drawn_delay(chance: Any, bound: int) -> Any:
     """A delay of 0 to `bound` steps, from the low byte of a random number."""
     return np.int64(((chance & np.uint64(255)) * np.uint64(bound + 1)) >> np.uint64(8))

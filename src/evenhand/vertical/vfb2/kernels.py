@@ -3,8 +3,8 @@
 Everything here works on one row of one party's block, stored by rows (CSR), and releases the interpreter's lock; the
 interleaver, the roles and the threads are three ways of calling it. An update costs the row's non-zeros, not the number
 of columns: where SVRG and SAGA add a dense term (the mean gradient) and every rule a regulariser, only the row's own
-columns are touched, each scaled by 1 / (share of visits that touch it), so that the sum over rows is the same (Leblond,
-Pedregosa and Lacoste-Julien, ASAGA, 2017).
+columns are touched, each scaled by 1 / (share of drawn rows that touch it), so that the sum over rows is the same
+(Leblond, Pedregosa and Lacoste-Julien, ASAGA, 2017).
 
 What is kept for a column lies side by side in memory, in one row of `columns`: an update then waits for memory once.
 """
@@ -18,7 +18,7 @@ from typing import Any, Final
 import numba
 
 WEIGHT, DRIFT, KEEP, RARITY = 0, 1, 2, 3
-"""Entries of a column's row in `columns`: w_j; the mean gradient over the column's share of visits; what the
+"""Entries of a column's row in `columns`: w_j; the mean gradient over the column's share of drawn rows; what the
 regulariser needs (see `row_update`); and 1 / share."""
 RIDGE, BOUNDED = 0, 1
 """Regularisers: λ/2 w², and the paper's nonconvex λ/2 w² / (1 + w²)."""
@@ -84,7 +84,7 @@ def row_update(
 ) -> None:
     """w_j ← (w_j − γ(change · x_ij + drift_j)) / (1 + γ λ_j c(w_j)) for the row's columns.
 
-    `change` is ϑ less its reference (SGD has none) over n times the row's chance of a visit; λ_j is λ over the column's
+    `change` is ϑ less its reference (SGD has none) over n times the row's chance; λ_j is λ over the column's
     share. The regulariser is taken implicitly: a column that one row in n touches has λ_j = nλ, and an explicit step
     would overshoot. c is 1 for the ridge, for which KEEP is the finished factor 1 / (1 + γ λ_j); for the bounded
     regulariser c = (1 + w²)⁻² and KEEP is γ λ_j. The fixed point is the explicit step's.

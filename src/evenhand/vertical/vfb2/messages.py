@@ -1,7 +1,7 @@
 """What the roles of VFB² say to each other, what each message reveals, and how many an epoch takes.
 
 Sizes: `rows` is the number of aligned rows n, `batch` the most rows in one step (unused places hold row −1),
-`constraints` the number of constraint rows R, `delays` one more than the most updates that another can be late by.
+`constraints` the number of constraint rows R, `delays` one more than the most updates that another can be stale by.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from evenhand.protocol.messages import Field, Schema, Vocabulary
-from evenhand.protocol.roles import Traffic
+from evenhand.protocol.roles import SERVER, Traffic
 from evenhand.vertical.messages import COMBINED_SCORES, INTEGER, NUMBER, PER_ROW, WEIGHTED_DERIVATIVE
-from evenhand.vertical.server import SERVER
 
 Link: TypeAlias = tuple[str, str, Schema]
 MASKED_ROWS = Field("i8", ("rows",))
@@ -21,7 +20,7 @@ BATCH_ROWS = Field("i8", ("batch",))
 BATCH = Field("f8", ("batch",))
 
 FULL_PASS = Schema(
-    "look",
+    "full-pass",
     {"round": INTEGER, "what": INTEGER},
     reveals="That the server wants a sum over all rows: of squared norms (what = 0) or of scores (what = 1).",
 )
@@ -42,7 +41,7 @@ TOTALS = Schema(
 CHANCES = Schema(
     "chances",
     {"chances": PER_ROW},
-    reveals="How often each row is visited, and with it (unless sampling is uniform) the norm of its whole data row.",
+    reveals="How often each row is drawn, and with it (unless sampling is uniform) the norm of its whole data row.",
 )
 NORMS = Schema(
     "norms",
@@ -57,7 +56,7 @@ BEGIN = Schema(
 SCORE_REQUEST = Schema(
     "score-request",
     {"request": INTEGER, "rows": BATCH_ROWS},
-    reveals="Which rows an active party wants the scores of; the visits follow from a seed that all parties know.",
+    reveals="Which rows an active party wants the scores of; they follow from a seed that all parties know.",
 )
 MASKED_SCORES = Schema(
     "masked-scores",
@@ -72,7 +71,7 @@ THETA = Schema(
     {"request": INTEGER, "theta": BATCH},
     reveals=(
         "ϑ, the derivative of the loss at the whole score. For the logistic loss its sign is the opposite of the label "
-        "and its size gives back wᵀx_i, which the masks had hidden; the paper's Theorem 7 says otherwise. Under "
+        "and its size gives back wᵀx_i, which the masks had hidden; VFB² Theorem 7 says otherwise. Under "
         "constraints the tilt of a row's weight gives away its group as well. Whoever collects wᵀx_i for many w learns "
         "about the other parties' data."
     ),
@@ -93,9 +92,9 @@ PROCEED = Schema(
     reveals="That everybody has done a step and the next may begin: only with synchronous pace.",
 )
 STALENESS = Schema(
-    "lateness",
+    "staleness",
     {"staleness": Field("i8", ("delays",))},
-    reveals="How many of the party's updates came how many updates late, once, at the end.",
+    reveals="How many of the party's updates were how stale, in updates, once, at the end.",
 )
 
 VOCABULARY = Vocabulary(
@@ -118,19 +117,19 @@ VOCABULARY = Vocabulary(
 
 
 class TrafficCounter:
-    """How many messages of which size a look at all rows and an epoch take, for parties that are played by one role."""
+    """How many messages of which size a full pass and an epoch take, where one role does everybody's work."""
 
     def __init__(self, parties: Sequence[str], active: frozenset[str], trees: Any, sizes: Mapping[str, int]) -> None:
         self._parties = parties
         self._trees = trees
-        # Who plays all parties knows how late they are without being told.
+        # Who does everybody's work knows how stale updates are without being told.
         self._bytes = {schema: schema.nbytes(sizes) for schema in VOCABULARY if schema is not STALENESS}
-        closing = self._messages_of_a_judgement(active)
+        closing = self._messages_of_norms(active)
         self.closing = self._tally(closing)
         self.full_pass = self._tally(self._messages_of_a_full_pass(closing))
         chances: Counter[Link] = Counter({(SERVER, party, CHANCES): 1 for party in parties})
         self.opening = self._tally(self._messages_of_a_full_pass(chances))
-        """Before the first round: a look at the rows' norms, and the chances that follow from them."""
+        """Before the first round: a full pass over the rows' norms, and the chances that follow from them."""
 
     def epoch(self, steps: int) -> list[Traffic]:
         """The messages of an epoch's steps, which the active parties launch in turn."""
@@ -146,15 +145,15 @@ class TrafficCounter:
             counts[parties[root], SERVER, FINISHED] = 1
         return self._tally(counts)
 
-    def _messages_of_a_judgement(self, active: frozenset[str]) -> Counter[Link]:
+    def _messages_of_norms(self, active: frozenset[str]) -> Counter[Link]:
         counts: Counter[Link] = Counter()
         for party in self._parties:
             counts[SERVER, party, COMBINED_SCORES if party in active else WEIGHTED_DERIVATIVE] = 1
             counts[party, SERVER, NORMS] = 1
         return counts
 
-    def _messages_of_a_full_pass(self, theta_inputs: Counter[Link]) -> Counter[Link]:
-        counts = theta_inputs.copy()
+    def _messages_of_a_full_pass(self, answers: Counter[Link]) -> Counter[Link]:
+        counts = answers.copy()
         for party in self._parties:
             counts[SERVER, party, FULL_PASS] = 1
         self._up_the_trees(counts, 0, MASKED_TOTALS, 1)

@@ -3,53 +3,70 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
 from evenhand.errors import InputError
 from evenhand.numbers import is_number, is_whole
 
 Rule = Literal["sgd", "svrg", "saga"]
+
+
+class Method(NamedTuple):
+    """What tells the solvers apart: the rule, and whether only the blocks of parties that hold labels are updated."""
+
+    rule: Rule
+    only_active_move: bool = False
+
+
+METHODS: Final = {
+    "vfb2-sgd": Method("sgd"),
+    "vfb2-svrg": Method("svrg"),
+    "vfb2-saga": Method("saga"),
+    "afsvrg-vp": Method("svrg", only_active_move=True),
+}
+"""By the solver's name."""
 FIRST_SHARE = 0.25
-"""Share of an epoch that SVRG's first one visits; it doubles each time."""
+"""Share of an epoch's rows that SVRG's first one has; it doubles each time."""
 RATE_EPOCH, RATE_PENALTY = 1 / 32, 5.0
 """What "auto" stands for under constraints on rates."""
 
 
 @dataclass(frozen=True)
 class VFB2Options:
-    """Settings of VFB²; a round is one pass over the rows (an epoch), opened by a look at all of them.
+    """Settings of VFB²; a round is one pass over the rows (an epoch), opened by a full pass that sums all scores.
 
     Parameters
     ----------
     step
         γ, for one row. ``"auto"`` takes it from the rows' norms, the curvature of the loss and the delay bounds.
     regulariser
-        ``"ridge"``: λ/2 w² (Eq. 13). ``"bounded"``: the nonconvex λ/2 w² / (1 + w²) (Eq. 14). λ is the job's alpha.
+        ``"ridge"``: λ/2 w² (VFB² Eq. 13). ``"bounded"``: the nonconvex λ/2 w² / (1 + w²) (VFB² Eq. 14). λ is the
+        job's alpha.
     batch_size
-        Rows in a message. ``"auto"`` is 1, as in the paper, where all parties are played by one compiled loop, and 64
-        where they exchange messages.
+        Rows in a message. ``"auto"`` is 1, as in the paper, where one compiled loop does everybody's work, and 64 where
+        parties exchange messages.
     sampling
-        ``"uniform"``: each row drawn at random (Algorithm 2, step 2). ``"balanced"``: every row visited about as often
-        as its norm asks for, in random order, with ϑ weighted so that the mean gradient stays the same; a few rows
-        of great norm then do not dictate a short step to all others.
+        ``"uniform"``: each row drawn at random (VFB² Algorithm 2, step 2). ``"balanced"``: every row drawn about as
+        often as its norm asks for, in random order, with ϑ weighted so that the mean gradient stays the same; a few
+        rows of great norm then do not dictate a short step to all others.
     read_delay
         τ₁: most steps that may be launched between the reading of a row's scores and the use of its ϑ by the dominator.
     message_delay
         τ₂: most steps that may be launched while ϑ is under way to a collaborator. Where parties exchange messages,
         each active party keeps τ₁ + 1 requests under way and is at most τ₂ launches ahead of the others.
     epoch
-        Share of the rows visited between two looks at all of them. ``"auto"`` is 1, or 1/32 under constraints on rates:
-        a rate answers to its multiplier in jumps, and has to be led in small moves.
+        Share of the rows that are drawn between two full passes. ``"auto"`` is 1, or 1/32 under constraints on rates: a
+        rate answers to its multiplier in jumps, and has to be led in small moves.
     growth
-        SVRG's first epochs visit a quarter and half of that: early snapshots are soon out of date.
+        SVRG's first epochs have a quarter and half of that: early snapshots are soon out of date.
     pace
         ``"asynchronous"``, or ``"synchronous"``: a new step begins when every party has done the last one (VFB).
     dual_step
         β: how far a multiplier moves at first for the excess of its row, in units of the row's smallest slice (its
         share of all rows). Where constraints are on losses, each adapts by itself.
     penalty
-        ρ, in the same units: between two looks the rows are weighted with λ + ρ · excess, the excess being that of the
-        last look. ``"auto"`` is 0 for losses and 5 for rates.
+        ρ, in the same units: during an epoch the rows are weighted with λ + ρ · excess, the excess being that of the
+        last full pass. ``"auto"`` is 0 for losses and 5 for rates.
     """
 
     step: float | Literal["auto"] = "auto"
@@ -97,7 +114,7 @@ class VFB2Options:
         )
 
     def share_of_rows(self, round_number: int) -> float:
-        """How much of all rows is visited in a round (the first is 1)."""
+        """How much of all rows is drawn in a round (the first is 1)."""
         growing = FIRST_SHARE * 2.0 ** min(round_number - 1, 9) if self.growth else 1.0
         return min(1.0, growing) * float(self.epoch)
 

@@ -1,75 +1,104 @@
-"""A party of VFB² in an epoch: it scores rows behind masks, and updates its own block by every ϑ (Algorithm 3).
+"""A party of VFB²: it scores rows behind masks, and updates its own block by every ϑ (VFB² Algorithm 3).
 
-Nothing waits for anything but what is said in `lateness`; sums that come early are kept (`aggregation`).
+Nothing waits for anything but what is said in `staleness`; sums that come early are kept (`aggregation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from evenhand.arrays import Array, Integers
-from evenhand.errors import ProtocolError
-from evenhand.models.base import PartyModel
+from evenhand.arrays import Array
+from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.privacy.masks import decode
 from evenhand.privacy.sum_trees import ROOT
 from evenhand.protocol.messages import Message, Schema
-from evenhand.protocol.roles import Sends, State, Task
-from evenhand.vertical.messages import WEIGHTED_DERIVATIVE
-from evenhand.vertical.server import SERVER
-from evenhand.vertical.vfb2.aggregation import Sums
+from evenhand.protocol.roles import SERVER, Sends, State, Task
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.messages import COMBINED_SCORES, WEIGHTED_DERIVATIVE
+from evenhand.vertical.parties import Party
+from evenhand.vertical.problem import PartyData, has_intercept
+from evenhand.vertical.vfb2.aggregation import Aggregation, MaskStream, Sums
 from evenhand.vertical.vfb2.batches import batch_scores, batch_update
 from evenhand.vertical.vfb2.block_work import BlockWork
 from evenhand.vertical.vfb2.blocks import Block
-from evenhand.vertical.vfb2.full_pass import FullPassParty
+from evenhand.vertical.vfb2.full_pass import FullPass
 from evenhand.vertical.vfb2.interleaver import FRACTION_BITS, RULES
+from evenhand.vertical.vfb2.kernels import WEIGHT
 from evenhand.vertical.vfb2.messages import (
     APPLIED,
     BEGIN,
+    CHANCES,
+    FULL_PASS,
     MASKED_SCORES,
+    MASKED_TOTALS,
     NORMS,
+    PROCEED,
     SCORE_REQUEST,
     STALENESS,
     THETA,
+    VOCABULARY,
 )
-from evenhand.vertical.vfb2.setting import Setting
+from evenhand.vertical.vfb2.sampler import RowSampler
+from evenhand.vertical.vfb2.setting import OF_NORMS, OF_SCORES, Setting
 from evenhand.vertical.vfb2.staleness import Staleness, most_stale
+from evenhand.vertical.vfb2.steps import ADDED, ASKED, HEARD, UNASKED, EpochSteps
 
-UNASKED, ASKED, ADDED, HEARD = 0, 1, 2, 3
-"""How far a step is at a party: asked for its scores, has added them to the sum, has ϑ."""
+FROM_SERVER = {schema.kind for schema in (FULL_PASS, CHANCES, BEGIN, WEIGHTED_DERIVATIVE, COMBINED_SCORES, PROCEED)}
+"""What only the server says; everything else comes from other parties."""
 
 
-class VFB2Party(FullPassParty):
-    """What active and passive parties share.
+class VFB2Party(Party):
+    """What active and passive parties share. Where there is work to do, it is answered with a task."""
 
-    Parameters
-    ----------
-    moves
-        Whether the party's block is updated at all.
-    """
+    vocabulary = VOCABULARY
 
-    def __init__(self, setting: Setting, place: int, block: Block, model: PartyModel, moves: bool) -> None:
-        super().__init__(setting, place, block, model)
-        self._moves = moves
-        self._references: Array = np.zeros(model.rows if setting.rule != "sgd" else 0)
+    def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
+        super().__init__(terms, name, own)
+        self.setting = setting = Setting(terms)
+        self.sizes = setting.sizes
+        self.place = setting.names.index(name)
+        self.others = tuple(other for other in setting.names if other != name)
+        self._block = Block(
+            name, own.matrix, terms.regulariser, setting.options.regulariser, has_intercept(terms, name)
+        )
+        self._block.columns[:, WEIGHT] = self.model.weights
+        self._block.sort_rows(setting.order)
+        self._masks = MaskStream(setting.mask_state(self.place))
+        self._sums = Aggregation(self.place, len(setting.names), setting.active)
+        self._full_pass = FullPass(name, setting, self._masks, self._sums)
+        self._steps = EpochSteps(setting)
         self._staleness = Staleness(most_stale(setting.options, len(setting.active)))
-        self._batches: Integers = np.zeros((0, setting.batch_size), dtype=np.int64)
-        """The rows of each step as places in the block; `_rows` has their own numbers, as messages do."""
-        self._rows = self._batches
-        self._progress = np.zeros(0, dtype=np.int8)
-        self._updated = 0
+        self._sampler: RowSampler | None = None
+        self._weights: Array = np.zeros(0)
+        """1 / (n p_i) of each row, in the order in which the block has them."""
+        self._references: Array = np.zeros(terms.n_rows if setting.rule != "sgd" else 0)
         self._step = 0.0
-        self._handlers |= {
+        self._handlers: dict[str, Callable[[Message], Task | Sends]] = {
+            FULL_PASS.kind: self._begin_full_pass,
+            MASKED_TOTALS.kind: self._add_to_total,
+            CHANCES.kind: self._take_chances,
             BEGIN.kind: self._begin_epoch,
             SCORE_REQUEST.kind: self._take_request,
             MASKED_SCORES.kind: self._add_to_scores,
             THETA.kind: self._take_theta,
         }
-        self._from_server.add(BEGIN.kind)
 
     # -- one message after the other
+
+    def check(self, message: Message) -> None:
+        """Parties of VFB² also hear each other."""
+        if message.kind not in self._handlers:
+            raise ProtocolError(f"{self.name} takes no {message.kind!r}; it is refused")
+        expected = message.sender == SERVER if message.kind in FROM_SERVER else message.sender in self.others
+        if not expected:
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} of {message.sender!r}; it is refused")
+        self.vocabulary.check(message, self.sizes)
+
+    def handle(self, message: Message) -> Task | Sends:
+        return self._handlers[message.kind](message)
 
     def finish(self, task: Task) -> Task | Sends:
         assert isinstance(task, BlockWork)
@@ -77,39 +106,39 @@ class VFB2Party(FullPassParty):
         sends: list[Message] = []
         self._count_updates(task.updates, sends)
         for (step, masks), sums in zip(task.scorings, task.sums, strict=True):
-            self._progress[step] = ADDED
+            self._steps.progress[step] = ADDED
             self._add(step, 0, self.place, sums, sends)
             self._add(step, 1, self.place, masks, sends)
         return self._turn(sends, [])
 
     def _turn(self, sends: list[Message], steps: list[int]) -> Task | Sends:
-        """What is to be done now: updates that may be made, and the scoring of these steps."""
+        """What is to be done now, after these messages: updates that may be made, and the scoring of these steps."""
         updates = self._staleness.release()
         if updates and self.setting.rule == "saga":
             # Table and mean gradient must change together, so no two updates of SAGA may overlap.
             self.effort += sum(self.update(step, theta) for step, theta in updates)
             self._count_updates(updates, sends)
             updates = []
-        scorings = [(step, self._next_masks(self.setting.batch_size)) for step in steps]
+        scorings = [(step, self._masks.take(self.setting.batch_size)) for step in steps]
         for step in steps:
-            self._progress[step] = ASKED
+            self._steps.progress[step] = ASKED
             self._staleness.score(step)
         if updates or scorings:
             return BlockWork(self.update, self.score, sends, updates, scorings)
-        if self._full_pass_waits and self._updated == len(self._batches):
-            self._answer_full_pass(sends)
+        if self._full_pass.waits and self._steps.all_updated:
+            sends += self._answer_full_pass()
         return sends
 
     def _count_updates(self, updates: Sequence[tuple[int, Array]], sends: list[Message]) -> None:
-        self._updated += len(updates)
+        self._steps.updated += len(updates)
         if self.setting.options.pace == "synchronous":
             sends += [APPLIED.message(self.name, SERVER, round=self.round, step=step) for step, _ in updates]
 
     # -- arithmetic, free of any state but the block's
 
     def update(self, step: int, theta: Array) -> float:
-        block, rows = self._block, self._batches[step]
-        if not self._moves:
+        block, rows = self._block, self._steps.batches[step]
+        if not self.setting.moves(self.place):
             return 0.0
         return float(
             batch_update(
@@ -123,17 +152,59 @@ class VFB2Party(FullPassParty):
         block = self._block
         effort = batch_scores(
             *(block.starts, block.indices, block.data, block.columns),
-            *(self._batches[step], self.setting.largest_score, masks, sums),
+            *(self._steps.batches[step], self.setting.largest_score, masks, sums),
         )
-        self._refuse_divergence(effort >= 0)
+        if effort < 0:
+            raise self._divergence()
         return float(effort)
 
+    def _divergence(self) -> DivergenceError:
+        return DivergenceError(
+            f"{self.name}: scores grew beyond what can be masked in round {self.round}; the steps are too long. "
+            "Scale the columns, or choose a smaller step"
+        )
+
     # -- between epochs
+
+    @property
+    def _what(self) -> int:
+        """What the present full pass sums: norms until chances are known."""
+        return OF_NORMS if self._sampler is None else OF_SCORES
+
+    def _begin_full_pass(self, message: Message) -> Task | Sends:
+        self._full_pass.begin(message, self.round, self._what)
+        return self._turn([], [])
+
+    def _answer_full_pass(self) -> list[Message]:
+        self.model.weights = self._block.weights.copy()
+        values = np.empty(self._block.rows)
+        values[self.setting.order] = self._block.squared_norms() if self._what == OF_NORMS else self._block.scores()
+        self.effort += len(self._block.data)
+        sends = self._full_pass.answer(values, self.round, self._what)
+        if sends is None and self._what == OF_NORMS:
+            raise DivergenceError(f"{self.name}: rows are too large for their norms to be masked; scale the columns")
+        if sends is None:
+            raise self._divergence()
+        return sends
+
+    def _add_to_total(self, message: Message) -> Sends:
+        return self._full_pass.add(message, self.round, self._what)
+
+    def _take_chances(self, message: Message) -> Sends:
+        if self._sampler is not None or message["chances"].min() <= 0.0:
+            raise ProtocolError(f"{self.name} cannot take these chances; they are refused")
+        self._set_chances(message["chances"])
+        return ()
+
+    def _set_chances(self, chances: Array) -> None:
+        self._sampler = RowSampler.with_chances(chances, self.setting.options.sampling, self.setting.seed)
+        self._block.set_chances(chances[self.setting.order])
+        self._weights = self._sampler.weights[self.setting.order]
 
     def _open(self, message: Message, nu: Array) -> Sends:
         """Gradient and norms at ν, in the block's order; unless this is the end, the coming epoch is prepared."""
         number, last = message.integer("round"), message.integer("last")
-        # The last exchange is about the round that has just been opened and is not to be played.
+        # The last exchange is about a round that is opened and has no epoch.
         if self._sampler is None or number != self.round + (not last):
             raise ProtocolError(f"{self.name} is in round {self.round} and cannot open this one; it is refused")
         gradient = self._block.loss_gradient(nu)
@@ -146,29 +217,17 @@ class VFB2Party(FullPassParty):
         body: dict[str, Any] = {"round": number, "squared_gradient": squared, "penalty": penalty}
         sends.append(NORMS.message(self.name, SERVER, **body))
         if not self.done:
-            self._prepare(message, nu, gradient)
+            self.round, self._step = number, message.number("step")
+            self._prepare(self._sampler, nu, gradient)
         return sends
 
-    def _prepare(self, message: Message, nu: Array, gradient: Array) -> None:
-        self.round, self._step = message.integer("round"), message.number("step")
+    def _prepare(self, sampler: RowSampler, nu: Array, gradient: Array) -> None:
         if self.setting.rule == "svrg" or (self.setting.rule == "saga" and self.round == 1):
             self._references = len(nu) * nu
             self._block.set_drift(gradient)
         self._block.set_step(self._step)
-        self._draw_batches()
-        self._progress = np.zeros(len(self._batches), dtype=np.int8)
-        self._updated = 0
+        self._steps.begin(sampler, self.round)
         self._staleness.begin_epoch()
-
-    def _draw_batches(self) -> None:
-        """The rows of each step of this epoch; −1 fills up the last."""
-        assert self._sampler is not None
-        share = self.setting.options.share_of_rows(self.round)
-        places = self._sampler.places(self.round, share)
-        steps = -(-len(places) // self.setting.batch_size)
-        self._batches = np.full((steps, self.setting.batch_size), -1, dtype=np.int64)
-        self._batches.ravel()[: len(places)] = places
-        self._rows = np.where(self._batches >= 0, self.setting.order[self._batches], -1)
 
     # -- during an epoch
 
@@ -179,57 +238,48 @@ class VFB2Party(FullPassParty):
         return ()
 
     def _take_request(self, message: Message) -> Task | Sends:
-        step = self._known_step(message)
-        wrong = message.sender != self._dominator(step) or self._progress[step] != UNASKED
-        if wrong or not np.array_equal(message["rows"], self._rows[step]):
+        step = self._steps.known(message.integer("request"))
+        wrong = message.sender != self._steps.dominator_name(step) or self._steps.progress[step] != UNASKED
+        if wrong or not np.array_equal(message["rows"], self._steps.rows[step]):
             raise ProtocolError(f"{self.name} does not expect {message.sender} to ask for step {step}; it is refused")
         return self._turn([], [step])
 
     def _add_to_scores(self, message: Message) -> Task | Sends:
-        step = self._known_step(message)
-        if message.integer("dominator") != step % len(self.setting.active):
+        step = self._steps.known(message.integer("request"))
+        if message.integer("dominator") != self._steps.dominator(step):
             raise ProtocolError(f"{message.sender} names the wrong dominator of step {step}; its sum is refused")
-        if self._progress[step] >= ADDED and not self._sums.expects(step):
+        if self._steps.progress[step] >= ADDED and not self._sums.expects(step):
             raise ProtocolError(f"{self.name} has all sums of step {step}; that of {message.sender} is refused")
         sends: list[Message] = []
-        sender = self._places[message.sender]
+        sender = self.setting.names.index(message.sender)
         self._add(step, message.integer("tree"), sender, message["sum"].view(np.uint64), sends)
         return self._turn(sends, [])
 
     def _take_theta(self, message: Message) -> Task | Sends:
-        step = self._known_step(message)
-        if message.sender != self._dominator(step):
+        step = self._steps.known(message.integer("request"))
+        if message.sender != self._steps.dominator_name(step):
             raise ProtocolError(f"{message.sender} is not the dominator of step {step}; its ϑ is refused")
         self._hear(step, message["theta"])
         return self._turn([], [])
 
-    def _known_step(self, message: Message) -> int:
-        step = message.integer("request")
-        if not 0 <= step < len(self._batches):
-            raise ProtocolError(f"{self.name}: this epoch has {len(self._batches)} steps, and none {step}; refused")
-        return step
-
-    def _dominator(self, step: int) -> str:
-        return self.setting.names[self.setting.active[step % len(self.setting.active)]]
-
     def _hear(self, step: int, theta: Array) -> None:
         self._staleness.hear(step, theta)
-        self._progress[step] = HEARD
+        self._steps.progress[step] = HEARD
 
     def _add(self, step: int, tree: int, sender: int, values: Sums, sends: list[Message]) -> None:
         """A sum for the rows of one step, from a child or from the party itself."""
-        dominator = step % len(self.setting.active)
+        dominator = self._steps.dominator(step)
         passed = self._sums.add(step, dominator, tree, sender, values)
         if passed is None:
             return
         if passed.parent == ROOT:
-            self._judge(step, decode(passed.values, FRACTION_BITS), sends)
+            self._send_theta(step, decode(passed.values, FRACTION_BITS), sends)
         else:
             body = {"dominator": dominator, "request": step, "tree": tree, "sum": passed.values.view(np.int64)}
             sends.append(MASKED_SCORES.message(self.name, self.setting.names[passed.parent], **body))
 
-    def _judge(self, step: int, scores: Array, sends: list[Message]) -> None:
-        raise ProtocolError(f"{self.name} is passive and judges no scores")
+    def _send_theta(self, step: int, scores: Array, sends: list[Message]) -> None:
+        raise ProtocolError(f"{self.name} is passive and knows no ϑ")
 
     def to_others(self, schema: Schema, **values: Any) -> list[Message]:
         """The same to every other party."""
@@ -240,31 +290,36 @@ class VFB2Party(FullPassParty):
 
     def snapshot(self) -> State:
         own: State = {
+            "chances": np.zeros(0) if self._sampler is None else self._sampler.chances.copy(),
+            "full_pass_waits": self._full_pass.waits,
             "columns": self._block.columns.copy(),
             "references": self._references.copy(),
-            "progress": self._progress.copy(),
-            "updated": self._updated,
             "step": self._step,
         }
-        return super().snapshot() | self._staleness.snapshot() | own
+        parts = self._masks.snapshot() | self._sums.snapshot() | self._staleness.snapshot() | self._steps.snapshot()
+        return super().snapshot() | parts | own
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self._staleness.restore(state)
+        self._sampler = None
+        if len(state["chances"]):
+            self._set_chances(np.array(state["chances"]))
+        self._full_pass.waits = bool(state["full_pass_waits"])
         self._block.columns[:] = state["columns"]
         self._references = np.array(state["references"])
-        self._progress = np.array(state["progress"])
-        self._updated = int(state["updated"])
         self._step = float(state["step"])
-        self._batches = np.zeros((0, self.setting.batch_size), dtype=np.int64)
-        if self.round > 0:
-            self._draw_batches()
+        self._masks.restore(state)
+        self._sums.restore(state)
+        self._staleness.restore(state)
+        self._steps.restore(state, self._sampler, self.round)
 
 
 class PassiveParty(VFB2Party):
     """Holds columns only."""
 
-    def __init__(self, setting: Setting, place: int, block: Block, model: PartyModel, moves: bool) -> None:
-        super().__init__(setting, place, block, model, moves)
-        self._handlers[WEIGHTED_DERIVATIVE.kind] = lambda message: self._open(message, message["nu"][setting.order])
-        self._from_server.add(WEIGHTED_DERIVATIVE.kind)
+    def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
+        super().__init__(terms, name, own)
+        self._handlers[WEIGHTED_DERIVATIVE.kind] = self._take_nu
+
+    def _take_nu(self, message: Message) -> Sends:
+        return self._open(message, message["nu"][self.setting.order])

@@ -1,6 +1,6 @@
-"""Which rows an epoch visits, in which order, and with which weight.
+"""Which rows an epoch draws, in which order, and with which weight.
 
-All parties draw the same visits from a common seed, so that row numbers need not be agreed upon.
+All parties draw the same rows from a common seed, so that row numbers need not be agreed upon.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 from evenhand.arrays import Array, Integers
 
 RUN = 16
-"""Rows visited one after the other, always in the same (random) order, so that they may lie together in memory."""
+"""Rows drawn one after the other, always in the same (random) order, so that they may lie together in memory."""
 
 
 class RowSampler:
-    """Draws rows with chances p_i; a visit's gradient counts 1 / (n p_i), so that its mean is that over all rows.
+    """Draws rows with chances p_i; a drawn row's gradient counts 1 / (n p_i): its mean is that over all rows.
 
     Parameters
     ----------
@@ -38,21 +38,21 @@ class RowSampler:
             self.chances = 0.5 * self.chances + 0.5 * squared_norms / total
         self.weights: Array = 1.0 / (self.rows * self.chances)
         self.largest_norm = float((squared_norms * self.weights).max())
-        """max ‖x_i‖² / (n p_i): what a single visit can see."""
+        """max ‖x_i‖² / (n p_i): what a single drawn row can contribute."""
         self.mean_norm = total / self.rows
         self.order: Integers = np.random.default_rng([seed, 0]).permutation(self.rows)
-        """Rows in the order in which runs of visits go through them."""
+        """Rows in the order in which runs of them are drawn."""
 
     @classmethod
     def with_chances(cls, chances: Array, sampling: Literal["balanced", "uniform"], seed: int) -> RowSampler:
-        """The same visits at a party that is told the chances; norms it does not know, and their bounds are zero."""
+        """The same rows at a party that is told the chances; norms it does not know, and their bounds are zero."""
         sampler = cls(np.zeros(len(chances)), sampling, seed)
         sampler.chances = chances
         sampler.weights = 1.0 / (sampler.rows * chances)
         return sampler
 
     def places(self, round_number: int, share: float = 1.0) -> Integers:
-        """The epoch's visits, as places in `order`."""
+        """The epoch's rows, as places in `order`."""
         rng = np.random.default_rng([self._seed, round_number])
         count = max(1, round(share * self.rows))
         if not self._balanced:
@@ -60,10 +60,10 @@ class RowSampler:
         runs = rng.permutation(-(-self.rows // RUN))
         places = (runs[:, None] * RUN + np.arange(RUN)).ravel()
         places = places[places < self.rows]
-        # Systematic sampling: row i is visited between ⌊n p_i⌋ and ⌈n p_i⌉ times, n p_i on average.
+        # Systematic sampling: row i is drawn between ⌊n p_i⌋ and ⌈n p_i⌉ times, n p_i on average.
         passed = np.floor(np.cumsum(self.rows * self.chances[self.order[places]]) + rng.random())
         times = np.diff(passed, prepend=0.0).astype(np.int64)
         once = places[times > 0]
-        # A row's further visits come anywhere in the epoch: many in a row would drive the blocks to that row's answer.
+        # A row is drawn again anywhere in the epoch: many times on end would drive the blocks to that row's answer.
         again = np.repeat(places, np.maximum(times - 1, 0))
         return np.insert(once, rng.integers(0, len(once) + 1, len(again)), again)[:count]

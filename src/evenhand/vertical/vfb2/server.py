@@ -1,7 +1,7 @@
 """The server of VFB²: it opens and closes rounds, and takes no part in an epoch's steps.
 
-A round: a look at all rows gives the sum of all scores; from it follow multipliers, weighting and step; every party
-gets what it needs for its gradient and answers with its norm; then an epoch begins, or the run is closed.
+A round: a full pass gives the sum of all scores; from it follow multipliers, weighting and step; every party gets what
+it needs for its gradient and answers with its norm; then an epoch begins, or the run is closed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.lagrangian import Lagrangian, Point
+from evenhand.constraints.lagrangian import Point
 from evenhand.errors import ProtocolError
-from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message, Schema
-from evenhand.protocol.roles import Sends, State
+from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES, WEIGHTED_DERIVATIVE
-from evenhand.vertical.server import SERVER
+from evenhand.vertical.problem import ServerData
 from evenhand.vertical.vfb2.epochs import EpochServer
 from evenhand.vertical.vfb2.messages import (
     APPLIED,
@@ -34,7 +34,7 @@ from evenhand.vertical.vfb2.messages import (
 from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.setting import OF_NORMS, OF_SCORES, Setting
 
-SUMMING, OPENING, EPOCH, CLOSING = "looking", "opening", "epoch", "closing"
+SUMMING, OPENING, EPOCH, CLOSING = "full pass", "opening", "epoch", "closing"
 """What the server waits for: a sum over all rows, everybody's norms, the end of an epoch, everybody's last norms."""
 
 
@@ -43,18 +43,16 @@ class VFB2Server(EpochServer):
 
     vocabulary = VOCABULARY
 
-    def __init__(self, lagrangian: Lagrangian, setting: Setting, job: Job) -> None:
-        parties = {name: place in setting.active for place, name in enumerate(setting.names)}
-        super().__init__(lagrangian, parties, job, setting.options, setting.rule, setting.batch_size)
-        self.sizes = setting.sizes
-        self.setting = setting
+    def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
+        super().__init__(terms, own, Setting(terms))
+        self.sizes = self.setting.sizes
         self.staleness = np.zeros(self.sizes["delays"], dtype=np.int64)
         self.phase = SUMMING
-        self._synchronous = setting.options.pace == "synchronous"
+        self._synchronous = self.options.pace == "synchronous"
         self._sampler: RowSampler | None = None
         self._norms: Array = np.zeros(0)
-        self._scores: Array = np.zeros(len(lagrangian.labels))
-        self._awaited = np.zeros(len(parties), dtype=bool)
+        self._scores: Array = np.zeros(terms.n_rows)
+        self._awaited = np.zeros(len(self.parties), dtype=bool)
         self._steps = 0
         self._at_step = 0
 
@@ -68,7 +66,7 @@ class VFB2Server(EpochServer):
         """What dominators keep under way where links are alike; twice for SAGA, whose tables are behind as well."""
         if self._synchronous:
             return self.batch_size
-        batches = len(self.setting.active) * (self.options.read_delay + 1)
+        batches = len(self.active) * (self.options.read_delay + 1)
         return self.batch_size * (2 * batches - 1 if self.rule == "saga" else batches)
 
     def handle(self, message: Message) -> Sends:
@@ -89,7 +87,7 @@ class VFB2Server(EpochServer):
 
     def _is_asked_for(self, message: Message) -> bool:
         what = OF_NORMS if self._sampler is None else OF_SCORES
-        from_root = message.sender == self.setting.names[self.setting.active[0]]
+        from_root = message.sender == self.terms.active[0]
         return from_root and message.integer("what") == what and message.integer("round") == self.round
 
     def _take_norms(self, message: Message) -> Sends:
@@ -160,7 +158,7 @@ class VFB2Server(EpochServer):
     def _proceed_with(self, step: int) -> Message:
         self._at_step = step
         self._awaited[:] = True
-        dominator = self.setting.names[self.setting.active[step % len(self.setting.active)]]
+        dominator = self.terms.active[step % len(self.active)]
         return PROCEED.message(SERVER, dominator, round=self.round, step=step)
 
     def _take_finished(self, place: int) -> Sends:

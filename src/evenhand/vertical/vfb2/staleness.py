@@ -1,7 +1,7 @@
-"""How late updates may be, how late they were, and which are put aside so that none becomes too late.
+"""How stale updates may be, how stale they were, and which are put aside so that none becomes too stale.
 
 A step is *stale* by the number of updates that a party has made between scoring its rows and updating by its ϑ. The
-paper assumes that this is bounded (Assumption 3); here it is made so.
+paper assumes that this is bounded (VFB² Assumption 3); here it is made so.
 
 **Who may run ahead.** The m active parties launch steps in turn: party a the steps a, a + m, a + 2m, ... It launches
 its k-th when its own ϑ up to the (k − τ₁ − 1)-th are sent, and those of the other active parties that precede by more

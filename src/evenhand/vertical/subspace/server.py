@@ -1,40 +1,21 @@
-"""Subspace: fair in ten rounds.
-
-Round: the server sends ν = ∂f/∂z at the present scores and multipliers. Party k answers with its own direction
-
-    d_k = −(¼ X_kᵀX_k / n + μI)⁻¹ (X_kᵀν + μθ_k),
-
-as the change X_k d_k it would make to every row's score. The server, which holds labels and groups, then knows what
-any combination of the parties' directions and of their last few steps would do to objective and constraints, and
-solves for the best one exactly (`reduced.py`): a constrained problem in a few dozen variables. It returns each party
-its few coefficients. Constraints hold to the solver's precision after the first round or two, the tiny problem's
-multipliers are next round's λ, and neither objective nor violation ever gets worse.
-
-Past steps cost no messages: the server keeps their columns, the party keeps the steps.
-
-Bounds on rates need some care of the server's own: see `working.py`.
-"""
+"""The server of the subspace solver: it asks for directions, combines them, and stops by certificate."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.lagrangian import Lagrangian, Point
-from evenhand.errors import InputError, ProtocolError
-from evenhand.models.linear import LinearModel
-from evenhand.models.preconditioner import make_preconditioner
-from evenhand.protocol.job import Job
+from evenhand.constraints.lagrangian import Point
+from evenhand.errors import ProtocolError
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Sends, State
+from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GRADIENT_NORM, SCORES
-from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyColumns, Start, build_models
-from evenhand.vertical.server import SERVER, Server
-from evenhand.vertical.solver import Solver
+from evenhand.vertical.problem import ServerData
+from evenhand.vertical.server import Server
+from evenhand.vertical.subspace.options import SubspaceOptions
 from evenhand.vertical.subspace.rates import RateSchedule
 from evenhand.vertical.subspace.reduced import Quadratic, ReducedSolution, independent, solve_reduced
 
@@ -46,47 +27,18 @@ FEASIBLE = 1e-6
 """Largest violation and complementarity at which a run may stop; the tiny problem is solved to a tenth of it."""
 
 
-@dataclass(frozen=True)
-class SubspaceOptions:
-    """Settings of the subspace solver.
-
-    Parameters
-    ----------
-    history
-        How many of its last steps each party and the server keep. More means fewer rounds on correlated columns, and
-        columns of n numbers at the server. None keeps 2 to 16, so that there are about 56 columns in all.
-    exact_rates
-        Meet the bounds of measures ``"error"`` and ``"positive"`` on the exact rates of the training rows.
-    """
-
-    history: int | None = None
-    exact_rates: bool = False
-
-    def __post_init__(self) -> None:
-        if self.history is not None and not 0 <= self.history <= 50:
-            raise InputError(f"history is {self.history}; it must be between 0 and 50")
-
-    def steps_kept(self, parties: int) -> int:
-        return self.history if self.history is not None else min(16, max(2, 56 // parties - 1))
-
-
 class SubspaceServer(Server):
     """Asks for directions, combines them, and stops by certificate."""
 
-    def __init__(
-        self,
-        lagrangian: Lagrangian,
-        parties: Mapping[str, bool],
-        job: Job,
-        options: SubspaceOptions,
-        warm: frozenset[str],
-    ) -> None:
-        super().__init__(lagrangian, parties, job)
-        self.history = history = options.steps_kept(len(parties))
-        self.problem = RateSchedule(lagrangian, options.exact_rates)
-        self.sizes = {**self.sizes, "basis": history + 1}
-        self.awaited = set(warm)
-        self.scores: Array = np.zeros(len(lagrangian.labels))
+    def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
+        super().__init__(terms, own)
+        options = SubspaceOptions(**terms.job.options)
+        self.history = options.steps_kept(len(self.parties))
+        self.problem = RateSchedule(self.lagrangian, options.exact_rates)
+        self.sizes = {**self.sizes, "basis": self.history + 1}
+        # Whose scores at the start are still to come: everybody's, or nobody's where all begin at zero.
+        self.awaited = set(self.parties) if terms.warm else set()
+        self.scores: Array = np.zeros(terms.n_rows)
         self.intercept_due = 0.0
         self.decrement = np.nan
         self.last_objective = np.inf
@@ -166,7 +118,7 @@ class SubspaceServer(Server):
         return [*self._return(shares, last=False), *self._ask()]
 
     def present(self) -> Point:
-        """The present scores, judged by the present round's problem."""
+        """The present scores in the present round's problem."""
         return self.problem.at_round(self.round).at(self.scores)
 
     def _settled(self, point: Point) -> bool:
@@ -250,10 +202,9 @@ class SubspaceServer(Server):
             self.intercept_due += float(solution.coefficients[-1])
 
     def _return(self, shares: Array, last: bool) -> Sends:
-        holder = next(name for name in self.parties if name in self.active)
         sends = []
         for party, share in zip(self.parties, shares, strict=True):
-            intercept = self.intercept_due if party == holder else 0.0
+            intercept = self.intercept_due if party == self.terms.active[0] else 0.0
             body = {"coefficients": share, "intercept": intercept}
             sends.append(COEFFICIENTS.message(SERVER, party, round=self.round, last=int(last), **body))
         self.intercept_due = 0.0
@@ -280,7 +231,7 @@ class SubspaceServer(Server):
         }
         own: State = {name: getattr(self, name) for name in self._NUMBERS}
         own |= {"awaited": sorted(self.awaited), "scores": self.scores.copy()}
-        own |= {"working lower": self.problem.lower.copy(), "working upper": self.problem.upper.copy()}
+        own |= {"lower bounds": self.problem.lower.copy(), "upper bounds": self.problem.upper.copy()}
         return super().snapshot() | own | columns | answers
 
     def restore(self, state: State) -> None:
@@ -289,7 +240,7 @@ class SubspaceServer(Server):
             setattr(self, name, state[name])
         self.awaited = set(state["awaited"])
         self.scores = np.array(state["scores"])
-        self.problem.lower, self.problem.upper = np.array(state["working lower"]), np.array(state["working upper"])
+        self.problem.lower, self.problem.upper = np.array(state["lower bounds"]), np.array(state["upper bounds"])
         self.columns = [[] for _ in self.parties]
         bodies: dict[int, dict[str, Array]] = {}
         for name in sorted((name for name in state if name.startswith("column ")), key=lambda key: int(key.split()[2])):
@@ -301,94 +252,3 @@ class SubspaceServer(Server):
         self.answers = {
             place: Message(self.parties[place], SERVER, DIRECTION.kind, body) for place, body in bodies.items()
         }
-
-
-class SubspaceParty(Party):
-    """Forms directions from its own columns, and goes where the server's coefficients say."""
-
-    model: LinearModel
-
-    def __init__(self, name: str, model: LinearModel, constraints: int, curvature_bound: float, history: int) -> None:
-        super().__init__(name, model, constraints)
-        self.sizes = {**self.sizes, "basis": history + 1}
-        self.history = history
-        self.preconditioner = make_preconditioner(model.matrix, curvature_bound / model.rows, model.regulariser)
-        self.direction: Array = np.zeros(model.columns)
-        self.steps: list[Array] = []
-
-    def start(self) -> Sends:
-        """A party that starts from weights of an earlier run says what they score; at zero there is nothing to say."""
-        if not self.model.weights.any():
-            return ()
-        body = {"scores": self.own_scores(), "squared_norm": self.model.squared_norm(), "squared_move": 0.0}
-        return [SCORES.message(self.name, SERVER, round=0, sequence=1, **body)]
-
-    def handle(self, message: Message) -> Sends:
-        self.round = message.integer("round")
-        if message.kind == DERIVATIVE.kind:
-            if message.integer("last"):
-                return [self.gradient_norm(message["nu"])]
-            return [self._propose(message["nu"])]
-        if message.kind == COEFFICIENTS.kind:
-            self._go(message["coefficients"], message.number("intercept"))
-            self.done = bool(message.integer("last"))
-            return ()
-        raise ProtocolError(f"{self.name} takes no {message.kind!r}")
-
-    def _propose(self, nu: Array) -> Message:
-        gradient = self.gradient(nu)
-        slope = gradient[: self.model.columns]
-        self.direction = -self.preconditioner.solve(slope)
-        self.effort += self.preconditioner.effort + self.model.effort
-        basis = np.zeros((self.history + 1, self.model.columns))
-        basis[: len(self.steps) + 1] = [self.direction, *self.steps]
-        weights = self.model.weights[: self.model.columns]
-        return DIRECTION.message(
-            self.name,
-            SERVER,
-            round=self.round,
-            scores=self.model.matrix @ self.direction,
-            gram=basis @ basis.T,
-            linear=basis @ weights,
-            squared_norm=weights @ weights,
-            squared_gradient=gradient @ gradient,
-            decrement=-0.5 * slope @ self.direction,
-        )
-
-    def _go(self, coefficients: Array, intercept: float) -> None:
-        change = np.zeros_like(self.model.weights)
-        step = change[: self.model.columns]
-        for weight, part in zip(coefficients, [self.direction, *self.steps], strict=False):
-            step += weight * part
-        if self.model.intercept:
-            change[-1] = intercept
-        self.model.move(change)
-        self.steps = [step.copy(), *self.steps][: self.history]
-
-    def snapshot(self) -> State:
-        steps = {f"step {age}": step.copy() for age, step in enumerate(self.steps)}
-        return super().snapshot() | steps | {"direction": self.direction.copy()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.direction = np.array(state["direction"])
-        ages = sorted(int(name.split()[1]) for name in state if name.startswith("step "))
-        self.steps = [np.array(state[f"step {age}"]) for age in ages]
-
-
-def build(
-    parties: Sequence[PartyColumns], lagrangian: Lagrangian, job: Job, start: Start | None
-) -> tuple[Server, list[Party]]:
-    options = SubspaceOptions(**job.options)
-    history = options.steps_kept(len(parties))
-    roles: list[Party] = []
-    for party, model in zip(parties, build_models(parties, job, start), strict=True):
-        assert isinstance(model, LinearModel), "check_job admits linear models only"
-        constraints, bound = len(lagrangian.constraints), lagrangian.loss.curvature_bound
-        roles.append(SubspaceParty(party.name, model, constraints, bound, history))
-    warm = frozenset(role.name for role in roles if role.model.weights.any())
-    names = {party.name: party.active for party in parties}
-    return SubspaceServer(lagrangian, names, job, options, warm), roles
-
-
-SOLVER = Solver(options=SubspaceOptions, build=build, models=("linear",))
