@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from evenhand.data import PartyEncoder, TableSource, open_table, read_table, write_libsvm
-from evenhand.data.tables.party_tables import FrameTable, SparseTable, StreamedTable, align_tables
+from evenhand.data.tables.party_tables import FrameTable, SparseTable, StreamedTable
 from evenhand.errors import DataError
 
 MATRIX = np.array([[7.0, 0.0, 2.0, 0.0], [8.0, 1.0, 0.0, 4.0], [9.0, 0.0, 3.0, 8.0]])
@@ -161,13 +161,3 @@ def test_named_tables_refused(tmp_path: Path, ending: str) -> None:
         open_table(TableSource(table=path, id="id"), known=list(FRAME.columns))
     with pytest.raises(DataError, match="trained on a table in LIBSVM's format, with 3 numbered ones"):
         open_table(TableSource(table=path, id="id"), encoder=PartyEncoder().fit(sparse.csr_array(np.eye(3))))
-
-
-def test_tables_of_different_kinds_are_aligned(tmp_path: Path, path: Path) -> None:
-    FRAME.iloc[:3].set_index(pd.Index([2, 0, 1], name="row")).to_csv(tmp_path / "t.csv")
-    tables = [open_table(TableSource(table=tmp_path / "t.csv", id="row")), open_table(TableSource(table=path))]
-    one, other = align_tables(tables, ["one", "other"])
-    assert one.known.index.tolist() == other.known.index.tolist() == [2, 0, 1]
-    assert other.known["label"].tolist() == [1, 1, -1]
-    with pytest.raises(DataError, match="one lacks 1 of other's 3 ids"):
-        align_tables([tables[1], one.aligned(pd.Index([0, 1]))], ["other", "one"])

@@ -136,8 +136,8 @@ def test_roles_say_who_is_active() -> None:
     frame = model.run_.transcript.frame()
     told = frame[frame.sender == "server"].groupby("receiver").kind.unique()
     assert {name: list(kinds) for name, kinds in told.items()} == {
-        "party0": ["weighted-derivative"],
-        "party1": ["combined-scores"],
+        "party0": ["offer", "outcome", "common-rows", "weighted-derivative"],
+        "party1": ["offer", "outcome", "common-rows", "combined-scores"],
     }
 
 

@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from evenhand.data import write_libsvm
+from evenhand.data import TableSource, open_table, write_libsvm
 from evenhand.errors import DataError, InputError, JobError
 from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
-from evenhand.jobs.vertical.tables import load_vertical_tables
+from evenhand.jobs.vertical.tables import align_parties, load_vertical_tables
+from evenhand.training.preparing import Preparation
 
 ROWS = 80
 
@@ -176,3 +177,19 @@ def test_refused(small: SparseJob, change: dict[str, Any], kind: type[InputError
     with pytest.raises(kind, match=message):
         run_vertical_job(small.read(), small.folder, small.folder / "run")
     assert not (small.folder / "run").exists()
+
+
+def test_tables_of_different_kinds_are_aligned(tmp_path: Path) -> None:
+    write_libsvm(tmp_path / "numbered.libsvm", np.eye(3), [1, -1, 1])
+    pd.DataFrame({"spent": [2.0, 0.0, 1.0]}, index=pd.Index([2, 0, 1], name="row")).to_csv(tmp_path / "named.csv")
+    named, numbered = tmp_path / "named.csv", tmp_path / "numbered.libsvm"
+    tables = {
+        "named": open_table(TableSource(table=named, id="row")),
+        "numbered": open_table(TableSource(table=numbered)),
+    }
+    found = align_parties(tables, "equal", Preparation())
+    assert found["named"].known.index.tolist() == found["numbered"].known.index.tolist() == [2, 0, 1]
+    assert found["numbered"].known["label"].tolist() == [1, 1, -1]
+    fewer = {"numbered": tables["numbered"], "named": tables["named"].aligned(pd.Index([0, 1]))}
+    with pytest.raises(DataError, match="named lacks 1 of numbered's 3 ids"):
+        align_parties(fewer, "equal", Preparation())

@@ -36,7 +36,7 @@ def assert_same(one: VerticalTables, other: VerticalTables) -> None:
     assert sorted(one.ids) == sorted(other.ids)
     np.testing.assert_array_equal(one.signs[place], other.signs)
     np.testing.assert_array_equal(one.test[place], other.test)
-    assert (one.labels, one.active) == (other.labels, other.active)
+    assert (one.labels, one.terms.active) == (other.labels, other.terms.active)
     for name, matrix in one.matrices.items():
         assert one.encoders[name].feature_names_out == other.encoders[name].feature_names_out
         # Means and scales are sums over the rows in their order, so the last digits may differ.
@@ -48,7 +48,7 @@ def test_tables_become_aligned_encoded_columns(small: SmallJob) -> None:
     federation = load(small)
     rows = len(federation.ids)
     assert rows == 120
-    assert federation.active == {"bank": True, "shop": False, "social": False}
+    assert federation.terms.participants == {"bank": "active", "shop": "passive", "social": "passive"}
     # The bank's own features: neither its label nor its sensitive column unless they are named.
     assert federation.encoders["bank"].columns_in == ["age", "city"]
     assert dense(federation.matrices["bank"]).shape == (rows, 4)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -14,14 +15,26 @@ from evenhand.arrays import Array
 from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
-from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
+from evenhand.estimators.tables import Tables, align_rows, encode, exchange_rows, named_tables
 from evenhand.protocol.job import Job, LossName, ModelName, RuntimeName
+from evenhand.protocol.terms import Part
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
+from evenhand.training.preparing import Preparation
 from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns, Start
+from evenhand.vertical.solvers import vertical_terms
 
 RoleName = Literal["active", "passive"]
+
+
+class Prepared(NamedTuple):
+    """Parties that have come together: the exchanges so far, their parts, who holds the labels, tables in one order."""
+
+    preparation: Preparation
+    parts: Mapping[str, Part]
+    holder: str
+    tables: Mapping[str, Any]
 
 
 class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
@@ -64,18 +77,43 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.warm_start = warm_start
         self.verbose = verbose
 
-    def _train(self, job: Job, tables: Mapping[str, Any], labels: Array, groups: Any) -> None:
+    def _prepare(self, job: Job, X: Tables, y: Any, sensitive: Any) -> tuple[Prepared, npt.NDArray[Any], Any]:
+        """Enrol the parties and align their rows; labels and groups are with the first active one."""
+        tables = named_tables(X)
+        names = self._role_names(len(tables))
+        parts: dict[str, Part] = {
+            name: "active" if role == "active" else "passive" for name, role in zip(tables, names, strict=True)
+        }
+        draft, preparation = vertical_terms(job, parts, 0, {}), Preparation()
+        preparation.enrol(draft)
+        tables, labels, groups = exchange_rows(preparation, tables, y, sensitive, draft.active[0])
+        return Prepared(preparation, parts, draft.active[0], tables), labels, groups
+
+    def _train(self, job: Job, prepared: Prepared, labels: Array, groups: Any) -> None:
         """Encode, train, and only then keep anything: a fit that was refused leaves an earlier one as it was."""
         runtime, clock = self._runtime()
+        tables = prepared.tables
         encoders = {name: self._encoder(name, table) for name, table in tables.items()}
         parties = [
-            PartyColumns(name, encode(name, encoders[name], tables[name]), role == "active")
-            for name, role in zip(tables, self._role_names(len(tables)), strict=True)
+            PartyColumns(name, encode(name, encoders[name], tables[name]), part == "active")
+            for name, part in prepared.parts.items()
         ]
+        start = self._start(parties)
+        terms = prepared.preparation.vertical_terms(
+            job, prepared.parts, prepared.holder, labels, groups, warm=start is not None
+        )
         with Progress(job.max_rounds, enabled=self.verbose) as progress:
-            start = self._start(parties)
             run = train_vertical(
-                job, parties, labels, groups, runtime=runtime, clock=clock, on_round=progress.round, start=start
+                job,
+                parties,
+                labels,
+                groups,
+                runtime=runtime,
+                clock=clock,
+                on_round=progress.round,
+                start=start,
+                terms=terms,
+                transcript=prepared.preparation.transcript,
             )
         self.encoders_ = encoders
         self._keep(run)

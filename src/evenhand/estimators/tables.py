@@ -13,6 +13,7 @@ from sklearn.utils.validation import column_or_1d
 from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
+from evenhand.training.preparing import Preparation, take_rows
 
 Tables = Sequence[Any] | Mapping[str, Any]
 """One table for each party."""
@@ -48,6 +49,30 @@ def align_rows(tables: dict[str, Any], y: Any, sensitive: Any) -> tuple[dict[str
             raise DataError(f"{name} has {size} rows, {first} has {rows}")
     labels = column_or_1d(named["y"], warn=True) if y is not None else np.empty(0)
     return {name: named[name] for name in tables}, labels, named.get("sensitive_features")
+
+
+def exchange_rows(
+    preparation: Preparation, tables: dict[str, Any], y: Any, sensitive: Any, holder: str
+) -> tuple[dict[str, Any], npt.NDArray[Any], Any]:
+    """Align the parties' tables by an exchange between them; labels and groups are with the holder's table.
+
+    Rows of a table without a pandas index are known by their places, unless the labels beside them have one.
+    """
+    own, labels, groups = align_rows({holder: tables[holder]}, y, sensitive)
+    tables = tables | own
+    ids: dict[str, pd.Index | int] = {
+        name: table.index if isinstance(table, pd.DataFrame) else int(table.shape[0]) for name, table in tables.items()
+    }
+    beside = next((item.index for item in (y, sensitive) if isinstance(item, (pd.DataFrame, pd.Series))), None)
+    if isinstance(ids[holder], int) and beside is not None:
+        ids[holder] = beside
+    places = preparation.align(ids)
+    found = {name: take_rows(table, places[name]) for name, table in tables.items()}
+    labels = take_rows(labels, places[holder])
+    if groups is not None:
+        groups = groups if hasattr(groups, "shape") else np.asarray(groups)
+        groups = take_rows(groups, places[holder])
+    return found, labels, groups
 
 
 def aligned_inputs(X: Tables, y: Any, sensitive: Any) -> tuple[dict[str, Any], npt.NDArray[Any], Any, pd.Index]:

@@ -16,7 +16,7 @@ from evenhand.arrays import Array
 from evenhand.constraints import Constraints, groups_frame
 from evenhand.errors import DataError
 from evenhand.estimators.base import RoleName, VerticalEstimator
-from evenhand.estimators.tables import Tables, align_rows, named_tables
+from evenhand.estimators.tables import Tables
 from evenhand.protocol.job import ModelName, RuntimeName
 from evenhand.runtime.clock import VirtualClock
 from evenhand.vertical.solvers import check_job
@@ -138,10 +138,10 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         """
         job = self._job()
         check_job(job)
-        tables, labels, sensitive = align_rows(named_tables(X), y, sensitive_features)
+        prepared, labels, sensitive = self._prepare(job, X, y, sensitive_features)
         classes, positive, signs = self._signs(labels)
         groups = None if sensitive is None else groups_frame(sensitive, len(signs))
-        self._train(job, tables, signs, groups)
+        self._train(job, prepared, signs, groups)
         self.classes_, self.positive_ = classes, positive
         return self
 
@@ -227,14 +227,14 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         """Train on one table for each party, as :meth:`VerticalClassifier.fit` takes them, and real targets."""
         job = self._job()
         check_job(job)
-        tables, targets, _ = align_rows(named_tables(X), y, None)
+        prepared, targets, _ = self._prepare(job, X, y, None)
         try:
             targets = targets.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise DataError("y holds values that are not numbers; a regression needs numbers") from error
         if not np.isfinite(targets).all():
             raise DataError(f"y has {int((~np.isfinite(targets)).sum())} missing or infinite values; drop those rows")
-        self._train(job, tables, targets, None)
+        self._train(job, prepared, targets, None)
         return self
 
     def predict(self, X: Tables) -> Array:

@@ -123,7 +123,8 @@ class AlignServer(Role):
             count = len(next(iter(places.values()))) if places else len(self.sums[self.parties[0]])
             for name in by_place:
                 if len(self.sums[name]) != count:
-                    self.problem = f"{name} has {len(self.sums[name])} rows and no ids, the others have {count}"
+                    other = next(one for one in self.parties if one != name)
+                    self.problem = f"{name} has {len(self.sums[name])} rows, {other} has {count}, and no ids to go by"
                 places[name] = np.arange(count)
             if count == 0 and not self.problem:
                 self.problem = "no id is common to all"

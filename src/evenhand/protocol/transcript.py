@@ -49,11 +49,17 @@ class Transcript:
         self.entries.append(Entry(time, sender, receiver, kind, nbytes, messages))
         self.total_bytes += nbytes
 
-    def extend(self, entries: Iterable[Entry]) -> None:
-        """Take over entries read back from a file."""
-        for entry in entries:
-            self.entries.append(entry)
-            self.total_bytes += entry.nbytes
+    def copy(self) -> Transcript:
+        """Another one with the same entries, to be gone on with."""
+        other = Transcript()
+        other.restart(self.entries)
+        other.messages = None if self.messages is None else list(self.messages)
+        return other
+
+    def restart(self, entries: Iterable[Entry]) -> None:
+        """Begin anew with entries read back from a file."""
+        self.entries = list(entries)
+        self.total_bytes = sum(entry.nbytes for entry in self.entries)
 
     @property
     def total_messages(self) -> int:

@@ -6,21 +6,24 @@ The same exchanges that a deployment has, between the same roles; their messages
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Integers
+from evenhand.constraints.groups import group_codes, groups_frame, groups_of
 from evenhand.data.tables.align import align, check_ids
 from evenhand.errors import DataError, InputError
 from evenhand.protocol.agree import AgreeClient, AgreeServer, LabelParty, LabelServer, Summary
 from evenhand.protocol.align import AlignParty, AlignServer, How
 from evenhand.protocol.enrol import EnrolParty, EnrolServer, Policy, anything
+from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Role
-from evenhand.protocol.terms import Terms
+from evenhand.protocol.terms import Part, Terms, VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
+from evenhand.vertical.solvers import vertical_terms
 
 AnyTerms = TypeVar("AnyTerms", bound=Terms)
 
@@ -77,7 +80,24 @@ class Preparation:
         assert clients[0].agreed is not None
         return clients[0].agreed
 
-    def hand_labels(self, active: Sequence[str], labels: Array, codes: Mapping[str, Integers]) -> None:
+    def vertical_terms(
+        self,
+        job: Job,
+        parts: Mapping[str, Part],
+        holder: str,
+        labels: Array,
+        sensitive: pd.DataFrame | None,
+        *,
+        warm: bool = False,
+    ) -> VerticalTerms:
+        """The terms of aligned rows, accepted by all; active parties beside the holder of the labels then get them."""
+        frame = groups_frame(sensitive, len(labels))
+        groups = groups_of(frame)
+        terms = self.enrol(vertical_terms(job, parts, len(labels), groups, warm=warm))
+        self._hand_labels([name for name in terms.active if name != holder], labels, group_codes(frame, groups))
+        return terms
+
+    def _hand_labels(self, active: Sequence[str], labels: Array, codes: Mapping[str, Integers]) -> None:
         """Labels and groups from their holder to further active parties."""
         if active:
             parties = [LabelParty(name, len(labels), list(codes)) for name in active]
@@ -87,10 +107,9 @@ class Preparation:
         InProcess([server, *participants], transcript=self.transcript).run()
 
 
-def take_rows(table: pd.DataFrame, places: Integers) -> pd.DataFrame:
-    """Some rows in an order; the table itself where that is all of them as they are."""
-    return table if in_order(places, len(table)) else table.iloc[places]
-
-
-def in_order(places: Integers, n_rows: int) -> bool:
-    return len(places) == n_rows and bool((places == np.arange(n_rows)).all())
+def take_rows(table: Any, places: Integers) -> Any:
+    """Some rows of a table, series or array in an order; itself where that is all of them as they are."""
+    n_rows = table.shape[0]
+    if len(places) == n_rows and bool((places == np.arange(n_rows)).all()):
+        return table
+    return table.iloc[places] if isinstance(table, (pd.DataFrame, pd.Series)) else table[places]

@@ -44,7 +44,9 @@ class Recorder:
             checkpoints.put_back(runtime, checkpoint.states)
         self.history, entries = self._folder.go_on(checkpoint)
         self._written = (len(self.history), len(entries))
-        runtime.transcript.extend(entries)
+        if entries:
+            # Exchanges before training are gone through again; the record has them from the first time.
+            runtime.transcript.restart(entries)
 
     def report(self, row: Report) -> None:
         self.history.append(row)

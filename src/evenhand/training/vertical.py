@@ -85,6 +85,7 @@ def train_vertical(
     keep_messages: bool = False,
     start: Start | None = None,
     terms: VerticalTerms | None = None,
+    transcript: Transcript | None = None,
 ) -> VerticalRun:
     """Train across parties in this process.
 
@@ -114,6 +115,8 @@ def train_vertical(
         Weights and multipliers to begin with, of an earlier run on the same columns.
     terms
         What the participants have agreed on beforehand; by default it follows from the job and everybody's data.
+    transcript
+        Of the exchanges before, to be gone on with.
     """
     runtime = runtime_name(runtime)
     holdings = Holdings.of(job, parties, labels, sensitive, start, terms)
@@ -123,11 +126,12 @@ def train_vertical(
     # Numbers that overflow are a DivergenceError of the party that sees them first, not a warning on the way there.
     with _libraries().limit(limits=1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
         server, roles = _build_roles(runtime, clock, holdings)
+        transcript = Transcript(keep_messages) if transcript is None else transcript
         running: InProcess | Threads
         if runtime == "threads":
-            running = Threads([server, *roles], Transcript(keep_messages), recorder.report)
+            running = Threads([server, *roles], transcript, recorder.report)
         else:
-            running = InProcess([server, *roles], clock, Transcript(keep_messages), recorder.report)
+            running = InProcess([server, *roles], clock, transcript, recorder.report)
         if folder is not None:
             recorder.attach(running, _fingerprint(holdings, clock))
         running.run()

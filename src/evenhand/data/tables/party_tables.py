@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Protocol, Self
 
 import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
-from evenhand.data.tables.align import align, is_text
+from evenhand.data.tables.align import is_text
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.frames import index_by, require_columns
 from evenhand.data.tables.libsvm import is_libsvm, read_libsvm
@@ -174,18 +174,14 @@ def open_table(
     )
 
 
-def align_tables(
-    tables: Sequence[PartyTable], names: Sequence[str], how: Literal["equal", "inner"] = "equal"
-) -> list[PartyTable]:
-    """Bring tables onto the same rows in the same order; see :func:`evenhand.data.tables.align`.
+def with_one_kind_of_ids(tables: Mapping[str, PartyTable]) -> dict[str, PartyTable]:
+    """The same tables; where one party's ids are text, those of CSV files are text as well.
 
-    A CSV file does not say whether 12 is a number or a text: where another party's ids are text, 007 among them
-    perhaps, those of a CSV file are text as well.
+    A CSV file does not say whether 12 is a number or a text, 007 among the others' ids perhaps.
     """
-    if any(is_text(table.known.index) for table in tables):
-        tables = [table.with_text_ids() if isinstance(table, FrameTable) else table for table in tables]
-    ids = align([pd.DataFrame(index=table.known.index) for table in tables], names, how)[0].index
-    return [table.aligned(ids) for table in tables]
+    if not any(is_text(table.known.index) for table in tables.values()):
+        return dict(tables)
+    return {name: table.with_text_ids() if isinstance(table, FrameTable) else table for name, table in tables.items()}
 
 
 def _features(found: Sequence[str], features: Sequence[str] | None, known: Sequence[str]) -> list[str]:

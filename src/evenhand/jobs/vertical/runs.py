@@ -24,6 +24,7 @@ from evenhand.models.saved import from_state, to_state
 from evenhand.protocol.roles import Report
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.places import check_place
+from evenhand.training.preparing import Preparation
 from evenhand.training.vertical import VerticalRun, train_vertical
 
 
@@ -72,6 +73,8 @@ def run_vertical_job(
             folder=folder,
             checkpoint_seconds=checkpoint_seconds,
             on_round=on_round,
+            terms=tables.terms,
+            transcript=tables.transcript.copy(),
         )
         require_unchanged(tables.seen)
         for name, model in run.models.items():
@@ -122,11 +125,13 @@ def score_parties(
         raise DataError(f"no party is called {unknown[0]!r}; the run's parties are {', '.join(names)}")
     encoders = {name: _encoder(folder, name) for name in names}
     base = folder.base if base is None else base
-    opened = [_new_rows(party, base, encoders[party.name], (tables or {}).get(party.name)) for party in job.party]
-    opened = align_parties(opened, names, job.job.ids)
-    ids = opened[0].known.index
+    found = {
+        party.name: _new_rows(party, base, encoders[party.name], (tables or {}).get(party.name)) for party in job.party
+    }
+    found = align_parties(found, job.job.ids, Preparation())
+    ids = found[names[0]].known.index
     scores = np.zeros(len(ids))
-    for name, table in zip(names, opened, strict=True):
+    for name, table in found.items():
         with naming(f"party {name!r}"):
             scores += _party_scores(folder, name, encoders[name], table)
     return scored(scores, labels, ids)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -13,14 +12,19 @@ import pandas as pd
 from evenhand.arrays import Array, Booleans, Matrix
 from evenhand.constraints import bind
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.party_tables import PartyTable, align_tables, open_table
+from evenhand.data.tables.party_tables import PartyTable, open_table, with_one_kind_of_ids
 from evenhand.data.tables.unchanged import SeenTable
 from evenhand.errors import DataError
 from evenhand.jobs.labels import Labels, label_column, two_labels
 from evenhand.jobs.quality import QualityRows
 from evenhand.jobs.tables import hold_out, naming
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, table_source
+from evenhand.protocol.align import How
+from evenhand.protocol.terms import Part, VerticalTerms
+from evenhand.protocol.transcript import Transcript
+from evenhand.training.preparing import Preparation, take_rows
 from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.solvers import vertical_terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +33,8 @@ class VerticalTables:
 
     Attributes
     ----------
+    terms, transcript
+        What the parties have agreed on, and the messages of the exchanges that led there.
     encoders
         Each party's own, fitted on its training rows.
     matrices
@@ -44,7 +50,8 @@ class VerticalTables:
     """
 
     ids: pd.Index
-    active: Mapping[str, bool]
+    terms: VerticalTerms
+    transcript: Transcript
     encoders: Mapping[str, PartyEncoder]
     matrices: Mapping[str, Matrix]
     labels: Labels
@@ -55,10 +62,11 @@ class VerticalTables:
 
     def training_columns(self) -> list[PartyColumns]:
         # Choosing rows copies them: not where all are chosen.
-        if not self.test.any():
-            return [PartyColumns(name, matrix, self.active[name]) for name, matrix in self.matrices.items()]
-        train = np.flatnonzero(~self.test)
-        return [PartyColumns(name, matrix[train], self.active[name]) for name, matrix in self.matrices.items()]
+        rows = np.flatnonzero(~self.test) if self.test.any() else slice(None)
+        return [
+            PartyColumns(name, matrix if isinstance(rows, slice) else matrix[rows], name in self.terms.active)
+            for name, matrix in self.matrices.items()
+        ]
 
     def parts(self) -> dict[str, Booleans]:
         """Which rows are ``"train"`` and which ``"test"`` rows, if there are any."""
@@ -77,10 +85,10 @@ def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
     """Read and check everything a job needs, before anything is trained or written."""
     names = [party.name for party in job.party]
     seen = {f"party {party.name!r}": _look(party, base) for party in job.party}
-    opened = [_open(party, base) for party in job.party]
-    tables = dict(zip(names, align_parties(opened, names, job.job.ids), strict=True))
-    # What was read before it was aligned is held no longer.
-    del opened
+    parts: dict[str, Part] = {party.name: party.role for party in job.party}
+    trained, preparation = job.to_job(), Preparation()
+    preparation.enrol(vertical_terms(trained, parts, 0, {}))
+    tables = align_parties({party.name: _open(party, base) for party in job.party}, job.job.ids, preparation)
     ids = tables[names[0]].known.index
     test = hold_out(ids, job.job.test_fraction, job.job.seed)
     holder = job.label_party
@@ -89,15 +97,16 @@ def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
         sensitive = tables[holder.name].known[holder.sensitive] if holder.sensitive else None
         if len(set(signs[~test])) < 2:
             raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
+        known = None if sensitive is None else sensitive[~test]
         # Bound here once, so that an empty slice or a single group is found before training.
-        bind(job.to_job().constraints, signs[~test], None if sensitive is None else sensitive[~test])
+        bind(trained.constraints, signs[~test], known)
+        terms = preparation.vertical_terms(trained, parts, holder.name, signs[~test], known)
     encoders, matrices = {}, {}
     for party in job.party:
         with naming(f"party {party.name!r}"):
             # Taken out of the rest, so that a raw table is let go as soon as it is encoded.
             encoders[party.name], matrices[party.name] = tables.pop(party.name).encode(~test, job.job.scale)
-    active = {party.name: party.role == "active" for party in job.party}
-    return VerticalTables(ids, active, encoders, matrices, labels, signs, sensitive, test, seen)
+    return VerticalTables(ids, terms, preparation.transcript, encoders, matrices, labels, signs, sensitive, test, seen)
 
 
 def _look(party: PartySection, base: Path) -> SeenTable:
@@ -123,11 +132,14 @@ def _labels(table: PartyTable, party: PartySection) -> tuple[Labels, Array]:
     return labels, labels.signs(values)
 
 
-def align_parties(
-    tables: Sequence[PartyTable], names: Sequence[str], how: Literal["equal", "inner"]
-) -> list[PartyTable]:
+def align_parties(tables: Mapping[str, PartyTable], how: How, preparation: Preparation) -> dict[str, PartyTable]:
+    """Bring tables onto the same rows in the same order, by an exchange between the parties."""
+    tables = with_one_kind_of_ids(tables)
     try:
-        return align_tables(tables, names, how)
+        places = preparation.align({name: table.known.index for name, table in tables.items()}, how)
     except DataError as error:
         # The advice is in the words of the function; a job file says it with a key.
         raise DataError(str(error).replace('how="inner"', 'ids = "inner" in [job]')) from error
+    first = next(iter(tables))
+    ids = take_rows(tables[first].known, places[first]).index
+    return {name: table.aligned(ids) for name, table in tables.items()}
