@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from support.problems import deal, small, two_attributes
 
-from evenhand.constraints import EqualOpportunity
+from evenhand.constraints import EqualOpportunity, bind
 from evenhand.errors import DataError, EvenhandError, InputError, RunError
 from evenhand.protocol.job import Job
 from evenhand.protocol.terms import VerticalTerms
@@ -101,6 +101,19 @@ def test_an_active_party_without_labels_is_refused_where_they_are_needed(solver:
 def test_a_server_that_does_not_fit_the_terms_is_refused(own: ServerData, message: str) -> None:
     with pytest.raises(EvenhandError, match=message):
         server(TERMS, own)
+
+
+def test_crossed_attributes_are_bound_by_each_holder_as_by_all_together() -> None:
+    problem = two_attributes(rows=90)
+    job = Job("fairvfl", (EqualOpportunity(0.1, cross=True),))
+    held = Holdings.of(job, deal(problem, BLOCKS, (0,)), problem.labels, problem.sensitive)
+    expected = bind(job.constraints, problem.labels, problem.sensitive)
+    assert any("×" in name for name in expected.names)
+    first, parties = held.roles()
+    for role in (first, parties[0]):
+        bound = role.lagrangian.constraints  # type: ignore[attr-defined]
+        assert bound.rows == expected.rows
+        np.testing.assert_array_equal(bound.weights[:, bound.cell], expected.weights[:, expected.cell])
 
 
 def test_terms_name_the_solver() -> None:

@@ -14,7 +14,8 @@ import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController
 
 from evenhand.arrays import Array, Matrix
-from evenhand.constraints.groups import groups_frame, groups_of
+from evenhand.constraints.binding import compared_groups
+from evenhand.constraints.groups import groups_frame
 from evenhand.errors import InputError, RunError
 from evenhand.models.base import PartyModel
 from evenhand.moved import keep_old_names
@@ -185,7 +186,7 @@ class Holdings:
             raise InputError(f"two parties have one name; the names are {', '.join(one.name for one in parties)}")
         if terms is None:
             parts: dict[str, Part] = {one.name: "active" if one.active else "passive" for one in parties}
-            groups = groups_of(groups_frame(sensitive, len(labels)))
+            _, groups = compared_groups(job.constraints, labels, groups_frame(sensitive, len(labels)))
             terms = solvers.vertical_terms(job, parts, len(labels), groups, warm=start is not None)
         elif terms.names != tuple(dealt):
             raise InputError(f"the terms are of {', '.join(terms.names)}; the parties are {', '.join(dealt)}")

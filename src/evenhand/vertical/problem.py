@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Matrix
-from evenhand.constraints.binding import bind_rows
+from evenhand.constraints.binding import bind_rows, compared_groups
 from evenhand.constraints.groups import groups_frame
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import LOSSES
@@ -82,10 +82,11 @@ def own_lagrangian(terms: VerticalTerms, own: LabelData) -> Lagrangian:
     """The Lagrangian over the labels and groups that somebody holds, with the constraint rows of the terms."""
     if len(own.labels) != terms.n_rows:
         raise DataError(f"there are {len(own.labels)} labels; the terms are about {terms.n_rows} rows")
-    frame = groups_frame(own.sensitive, terms.n_rows)
+    given = groups_frame(own.sensitive, terms.n_rows)
+    frame, _ = compared_groups(terms.job.constraints, own.labels, given, terms.groups)
     lacking = [name for name in terms.groups if name not in frame]
     if lacking:
-        raise DataError(f"the terms name the sensitive attribute {lacking[0]!r}, which is not among {list(frame)}")
+        raise DataError(f"the terms name the sensitive attribute {lacking[0]!r}, which is not among {list(given)}")
     bound = bind_rows(terms.constraint_rows, terms.groups, own.labels, frame)
     return Lagrangian(own.labels, bound, LOSSES[terms.job.loss])
 
