@@ -10,9 +10,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small
+from support.problems import Problem, Reference, ReferenceRow, deal, parity_rows, pooled_weights, small
 
-from evenhand.constraints import EqualizedOdds, EqualOpportunity
+from evenhand.constraints import EqualizedOdds, EqualOpportunity, NeymanPearson
 from evenhand.errors import DataError, DivergenceError, InputError, ProtocolError
 from evenhand.protocol.job import Job
 from evenhand.runtime import checkpoints
@@ -212,6 +212,18 @@ def test_constraints_are_met_and_multipliers_are_those_of_an_independent_solver(
     made = run(solver, constraints=(EqualizedOdds(0.02),), rounds=2000, tol=1e-7)
     assert made.certificate.converged
     assert multipliers.max() > 0.01
+    np.testing.assert_allclose(pooled_weights(made, BLOCKS), weights, atol=1e-4)
+    np.testing.assert_allclose(made.multipliers, multipliers, atol=1e-4)
+
+
+@pytest.mark.parametrize("runtime", ["interleaved", "messages"])
+def test_a_row_with_one_bound_is_met(runtime: Any) -> None:
+    positive = ReferenceRow([(1.0, PROBLEM.slice(1))], -np.inf, 0.4)
+    weights, multipliers = Reference(PROBLEM, [positive], MU).optimum()
+    assert multipliers.max() > 0.01
+    job = Job("vfb2-svrg", (NeymanPearson(0.4),), alpha=MU, max_rounds=1000, tol=1e-7, options={"batch_size": 4})
+    made = train_vertical(job, deal(PROBLEM, BLOCKS, (0, 2)), PROBLEM.labels, runtime=runtime)
+    assert made.certificate.converged
     np.testing.assert_allclose(pooled_weights(made, BLOCKS), weights, atol=1e-4)
     np.testing.assert_allclose(made.multipliers, multipliers, atol=1e-4)
 

@@ -62,6 +62,8 @@ class EpochServer(Server):
         in jumps, so λ moves at every full pass, a little.
         """
         excess = point.dual_gradient()
+        # A side without a bound has no multiplier, and nothing to weight.
+        excess = np.where(np.isneginf(excess), 0.0, excess)
         if self.setting.on_rates:
             self._move_multipliers(excess)
         elif self.multipliers.size and not np.sqrt(self.squared_gradients.sum()) > self.settled:
@@ -78,13 +80,12 @@ class EpochServer(Server):
         self.last_move = self.multipliers - before
 
     def _learn_dual_steps(self, excess: Array) -> None:
-        finite = np.where(np.isfinite(excess), excess, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self.last_move / (self.last_excess - finite)
+            ratio = self.last_move / (self.last_excess - excess)
         # Where a multiplier did not move, or its row moved the other way, nothing was learned about its own answer.
         ratio = np.where(np.isfinite(ratio) & (ratio > 0), ratio, self.dual_steps)
         self.dual_steps = np.clip(ratio, self.dual_steps / 4.0, self.dual_steps * 4.0)
-        self.last_excess = finite
+        self.last_excess = excess
 
     def rows_under_way(self) -> int:
         """Most rows whose scores are read and whose updates are not yet done."""
