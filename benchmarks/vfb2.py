@@ -1,7 +1,7 @@
 """VFB² beside scikit-learn's stochastic solvers, what a step costs, and whether its three ways agree.
 
 (a) Seconds to a relative sub-optimality of 10⁻³ of the logistic loss, with a ridge of 10⁻⁴ and a free intercept: VFB²
-with eight parties, three of them active, played by the interleaver (masks, trees, delays and set-up included,
+with eight parties, three of them active, in the interleaver (masks, trees, delays and set-up included,
 compilation not), beside scikit-learn's LogisticRegression with the solvers saga and liblinear on the pooled rows. For
 each the fewest epochs (liblinear: the loosest tolerance) that get there are found first, and that run is timed,
 in turn, the best of several. liblinear regularises the intercept, as the last of its columns; that column is

@@ -33,7 +33,7 @@ def classifier(**settings: Any) -> VerticalClassifier:
 
 @pytest.mark.parametrize("solver", ["vfb2-svrg", "vfb2-saga"])
 @pytest.mark.parametrize("runtime", ["auto", "messages", VirtualClock(latency=1e-4)])
-def test_it_is_logistic_regression_whatever_plays_it(solver: str, runtime: Any) -> None:
+def test_it_is_logistic_regression_whatever_runs_it(solver: str, runtime: Any) -> None:
     model = classifier(solver=solver, runtime=runtime, solver_options={"batch_size": 8}).fit(TABLES, Y)
     encoded = np.column_stack(
         [np.asarray(model.encoders_[name].transform(table)) for name, table in TABLES.items()]

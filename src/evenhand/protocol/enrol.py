@@ -37,7 +37,7 @@ VOCABULARY = Vocabulary(OFFER, ACCEPTED, REFUSED, OUTCOME)
 
 
 def anything(_: Terms) -> str | None:
-    """The policy of a process that plays everybody: whoever wrote the job has accepted it."""
+    """The policy of a process that has everybody in it: whoever wrote the job has accepted it."""
     return None
 
 

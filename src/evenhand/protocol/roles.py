@@ -25,7 +25,7 @@ Report: TypeAlias = dict[str, float | int]
 
 
 class Traffic(NamedTuple):
-    """Messages that a role which plays several parties at once would have sent: their number and bytes in all."""
+    """Messages that a role which does several parties' work would have sent: their number and bytes in all."""
 
     sender: str
     receiver: str
@@ -63,7 +63,7 @@ class Role(ABC):
     reports
         Rows of history since the runtime last took them.
     traffic
-        Messages between parties that this role plays itself, since the runtime last took them.
+        Messages between parties whose work this role does itself, since the runtime last took them.
     """
 
     vocabulary: Vocabulary

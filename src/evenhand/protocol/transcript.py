@@ -44,7 +44,7 @@ class Transcript:
             self.messages.append(message)
 
     def count(self, time: float, traffic: Traffic) -> None:
-        """Take down messages that were played inside one role, without their content."""
+        """Take down messages that one role has counted instead of sending them, without their content."""
         sender, receiver, kind, messages, nbytes = traffic
         self.entries.append(Entry(time, sender, receiver, kind, nbytes, messages))
         self.total_bytes += nbytes
