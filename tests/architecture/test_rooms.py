@@ -1,4 +1,4 @@
-"""The rooms of the house: arrows point down only, solvers touch no transport, and nobody pickles.
+"""The rooms of the house: arrows point down only, solvers touch no transport and name no runtime, nobody pickles.
 
 Imports are read from the source with `ast`, so that an import inside a function counts like any other.
 """
@@ -124,6 +124,50 @@ def test_no_module_waits_for_itself() -> None:
 @pytest.mark.parametrize("room", ["vertical", "horizontal"])
 def test_solvers_touch_neither_transport_nor_clock(room: str) -> None:
     assert forbidden(SOURCE, f"{PACKAGE}.{room}", NOT_FOR_SOLVERS) == []
+
+
+def names_of_runtimes(source: Path) -> set[str]:
+    """The classes of the room, and what a job calls its choice of one."""
+    files = sorted((source / "runtime").glob("*.py"))
+    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    return {"runtime", "RuntimeName", "RUNTIMES", *(node.name for node in nodes if isinstance(node, ast.ClassDef))}
+
+
+def naming_a_runtime(source: Path, inside: str, names: set[str]) -> list[str]:
+    """Where code (not its comments and docstrings) has such a name, or a string that leads to one."""
+    found = []
+    for module, path in modules(source).items():
+        if not is_inside(module, inside):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            words = {getattr(node, name, None) for name in ("id", "attr", "arg", "name")}
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
+                words |= set(node.value.split("."))
+            found += [f"{module}:{getattr(node, 'lineno', '?')} names {word}" for word in words & names]
+    return found
+
+
+@pytest.mark.parametrize("room", ["vertical", "horizontal"])
+def test_no_solver_names_a_runtime(room: str) -> None:
+    assert naming_a_runtime(SOURCE, f"{PACKAGE}.{room}", names_of_runtimes(SOURCE)) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ('"""Ready for a runtime."""', 0),
+        ("from evenhand.protocol.job import RuntimeName", 1),
+        ("def f(runtime): ...", 1),
+        ("import_module('evenhand.runtime.inprocess')", 1),
+        ("x = InProcess([])", 1),
+    ],
+)
+def test_a_solver_that_names_a_runtime_is_found(code: str, found: int, tmp_path: Path) -> None:
+    (tmp_path / "vertical").mkdir()
+    (tmp_path / "vertical" / "some.py").write_text(code)
+    assert len(naming_a_runtime(tmp_path, f"{PACKAGE}.vertical", names_of_runtimes(SOURCE))) == found
 
 
 def test_nobody_pickles() -> None:
