@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from typing import TextIO
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from evenhand.cli import data, demo, predict, reproduce, train
 from evenhand.errors import EvenhandError, EvenhandWarning, ResourceError
+from evenhand.runtime.files import no_room
 
 app = typer.Typer(
     name="evenhand",
@@ -34,12 +36,22 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
-            app()
+            try:
+                app()
+            finally:
+                sys.stdout.flush()
     except EvenhandError as error:
         _tell("error:", "bold red", error)
         sys.exit(error.exit_code)
     except MemoryError as error:
         _tell("error:", "bold red", f"there is too little memory ({error or 'nothing more is known'})")
+        sys.exit(ResourceError.exit_code)
+    except OSError as error:
+        if (reason := no_room(error)) is None:
+            raise
+        # What is still in the buffer would not go out at the very end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _tell("error:", "bold red", f"what there is to say cannot be written: {reason}")
         sys.exit(ResourceError.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

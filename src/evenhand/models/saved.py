@@ -27,7 +27,7 @@ def from_state(state: State) -> PartyModel:
     if not (isinstance(weights, np.ndarray) and weights.dtype == np.float64 and weights.ndim == 1):
         raise RunError("the weights file holds no list of weights")
     # Before anything is made that has so many columns.
-    if not (isinstance(columns, int) and 0 <= columns <= weights.size):
+    if not (type(columns) is int and 0 <= columns <= weights.size):
         raise RunError(f"the weights file holds {weights.size} weights for {columns!r} columns")
     no_rows = np.zeros((0, columns))
     model: PartyModel
@@ -44,4 +44,4 @@ def from_state(state: State) -> PartyModel:
 
 
 def _are_widths(hidden: Any, most: int) -> bool:
-    return isinstance(hidden, list) and all(isinstance(width, int) and 0 < width <= most for width in hidden)
+    return isinstance(hidden, list) and all(type(width) is int and 0 < width <= most for width in hidden)

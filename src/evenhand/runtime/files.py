@@ -74,7 +74,7 @@ def make_folder(path: Path, *, private: bool = False) -> None:
         if new:
             sync_folder(path.parent)
     except OSError as error:
-        if _no_room(error):
+        if no_room(error):
             raise disk_error(path, error) from error
         raise RunError(f"cannot make the folder {path}: {error.strerror}; choose another") from error
 
@@ -92,10 +92,11 @@ def sync_folder(path: Path) -> None:
 
 def disk_error(path: Path, error: OSError) -> EvenhandError:
     """What to raise where the operating system refused to write."""
-    if reason := _no_room(error):
+    if reason := no_room(error):
         return ResourceError(f"cannot write {path}: {reason}. Make room; a run that was begun goes on with --resume")
     return RunError(f"cannot write {path}: {error.strerror or error}")
 
 
-def _no_room(error: OSError) -> str | None:
+def no_room(error: OSError) -> str | None:
+    """In words what there was too little of, if that was the reason."""
     return _NO_ROOM.get(error.errno or 0)

@@ -183,14 +183,18 @@ def read_model(folder: RunFolder) -> tuple[PartyEncoder, Callable[[Array], Array
                 f"{place}: the weights are for {state['columns']} encoded columns, the encoder makes "
                 f"{encoder.width_out}; the folder was changed"
             )
-        weights, linear = state["weights"], state["model"] == "logistic"
-        # Before anything is made that has such widths.
-        widths = [encoder.width_out + 1] if linear else state["hidden"]
-        if weights.ndim != 1 or not all(0 < width <= weights.size for width in widths):
-            raise ValueError(f"{weights.size} weights for layers of {widths}")
+        _check_widths(state, encoder.width_out)
         return encoder, scorer(state)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise RunError(f"{place / 'weights.safetensors'} does not hold a model: {error!r}") from error
+
+
+def _check_widths(state: State, columns: int) -> None:
+    """Refuse weights of another size than the model's, and widths that nothing should be made of."""
+    size = state["weights"].size
+    fit = size == columns + 1 if state["model"] == "logistic" else all(0 < width <= size for width in state["hidden"])
+    if state["weights"].ndim != 1 or not fit:
+        raise ValueError(f"{size} weights for {columns} columns and hidden layers of {state['hidden']}")
 
 
 def scorer(state: State) -> Callable[[Array], Array]:
