@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -68,6 +70,41 @@ def test_mixed_kinds_of_ids(how: str) -> None:
         align([_frame([1, 2]), _frame(["1", "2"])], ["bank", "shop"], how=how)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("ids", "kind"),
+    [
+        ([1, "2"], "mixed-integer"),
+        ([date(2020, 1, 1), "2"], "mixed"),
+        ([1, 2.5, "x"], "mixed-integer"),
+        ([date(2020, 1, 1), 5], "mixed-integer"),
+        ([True, False], "boolean"),
+        ([[1], [2]], "mixed"),
+        ([{}, {}], "mixed"),
+        ([object(), object()], "mixed"),
+        ([pd.Interval(0, 2), pd.Interval(1, 3)], "interval"),
+    ],
+)
+def test_ids_of_several_kinds_in_one_table(ids: list[object], kind: str) -> None:
+    frame = pd.DataFrame({"x": range(len(ids))}, index=pd.Index(ids, dtype=object))
+    for frames in ([_frame(["a", "b"]), frame], [frame, frame]):
+        with pytest.raises(DataError, match=f"shop: the ids are {kind} values, such as|bank: the ids are {kind}"):
+            align(frames, ["bank", "shop"])
+
+
+def test_dates_and_text_never_match() -> None:
+    days = [date(2020, 1, 1), date(2020, 1, 2)]
+    with pytest.raises(DataError, match=r"bank has dates \(.*\), shop has text"):
+        align([_frame(days), _frame([str(day) for day in days])], ["bank", "shop"])
+    first, second = align([_frame(days), _frame(days[::-1], "y")], ["bank", "shop"])
+    assert list(first.index) == list(second.index) == days
+
+
+def test_categories_are_what_they_stand_for() -> None:
+    frame = _frame(["b", "a"], "y")
+    frame.index = pd.CategoricalIndex(frame.index)
+    assert list(align([_frame(["a", "b"]), frame], ["bank", "shop"])[1]["y"]) == ["y-a", "y-b"]
+
+
 def test_integers_that_became_decimals() -> None:
     with pytest.raises(DataError, match="shop has decimal numbers"):
         align([_frame([1, 2]), _frame([1.0, 2.0])], ["bank", "shop"])
@@ -89,3 +126,9 @@ def test_wrong_calls() -> None:
         align([_frame([1])], ["bank", "shop"])
     with pytest.raises(InputError, match="'outer'"):
         align([_frame([1])], ["bank"], how="outer")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"\['equal'\]"):
+        align([_frame([1])], ["bank"], how=["equal"])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="a DataFrame or Series and a name are needed, not list"):
+        align([[1]], ["bank"])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="and 3"):
+        align([_frame([1])], [3])  # type: ignore[list-item]

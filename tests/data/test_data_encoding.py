@@ -283,12 +283,77 @@ def test_nothing_to_fit_on() -> None:
         PartyEncoder().transform(FRAME)
 
 
+NUMBER = {"name": "age", "kind": "number", "mean": 40.0, "scale": 2.0}
+LEVEL = {"name": "job", "kind": "text", "levels": ["clerk", "cook"]}
+
+
+def scaled(**content: Any) -> dict[str, Any]:
+    return {"version": 1, "scale": True, **content}
+
+
 @pytest.mark.parametrize(
-    "state", [{}, {"version": 1, "scale": True}, {"version": 1, "scale": True, "columns": [{}]}, []]
+    ("state", "where"),
+    [
+        ({}, "version"),
+        ([], "version"),
+        (None, "version"),
+        (scaled(), "the state"),
+        (scaled(columns=[{}]), r"columns\[0\]"),
+        (scaled(columns=[]) | {"version": True}, "version"),
+        (scaled(columns=[]) | {"version": "1"}, "version"),
+        (scaled(columns=[]) | {"scale": 1}, "scale"),
+        (scaled(columns={}), "columns"),
+        (scaled(columns=[], more=1), "the state"),
+        (scaled(columns=[], divisors=[]), "the state"),
+        (scaled(columns=[NUMBER, NUMBER]), "columns is not a list of different names"),
+        *(
+            (scaled(divisors=[1.0, one]), "divisors")
+            for one in (0, -1.0, np.nan, np.inf, None, True, "1", [1.0], 10**400)
+        ),
+        (scaled(divisors=1.0), "divisors"),
+        (scaled(divisors=[1.0]) | {"scale": False}, "divisors"),
+        *(
+            ({"version": 1, "scale": False, "unscaled": one}, "unscaled")
+            for one in (10**30, -1, 2.0, True, None, "3", [])
+        ),
+        (scaled(unscaled=3), "unscaled"),
+        *((scaled(columns=[NUMBER | {"mean": one}]), r"\[0\].mean") for one in (np.nan, np.inf, None, "0", 10**400)),
+        *((scaled(columns=[NUMBER | {"scale": one}]), r"\[0\].scale") for one in (0, -1.0, np.nan, 10**30, [])),
+        (scaled(columns=[NUMBER]) | {"scale": False}, r"columns\[0\] is not left as it is"),
+        *((scaled(columns=[NUMBER | {"name": one}]), r"\[0\].name") for one in (None, 3, [], "\ud800")),
+        *((scaled(columns=[NUMBER | {"kind": one}]), r"\[0\]") for one in (None, "words", [], {}, "text")),
+        *((scaled(columns=[LEVEL | {"levels": one}]), r"\[0\].levels") for one in ("ab", None, {}, [1], ["a", None])),
+        (scaled(columns=[LEVEL | {"levels": ["b", "a"]}]), "sorted, and no level twice"),
+        (scaled(columns=[LEVEL | {"levels": ["a", "a"]}]), "sorted, and no level twice"),
+        (scaled(columns=[LEVEL | {"kind": "integer", "levels": [1, 2.0]}]), r"levels\[1\] is not integer"),
+        (scaled(columns=[LEVEL | {"kind": "integer", "levels": [True]}]), r"levels\[0\] is not integer"),
+        (scaled(columns=[LEVEL | {"kind": "boolean", "levels": [0, 1]}]), r"levels\[0\] is not boolean"),
+        (scaled(columns=[LEVEL | {"kind": "decimal", "levels": [0.5, np.inf]}]), "levels"),
+        (scaled(columns=[LEVEL | {"more": 1}]), r"columns\[0\] is not made of"),
+    ],
 )
-def test_foreign_state(state: Any) -> None:
-    with pytest.raises(DataError, match="not the state of an encoder"):
+def test_foreign_state(state: Any, where: str) -> None:
+    with pytest.raises(DataError, match=f"not the state of an encoder: .*{where}"):
         PartyEncoder.from_state(state)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000, b"1" * 5000, b'{"version": 1}'])
+def test_files_that_hold_no_state(content: bytes) -> None:
+    with pytest.raises(DataError, match="not the state of an encoder"):
+        PartyEncoder.from_json(content)
+
+
+def test_a_wide_state_costs_nothing_until_it_is_used() -> None:
+    encoder = PartyEncoder.from_state({"version": 1, "scale": False, "unscaled": 2**31 - 1})
+    assert encoder.width_out == encoder.sparse_columns == 2**31 - 1
+
+
+def test_rows_too_far_from_those_fitted_on_are_refused() -> None:
+    encoder = PartyEncoder.from_state(scaled(columns=[NUMBER | {"scale": 5e-324}]))
+    with pytest.raises(DataError, match="column 'age': values lie too far"):
+        encoder.transform(pd.DataFrame({"age": [41.0]}))
+    with pytest.raises(DataError, match="far larger than those it was fitted on"):
+        PartyEncoder.from_state(scaled(divisors=[5e-324])).transform(sparse.csr_array([[1.0]]))
 
 
 def test_state_of_a_later_version() -> None:

@@ -115,6 +115,7 @@ def test_windows_line_ends(tmp_path: Path) -> None:
         (b"1 5:1", "line 3: index 5 is out of range: indices go from 1 to 4"),
         (b"1 0:1", "line 3: index 0 is out of range: indices go from 1 to 4"),
         (b"1 99999999999999999999:1", "line 3: index 99999999999999999999 is out of range"),
+        (b"1 " + b"9" * 5000 + b":1", r"line 3: index 9+\.\.\. is out of range"),
     ],
 )
 @pytest.mark.parametrize("block", [5, 1 << 22])

@@ -97,6 +97,8 @@ def test_new_rows_of_chosen_columns(path: Path, tmp_path: Path) -> None:
         ({}, {"known": ["0"]}, "no column '0'.* from 1 on"),
         ({}, {"features": ["x1"]}, "no column 'x1'"),
         ({}, {"features": ["5"]}, "has no column 5; the highest that occurs is 4"),
+        ({}, {"features": ["9" * 5000]}, "no column '9+'"),
+        ({}, {"known": ["2147483647"]}, "columns up to 2,147,483,647, and a model a weight for each"),
         ({"id": "customer"}, {}, "no column 'customer'"),
         ({"id": "2"}, {}, "1 values of '2' occur more than once, such as 0"),
         ({}, {"known": ["1", "2", "3", "4"]}, "no feature columns are left"),
@@ -161,3 +163,9 @@ def test_named_tables_refused(tmp_path: Path, ending: str) -> None:
         open_table(TableSource(table=path, id="id"), known=list(FRAME.columns))
     with pytest.raises(DataError, match="trained on a table in LIBSVM's format, with 3 numbered ones"):
         open_table(TableSource(table=path, id="id"), encoder=PartyEncoder().fit(sparse.csr_array(np.eye(3))))
+
+
+def test_a_column_far_beyond_the_others_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.svm").write_text("1 1:1 2147483647:1\n-1 1:2\n")
+    with pytest.raises(DataError, match="number those that occur without gaps"):
+        open_table(TableSource(table=tmp_path / "t.svm"))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import duckdb
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from evenhand.data import PartyEncoder, TableSource, read_table
@@ -169,6 +171,59 @@ def test_sql_reaches_nothing_but_its_file(tmp_path: Path, sql: str) -> None:
     with pytest.raises(DataError, match="cannot read"):
         read_table(TableSource(table=path, sql=sql.format(secret=secret, folder=tmp_path)))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["secret.csv", "t.duckdb"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"PAR1" + b"\0" * 40 + b"PAR1", b"PAR1\xff\xff\xff\x7fPAR1", b"PAR1", b"not a table\n" * 99]
+)
+@pytest.mark.parametrize("name", ["t.parquet", "t.duckdb"])
+def test_what_is_wrong_is_told_in_two_lines(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match="cannot read") as caught:
+        read_table(TableSource(table=tmp_path / name))
+    assert len(str(caught.value).split("\n")) == 2
+
+
+def test_wrong_sql_is_told_in_two_lines(tmp_path: Path) -> None:
+    path = _write_duckdb(tmp_path / "t.duckdb", "create table a as select 1 as id")
+    with pytest.raises(DataError, match="no_such_column") as caught:
+        read_table(TableSource(table=path, sql="select no_such_column\nfrom a"))
+    assert len(str(caught.value).split("\n")) == 2
+
+
+def test_a_parquet_file_cut_or_changed_anywhere(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    FRAME.to_parquet(path, index=False, compression="none")
+    whole, text = path.read_bytes(), b"c2"
+    for end in range(4, len(whole), 97):
+        path.write_bytes(whole[:end])
+        with pytest.raises(DataError, match="cannot read"):
+            read_table(TableSource(table=path, id="customer"))
+    assert text in whole
+    path.write_bytes(whole.replace(text, b"c\xff"))
+    with pytest.raises(DataError, match=r"values that cannot be used: .*UTF8|cannot read"):
+        read_table(TableSource(table=path, id="customer"))
+
+
+def test_columns_of_one_name_in_a_parquet_file(tmp_path: Path) -> None:
+    pq.write_table(pa.table([[1, 2], [3, 4], [5, 6]], names=["id", "age", "age"]), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="gives columns age more than once"):
+        read_table(TableSource(table=tmp_path / "t.parquet", id="id"))
+    pq.write_table(pa.table([[1, 2], [3, 4], [5, 6]], names=["id", "age", "Age"]), tmp_path / "t.parquet")
+    assert list(read_table(TableSource(table=tmp_path / "t.parquet", id="id")).columns) == ["age", "Age"]
+
+
+@pytest.mark.parametrize("ids", [[[1], [2]], [{"a": 1}, {"a": 2}]])
+def test_ids_that_are_lists_or_records(tmp_path: Path, ids: list[object]) -> None:
+    pq.write_table(pa.table({"id": ids, "age": [1, 2]}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="'id' holds mixed values, lists perhaps"):
+        read_table(TableSource(table=tmp_path / "t.parquet", id="id"))
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/t.csv", "x" * 5000 + ".csv", "a\0b.csv"])
+def test_names_that_no_file_can_have(name: str) -> None:
+    with pytest.raises(DataError, match="cannot be opened"):
+        read_table(TableSource(table=name))
 
 
 def test_sql_on_a_csv(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ import pytest
 from scipy import sparse
 from support.tables import SmallJob, write_postgres, write_sqlite
 
+from evenhand.data import TableSource, open_table
 from evenhand.errors import ConstraintError, DataError, InputError
-from evenhand.jobs.vertical.tables import VerticalTables, load_vertical_tables
+from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
+from evenhand.training.preparing import Preparation
 
 
 @pytest.fixture
@@ -322,3 +324,24 @@ def test_a_wrong_database_password_is_not_shown(small: SmallJob, postgres_url: s
     with pytest.raises(DataError, match="party 'shop': cannot read from postgresql://") as caught:
         load(small)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_ids_with_leading_zeros_are_text_at_every_party(tmp_path: Path, order: int) -> None:
+    """The shop's own ids would pass for numbers."""
+    (tmp_path / "bank.csv").write_text("id,age\n007,20\n012,30\n123,40\n")
+    (tmp_path / "shop.csv").write_text("id,spent\n456,1\n123,2\n")
+    pd.DataFrame({"id": ["123", "007"], "friends": [1, 2]}).to_parquet(tmp_path / "social.parquet")
+    names = ["bank.csv", "shop.csv", "social.parquet"][::order]
+    tables = {name: open_table(TableSource(table=tmp_path / name, id="id")) for name in names}
+    aligned = align_parties(tables, "inner", Preparation())
+    assert [table.known.index.tolist() for table in aligned.values()] == [["123"]] * 3
+    matrices = [table.encode(np.ones(1, dtype=bool), False)[1].tolist() for table in aligned.values()]
+    assert matrices == [[[40.0]], [[2.0]], [[1.0]]][::order]
+    # Numbers elsewhere than in CSV files are numbers.
+    pd.DataFrame({"id": [123, 456], "visits": [1, 2]}).to_parquet(tmp_path / "site.parquet")
+    site = open_table(TableSource(table=tmp_path / "site.parquet", id="id"))
+    with pytest.raises(DataError, match=r"bank has text \(such as '007'\), site has integers \(such as 123\)"):
+        align_parties({"bank": tables["bank.csv"], "site": site}, "inner", Preparation())
+    found = align_parties({"shop": tables["shop.csv"], "site": site}, "equal", Preparation())
+    assert found["shop"].known.index.tolist() == found["site"].known.index.tolist() == [456, 123]

@@ -46,9 +46,11 @@ def from_json(content: bytes) -> Any:
 
 def learned_from_state(state: Any) -> Learned:
     """Take a state back."""
-    if isinstance(state, dict) and type(state.get("version")) is int and state["version"] != VERSION:
-        raise DataError(f"the encoder's state has version {state['version']}; this evenhand reads {VERSION}")
-    scale: Any = state.get("scale") if isinstance(state, dict) else None
+    version: Any = state.get("version") if isinstance(state, dict) else None
+    _require(type(version) is int, "version", "a number")
+    if version != VERSION:
+        raise DataError(f"the encoder's state has version {version}; this evenhand reads {VERSION}")
+    scale: Any = state.get("scale")
     _require(isinstance(scale, bool), "scale", "true or false")
     if "divisors" in state:
         _require_keys(state, ("version", "scale", "divisors"), "the state")
@@ -105,7 +107,11 @@ def _number(value: Any, where: str, *, positive: bool = False) -> float:
         number = float(value)
     except OverflowError:
         number = math.inf
-    _require(math.isfinite(number) and (number > 0.0 or not positive), where, "above 0" if positive else "finite")
+    _require(
+        number == value and math.isfinite(number) and (number > 0.0 or not positive),
+        where,
+        "above 0" if positive else "finite",
+    )
     return number
 
 

@@ -43,6 +43,8 @@ def to_pandas(table: pa.Table, where: str) -> pd.DataFrame:
     import pyarrow as pa
 
     try:
+        # Text from a damaged file may be no text, which pandas would find out at any time later.
+        table.validate(full=True)
         for k, column in enumerate(table.schema):
             numeric = (column.metadata or {}).get(b"ADBC:postgresql:typname") == b"numeric"
             if numeric or pa.types.is_decimal(column.type):
@@ -51,7 +53,7 @@ def to_pandas(table: pa.Table, where: str) -> pd.DataFrame:
                 table = table.set_column(k, column.name, storage.cast(pa.float64()))
         return table.to_pandas()
     except (pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
-        # A date may lie beyond what Python counts, a text may be no text.
+        # A date may lie beyond what Python counts.
         raise DataError(f"{where} holds values that cannot be used: {brief(error)}") from error
 
 
@@ -60,10 +62,9 @@ def index_by(frame: pd.DataFrame, name: str, where: str) -> pd.DataFrame:
     missing = int(frame[name].isna().sum())
     if missing:
         raise DataError(f"{where}: {missing:,} of {len(frame):,} rows have no {name!r}")
-    try:
-        repeated = frame.loc[frame[name].duplicated(), name].unique()
-    except TypeError as error:
-        raise DataError(f"{where}: {name!r} holds lists or records; an id is text, a number or a date") from error
+    if (kind := pd.api.types.infer_dtype(frame[name], skipna=False)).startswith("mixed"):
+        raise DataError(f"{where}: {name!r} holds {kind} values, lists perhaps; an id is text, a number or a date")
+    repeated = frame.loc[frame[name].duplicated(), name].unique()
     if len(repeated):
         few = ", ".join(str(one) for one in repeated[:3])
         raise DataError(f"{where}: {len(repeated):,} values of {name!r} occur more than once, such as {few}")

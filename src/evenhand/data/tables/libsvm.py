@@ -20,6 +20,7 @@ from evenhand.errors import DataError, InputError
 ENDINGS: Final = (".libsvm", ".svm")
 _BLOCK: Final = 1 << 22
 _LARGEST_INDEX: Final = 2**31 - 1
+_LONGEST_INDEX: Final = 100
 # Python's own number parser, which the fast reader uses, takes 1_000 for a number and the reader drops query ids.
 _SUSPECT: Final = (b"_", b"qid")
 _INDEX: Final = re.compile(rb"[0-9]+")
@@ -196,10 +197,11 @@ def _wrong_entries(entries: list[bytes], low: int, high: int) -> str | None:
             return f"{_shown(entry)} is not index:value, such as 3:0.5"
         if problem := _wrong_number(value, f"value of {_shown(index)}"):
             return problem
-        place = int(index)
+        # Python refuses to count thousands of digits.
+        place = int(index) if len(index) <= _LONGEST_INDEX else _LARGEST_INDEX + 1
         if not low <= place <= high:
             reason = f"indices go from {low} to {high}" if high < _LARGEST_INDEX else f"indices begin at {low}"
-            return f"index {place} is out of range: {reason}"
+            return f"index {_shown(index)[1:-1]} is out of range: {reason}"
         if place <= before:
             what = "occurs twice" if place == before else f"comes after {before}"
             return f"index {place} {what}; indices must rise within a row"

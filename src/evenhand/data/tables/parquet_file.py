@@ -78,5 +78,6 @@ def _plain(table: pa.Table) -> pa.Table:
 
     for k, column in enumerate(table.schema):
         if pa.types.is_dictionary(column.type):
+            table.column(k).validate(full=True)
             table = table.set_column(k, column.name, table.column(k).cast(column.type.value_type))
     return table.replace_schema_metadata(None)

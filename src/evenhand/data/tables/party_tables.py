@@ -22,6 +22,8 @@ from evenhand.errors import DataError
 
 LABEL: Final = "label"
 """What the numbers at the beginning of a LIBSVM file's rows are called."""
+# A gigabyte of weights.
+_WIDEST: Final = 2**27
 
 
 class PartyTable(Protocol):
@@ -216,6 +218,11 @@ def _open_libsvm(
     columns = width + len(taken) if width is not None and features is None else None
     matrix, labels = read_libsvm(path, columns, first_index=first)
     needed = max(places.values(), default=-1) + 1
+    if max(needed, matrix.shape[1]) > _WIDEST:
+        raise DataError(
+            f"{path} has columns up to {max(needed, matrix.shape[1]) - 1 + first:,}, and a model a weight for each, "
+            f"used or not; number those that occur without gaps, up to {_WIDEST:,}"
+        )
     if needed > matrix.shape[1] and width is None:
         highest = matrix.shape[1] - 1 + first
         raise DataError(f"{path} has no column {needed - 1 + first}; the highest that occurs is {highest}")
@@ -235,7 +242,7 @@ def _open_libsvm(
 
 
 def _place(name: str, first: int, path: Path) -> int:
-    if not name.isascii() or not name.isdecimal() or int(name) < first:
+    if not name.isascii() or not name.isdecimal() or len(name) > 10 or int(name) < first:
         raise DataError(
             f"{path} has no column {name!r}: columns of a LIBSVM file are called by their numbers, from {first!r} on, "
             f"such as '{first + 6}', and the numbers at the beginning of the rows {LABEL!r}"
