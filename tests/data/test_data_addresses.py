@@ -119,6 +119,13 @@ def everything(error: BaseException) -> str:
     return "".join(found)
 
 
+def variables(error: BaseException) -> str:
+    """What the functions that read tables held when the error came."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if "tables" in frame.f_code.co_filename]
+    assert frames
+    return " ".join(repr(frame.f_locals) for frame in frames)
+
+
 def test_there_are_enough_kinds() -> None:
     assert len(KINDS) >= 26
 
@@ -136,7 +143,7 @@ def test_reading_from_it_shows_nothing(kind: Kind) -> None:
     with pytest.raises(EvenhandError) as caught:
         read_table(TableSource(database=kind.written, sql="select 1"))
     assert kind.shown in str(caught.value)
-    assert_no_secret(everything(caught.value))
+    assert_no_secret(everything(caught.value) + variables(caught.value))
 
 
 def test_a_filled_address_shows_nothing_either(kind: Kind, tmp_path: Path) -> None:
@@ -157,7 +164,7 @@ def test_neither_jobs_nor_run_folders_show_them(tmp_path: Path) -> None:
     small.content["party"] = small.content["party"][:1] + asked
     job = small.read()
     assert_no_secret(f"{job} {job!r} {job.model_dump()} {job.model_dump_json()}")
-    with run_folder(job.model_dump(exclude_unset=True), small.folder, small.folder / "run", False) as folder:
+    with run_folder(job, small.folder, small.folder / "run", False) as folder:
         assert [party["database"] for party in folder.description["party"][1:]] == [kind.shown for kind in KINDS]
     for name, content in files(small.folder / "run").items():
         assert_no_secret(f"{name} {content!r}")

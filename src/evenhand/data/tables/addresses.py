@@ -62,13 +62,12 @@ class Address:
 
     def fill_in(self) -> FilledAddress:
         """The address with the values of its variables, for the moment of connecting."""
-        values = {}
-        for name in VARIABLE.findall(self._written):
+        names = VARIABLE.findall(self._written)
+        for name in names:
             if name not in os.environ:
                 raise DataError(f"the database address {self} needs the environment variable {name}: set it")
-            values[name] = os.environ[name]
-        text = VARIABLE.sub(lambda match: values[match.group(1)], self._written)
-        scrubber = Scrubber([text, *values.values()], self._shown)
+        text = VARIABLE.sub(lambda match: os.environ[match.group(1)], self._written)
+        scrubber = Scrubber([text, *(os.environ[name] for name in names)], self._shown)
         if self._base is not None and text.startswith(SQLITE):
             text = f"{SQLITE}{self._base / text.removeprefix(SQLITE)}"
         return FilledAddress(text, self._shown, scrubber)

@@ -132,19 +132,24 @@ def local_file(text: str) -> Path:
     shown = shown_file(text)
     if any(sign in text for sign in "*?["):
         raise DataError(f"{shown} looks like a pattern for several files; name one file, without * ? or [")
+    problem = ""
     try:
         path = Path(text).expanduser()
         found = path.stat()
     except FileNotFoundError:
-        raise DataError(f"there is no file {shown} (looked from {Path.cwd()})") from None
+        problem = f"there is no file {shown} (looked from {Path.cwd()})"
     except OSError as error:
         # A name too long, a folder that may not be entered.
-        raise DataError(f"{shown} cannot be opened: {error.strerror}") from None
+        problem = f"{shown} cannot be opened: {error.strerror}"
     except (RuntimeError, ValueError) as error:
         # The home of somebody unknown.
-        raise DataError(f"{shown} cannot be opened: {error}") from None
-    if not S_ISREG(found.st_mode):
-        raise DataError(f"{path} is not a file")
-    if found.st_size == 0:
-        raise DataError(f"{path} is empty")
+        problem = f"{shown} cannot be opened: {error}"
+    else:
+        if not S_ISREG(found.st_mode):
+            problem = f"{shown} is not a file"
+        elif found.st_size == 0:
+            problem = f"{shown} is empty"
+    if problem:
+        # Outside the handlers: the system's errors quote the whole name, which may be an address.
+        raise DataError(problem)
     return path

@@ -43,8 +43,9 @@ def _run(driver: str, address: FilledAddress, sql: str, options: dict[str, Any] 
     dbapi = _driver(driver)
     problem: str
     try:
-        uri = _uri(address.reveal(), sql)
-        with dbapi.connect(uri) as connection, connection.cursor(adbc_stmt_kwargs=options) as cursor:
+        # Kept in no variable: whoever shows a traceback may show these too.
+        connecting = dbapi.connect(_uri(address.reveal(), sql))
+        with connecting as connection, connection.cursor(adbc_stmt_kwargs=options) as cursor:
             if driver == "adbc_driver_postgresql":
                 # Reading data must not be able to change it.
                 cursor.execute("SET TRANSACTION READ ONLY")
