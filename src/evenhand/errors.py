@@ -84,11 +84,14 @@ class MissingExtraError(EvenhandError, ImportError):
     def __str__(self) -> str:
         """With the reason if the part is installed and does not load, for instance for want of memory."""
         installed = isinstance(self.__cause__, ImportError) and not isinstance(self.__cause__, ModuleNotFoundError)
-        return f"{self.args[0]} (it is installed, but: {self.__cause__})" if installed else self.args[0]
+        return printable(f"{self.args[0]} (it is installed, but: {self.__cause__})") if installed else self.args[0]
 
 
 class EvenhandWarning(UserWarning):
     """Base of all warnings: a result is not what one would take it for."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(message))
 
 
 class SmallSliceWarning(EvenhandWarning):

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from evenhand.cli import data, demo, predict, reproduce, train
 from evenhand.errors import EvenhandError, EvenhandWarning, ResourceError
+from evenhand.printing import printable
 from evenhand.runtime.files import no_room
 
 app = typer.Typer(
@@ -59,7 +60,7 @@ def main() -> None:
 
 def _tell(kind: str, style: str, what: object) -> None:
     # Text, not markup: messages quote paths and values, which may hold brackets and colons.
-    Console(stderr=True).print(Text.assemble((kind, style), f" {what}"), soft_wrap=True)
+    Console(stderr=True).print(Text.assemble((kind, style), f" {printable(str(what))}"), soft_wrap=True)
 
 
 def _warn(
@@ -74,4 +75,4 @@ def _warn(
     if issubclass(category, EvenhandWarning):
         _tell("warning:", "yellow", message)
     else:
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
+        sys.stderr.write(printable(warnings.formatwarning(message, category, filename, lineno, line)))

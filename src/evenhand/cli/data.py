@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from evenhand.cli.saying import say
+
 app = typer.Typer(help="Public data sets: what there is, and bring it here.", no_args_is_help=True)
 
 
@@ -26,7 +28,7 @@ def list_sets() -> None:
     for name, entry in CATALOG.items():
         table.add_row(name, f"{entry.rows:,}", entry.title, entry.terms)
     Console().print(table)
-    print(f"Files are kept in {default_cache()}")
+    say(f"Files are kept in {default_cache()}")
 
 
 @app.command("fetch")
@@ -47,7 +49,7 @@ def fetch_sets(
     from evenhand.data import CATALOG, fetch, fetch_digits, lookup
     from evenhand.errors import FetchError
 
-    options: dict[str, Any] = {"source": source, "offline": offline, "progress": lambda line: print(f"  {line}")}
+    options: dict[str, Any] = {"source": source, "offline": offline, "progress": lambda line: say(f"  {line}")}
     failures = []
     # Looked up first, so that a misspelt name is found before anything is brought.
     for entry in [lookup(name) for name in (CATALOG if names == ["all"] else names)]:
@@ -58,6 +60,6 @@ def fetch_sets(
             failures.append(str(error))
             continue
         for file in files.values():
-            print(f"{entry.name}: {file}")
+            say(f"{entry.name}: {file}")
     if failures:
         raise FetchError("\n".join(failures))

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from evenhand.cli.memory import check_address_space
 from evenhand.cli.train import run_with_progress
+from evenhand.printing import printable
 
 if TYPE_CHECKING:
     from evenhand.data import Dataset
@@ -67,8 +68,8 @@ def demo(
     gap = results["plain"]["quality"]["test"]["DEO"] - results["fair"]["quality"]["test"]["DEO"]
     cost = results["plain"]["quality"]["test"]["accuracy"] - results["fair"]["quality"]["test"]["accuracy"]
     console.print(f"The bound on DEO takes {gap:.3f} off it at a price of {100 * cost:.1f} points of accuracy.")
-    console.print(f"Run folders, tables and job files to change and run again: {out}", soft_wrap=True)
-    console.print(f"  evenhand train {jobs['fair']} --out {out / 'again'}", soft_wrap=True)
+    console.print(f"Run folders, tables and job files to change and run again: {printable(str(out))}", soft_wrap=True)
+    console.print(printable(f"  evenhand train {jobs['fair']} --out {out / 'again'}"), soft_wrap=True)
 
 
 def _next_free(path: Path) -> Path:

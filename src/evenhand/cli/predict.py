@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from evenhand.cli.memory import check_address_space
+from evenhand.cli.saying import remark, say
 from evenhand.errors import InputError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def predict(
@@ -23,6 +20,10 @@ def predict(
     ] = None,
     job: Annotated[Path | None, typer.Option(help="Job file that says where the parties' new tables are.")] = None,
     out: Annotated[Path | None, typer.Option(help="CSV or Parquet file to write; default is to print CSV.")] = None,
+    as_is: Annotated[
+        bool,
+        typer.Option("--as-is", help="Write text to CSV as it is, even what a spreadsheet would take for a formula."),
+    ] = False,
 ) -> None:
     """Score rows: each party's table through its own encoder and weights, summed by id; or clients' tables.
 
@@ -40,6 +41,7 @@ def predict(
     from evenhand.jobs.horizontal.file import HorizontalJobFile
     from evenhand.jobs.horizontal.runs import score_clients
     from evenhand.jobs.vertical.runs import score_parties
+    from evenhand.report.spreadsheets import csv_text
     from evenhand.runtime.files import write_bytes
     from evenhand.runtime.folder import RunFolder
 
@@ -59,21 +61,20 @@ def predict(
         else score_parties(folder, content, tables, base=base)
     )
     if out is None:
-        print(scores.to_csv(), end="")
+        say(csv_text(scores, as_is=as_is), end="")
         return
-    write_bytes(out, _content(scores, out.suffix.lower()))
-    print(f"{len(scores):,} rows scored into {out}", file=sys.stderr)
+    whole = scores.to_parquet() if out.suffix.lower() == ".parquet" else csv_text(scores, as_is=as_is).encode()
+    write_bytes(out, whole)
+    remark(f"{len(scores):,} rows scored into {out}")
 
 
 def _tables(given: list[str]) -> dict[str, Path]:
+    from evenhand.data.tables.showing import is_address, shown_file
+
     tables = {}
     for entry in given:
         name, separator, path = entry.partition("=")
-        if not (name and separator and path):
-            raise InputError(f"--table {entry}: write it as NAME=FILE, for instance bank=new-bank.csv")
+        if is_address(entry) or is_address(path) or not (name and separator and path):
+            raise InputError(f"--table {shown_file(entry)}: write it as NAME=FILE, for instance bank=new-bank.csv")
         tables[name] = Path(path)
     return tables
-
-
-def _content(scores: pd.DataFrame, suffix: str) -> bytes:
-    return scores.to_parquet() if suffix == ".parquet" else scores.to_csv().encode()

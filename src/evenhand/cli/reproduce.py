@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from evenhand.cli.memory import check_address_space
+from evenhand.cli.saying import say
 from evenhand.errors import InputError
 from evenhand.reproductions.registry import REPRODUCTIONS, find
 
@@ -58,7 +59,7 @@ def reproduce(
     for one in sets or ():
         words += ["--set", one]
     for path in run(name, settings, out, command=shlex.join(words), rewrite=rewrite):
-        print(path)
+        say(str(path))
 
 
 reproduce.__doc__ = HELP

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 from rich.console import Console
 
 from evenhand.cli.memory import check_address_space
+from evenhand.cli.saying import remark, say
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def train(
     content = read_job(job)
     folder = out or Path("runs") / f"{job.stem}-{datetime.now():%Y%m%d-%H%M%S}"
     if resume and has_finished(content, folder):
-        print(f"the run in {folder} has finished; there is nothing left to do", file=sys.stderr)
-        print(folder)
+        remark(f"the run in {folder} has finished; there is nothing left to do")
+        say(str(folder))
         return
     try:
         finished = run_with_progress(
@@ -58,7 +58,7 @@ def train(
         )
     except KeyboardInterrupt:
         again = shlex.join(["evenhand", "train", str(job), "--out", str(folder), "--resume"])
-        print(f"interrupted; go on with: {again}", file=sys.stderr)
+        remark(f"interrupted; go on with: {again}")
         raise
     rows = "test" if "test" in finished.result["quality"] else "train"
     console.print(quality_table(finished.result, rows))
@@ -74,7 +74,7 @@ def train(
         )
     for statement, clients in _privacy(finished.result).items():
         console.print(f"privacy of {clients}: {statement}")
-    print(folder)
+    say(str(folder))
 
 
 def _privacy(result: dict[str, Any]) -> dict[str, str]:
