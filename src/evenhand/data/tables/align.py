@@ -35,6 +35,7 @@ def align(frames: Sequence[Table], names: Sequence[str], how: Literal["equal", "
         if not isinstance(frame, pd.DataFrame | pd.Series) or not isinstance(name, str):
             raise InputError(f"a DataFrame or Series and a name are needed, not {type(frame).__name__} and {name!r}")
         check_ids(frame.index, name)
+        _check_unique(frame.index, name)
     _check_same_kind([frame.index for frame in frames], names)
     if how == "equal":
         _check_same_ids([frame.index for frame in frames], names)
@@ -48,7 +49,7 @@ def align(frames: Sequence[Table], names: Sequence[str], how: Literal["equal", "
 
 
 def check_ids(index: pd.Index, name: str) -> None:
-    """Refuse rows without an id, and ids that occur twice."""
+    """Refuse rows without an id, and ids of no kind."""
     if isinstance(index, pd.MultiIndex):
         raise DataError(f"{name}: the index has {index.nlevels} levels; make one id column of them")
     if missing := int(np.count_nonzero(index.isna())):
@@ -59,6 +60,9 @@ def check_ids(index: pd.Index, name: str) -> None:
         raise DataError(
             f"{name}: {error}, such as {_some(index)}; make all of them text, or all whole numbers"
         ) from error
+
+
+def _check_unique(index: pd.Index, name: str) -> None:
     if index.has_duplicates:
         repeated = index[index.duplicated()].unique()
         raise DataError(
