@@ -33,7 +33,7 @@ from evenhand import __version__
 from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.job import Job
 from evenhand.reproductions.fairfedavgalm.tasks import load_task
-from evenhand.training.horizontal import train_horizontal
+from evenhand.training.horizontal import train_clients
 
 CLIENTS, ROWS, BATCH, STEP, CLIP = 10, 2_800, 128, 0.1, 1.0
 HIDDEN = (32, 16)
@@ -104,7 +104,7 @@ def ours(name: str, clients: list[ClientRows], rounds: int) -> tuple[float, floa
     settings = {"batch_size": BATCH, "step": STEP, "step_decay_every": None, "clip": CLIP, **options}
     job = Job(solver=solver, model="mlp", hidden=HIDDEN, max_rounds=WARM_UP + rounds + 1, options=settings)
     stamps: list[float] = []
-    run = train_horizontal(job, clients, on_round=lambda _: stamps.append(time.perf_counter()))
+    run = train_clients(job, clients, on_round=lambda _: stamps.append(time.perf_counter()))
     margins = np.concatenate([client.labels * run.model.predict(client.features) for client in clients])
     # The last row of history belongs to the closing exchange, which happens once.
     return round_seconds(stamps[:-1]), float(np.logaddexp(0.0, -margins).mean())

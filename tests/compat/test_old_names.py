@@ -33,7 +33,12 @@ PACKAGES: Final = {
     *("data.tables", "data.images"),
 }
 # Classes that only ever lived while a run did, so that nobody has saved one: what was in them is done otherwise now.
-GONE: Final = {"vertical.vfb2.looks.LookingParty"}
+GONE: Final = {
+    "vertical.vfb2.looks.LookingParty",
+    "horizontal.prox_al.ProxALRoles",
+    "horizontal.sqp.SQPRoles",
+    "training.client_programs.ClientPrograms",
+}
 
 
 def resolve(dotted: str) -> Any:

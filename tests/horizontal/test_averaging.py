@@ -13,14 +13,16 @@ from support.problems import small
 from torch import Tensor, nn
 
 from evenhand.errors import DivergenceError, InputError, ProtocolError
-from evenhand.horizontal.problem import ClientRows, agree
+from evenhand.horizontal.agreeing import horizontal_terms
+from evenhand.horizontal.averaging.options import AveragingOptions
+from evenhand.horizontal.problem import ClientRows, HorizontalServerData
 from evenhand.horizontal.seeds import generator
-from evenhand.horizontal.solver import Setup
-from evenhand.horizontal.solvers import SOLVERS, build_roles
+from evenhand.horizontal.solvers import SOLVERS
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
-from evenhand.training.horizontal import HorizontalRun, train_horizontal
+from evenhand.training.horizontal import HorizontalRun, train_clients
 
+AVERAGING = [name for name, solver in SOLVERS.items() if issubclass(solver.options, AveragingOptions)]
 PROBLEM = small(seed=2, rows=70)
 PARTS = unequal(PROBLEM, 3)
 
@@ -89,7 +91,7 @@ def test_full_batches_and_one_step_are_pooled_gradient_descent() -> None:
     np.testing.assert_allclose(as_reference(run), weights, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", AVERAGING)
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_side_by_side_is_one_by_one(solver: str, outputs: int) -> None:
     module = perceptron(outputs)
@@ -133,6 +135,20 @@ def test_a_share_of_the_clients_takes_part_and_who_does_changes() -> None:
 def test_one_client_takes_part_at_least() -> None:
     run = train_rows(PROBLEM, None, PARTS, options={"participation": 0.01}, max_rounds=2)
     assert [len(names) for names in participants(run)] == [1, 1]
+
+
+@pytest.mark.parametrize("solver", AVERAGING)
+def test_a_run_without_reports_sends_the_same_updates_and_certifies_nothing(solver: str) -> None:
+    quiet, telling = (
+        train_rows(PROBLEM, None, PARTS, solver=solver, options={"report_every": every}, max_rounds=4)
+        for every in (0, 1)
+    )
+    assert quiet.weights.tobytes() == telling.weights.tobytes()
+    assert {"sums", "gradient", "tilt"} <= {entry.kind for entry in telling.transcript}
+    assert not {"sums", "gradient", "tilt"} & {entry.kind for entry in quiet.transcript}
+    assert np.isnan(quiet.certificate.stationarity)
+    assert not quiet.certificate.converged
+    assert quiet.history["objective"].isna().all()
 
 
 def test_reports_come_as_often_as_asked_for_and_change_nothing_else() -> None:
@@ -211,7 +227,7 @@ def test_images_and_classes() -> None:
         return ResNet18(outputs=3, input_channels=1, channels=(4, 4, 8, 8), small_images=True)
 
     job = Job(solver="fairfedavgalm", max_rounds=8, options={"step": 0.1, "penalty": 0.1, "dual_step": 0.1})
-    run = train_horizontal(job, clients, model=model)
+    run = train_clients(job, clients, model=model)
     assert run.history["objective"].iloc[-1] < run.history["objective"].iloc[0]
     assert run.model.predict(images).shape == (12, 3)
     assert run.row_names == ["loss(group=0) − loss(group=1)"]
@@ -228,9 +244,9 @@ def test_weights_that_leave_the_finite_numbers_are_said_so() -> None:
 def test_a_client_that_claims_no_rows_is_refused(rows: int) -> None:
     clients = deal_rows(PROBLEM, PARTS)
     job = Job(solver="fedavg", max_rounds=1)
-    told = train_horizontal(job, clients, keep_messages=True).transcript.messages or []
+    told = train_clients(job, clients, keep_messages=True).transcript.messages or []
     update = next(message for message in told if message.kind == "update")
-    server = build_roles(Setup(clients, agree(clients), job)).server
+    server = SOLVERS["fedavg"].server(horizontal_terms(job, clients), HorizontalServerData())
     server.start()
     with pytest.raises(ProtocolError, match=f"says it has {rows} rows"):
         server.receive(Message(update.sender, "server", "update", {**update.body, "rows": np.array(rows)}))
@@ -316,24 +332,6 @@ def test_a_run_can_begin_where_another_ended() -> None:
     ],
 )
 def test_options_check_themselves(options: dict[str, Any], message: str) -> None:
-    for solver in SOLVERS.values():
+    for solver in AVERAGING:
         with pytest.raises(InputError, match=message):
-            solver.options(**options)
-
-
-def test_constraints_go_to_solvers_that_take_them() -> None:
-    from evenhand.constraints.kinds import LossParity
-
-    for solver in ("fedavg", "fairfed"):
-        with pytest.raises(InputError, match="trains without constraints"):
-            train_rows(PROBLEM, LossParity(0.0), PARTS, solver=solver)
-    with pytest.raises(InputError, match="choose 'auto' or one of 'fedavg'"):
-        train_rows(PROBLEM, None, PARTS, solver="magic")
-    with pytest.raises(InputError, match="loss is 'squared'"):
-        train_rows(PROBLEM, None, PARTS, loss="squared")
-    clients = deal_rows(PROBLEM, PARTS)
-    kinds = [
-        type(build_roles(Setup(clients, agree(clients), Job(constraints=constraints))).clients[0].options).__name__  # type: ignore[attr-defined]
-        for constraints in ((), (LossParity(0.0),))
-    ]
-    assert kinds == ["AveragingOptions", "FairFedAvgALMOptions"]
+            SOLVERS[solver].options(**options)

@@ -8,13 +8,12 @@ from support.clients import deal_rows, train_rows
 from support.problems import Problem, small, two_attributes
 
 from evenhand.errors import DataError, InputError
+from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.averaging.fairfed import FairFedOptions, FairFedServer, largest_gap
-from evenhand.horizontal.problem import ClientRows, agree
-from evenhand.horizontal.solver import Setup
-from evenhand.horizontal.solvers import build_roles
+from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.protocol.job import Job
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training.horizontal import train_horizontal
+from evenhand.training.horizontal import build_roles, train_clients
 
 PROBLEM = small(seed=6, rows=60)
 PARTS = [list(range(24)), list(range(24, 60)), [row for row in range(60) if row % 2 == 0][:9]]
@@ -36,7 +35,7 @@ def rate_gap(problem: Problem, rows: list[int], scores: np.ndarray, metric: str)
 def test_shares_follow_the_clients_distance_from_everybodys_gap(metric: str) -> None:
     """Three rounds again by hand. c2 has one group only, so its accuracy stands in."""
     job = Job(solver="fairfed", max_rounds=3, options={**OPTIONS, "metric": metric}, seed=1)
-    run = train_horizontal(job, deal_rows(PROBLEM, PARTS))
+    run = train_clients(job, deal_rows(PROBLEM, PARTS))
     design = np.column_stack([PROBLEM.matrix, np.ones(60)])
     weights, adjustment = np.zeros(5), np.zeros(3)
     everybody = [row for part in PARTS for row in part]
@@ -62,10 +61,11 @@ def test_shares_follow_the_clients_distance_from_everybodys_gap(metric: str) -> 
 
 def server_of(clients: list[ClientRows], **options: float) -> FairFedServer:
     job = Job(solver="fairfed", max_rounds=6, options={**OPTIONS, **options}, seed=2)
-    roles = build_roles(Setup(clients, agree(clients), job))
-    InProcess([roles.server, *roles.clients]).run()
-    assert isinstance(roles.server, FairFedServer)
-    return roles.server
+    owns = {client.name: ClientData(client) for client in clients}
+    server, others = build_roles(horizontal_terms(job, clients), HorizontalServerData(), owns)
+    InProcess([server, *others]).run()
+    assert isinstance(server, FairFedServer)
+    return server
 
 
 def test_shares_belong_to_names_whatever_the_order_and_whoever_takes_part() -> None:
@@ -111,7 +111,7 @@ def test_several_attributes_and_classes() -> None:
         for name, rows in (("x", slice(0, 45)), ("y", slice(45, 90)))
     ]
     options = {**OPTIONS, "metric": "equal-opportunity"}
-    run = train_horizontal(Job(solver="fairfed", max_rounds=3, options=options), clients, keep_messages=True)
+    run = train_clients(Job(solver="fairfed", max_rounds=3, options=options), clients, keep_messages=True)
     rates = next(message for message in run.transcript.messages or [] if message.kind == "rates")
     assert rates["class_rows"].shape == (3, 5)
     assert rates["class_rows"].sum() == 2 * 45
@@ -122,7 +122,7 @@ def test_several_attributes_and_classes() -> None:
 def test_it_needs_groups_and_a_metric_it_knows() -> None:
     clients = [ClientRows(c.name, c.features, c.labels) for c in deal_rows(PROBLEM, PARTS)]
     with pytest.raises(DataError, match="fairfed compares groups"):
-        train_horizontal(Job(solver="fairfed"), clients)
+        train_clients(Job(solver="fairfed"), clients)
     with pytest.raises(InputError, match="metric is 'accuracy'"):
         FairFedOptions(metric="accuracy")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="weight_step is -1"):

@@ -22,9 +22,9 @@ from evenhand.errors import ConstraintError, InputError
 from evenhand.horizontal.averaging.fairalm import FairALMOptions
 from evenhand.horizontal.averaging.fairfedavgalm import FairFedAvgALMOptions
 from evenhand.horizontal.averaging.fpfl import FPFLOptions
-from evenhand.horizontal.problem import ClientRows, Start
+from evenhand.horizontal.problem import ClientRows, ModelStart
 from evenhand.protocol.job import Job
-from evenhand.training.horizontal import HorizontalRun, train_horizontal
+from evenhand.training.horizontal import HorizontalRun, train_clients
 
 PROBLEM = small(seed=1, rows=80)
 STEADY: dict[str, Any] = {"step": 0.5, "penalty": 1.0, "dual_step": 0.5, "growth": 1.0}
@@ -76,7 +76,7 @@ def test_clients_that_differ_stay_near_the_pooled_optimum_the_nearer_the_shorter
     a, b = (np.flatnonzero(PROBLEM.groups == group) for group in "ab")
     parts = [[*a[:10], *b[:10]], [*a[10:], *b[10:]]]
     weights, multipliers = pooled(PROBLEM, parity_rows(PROBLEM, [None], 0.0)).optimum()
-    begin = Start(weights.astype(np.float32), np.zeros(0, dtype=np.float32), multipliers[0] - multipliers[1])
+    begin = ModelStart(weights.astype(np.float32), np.zeros(0, dtype=np.float32), multipliers[0] - multipliers[1])
     far, near = (
         np.linalg.norm(fair(LossParity(0.0), parts, options=options, max_rounds=rounds, **begun).weights - weights)
         for options, rounds, begun in (
@@ -97,7 +97,7 @@ def test_copies_of_one_client_are_that_client() -> None:
     (client,) = deal_rows(PROBLEM)
     copies = [ClientRows(name, client.features, client.labels, client.groups) for name in ("x", "y", "z")]
     options = {"batch_size": None, "clip": None, "step_decay_every": None, **STEADY}
-    many = train_horizontal(Job(solver="fairfedavgalm", max_rounds=50, options=options), copies)
+    many = train_clients(Job(solver="fairfedavgalm", max_rounds=50, options=options), copies)
     np.testing.assert_allclose(many.weights, one.weights, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(many.multipliers, one.multipliers, rtol=1e-4, atol=1e-6)
 
@@ -254,12 +254,12 @@ def test_more_than_two_classes_take_rows_of_losses_without_labels_only() -> None
         for name in ("x", "y")
     ]
     job = {"solver": "fairfedavgalm", "max_rounds": 5}
-    run = train_horizontal(Job(**job, constraints=(LossParity(0.01),)), clients)
+    run = train_clients(Job(**job, constraints=(LossParity(0.01),)), clients)
     assert run.model.predict(clients[0].features).shape == (30, 3)
     with pytest.raises(ConstraintError, match="names a label"):
-        train_horizontal(Job(**job, constraints=(EqualOpportunity(0.01),)), clients)
+        train_clients(Job(**job, constraints=(EqualOpportunity(0.01),)), clients)
     with pytest.raises(ConstraintError, match="only be of measure 'loss'"):
-        train_horizontal(Job(**job, constraints=(DemographicParity(0.01),)), clients)
+        train_clients(Job(**job, constraints=(DemographicParity(0.01),)), clients)
 
 
 # -- schedules and options

@@ -1,14 +1,17 @@
-"""Every solver of `evenhand.horizontal.solvers` keeps the contract."""
+"""Every solver of `evenhand.horizontal.solvers` keeps the contract, in every scope that it takes."""
 
 from __future__ import annotations
 
 import pytest
-from horizontal_contract import HorizontalContract
+from horizontal_contract import Case, HorizontalContract
 
 from evenhand.horizontal.solvers import SOLVERS
 
+CASES = [Case(name, scope) for name, solver in SOLVERS.items() for scope in solver.scopes]
+
 
 class TestEverySolver(HorizontalContract):
-    @pytest.fixture(params=SOLVERS)
-    def solver(self, request: pytest.FixtureRequest) -> str:
-        return str(request.param)
+    @pytest.fixture(params=CASES, ids=lambda case: f"{case.solver}-{case.scope}")
+    def case(self, request: pytest.FixtureRequest) -> Case:
+        found: Case = request.param
+        return found

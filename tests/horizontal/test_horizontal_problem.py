@@ -13,12 +13,14 @@ import scipy.sparse as sp
 from support.clients import deal_rows
 from support.problems import small, two_attributes
 
-from evenhand.constraints.kinds import EqualOpportunity, GroupAgainstOverall, LossParity
+from evenhand.constraints.kinds import EqualOpportunity, GroupAgainstOverall, LossParity, NeymanPearson
+from evenhand.constraints.scope import ConstraintScope
 from evenhand.errors import ConstraintError, DataError, InputError, MissingExtraError
-from evenhand.horizontal.problem import ClientRows, agree
-from evenhand.horizontal.rows import AgreedRows
+from evenhand.horizontal.agreeing import common_classes, horizontal_terms, summarise
+from evenhand.horizontal.problem import ClientRows
+from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.protocol.job import Job
-from evenhand.training.horizontal import train_horizontal
+from evenhand.training.horizontal import train_clients
 
 PROBLEM = small(seed=1, rows=40)
 X, Y, S = PROBLEM.matrix, PROBLEM.labels, PROBLEM.sensitive
@@ -66,25 +68,53 @@ def test_sparse_rows_are_taken_and_rows_are_kept_in_single_precision() -> None:
 def test_groups_are_those_of_all_clients_together_or_the_agreed_ones() -> None:
     parts = [np.flatnonzero(PROBLEM.groups == group) for group in "ab"]
     clients = deal_rows(PROBLEM, [list(part) for part in parts])
-    assert agree(clients).groups == {"group": ("a", "b")}
-    wider = agree(clients, groups={"group": ["b", "a", "z"]})
-    np.testing.assert_array_equal(wider.codes(clients[0])["group"], 1)
-    with pytest.raises(DataError, match="client 'c1': 'group' has the value 'b', which is not among the agreed"):
-        agree(clients, groups={"group": ["a", "z"]}).codes(clients[1])
+    assert horizontal_terms(Job("fedavg"), clients).groups == {"group": ("a", "b")}
+    wider = horizontal_terms(Job("fedavg"), clients, groups={"group": ["b", "a", "z"]})
+    np.testing.assert_array_equal(clients[0].codes(wider.groups)["group"], 1)
+    unknown = "client 'c1': 'group' has the value 'b', which is not among the agreed"
+    with pytest.raises(DataError, match=unknown):
+        horizontal_terms(Job("fedavg"), clients, groups={"group": ["a", "z"]})
+    with pytest.raises(DataError, match=unknown):
+        clients[1].codes({"group": ["a", "z"]})
     with pytest.raises(DataError, match="one group only"):
-        agree(clients[:1])
+        horizontal_terms(Job("fedavg"), clients[:1])
 
 
 def test_clients_that_do_not_fit_together_are_refused() -> None:
     a = ClientRows("a", X, Y, S)
-    with pytest.raises(DataError, match="at least one client"):
-        agree([])
-    with pytest.raises(DataError, match="two clients are called 'a'"):
-        agree([a, a])
-    with pytest.raises(DataError, match=r"client 'b' has rows of shape \(3,\), client 'a' of shape \(4,\)"):
-        agree([a, ClientRows("b", X[:, :3], Y, S)])
-    with pytest.raises(DataError, match=r"client 'b' has the sensitive attributes \[\], expected \['group'\]"):
-        agree([a, ClientRows("b", X, Y)])
+
+    def refused(message: str, *clients: ClientRows, **more: Any) -> None:
+        with pytest.raises(DataError, match=message):
+            horizontal_terms(Job(), clients, **more)
+
+    refused("at least one client")
+    refused("two clients are called 'a'", a, a)
+    narrow = ClientRows("b", X[:, :3], Y, S)
+    refused(r"client 'b' has rows of shape \(3,\), client 'a' of shape \(4,\)", a, narrow)
+    refused(r"client 'b' has rows of shape \(3,\)", a, server=narrow)
+    refused(r"client 'b' has the sensitive attributes \[\], expected \['group'\]", a, ClientRows("b", X, Y))
+    refused(r"sensitive attributes \[\]", a, server=ClientRows("b", X, Y))
+    refused("'group' has the value 'z'", a, server=ClientRows("b", X, Y, S.replace({"group": {"a": "z"}})))
+    refused("labels that are not ±1", a, server=ClientRows("b", X, np.arange(40) % 3, S))
+
+
+def test_a_client_or_server_that_lacks_a_slice_is_named() -> None:
+    parts = [[row for row in range(40) if PROBLEM.groups[row] == "a"], list(range(40))]
+    clients, job = deal_rows(PROBLEM, parts), Job(constraints=(LossParity(0.1), NeymanPearson(0.5)))
+    with pytest.raises(ConstraintError, match=r"client 'c0' has no rows in the slice \[group=b\].*scope 'global'"):
+        horizontal_terms(job, clients, scope=ConstraintScope("local"))
+    left_out = horizontal_terms(job, clients, scope=ConstraintScope("both", None, "leave out"))
+    assert left_out.lacking == {"c0": (0,)}
+    assert [str(row) for row in left_out.own_rows("c0")] == ["loss(y=+1)"]
+    assert left_out.row_names == (
+        "c0: loss(y=+1)",
+        "c1: loss(group=a) − loss(group=b)",
+        "c1: loss(y=+1)",
+        "loss(group=a) − loss(group=b)",
+        "loss(y=+1)",
+    )
+    with pytest.raises(ConstraintError, match=r"the server has no rows in the slice \[group=b\]"):
+        horizontal_terms(job, clients[1:], server=clients[0])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +122,7 @@ def test_clients_that_do_not_fit_together_are_refused() -> None:
     [(Y, None, None), (np.arange(40) % 3, None, 3), (np.arange(40) % 3, 5, 5), (np.arange(40) % 2, 2, 2)],
 )
 def test_labels_are_signs_or_class_indices(labels: np.ndarray, classes: int | None, found: int | None) -> None:
-    assert agree([ClientRows("a", X, labels, S)], classes=classes).classes == found
+    assert common_classes([summarise(ClientRows("a", X, labels, S))], classes) == found
 
 
 @pytest.mark.parametrize(
@@ -107,12 +137,12 @@ def test_labels_are_signs_or_class_indices(labels: np.ndarray, classes: int | No
 )
 def test_other_labels_are_refused(labels: np.ndarray, classes: int | None, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        agree([ClientRows("a", X, labels, S)], classes=classes)
+        common_classes([summarise(ClientRows("a", X, labels, S))], classes)
 
 
 def test_a_client_may_lack_a_class() -> None:
     parts = [[int(row) for row in np.flatnonzero(sign)] for sign in (Y > 0, Y < 0)]
-    run = train_horizontal(
+    run = train_clients(
         Job(solver="fairfedavgalm", constraints=(EqualOpportunity(0.01),), max_rounds=5), deal_rows(PROBLEM, parts)
     )
     assert np.isfinite(run.certificate.stationarity)
@@ -121,16 +151,17 @@ def test_a_client_may_lack_a_class() -> None:
 def test_a_slice_that_nobody_has_is_refused() -> None:
     labels = np.where(PROBLEM.groups == "a", -1.0, Y)
     with pytest.raises(ConstraintError, match=r"slice \[y=\+1 & group=a\] is empty: no client"):
-        train_horizontal(Job(constraints=(EqualOpportunity(0.01),)), [ClientRows("c", X, labels, S)])
+        train_clients(Job(constraints=(EqualOpportunity(0.01),)), [ClientRows("c", X, labels, S)])
     with pytest.raises(DataError, match="loss-parity compares groups"):
-        train_horizontal(Job(constraints=(LossParity(0.01),)), [ClientRows("c", X, Y)])
+        train_clients(Job(constraints=(LossParity(0.01),)), [ClientRows("c", X, Y)])
 
 
 def test_rows_need_each_slice_mean_once() -> None:
     problem = two_attributes(seed=0)
     clients = deal_rows(problem, [list(range(30)), list(range(30, 90))])
-    rows = AgreedRows((LossParity(0.0), GroupAgainstOverall(0.1)), agree(clients))
-    assert len(rows.rows) == 4 + 5
+    job = Job("fairalm", (LossParity(0.0), GroupAgainstOverall(0.1)))
+    rows = SliceMeans(horizontal_terms(job, clients))
+    assert len(rows.constraint_rows) == 4 + 5
     # Three groups, two sexes and everybody: six means, although the rows name them eighteen times.
     assert len(rows.parts) == 6
     whole = ClientRows("all", problem.matrix, problem.labels, problem.sensitive)
@@ -151,10 +182,10 @@ def test_without_torch_the_room_opens_and_says_what_to_install(monkeypatch: pyte
     assert done.stdout.strip() == "open"
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'evenhand\[torch\]'"):
-        train_horizontal(Job(solver="fedavg"), deal_rows(PROBLEM))
+        train_clients(Job(solver="fedavg"), deal_rows(PROBLEM))
 
 
 def test_frames_of_features_are_taken() -> None:
     frame = pd.DataFrame(X, columns=list("wxyz"))
-    run = train_horizontal(Job(max_rounds=1), [ClientRows("a", frame, Y, S)])  # type: ignore[arg-type]
+    run = train_clients(Job(max_rounds=1), [ClientRows("a", frame, Y, S)])  # type: ignore[arg-type]
     assert run.model.predict(X).shape == (40,)

@@ -20,9 +20,11 @@ from evenhand.constraints.kinds import (
 )
 from evenhand.horizontal.averaging.local_objective import LocalObjective, as_labels
 from evenhand.horizontal.averaging.options import RoundSettings
-from evenhand.horizontal.problem import ClientRows, agree
-from evenhand.horizontal.rows import AgreedRows
+from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.sides import AbsoluteSides, BoundSides
+from evenhand.horizontal.slice_means import SliceMeans
+from evenhand.protocol.job import Job
+from evenhand.protocol.terms import HorizontalTerms
 
 ROWS = 40
 RNG = np.random.default_rng(5)
@@ -53,15 +55,16 @@ def derivative(
     """Of one batch with all rows, of one client."""
     client = ClientRows("a", np.zeros((len(labels), 1)), labels, groups)
     # What can occur is agreed on before, so that a batch may lack it.
-    everything = BINARY if scores.ndim == 1 else MULTI
-    agreement = agree([client, ClientRows("b", np.zeros((ROWS, 1)), everything, GROUPS[list(groups.columns)])])
-    rows = AgreedRows(constraints, agreement)
+    agreed = {name: tuple(np.unique(GROUPS[name])) for name in groups.columns}
+    classes = None if scores.ndim == 1 else 4
+    job = Job("fairfedavgalm", constraints)
+    rows = SliceMeans(HorizontalTerms(job, {"a": "client"}, 0, agreed, (1,), classes))
     pushes = sides(rows.bounds)
     assert len(pushes) == len(multipliers)
-    objective = LocalObjective(rows, pushes, agreement.classes)
+    objective = LocalObjective(rows, pushes, classes)
     numbers = torch.arange(len(labels))[None, None]
     batches = objective.batches(
-        as_labels(labels, agreement.classes),
+        as_labels(labels, classes),
         torch.from_numpy(rows.membership(client).astype(np.float32)),
         numbers,
         torch.ones(numbers.shape),

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.program_roles import Make, ProgramRolesContract
+from support.contracts import Make
+from support.program_roles import ProgramRolesContract
 from support.programs import by_scipy, contradicting, net_of, samples, strongly_convex, unit_discs
 
 from evenhand.central.prox_al import prox_al as pooled_prox_al
 from evenhand.constraints.kinds import EqualOpportunity, LossParity
 from evenhand.errors import InputError
-from evenhand.horizontal.programs_delivery import deliver
 from evenhand.horizontal.prox_al.batched import BatchedSolve
 from evenhand.horizontal.prox_al.client import ProxALClient
 from evenhand.horizontal.prox_al.options import ProxALOptions
-from evenhand.horizontal.prox_al.solve import prox_al, prox_al_roles
+from evenhand.horizontal.prox_al.server import ProxALServer
 from evenhand.programs import (
     L1,
     ZERO,
@@ -34,6 +34,8 @@ from evenhand.programs import (
     random_quadratic_programs,
 )
 from evenhand.programs.augmented import Augmented
+from evenhand.runtime.inprocess import InProcess
+from evenhand.training.programs import deal, prox_al, prox_al_roles, solution
 
 NAMES = ["c0", "c1", "c2"]
 QUICK: dict[str, Any] = {"penalty": 30.0, "subproblem": 0.01, "rho": 0.1}
@@ -50,13 +52,13 @@ class TestRoles(ProgramRolesContract):
         server = constrained(dealt, EqualOpportunity(0.2), scope="global", server=own).server
 
         def convex() -> dict[str, Any]:
-            roles = prox_al_roles(loss.clients, options=ProxALOptions(**QUICK, max_rounds=30))
-            return {role.name: role for role in [roles.server, *roles.clients]}
+            head, clients = prox_al_roles(deal(loss.clients), ProxALOptions(**QUICK, max_rounds=30))
+            return {role.name: role for role in [head, *clients]}
 
         def everything() -> dict[str, Any]:
             options = ProxALOptions(**QUICK, rho_rule="balanced", participation=0.7, max_rounds=30)
-            roles = prox_al_roles(parity.clients, server, L1(1e-3), shared=parity.shared, options=options)
-            return {role.name: role for role in [roles.server, *roles.clients]}
+            head, clients = prox_al_roles(deal(parity.clients, server, L1(1e-3), parity.shared), options)
+            return {role.name: role for role in [head, *clients]}
 
         return convex if request.param == "convex" else everything
 
@@ -200,23 +202,27 @@ def test_curvature_of_a_sample_of_the_rows_changes_the_way_and_not_the_answer() 
     assert not np.array_equal(sampled.weights, whole.weights)
 
 
+def run(server: ProxALServer, clients: list[ProxALClient]) -> bytes:
+    InProcess([server, *clients]).run()
+    return server.weights.tobytes()
+
+
 def test_company_changes_nothing() -> None:
     """Clients solved side by side in one process send what each would send if it were alone in its own."""
-    federated, options = neyman_pearson(samples(), 0.3), ProxALOptions(**QUICK)
-    together = prox_al_roles(federated.clients, options=options)
-    apart = prox_al_roles(federated.clients, options=options)
-    assert len({id(role.batched) for role in together.clients}) < len(together.clients)
-    for role in apart.clients:
+    dealt, options = deal(neyman_pearson(samples(), 0.3).clients), ProxALOptions(**QUICK)
+    server, together = prox_al_roles(dealt, options)
+    assert len({id(role.batched) for role in together}) < len(together)
+    found = run(server, together)
+    apart_server, apart = prox_al_roles(dealt, options)
+    for role in apart:
         role.batched = BatchedSolve([role])
-    for roles in (together, apart):
-        deliver([roles.server, *roles.clients])
-    assert together.server.weights.tobytes() == apart.server.weights.tobytes()
-    alone = prox_al_roles(federated.clients, options=options)
-    for role in alone.clients:
+    assert run(apart_server, apart) == found
+    alone_server, alone = prox_al_roles(dealt, options)
+    for role in alone:
         role.batched = None
-    deliver([alone.server, *alone.clients])
+    run(alone_server, alone)
     # Without stacked operations sums are rounded in another order.
-    np.testing.assert_allclose(alone.server.weights, together.server.weights, atol=1e-3)
+    np.testing.assert_allclose(alone_server.weights, server.weights, atol=1e-3)
 
 
 def test_contradicting_rows_are_said_to_be_so() -> None:
@@ -237,14 +243,27 @@ def test_a_cap_that_bites_is_not_convergence(caps: dict[str, int]) -> None:
 
 
 def test_multipliers_stay_with_the_clients_and_everybody_ends_with_the_model() -> None:
-    roles = prox_al_roles(neyman_pearson(samples(), 0.3).clients, options=ProxALOptions(**QUICK))
-    deliver([roles.server, *roles.clients])
-    for client in roles.clients:
-        assert isinstance(client, ProxALClient)
+    server, clients = prox_al_roles(deal(neyman_pearson(samples(), 0.3).clients), ProxALOptions(**QUICK))
+    run(server, clients)
+    for client in clients:
         assert client.weights is not None
-        assert np.array_equal(client.weights, roles.server.weights)
-    assert roles.server.multipliers.size == 0
-    assert roles.solution().residual.stationarity == pytest.approx(roles.server.certificate.stationarity)
+        assert np.array_equal(client.weights, server.answer)
+    assert server.multipliers.size == 0
+    assert solution(server, clients).multipliers["c0"].shape == (2, 1)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_certificate_is_that_of_the_program_as_it_was_given(shared: bool) -> None:
+    """With shared rows too, whose decoupled form has other residuals; and however early the run is stopped."""
+    *dealt, own = samples(clients=4)
+    parity = constrained(dealt, LossParity(0.02), scope="both" if shared else "local")
+    server = constrained(dealt, EqualOpportunity(0.1), scope="global", server=own).server
+    for rounds in (2, 7, 40, 400):
+        found = prox_al(parity.clients, server, L1(1e-3), shared=parity.shared, **QUICK, max_rounds=rounds)
+        by_name = dict(zip(NAMES, parity.clients, strict=True))
+        outside = measure(found.weights, found.multipliers, by_name, server, parity.shared, L1(1e-3))
+        for name in ("stationarity", "violation", "complementarity", "distance", "objective"):
+            assert getattr(found.residual, name) == pytest.approx(getattr(outside, name), rel=1e-9, abs=1e-13), name
 
 
 def test_history_has_a_row_an_outer_iteration() -> None:

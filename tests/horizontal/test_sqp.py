@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.contracts import Make
 from support.problems import pooled_weights, small, train
-from support.program_roles import Make, ProgramRolesContract
+from support.program_roles import ProgramRolesContract
 from support.programs import KINDS, by_scipy, contradicting, net_of, samples, strongly_convex, unit_discs
 
 from evenhand.central.prox_al import prox_al as pooled_prox_al
@@ -17,7 +18,6 @@ from evenhand.constraints.kinds import Constraint, EqualOpportunity, LossParity,
 from evenhand.errors import InputError
 from evenhand.horizontal.sqp.options import SQPOptions
 from evenhand.horizontal.sqp.search import bfgs, positive
-from evenhand.horizontal.sqp.solve import sqp, sqp_roles
 from evenhand.programs import (
     L1,
     ZERO,
@@ -34,6 +34,7 @@ from evenhand.programs import (
     neyman_pearson,
     random_quadratic_programs,
 )
+from evenhand.training.programs import deal, sqp, sqp_roles
 
 NAMES = ["c0", "c1", "c2"]
 TIGHT: dict[str, Any] = {"stationarity": 1e-7, "feasibility": 1e-7}
@@ -49,8 +50,8 @@ class TestRoles(ProgramRolesContract):
 
         def roles() -> dict[str, Any]:
             options = SQPOptions(curvature=request.param)
-            made = sqp_roles(parity.clients, server, L1(1e-3), shared=parity.shared, start=start, options=options)
-            return {role.name: role for role in [made.server, *made.clients]}
+            head, clients = sqp_roles(deal(parity.clients, server, L1(1e-3), parity.shared, start), options)
+            return {role.name: role for role in [head, *clients]}
 
         return roles
 

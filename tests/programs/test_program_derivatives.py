@@ -13,9 +13,9 @@ from support.programs import KINDS, check_derivatives, samples, strongly_convex,
 
 from evenhand.constraints.kinds import Constraint, EqualOpportunity, LossParity
 from evenhand.errors import InputError
-from evenhand.programs import Pooled, SliceProgram, SmoothProgram, TorchProgram, constrained, neyman_pearson
+from evenhand.programs import ZERO, Pooled, SliceProgram, SmoothProgram, TorchProgram, constrained, neyman_pearson
 from evenhand.programs.augmented import Augmented
-from evenhand.programs.shared import decouple, widened_start
+from evenhand.programs.shared import decoupled, widened
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.kind}-{kind.measure}")
@@ -35,9 +35,9 @@ def test_pooled_decoupled_and_sparse_programs(seed: int) -> None:
     at = rng.standard_normal(5)
     pooled = Pooled(federated.clients, None, federated.shared)
     check_derivatives(pooled, at, rng.standard_normal(pooled.own.n_rows))
-    clients, server = decouple(federated.clients, None, federated.shared)
-    wide = widened_start(at, federated.clients, federated.shared)
-    assert server is not None
+    clients = [decoupled(client, federated.shared, 2, place) for place, client in enumerate(federated.clients)]
+    server, _ = widened(None, federated.shared, ZERO, 2, 5)
+    wide = rng.standard_normal(5 + 2 * federated.shared.n_rows)
     for program in [*clients, server]:
         check_derivatives(program, wide, rng.standard_normal(program.own.n_rows))
     first = federated.clients[0]

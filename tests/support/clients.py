@@ -14,7 +14,7 @@ from support.problems import Problem, Reference
 from evenhand.constraints.kinds import Constraint
 from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.job import Job
-from evenhand.training.horizontal import HorizontalRun, train_horizontal
+from evenhand.training.horizontal import HorizontalRun, train_clients
 
 Array = np.ndarray
 
@@ -53,7 +53,7 @@ def train_rows(
     constraints = () if constraint is None else (constraint,)
     settings = {"batch_size": None, "clip": None, "step_decay_every": None, **(options or {})}
     full = Job(**{"solver": "fedavg", "constraints": constraints, "options": settings, **job})
-    return train_horizontal(full, deal_rows(problem, parts), **(runtime or {}))
+    return train_clients(full, deal_rows(problem, parts), **(runtime or {}))
 
 
 def as_reference(run: HorizontalRun) -> Array:

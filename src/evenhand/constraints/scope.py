@@ -10,11 +10,10 @@ import numpy as np
 
 from evenhand.constraints.kinds import Constraint
 from evenhand.errors import InputError
+from evenhand.protocol.roles import SERVER
 
 Scope = Literal["global", "local", "both"]
 Lacking = Literal["refuse", "leave out"]
-SERVER: Final = "server"
-"""Whose limit is that of the global constraint."""
 
 
 @dataclass(frozen=True)

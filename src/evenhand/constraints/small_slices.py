@@ -116,6 +116,25 @@ def warn_of_small_slices(
     frame, groups = compared_groups(constraints, labels, frame, groups)
     rows = constraint_rows(constraints, groups)
     counts = {part: int(part.inside(labels, frame).sum()) for row in rows for _, part in row.terms}
+    crossed = any(constraint.crosses for constraint in as_list(constraints))
+    warn_of_counts(rows, counts, groups if crossed else {}, owner=owner, stacklevel=stacklevel + 1)
+
+
+def warn_of_counts(
+    rows: Sequence[ConstraintRow],
+    counts: Mapping[Slice, int],
+    crossed: Groups,
+    *,
+    owner: str = "",
+    stacklevel: int = 3,
+) -> None:
+    """The same where only the number of rows in each slice is known.
+
+    Parameters
+    ----------
+    crossed
+        The groups of attributes and of their crossing, where a constraint asks for it.
+    """
     whose = f"{owner}: " if owner else ""
     if small := small_slices(rows, counts):
         warnings.warn(
@@ -124,7 +143,7 @@ def warn_of_small_slices(
             SmallSliceWarning,
             stacklevel=stacklevel,
         )
-    if any(constraint.crosses for constraint in as_list(constraints)) and (lacking := left_out(groups)):
+    if lacking := left_out(crossed):
         warnings.warn(
             f"{whose}crossings without rows in a slice that is compared are left out: {_named(lacking)}",
             SmallSliceWarning,

@@ -28,14 +28,12 @@ from evenhand.estimators.client_rows import (
     read_inputs,
     take,
 )
-from evenhand.horizontal.problem import ClientRows
-from evenhand.horizontal.solver import Protection
+from evenhand.horizontal.problem import ClientRows, Protection
+from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, model_name
 from evenhand.protocol.job import Job
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
-from evenhand.training.across_clients import check_settings, choose_solver, default_rounds, train_clients
-from evenhand.training.horizontal import HorizontalRun
-from evenhand.training.programs import PROGRAM_SOLVERS
+from evenhand.training.horizontal import HorizontalRun, train_clients
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
 
 _MODELS = ("logistic", "mlp", "resnet18")
@@ -198,9 +196,9 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         classes, positive, codes = class_codes(inputs.labels, self.positive)
         job = self._job(two_classes=len(classes) == 2)
         protected = self.protect is not None
-        settings: dict[str, Any] = {"where": where, "has_server": server_rows is not None, "protected": protected}
-        check_settings(job, linear=self._linear, **settings)
-        if len(classes) > 2 and job.solver in PROGRAM_SOLVERS:
+        settings: dict[str, Any] = {"scope": where, "has_server": server_rows is not None, "protected": protected}
+        check_job(job, model=model_name(job, self.model), **settings)
+        if len(classes) > 2 and not SOLVERS[job.solver].many_classes:
             raise DataError(
                 f"y has {len(classes)} classes, solver {job.solver!r} trains with two: Only binary classification is "
                 "supported. Averaging solvers train with more"
@@ -222,7 +220,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 job,
                 rows,
                 model=self.model,
-                where=where,
+                scope=where,
                 server=server,
                 groups=self.groups,
                 classes=None if len(classes) == 2 else len(classes),
@@ -269,7 +267,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         constraints = tuple(as_list(self.constraint))
         solver = choose_solver(
             self.solver,
-            linear=self._linear,
+            model=self.model if isinstance(self.model, str) else "module",
             constrained=bool(constraints),
             two_classes=two_classes,
             protected=self.protect is not None,
@@ -281,7 +279,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             constraints=constraints,
             model="linear" if self._linear else "mlp",
             alpha=self.alpha,
-            max_rounds=default_rounds(solver) if self.max_rounds is None else self.max_rounds,
+            max_rounds=SOLVERS[solver].default_rounds if self.max_rounds is None else self.max_rounds,
             tol=self.tol,
             seed=seed,
             hidden=tuple(self.hidden),

@@ -1,10 +1,9 @@
-"""What a horizontal solver is given: each client's rows, and what all clients agree on before they train."""
+"""What each participant of a horizontal run has of its own: rows of data, the model's code, a protection."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.groups import group_codes, groups_frame
+from evenhand.constraints.groups import Groups, crossed_name, group_codes, groups_frame, with_crossing
 from evenhand.errors import DataError
 from evenhand.protocol.names import check_name
 
@@ -22,7 +21,7 @@ Single = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class ClientRows:
-    """One client's rows.
+    """One client's rows of data, or the server's own.
 
     Parameters
     ----------
@@ -71,110 +70,82 @@ class ClientRows:
             object.__setattr__(self, name, value)
 
     @property
-    def rows(self) -> int:
+    def n_rows(self) -> int:
         return len(self.labels)
+
+    def crossed(self) -> ClientRows:
+        """The same rows with the crossing of their sensitive attributes."""
+        assert self.groups is not None
+        return replace(self, groups=with_crossing(self.groups))
+
+    def agreed(self, groups: Groups) -> ClientRows:
+        """The rows as constraints see them: crossed where that was agreed on; a value nobody agreed on is refused."""
+        known = self if crossed_name(groups) is None else self.crossed()
+        known.codes(groups)
+        return known
+
+    def codes(self, groups: Groups) -> dict[str, Integers]:
+        """Each row's group of each attribute, as its place among the agreed values."""
+        assert self.groups is not None
+        try:
+            return group_codes(self.groups, groups)
+        except DataError as error:
+            raise DataError(f"client {self.name!r}: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)
-class Start:
-    """Where to begin instead of at the model's own start."""
+class ModelStart:
+    """Where to begin instead of at the model's own start.
 
-    weights: Single
+    Averaging solvers begin with all of it; solvers of programs with the weights, and find their multipliers anew.
+    """
+
+    weights: Single | Array
     statistics: Single
     multipliers: Array
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """What all clients know before the first round: the shape of a row, the classes and the groups.
+class Protection(Protocol):
+    """What a client does to its update before it is sent, for instance clipping and Gaussian noise."""
+
+    def protect(
+        self, delta_weights: Single, delta_multipliers: Array, rng: np.random.Generator
+    ) -> tuple[Single, Array]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class HorizontalServerData:
+    """What the server of a run has of its own.
 
     Attributes
     ----------
-    classes
-        Number of classes, or None for labels of ±1.
-    groups
-        The values of each sensitive attribute, in the order that numbers them.
+    rows
+        Rows of data that a global constraint is then over.
+    network
+        A `torch.nn.Module`, or a function that makes one, where the terms name no model: code that everybody has.
+    start
+        Where to begin.
     """
 
-    shape: tuple[int, ...]
-    classes: int | None
-    groups: Mapping[str, tuple[Hashable, ...]]
-
-    def codes(self, client: ClientRows) -> dict[str, Integers]:
-        """Each row's group of each attribute, as its place among the agreed values."""
-        assert client.groups is not None
-        try:
-            return group_codes(client.groups, self.groups)
-        except DataError as error:
-            raise DataError(f"client {client.name!r}: {error}") from error
+    rows: ClientRows | None = None
+    network: Any = None
+    start: ModelStart | None = None
 
 
-def agree(
-    clients: Sequence[ClientRows],
-    groups: Mapping[str, Sequence[Hashable]] | None = None,
-    classes: int | None = None,
-) -> Agreement:
-    """Find what the clients have in common, or refuse what does not fit together.
+@dataclass(frozen=True, eq=False)
+class ClientData:
+    """What a client of a run has of its own.
 
-    Parameters
+    Attributes
     ----------
-    groups
-        The values each attribute may take; None takes those that occur at any client.
-    classes
-        Number of classes, for labels that are class indices; None finds out.
+    rows
+        Its rows of data.
+    network
+        As the server has it.
+    protect
+        What it does to its updates before it sends them.
     """
-    if not clients:
-        raise DataError("a run needs at least one client")
-    names = [client.name for client in clients]
-    if len(set(names)) < len(names):
-        raise DataError(f"two clients are called {next(name for name in names if names.count(name) > 1)!r}")
-    first = clients[0]
-    for client in clients:
-        if client.features.shape[1:] != first.features.shape[1:]:
-            raise DataError(
-                f"client {client.name!r} has rows of shape {client.features.shape[1:]}, client {first.name!r} of shape "
-                f"{first.features.shape[1:]}; all clients need the same columns"
-            )
-    return Agreement(first.features.shape[1:], _classes(clients, classes), _groups(clients, groups))
 
-
-def _classes(clients: Sequence[ClientRows], classes: int | None) -> int | None:
-    found = np.unique(np.concatenate([np.unique(client.labels) for client in clients]))
-    if classes is None and np.isin(found, (-1.0, 1.0)).all():
-        if len(found) < 2:
-            raise DataError(f"all labels of all clients are {found[0]:+g}; there is nothing to learn")
-        return None
-    if classes is None and np.isin(found, (0.0, 1.0)).all():
-        raise DataError("labels are 0 and 1; two classes are written -1 and +1 (or say classes=2)")
-    count = int(found[-1]) + 1 if classes is None else classes
-    for client in clients:
-        labels = client.labels
-        if not ((labels >= 0) & (labels < count) & (labels == np.floor(labels))).all():
-            wrong = "±1, or whole numbers from 0" if classes is None else f"whole numbers from 0 to {count - 1}"
-            raise DataError(f"client {client.name!r} has labels that are not {wrong}")
-    if count < 2:
-        raise DataError("there is one class only; there is nothing to learn")
-    return count
-
-
-def _groups(
-    clients: Sequence[ClientRows], groups: Mapping[str, Sequence[Hashable]] | None
-) -> dict[str, tuple[Hashable, ...]]:
-    frames = [client.groups for client in clients if client.groups is not None]
-    attributes = list(frames[0].columns) if groups is None else list(groups)
-    for client, frame in zip(clients, frames, strict=True):
-        if sorted(frame.columns) != sorted(attributes):
-            raise DataError(
-                f"client {client.name!r} has the sensitive attributes {sorted(frame.columns)}, expected "
-                f"{sorted(attributes)}"
-            )
-    agreed: dict[str, tuple[Hashable, ...]] = {}
-    for attribute in attributes:
-        if groups is not None:
-            values = list(groups[attribute])
-        else:
-            values = list(pd.factorize(pd.concat([frame[attribute] for frame in frames]), sort=True)[1])
-        if len(values) < 2:
-            raise DataError(f"sensitive attribute {attribute!r} has one group only ({values}); it needs two or more")
-        agreed[attribute] = tuple(values)
-    return agreed
+    rows: ClientRows
+    network: Any = None
+    protect: Protection | None = None

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array
 from evenhand.constraints.kinds import Constraint
-from evenhand.horizontal.averaging.client import Client
-from evenhand.horizontal.averaging.server import Server
-from evenhand.horizontal.problem import Agreement, ClientRows, Single, Start
+from evenhand.constraints.scope import Scope
+from evenhand.horizontal.problem import ClientData, HorizontalServerData, Single
+from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job
-
-
-class Protection(Protocol):
-    """What a client does to its update before it is sent, for instance clipping and Gaussian noise."""
-
-    def protect(
-        self, delta_weights: Single, delta_multipliers: Array, rng: np.random.Generator
-    ) -> tuple[Single, Array]: ...
+from evenhand.protocol.options import check_options
+from evenhand.protocol.roles import Follower, Role
+from evenhand.protocol.terms import HorizontalTerms
 
 
 class HorizontalModel(Protocol):
     """The model all clients share."""
-
-    def load(self, weights: Single, statistics: Single) -> None: ...
 
     def predict(self, features: npt.ArrayLike) -> Array:
         """One score a row, positive for label +1; with more than two classes one score a class."""
@@ -36,45 +30,107 @@ class HorizontalModel(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Setup:
-    """All that a solver may build its roles from.
+class Outcome:
+    """What a server ends with.
 
     Attributes
     ----------
-    network
-        ``"logistic"``, ``"mlp"``, ``"resnet18"``, a `torch.nn.Module` or a function that makes one; None takes what
-        the job's `model` says.
-    protect
-        Each client's protection, by name; clients that are not named send their updates as they are.
+    model
+        The trained model.
+    weights, statistics
+        Its weights and running statistics (of batch normalisation), flat.
+    multipliers
+        λ⁺ and λ⁻ of constraint rows, (2, rows), by holder: a client's name, ``"server"`` or ``"shared"``. Those that
+        only a client knows are with the client.
+    raw_multipliers
+        As the solver has them itself, for another run to begin with; None where the tables say it all.
     """
 
-    clients: Sequence[ClientRows]
-    agreement: Agreement
-    job: Job
-    network: Any = None
-    start: Start | None = None
-    protect: Mapping[str, Protection] | None = None
-
-
-class Roles(NamedTuple):
-    """What a solver builds: the roles, and the model that the server's final weights belong to."""
-
-    server: Server
-    clients: Sequence[Client]
     model: HorizontalModel
+    weights: Single | Array
+    statistics: Single
+    multipliers: Mapping[str, Array]
+    raw_multipliers: Array | None = None
+
+
+class HorizontalServer(Role):
+    """What every solver's server has once it is done."""
+
+    @property
+    @abstractmethod
+    def certificate(self) -> Certificate | None:
+        """How well the model satisfies the optimality conditions on everybody's rows; None before the end."""
+
+    @abstractmethod
+    def outcome(self) -> Outcome:
+        """The result of the finished run."""
+
+
+class HorizontalClient(Follower):
+    """What every solver's client has once it is done."""
+
+    def own_multipliers(self) -> Array:
+        """(2, rows): λ⁺ and λ⁻ of constraint rows that nobody else knows the multipliers of."""
+        return np.zeros((2, 0))
 
 
 @dataclass(frozen=True)
-class Solver:
-    """A solver's options (a dataclass that checks itself) and the function that builds its roles.
+class HorizontalSolver:
+    """A solver: the functions that build its roles, and what it can do.
+
+    Nobody's constructor sees another's data: a role is built from the terms and from what its owner has.
 
     Attributes
     ----------
-    default_constraints
-        What the solver trains under when the job names no constraint.
+    options
+        A dataclass that checks itself.
+    server, client
+        Build a role.
+    batched
+        Builds all clients of one process at once, equal to one by one to the bit; None where nothing is gained by it.
+    from_job
+        Options that the job's own fields give where its options say nothing.
+    models
+        Names of the models it trains.
+    many_classes
+        Whether it trains with more than two classes.
+    takes_constraints, default_constraints
+        Whether it trains under constraints, and under which where the job names none.
+    takes_protection
+        Whether clients can protect what they send.
+    scopes
+        Where its constraints can hold.
+    takes_server_rows
+        Whether the server may have rows of its own.
+    needs_groups
+        Whether it compares groups although it takes no constraint.
+    weighs_rows
+        Whether a client must know from the start how many rows there are in all, and in each slice of constraint rows
+        that all share.
+    fixed_rounds
+        Whether it trains for as many rounds as the job says, instead of ending when it is done.
+    default_rounds
+        Most rounds where the user does not say.
     """
 
     options: type[Any]
-    build: Callable[[Setup], Roles]
+    server: Callable[[HorizontalTerms, HorizontalServerData], HorizontalServer]
+    client: Callable[[HorizontalTerms, str, ClientData], HorizontalClient]
+    batched: Callable[[HorizontalTerms, Mapping[str, ClientData]], Sequence[HorizontalClient]] | None = None
+    from_job: Callable[[Job], Mapping[str, Any]] | None = None
+    models: tuple[str, ...] = ("logistic", "mlp", "resnet18", "module")
+    many_classes: bool = True
     takes_constraints: bool = True
     default_constraints: tuple[Constraint, ...] = ()
+    takes_protection: bool = True
+    scopes: tuple[Scope, ...] = ("global",)
+    takes_server_rows: bool = False
+    needs_groups: bool = False
+    weighs_rows: bool = False
+    fixed_rounds: bool = True
+    default_rounds: int = 100
+
+    def settings(self, job: Job) -> Any:
+        """The options of a job of this solver's, checked."""
+        general = {} if self.from_job is None else self.from_job(job)
+        return check_options(job.solver, self.options, {**general, **job.options})

@@ -1,45 +1,109 @@
-"""The horizontal solvers by name."""
+"""The horizontal solvers by name, which of them is meant, and what fits with it."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from typing import Any, Final
 
-from evenhand.errors import InputError
+from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
+from evenhand.errors import ConstraintError, DataError, InputError
+from evenhand.horizontal import prox_al, sqp
 from evenhand.horizontal.averaging import fairalm, fairfed, fairfedavgalm, fedavg, fpfl
-from evenhand.horizontal.solver import Roles, Setup
+from evenhand.horizontal.solver import HorizontalSolver
+from evenhand.programs.optimality import SHARED
 from evenhand.protocol.job import Job
+from evenhand.protocol.terms import HorizontalTerms
 
-SOLVERS = {
+SOLVERS: Final[dict[str, HorizontalSolver]] = {
     "fedavg": fedavg.SOLVER,
     "fairfedavgalm": fairfedavgalm.SOLVER,
     "fairalm": fairalm.SOLVER,
     "fairfed": fairfed.SOLVER,
     "fpfl": fpfl.SOLVER,
+    "prox-al": prox_al.SOLVER,
+    "sqp": sqp.SOLVER,
 }
 
 
-def solver_name(job: Job) -> str:
-    """The job's solver; ``"auto"`` is FairFedAvgALM, or FedAvg where there is no constraint."""
-    if job.solver == "auto":
-        return "fairfedavgalm" if job.constraints else "fedavg"
-    return job.solver
+def model_name(job: Job, model: Any = None) -> str:
+    """What the terms call a model: its name, ``"module"`` for code, or what the job says where none is given."""
+    if model is None:
+        return "logistic" if job.model == "linear" else job.model
+    return model if isinstance(model, str) else "module"
 
 
-def check_job(job: Job) -> None:
-    """Refuse an unknown solver or option, or a constraint the solver would ignore."""
-    solver = SOLVERS.get(solver_name(job))
-    if solver is None:
-        raise InputError(f"solver is {job.solver!r}; choose 'auto' or one of {', '.join(map(repr, SOLVERS))}")
+def choose_solver(
+    solver: str, *, model: str, constrained: bool, two_classes: bool = True, protected: bool = False
+) -> str:
+    """The solver that ``"auto"`` means here; any other name is taken as it is, if there is such a solver.
+
+    ``"sqp"`` for a linear model of two classes, with or without constraints: it ends at the optimum, in about a dozen
+    rounds, and needs no step to be chosen. It cannot protect what clients send. Otherwise ``"fairfedavgalm"`` under a
+    constraint and ``"fedavg"`` without.
+    """
+    if solver == "auto":
+        best = SOLVERS["sqp"]
+        if model in best.models and (two_classes or best.many_classes) and (not protected or best.takes_protection):
+            return "sqp"
+        return "fairfedavgalm" if constrained else "fedavg"
+    if solver not in SOLVERS:
+        raise InputError(f"solver is {solver!r}; choose 'auto' or one of {', '.join(map(repr, SOLVERS))}")
+    return solver
+
+
+def has_multipliers(solver: str, constrained: bool) -> bool:
+    """Whether updates that clients may protect hold changes of multipliers beside those of weights."""
+    found = SOLVERS[solver]
+    return found.takes_protection and bool(constrained or found.default_constraints)
+
+
+def check_job(
+    job: Job,
+    *,
+    model: str,
+    scope: ConstraintScope = EVERYWHERE,
+    has_server: bool = False,
+    protected: bool = False,
+) -> None:
+    """Refuse settings that the job's solver (named, not ``"auto"``) would not heed, before data are looked at."""
+    solver, name = SOLVERS[job.solver], job.solver
+    if job.loss != "logistic":
+        raise InputError(f"loss is {job.loss!r}; horizontal solvers train with 'logistic' (softmax for class indices)")
+    if model not in solver.models:
+        raise InputError(f"solver {name!r} trains linear models; choose model 'logistic', or another solver")
+    if protected and not solver.takes_protection:
+        raise InputError(f"solver {name!r} cannot protect what clients send; choose {_those('takes_protection')}")
     if job.constraints and not solver.takes_constraints:
-        raise InputError(f"solver {job.solver!r} trains without constraints; choose another, or drop the constraint")
-    known = [field.name for field in fields(solver.options)]
-    for name in job.options:
-        if name not in known:
-            raise InputError(f"solver {solver_name(job)!r} has no option {name!r}; it has {', '.join(known)}")
-    solver.options(**job.options)
+        raise InputError(f"solver {name!r} trains without constraints; choose another, or drop the constraint")
+    local_scope = scope.scope not in solver.scopes
+    if local_scope or (scope.limits and len(solver.scopes) == 1) or (has_server and not solver.takes_server_rows):
+        asked = f"scope {scope.scope!r}" if local_scope else "limits or rows of the server's own"
+        raise InputError(
+            f"{asked} cannot be had with solver {name!r}, which trains under constraints over everybody's rows; choose "
+            f"{_those('takes_server_rows')}"
+        )
+    if has_server and scope.scope == "local":
+        raise InputError("the server has rows, which scope='local' has no use for; choose 'global' or 'both'")
+    solver.settings(job)
 
 
-def build_roles(setup: Setup) -> Roles:
-    """The server, the clients and the model of a run, ready to be handed to a runtime."""
-    check_job(setup.job)
-    return SOLVERS[solver_name(setup.job)].build(setup)
+def check_terms(terms: HorizontalTerms) -> None:
+    """Refuse terms that the solver cannot train on, or constraints that the data give no meaning."""
+    job, names = terms.job, terms.names
+    check_job(job, model=terms.model, scope=terms.scope, has_server=terms.server_rows, protected=terms.protected)
+    solver = SOLVERS[job.solver]
+    terms.scope.check(job.constraints, names)
+    if not solver.many_classes and (terms.classes is not None or len(terms.shape) != 1):
+        raise InputError(f"solver {job.solver!r} trains linear models of two classes on rows of numbers")
+    if len(solver.scopes) > 1 and SHARED in names:
+        raise InputError(f"a client is called {SHARED!r}, which is what {job.solver!r} calls rows of all; rename it")
+    if solver.needs_groups and not terms.groups:
+        raise DataError(f"{job.solver} compares groups: every client needs its sensitive attributes")
+    for row in terms.constraint_rows if terms.classes is not None else ():
+        if row.measure.name != "loss":
+            raise ConstraintError(f"{row}: with more than two classes a row can only be of measure 'loss'")
+        if any(part.label is not None for _, part in row.terms):
+            raise ConstraintError(f"{row} names a label ±1, but the labels are class indices; use loss-parity")
+
+
+def _those(can: str) -> str:
+    return " or ".join(repr(name) for name, solver in SOLVERS.items() if getattr(solver, can))

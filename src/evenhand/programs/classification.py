@@ -1,4 +1,4 @@
-"""The paper's classification problems as programs: Neyman-Pearson (Eq. 30), constraints on slice means (Eq. 32)."""
+"""Classification as programs: Neyman-Pearson (proximal AL Eq. 30), constraints on slice means (proximal AL Eq. 32)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Federated:
 def neyman_pearson(
     samples: Sequence[Sample], limit: float | Sequence[float] = 0.2, *, label: int = 1, measure: MeasureName = "loss"
 ) -> Federated:
-    """Eq. (30): one class's mean loss, averaged over clients, with the other's at most r_i at each client.
+    """Proximal AL Eq. 30: one class's mean loss, averaged over clients, with the other's at most r_i at each client.
 
     Parameters
     ----------
@@ -116,9 +116,9 @@ def constrained(
     scope
         Where the constraints hold: over each client's rows on their own (``"local"``), over everybody's rows together
         (``"global"``), or ``"both"``. If the server has rows of its own, the global constraint is over them, as in
-        Eq. (32); otherwise it is over all clients' rows, as in Eq. (3).
+        proximal AL Eq. 32; otherwise it is over all clients' rows, as in proximal AL Eq. 3.
     weighting
-        Whether each row of data counts the same (``"rows"``) or each client does (``"clients"``, Eq. 32).
+        Whether each row of data counts the same (``"rows"``) or each client does (``"clients"``, proximal AL Eq. 32).
     regulariser
         μ of (μ/2)‖w‖², a number or one a weight.
     groups
@@ -137,24 +137,51 @@ def constrained(
     total = sum(len(sample.labels) for sample in samples)
     clients: list[Program] = []
     for place, sample in enumerate(samples):
-        size = len(sample.labels)
-        each = 1.0 / total if weighting == "rows" else 1.0 / (len(samples) * size)
+        each = 1.0 / total if weighting == "rows" else 1.0 / (len(samples) * len(sample.labels))
         own = [] if scope == "global" else _filled(rows, sample, f"client {place}", lacking)
-        combinations = [_combination(row, sample, None) for row in own]
-        combinations += [_combination(row, sample, counts) for row in shared]
-        clients.append(
-            SliceProgram(
-                sample.features,
-                sample.labels,
-                np.full(size, each),
-                np.array(combinations).reshape(-1, size),
-                [row.measure for row in [*own, *shared]],
-                bounds_of(own),
-                # Summands add up to the regulariser of the whole.
-                regulariser=np.asarray(regulariser, dtype=np.float64) / len(samples),
-            )
-        )
-    return Federated(clients, _server_program(server, rows) if scope != "local" else None, bounds_of(shared))
+        # Summands add up to the regulariser of the whole.
+        share = np.asarray(regulariser, dtype=np.float64) / len(samples)
+        clients.append(sample_program(sample, own, shared, each=each, counts=counts, regulariser=share))
+    head = None
+    if server is not None and scope != "local":
+        head = sample_program(server, _filled(rows, server, "the server", "refuse"))
+    return Federated(clients, head, bounds_of(shared))
+
+
+def sample_program(
+    sample: Sample,
+    own: Sequence[ConstraintRow],
+    shared: Sequence[ConstraintRow] = (),
+    *,
+    each: float = 0.0,
+    counts: Mapping[Slice, int] | None = None,
+    regulariser: float | Array = 0.0,
+) -> SliceProgram:
+    """One holder's rows of data under constraint rows, built from what it knows itself.
+
+    Parameters
+    ----------
+    own
+        Constraint rows over these rows of data alone.
+    shared
+        Constraint rows over everybody's, of which this program has the summands.
+    each
+        What a row of data weighs in the objective; zero for the server, which has none.
+    counts
+        How many rows of data everybody together has in each slice of the shared constraint rows.
+    """
+    size = len(sample.labels)
+    combinations = [_combination(row, sample, None) for row in own]
+    combinations += [_combination(row, sample, counts or {}) for row in shared]
+    return SliceProgram(
+        sample.features,
+        sample.labels,
+        np.full(size, each),
+        np.array(combinations).reshape(-1, size),
+        [row.measure for row in [*own, *shared]],
+        bounds_of(own),
+        regulariser=regulariser,
+    )
 
 
 def _rows(
@@ -190,13 +217,3 @@ def _combination(row: ConstraintRow, sample: Sample, counts: Mapping[Slice, int]
             raise ConstraintError(f"slice [{part}] is empty: nobody has a row in it; merge or drop that group")
         weights[inside] += coefficient / count
     return weights
-
-
-def _server_program(server: Sample | None, rows: Sequence[ConstraintRow]) -> Program | None:
-    if server is None:
-        return None
-    kept = _filled(rows, server, "the server", "refuse")
-    size = len(server.labels)
-    combinations = np.array([_combination(row, server, None) for row in kept]).reshape(-1, size)
-    measures = [row.measure for row in kept]
-    return SliceProgram(server.features, server.labels, np.zeros(size), combinations, measures, bounds_of(kept))

@@ -13,10 +13,10 @@ from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.programs.program import Point, Program
 from evenhand.programs.regularisers import ZERO, Regulariser
 from evenhand.protocol.certificate import Certificate
-from evenhand.protocol.roles import Report
+from evenhand.protocol.roles import SERVER, Report
 
-SERVER = "server"
 SHARED = "shared"
+"""Who holds constraint rows that all clients have summands of."""
 FAR = 100.0
 """A program counts as infeasible when no feasible point can be nearer than this many times 1 + ‖w‖."""
 

@@ -1,4 +1,4 @@
-"""Rows that all clients share, rewritten so that each client's summand stands in a row of its own (Eqs. 3 and 4).
+"""Constraint rows that all clients share, with each client's summand in a row of its own (proximal AL Eqs. 3 and 4).
 
     lower ≤ Σ_i s_i(w) ≤ upper     becomes     s_i(w) − z_i = 0 at client i,   lower ≤ Σ_i z_i ≤ upper at the server
 
@@ -8,7 +8,6 @@ rows convex.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,9 +41,11 @@ class Decoupled:
 
 
 class DecoupledPoint:
+    """The program at (w, z); its own point at w stays within reach as `inner`."""
+
     def __init__(self, program: Decoupled, weights: Array) -> None:
         self._of = program
-        self._point: Point = program.program.at(weights[: program.inner])
+        self.inner: Point = program.program.at(weights[: program.inner])
         self._mine = weights[program.mine]
 
     def _padded(self, vector: Array) -> Array:
@@ -54,21 +55,21 @@ class DecoupledPoint:
 
     @property
     def value(self) -> float:
-        return self._point.value
+        return self.inner.value
 
     @property
     def gradient(self) -> Array:
-        return self._padded(self._point.gradient)
+        return self._padded(self.inner.gradient)
 
     @property
     def constraints(self) -> Array:
-        found = self._point.constraints.copy()
+        found = self.inner.constraints.copy()
         found[len(found) - len(self._mine) :] -= self._mine
         return found
 
     @property
     def jacobian(self) -> Array:
-        inner = self._point.jacobian
+        inner = self.inner.jacobian
         found = np.zeros((len(inner), self._of.weights))
         found[:, : self._of.inner] = inner
         first = len(inner) - len(self._mine)
@@ -77,11 +78,11 @@ class DecoupledPoint:
 
     def hessian(self, net: Array) -> Array:
         found = np.zeros((self._of.weights, self._of.weights))
-        found[: self._of.inner, : self._of.inner] = self._point.hessian(net)
+        found[: self._of.inner, : self._of.inner] = self.inner.hessian(net)
         return found
 
     def hessian_product(self, net: Array, direction: Array) -> Array:
-        return self._padded(self._point.hessian_product(net, direction[: self._of.inner]))
+        return self._padded(self.inner.hessian_product(net, direction[: self._of.inner]))
 
 
 class Widened:
@@ -144,24 +145,6 @@ class WidenedPoint:
         return found
 
 
-def decouple(
-    clients: Sequence[Program], server: Program | None, bounds: Bounds
-) -> tuple[list[Program], Program | None]:
-    """Programs without shared rows over (w, z), equivalent to these."""
-    if not bounds.n_rows:
-        return list(clients), server
-    count = len(clients)
-    decoupled: list[Program] = [Decoupled(client, bounds, count, place) for place, client in enumerate(clients)]
-    return decoupled, Widened(server, bounds, count, clients[0].weights)
-
-
-def widened_start(weights: Array, clients: Sequence[Program], bounds: Bounds) -> Array:
-    """w with each z_i at what client i's summand is there."""
-    if not bounds.n_rows:
-        return weights
-    return np.concatenate([weights, *[client.at(weights).constraints[client.own.n_rows :] for client in clients]])
-
-
 @dataclass(frozen=True, eq=False)
 class OnFirst:
     """h of the first weights, w; zero of the z."""
@@ -181,3 +164,17 @@ class OnFirst:
 
     def settle(self, weights: Array) -> Array:
         return np.append(self.simple.settle(weights[: self.inner]), weights[self.inner :])
+
+
+def decoupled(program: Program, shared: Bounds, clients: int, place: int) -> Program:
+    """A client's program without shared constraint rows, over (w, z); `place` is the client's among all."""
+    return Decoupled(program, shared, clients, place) if shared.n_rows else program
+
+
+def widened(
+    program: Program | None, shared: Bounds, simple: Regulariser, clients: int, inner: int
+) -> tuple[Program, Regulariser]:
+    """The server's program and h, over (w, z); one without constraint rows where the server has none."""
+    if shared.n_rows:
+        return Widened(program, shared, clients, inner), OnFirst(simple, inner)
+    return QuadraticProgram(None, None, np.zeros((0, inner))) if program is None else program, simple

@@ -22,6 +22,7 @@ from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.errors import InputError, ProtocolError
 from evenhand.protocol.job import Job
 from evenhand.protocol.names import check_name
+from evenhand.protocol.roles import SERVER
 
 Part = Literal["active", "passive", "client"]
 _VERSION: Final = 1
@@ -164,6 +165,10 @@ class HorizontalTerms(Terms):
         Of one row of features.
     classes
         Number of classes, or None for labels of ±1.
+    model
+        Name of the model that all train, or ``"module"`` for one that everybody has as code of their own.
+    protected
+        Whether clients protect what they send, with a mechanism of their own.
     scope
         Where constraints hold, and with which bounds.
     server_rows
@@ -177,6 +182,8 @@ class HorizontalTerms(Terms):
 
     shape: tuple[int, ...] = ()
     classes: int | None = None
+    model: str = "logistic"
+    protected: bool = False
     scope: ConstraintScope = EVERYWHERE
     server_rows: bool = False
     slice_counts: Mapping[Slice, int] | None = None
@@ -187,11 +194,29 @@ class HorizontalTerms(Terms):
         rows = constraint_rows(self.scope.constraints_of(name, self.job.constraints), self.groups)
         return tuple(row for place, row in enumerate(rows) if place not in self.lacking.get(name, ()))
 
+    @property
+    def shared_rows(self) -> tuple[ConstraintRow, ...]:
+        """The constraint rows over all clients' rows of data together."""
+        return () if self.scope.scope == "local" or self.server_rows else self.rows_at(SERVER)
+
+    def own_rows(self, name: str) -> tuple[ConstraintRow, ...]:
+        """The constraint rows over this client's rows of data alone, or over the server's own."""
+        holds = self.server_rows and self.scope.scope != "local" if name == SERVER else self.scope.scope != "global"
+        return self.rows_at(name) if holds else ()
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """All constraint rows in words: each client's own, the server's own, those of all; one's own say whose."""
+        own = [f"{name}: {row}" for name in (*self.names, SERVER) for row in self.own_rows(name)]
+        return (*own, *map(str, self.shared_rows))
+
     def to_plain(self) -> dict[str, Any]:
         counts = self.slice_counts
         return super().to_plain() | {
             "shape": list(self.shape),
             "classes": self.classes,
+            "model": self.model,
+            "protected": self.protected,
             "scope": asdict(self.scope),
             "server_rows": self.server_rows,
             "slice_counts": None
@@ -206,6 +231,8 @@ class HorizontalTerms(Terms):
         return super()._fields(content) | {
             "shape": tuple(int(size) for size in content["shape"]),
             "classes": content["classes"],
+            "model": str(content["model"]),
+            "protected": bool(content["protected"]),
             "scope": ConstraintScope(**content["scope"]),
             "server_rows": bool(content["server_rows"]),
             "slice_counts": None

@@ -1,29 +1,33 @@
-"""The path of horizontal runs: a job and the clients' rows become roles, a runtime runs them, a run comes out."""
+"""The path of horizontal runs: clients come to terms, each builds its role, a runtime runs them, a run comes out."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from threadpoolctl import threadpool_limits
 
 from evenhand.arrays import Array
-from evenhand.errors import InputError, RunError
-from evenhand.horizontal.problem import ClientRows, Single, Start, agree
-from evenhand.horizontal.solver import HorizontalModel, Protection, Setup
-from evenhand.horizontal.solvers import build_roles
+from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
+from evenhand.errors import InputError
+from evenhand.horizontal.agreeing import horizontal_terms
+from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, Protection, Single
+from evenhand.horizontal.solver import HorizontalClient, HorizontalModel, HorizontalServer
+from evenhand.horizontal.solvers import SOLVERS, model_name
+from evenhand.moved import keep_old_names
+from evenhand.programs.optimality import SHARED
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job
-from evenhand.protocol.roles import Report
+from evenhand.protocol.roles import SERVER, Report
+from evenhand.protocol.terms import HorizontalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.inprocess import InProcess
-from evenhand.training.recording import Recorder
+from evenhand.training.run import Finished, RunSettings, carry_out, certified
+
+keep_old_names(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +41,9 @@ class HorizontalRun:
     weights, statistics
         The model's weights and running statistics (of batch normalisation), flat.
     history
-        One row for the start and one for each round: objective, constraint values and exact rates of the model over the
-        participants' rows (of the last row: over everybody's), multipliers, bytes sent so far, virtual time.
+        Of averaging solvers one row for the start and one for each round: objective, constraint values and exact rates
+        of the model over the participants' rows (of the last row: over everybody's), multipliers, bytes sent so far,
+        virtual time. Of the others one row for each outer iteration, over everybody's rows.
     certificate
         How well the result satisfies the optimality conditions on all clients' rows.
     transcript
@@ -49,10 +54,12 @@ class HorizontalRun:
         The solver's own multipliers, from which another run can start.
     row_names
         The R constraint rows in words.
+    terms
+        What everybody knew before the run.
     """
 
     model: HorizontalModel
-    weights: Single
+    weights: Single | Array
     statistics: Single
     history: pd.DataFrame
     certificate: Certificate
@@ -60,28 +67,32 @@ class HorizontalRun:
     multipliers: Array
     raw_multipliers: Array
     row_names: Sequence[str]
+    terms: HorizontalTerms
 
-    def as_start(self) -> Start:
+    def as_start(self) -> ModelStart:
         """Where this run ended, for another to begin from."""
-        return Start(self.weights, self.statistics, self.raw_multipliers)
+        return ModelStart(self.weights, self.statistics, self.raw_multipliers)
 
 
-def train_horizontal(
+def train_clients(
     job: Job,
     clients: Sequence[ClientRows],
     *,
     model: Any = None,
+    scope: ConstraintScope = EVERYWHERE,
+    server: ClientRows | None = None,
     groups: Mapping[str, Sequence[Hashable]] | None = None,
     classes: int | None = None,
+    protect: Protection | Mapping[str, Protection] | None = None,
+    start: ModelStart | None = None,
+    terms: HorizontalTerms | None = None,
     clock: VirtualClock | None = None,
     folder: RunFolder | None = None,
     checkpoint_seconds: float = 10.0,
     on_round: Callable[[Report], None] | None = None,
     keep_messages: bool = False,
-    protect: Protection | Mapping[str, Protection] | None = None,
-    start: Start | None = None,
 ) -> HorizontalRun:
-    """Train across clients in this process.
+    """Train across clients in this process, by whichever solver the job names.
 
     Parameters
     ----------
@@ -89,57 +100,88 @@ def train_horizontal(
         ``"logistic"``, ``"mlp"`` (with the job's hidden widths), ``"resnet18"``, a `torch.nn.Module` (which is copied
         and begins with its own weights) or a function that makes one (called under the job's seed). None takes what the
         job's `model` says: logistic for ``"linear"``, else a perceptron.
+    scope
+        Where constraints hold, and with which bounds.
+    server
+        Rows of the server's own; a global constraint is then over them (proximal AL Eq. 32) and not over the clients'.
     groups
         The values each sensitive attribute may take, agreed beforehand; None takes those that occur.
     classes
         Number of classes, if labels are class indices; None finds out.
-    folder
-        Where to record the run. If it holds a checkpoint of the same job and data, training goes on from there, and
-        ends exactly where an uninterrupted run would have.
-    checkpoint_seconds
-        Least time between two checkpoints.
-    on_round
-        Called with each row of history as it appears.
-    keep_messages
-        Keep the arrays of all messages in the transcript.
     protect
         What clients do to their updates before sending them: one protection for all, or one for each by name.
     start
         Weights and multipliers to begin with, of an earlier run.
+    terms
+        What has been agreed on already; scope, groups and classes are then those of the terms.
+    clock, folder, checkpoint_seconds, on_round, keep_messages
+        See `evenhand.training.run.RunSettings`. A run that goes on from a checkpoint in its folder ends exactly where
+        an uninterrupted one would have.
     """
-    agreement = agree(clients, groups, classes)
     protections = _protections(protect, clients)
-    recorder = Recorder(folder, checkpoint_seconds, on_round)
-    # One BLAS thread, as in vertical training: sums come out the same whatever the machine.
-    with threadpool_limits(limits=1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
-        server, roles, network = build_roles(Setup(clients, agreement, job, model, start, protections))
-        runtime = InProcess([server, *roles], clock, Transcript(keep_messages), recorder.report)
-        begin = (server.weights, server.statistics, server.multipliers)
-        recorder.attach(runtime, _fingerprint((job, clock or VirtualClock(), protections), clients, begin))
-        runtime.run()
-    recorder.flush()
-    if server.certificate is None:
-        raise RunError("the run ended without a certificate")
-    network.load(server.weights, server.statistics)
+    if terms is None:
+        terms = horizontal_terms(
+            job,
+            clients,
+            model=model_name(job, model),
+            server=server,
+            groups=groups,
+            classes=classes,
+            scope=scope,
+            protected=bool(protections),
+        )
+    network = None if isinstance(model, str) else model
+    at_server = HorizontalServerData(server, network, start)
+    at_clients = {one.name: ClientData(one, network, protections.get(one.name)) for one in clients}
+    holders = [*clients, *([] if server is None else [server])]
+    settings = RunSettings(clock, folder, checkpoint_seconds, on_round, keep_messages)
+    agreed = terms
+    finished = carry_out(
+        lambda: build_roles(agreed, at_server, at_clients),
+        settings,
+        lambda: (agreed.to_plain(), repr(protections), *_parts(holders)),
+    )
+    return _run(agreed, finished)
+
+
+def build_roles(
+    terms: HorizontalTerms, server: HorizontalServerData, clients: Mapping[str, ClientData]
+) -> tuple[HorizontalServer, Sequence[HorizontalClient]]:
+    """Everybody's role, where everybody is in one process."""
+    solver = SOLVERS[terms.job.solver]
+    ordered = {name: clients[name] for name in terms.names}
+    if solver.batched is not None:
+        return solver.server(terms, server), solver.batched(terms, ordered)
+    return solver.server(terms, server), [solver.client(terms, name, own) for name, own in ordered.items()]
+
+
+def _run(terms: HorizontalTerms, finished: Finished[HorizontalServer, HorizontalClient]) -> HorizontalRun:
+    certificate, found = certified(finished.server.certificate), finished.server.outcome()
+    # What the server does not know is with the clients.
+    tables = {client.name: client.own_multipliers() for client in finished.others} | dict(found.multipliers)
+    order = [tables[name] for name in (*terms.names, SERVER, SHARED) if name in tables]
+    multipliers = np.concatenate([np.zeros((2, 0)), *order], axis=1)
+    raw = multipliers[0] - multipliers[1] if found.raw_multipliers is None else found.raw_multipliers
     return HorizontalRun(
-        model=network,
-        weights=server.weights,
-        statistics=server.statistics,
-        history=pd.DataFrame(recorder.history),
-        certificate=server.certificate,
-        transcript=runtime.transcript,
-        multipliers=server.multiplier_table,
-        raw_multipliers=server.multipliers,
-        row_names=server.rows.names,
+        model=found.model,
+        weights=found.weights,
+        statistics=found.statistics,
+        history=pd.DataFrame(finished.history),
+        certificate=certificate,
+        transcript=finished.transcript,
+        multipliers=multipliers,
+        raw_multipliers=raw,
+        row_names=list(terms.row_names),
+        terms=terms,
     )
 
 
 def _protections(
     protect: Protection | Mapping[str, Protection] | None, clients: Sequence[ClientRows]
-) -> dict[str, Protection] | None:
+) -> dict[str, Protection]:
     names = [client.name for client in clients]
     if protect is None:
-        return None
+        return {}
     if not isinstance(protect, Mapping):
         return dict.fromkeys(names, protect)
     if unknown := sorted(protect.keys() - set(names)):
@@ -147,15 +189,6 @@ def _protections(
     return dict(protect)
 
 
-def _fingerprint(settings: tuple[Any, ...], clients: Sequence[ClientRows], begin: tuple[Any, ...]) -> str:
-    """A sum over job, data and first weights: resuming with anything else would not be resuming."""
-    digest = hashlib.blake2b(repr(settings).encode(), digest_size=16)
-    for array in begin:
-        digest.update(np.ascontiguousarray(array).tobytes())
-    for client in clients:
-        digest.update(f"{client.name} {client.features.shape}".encode())
-        digest.update(client.features.tobytes())
-        digest.update(client.labels.tobytes())
-        if client.groups is not None and len(client.groups.columns):
-            digest.update(pd.util.hash_pandas_object(client.groups, index=False).to_numpy().tobytes())
-    return digest.hexdigest()
+def _parts(holders: Sequence[ClientRows]) -> Iterator[Any]:
+    for rows in holders:
+        yield from (rows.name, rows.features, rows.labels, rows.groups)

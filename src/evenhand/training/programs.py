@@ -1,164 +1,189 @@
-"""Linear models across clients as programs: a job and the clients' rows become roles of `prox-al` or `sqp`, and run.
-
-Averaging solvers know constraints over everybody's rows only. Here a constraint may also hold at each client over its
-own rows, with a limit of the client's own, and at the server over rows of the server's.
-"""
+"""Users' own programs across clients, solved by the roles of `prox-al` and `sqp` in this process."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import fields
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
-from threadpoolctl import threadpool_limits
 
 from evenhand.arrays import Array
-from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
-from evenhand.errors import InputError, RunError
-from evenhand.horizontal.problem import ClientRows, agree
+from evenhand.constraints.bounds import NO_BOUNDS, Bounds
+from evenhand.errors import InputError
+from evenhand.horizontal.program_server import ProgramServer
+from evenhand.horizontal.prox_al.batched import solve_together
+from evenhand.horizontal.prox_al.client import ProxALClient
 from evenhand.horizontal.prox_al.options import ProxALOptions
-from evenhand.horizontal.prox_al.solve import ProxALRoles, prox_al_roles
+from evenhand.horizontal.prox_al.server import ProxALServer
+from evenhand.horizontal.solver import HorizontalClient
+from evenhand.horizontal.sqp.client import SQPClient
 from evenhand.horizontal.sqp.options import SQPOptions
-from evenhand.horizontal.sqp.solve import SQPRoles, sqp_roles
-from evenhand.programs.classification import Federated
-from evenhand.programs.optimality import SHARED
-from evenhand.protocol.job import Job
+from evenhand.horizontal.sqp.server import SQPServer
+from evenhand.moved import keep_old_names
+from evenhand.programs.optimality import SHARED, Solution
+from evenhand.programs.program import Program
+from evenhand.programs.regularisers import ZERO, Regulariser
+from evenhand.protocol.names import check_name
 from evenhand.protocol.roles import Report
-from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.inprocess import InProcess
-from evenhand.training.client_programs import ClientPrograms
-from evenhand.training.horizontal import HorizontalRun
-from evenhand.training.recording import Recorder
+from evenhand.training.run import RunSettings, carry_out
 
-PROGRAM_SOLVERS: Final[Mapping[str, type[Any]]] = {"prox-al": ProxALOptions, "sqp": SQPOptions}
-"""Solvers of programs by name, with their options."""
+keep_old_names(__name__)
+
+Clients = Sequence[Program] | Mapping[str, Program]
 
 
-class SharedLinear:
-    """scores = X w + b, the model of all clients; w and b as one vector."""
+@dataclass(frozen=True, eq=False)
+class DealtProgram:
+    """A program dealt to clients, checked to fit together.
 
-    def __init__(self, weights: Array) -> None:
-        self.weights = weights
+    Attributes
+    ----------
+    clients
+        f_i, c_i and summands of the shared constraint rows, by name.
+    server
+        c_0, with data of the server's own.
+    shared
+        Bounds of the constraint rows that all clients have summands of.
+    simple
+        h.
+    start
+        w⁰.
+    """
 
-    def load(self, weights: Any, statistics: Any) -> None:
-        self.weights = np.asarray(weights, dtype=np.float64)
+    clients: Mapping[str, Program]
+    server: Program | None
+    shared: Bounds
+    simple: Regulariser
+    start: Array
 
-    def predict(self, features: npt.ArrayLike) -> Array:
-        """One score a row, positive for label +1."""
-        rows = np.asarray(features, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != len(self.weights) - 1:
-            raise InputError(
-                f"rows have the shape {rows.shape[1:]}; the model was trained on {len(self.weights) - 1} columns"
-            )
-        return rows @ self.weights[:-1] + self.weights[-1]
+    @property
+    def own_bounds(self) -> dict[str, Bounds]:
+        return {name: program.own for name, program in self.clients.items()}
 
 
-def train_programs(
-    job: Job,
-    clients: Sequence[ClientRows],
+def deal(
+    clients: Clients,
+    server: Program | None = None,
+    simple: Regulariser | None = None,
+    shared: Bounds = NO_BOUNDS,
+    start: npt.ArrayLike | None = None,
+) -> DealtProgram:
+    """Put a program together, or refuse what does not fit."""
+    programs = _named(clients)
+    size = _check_fit(programs, server, shared)
+    first: Array = np.zeros(size) if start is None else np.array(start, dtype=np.float64)
+    if first.shape != (size,) or not np.isfinite(first).all():
+        raise InputError(f"start must be {size} finite numbers; it has shape {first.shape}")
+    return DealtProgram(programs, server, shared, ZERO if simple is None else simple, first)
+
+
+def prox_al(
+    clients: Clients,
+    server: Program | None = None,
+    simple: Regulariser | None = None,
     *,
-    where: ConstraintScope = EVERYWHERE,
-    server: ClientRows | None = None,
-    groups: Mapping[str, Sequence[Hashable]] | None = None,
-    clock: VirtualClock | None = None,
-    folder: RunFolder | None = None,
-    checkpoint_seconds: float = 10.0,
-    on_round: Callable[[Report], None] | None = None,
-) -> HorizontalRun:
-    """Train a linear model by ``"prox-al"`` or ``"sqp"`` in this process.
-
-    The job's `alpha` is μ of (μ/2)‖w‖², which leaves the intercept out; None is 2/n, so that a minimiser exists.
-    `tol` is ε₁ and ε₂ of the solver unless it is zero or the options say otherwise.
+    shared: Bounds = NO_BOUNDS,
+    start: npt.ArrayLike | None = None,
+    **options: Any,
+) -> Solution:
+    """Solve a program across clients by the proximal augmented Lagrangian method with inexact ADMM.
 
     Parameters
     ----------
+    clients
+        f_i and c_i, in a list or by name.
     server
-        Rows of the server's own; a global constraint is then over them (Eq. 32) and not over the clients'.
-
-    The other parameters are those of `train_horizontal`.
+        c_0, with data of the server's own.
+    simple
+        h, one of `evenhand.programs.L1`, `Box`, `Ball`; None is zero.
+    shared
+        Bounds of constraint rows that all clients have summands of; they are decoupled as in proximal AL Eq. 4.
+    start
+        w⁰; the origin by default.
+    options
+        Those of `ProxALOptions`.
     """
-    options = program_options(job)
-    agreement = agree(clients, groups)
-    names = [client.name for client in clients]
-    where.check(job.constraints, names)
-    if agreement.classes is not None or len(agreement.shape) != 1:
-        raise InputError(f"solver {job.solver!r} trains linear models of two classes on rows of numbers")
-    if SHARED in names:
-        raise InputError(f"a client is called {SHARED!r}, which is what {job.solver!r} calls rows of all; rename it")
-    if server is not None:
-        if where.scope == "local":
-            raise InputError("the server has rows, which scope='local' has no use for; choose 'global' or 'both'")
-        agree([*clients, server], agreement.groups)
-        agreement.codes(server)
-    for client in clients:
-        agreement.codes(client)
-    bound = ClientPrograms(job, sorted(clients, key=lambda client: client.name), server, agreement.groups, where)
-    recorder = Recorder(folder, checkpoint_seconds, on_round)
-    with threadpool_limits(limits=1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
-        roles = _roles(bound.federated(), bound.names, options)
-        runtime = InProcess([roles.server, *roles.clients], clock, Transcript(), recorder.report)
-        settings = repr((job, where, clock or VirtualClock()))
-        recorder.attach(runtime, _fingerprint(settings, [*clients, *([] if server is None else [server])]))
-        runtime.run()
-    recorder.flush()
-    solution = roles.solution()
-    if roles.server.certificate is None:
-        raise RunError("the run ended without a certificate")
-    tables = [solution.multipliers[name] for name in bound.holders if name in solution.multipliers]
-    multipliers = np.concatenate([np.zeros((2, 0)), *tables], axis=1)
-    weights: Any = solution.weights
-    return HorizontalRun(
-        model=SharedLinear(weights),
-        weights=weights,
-        statistics=np.zeros(0, dtype=np.float32),
-        history=pd.DataFrame(recorder.history),
-        certificate=roles.server.certificate,
-        transcript=runtime.transcript,
-        multipliers=multipliers,
-        raw_multipliers=multipliers[0] - multipliers[1],
-        row_names=bound.row_names(),
-    )
+    dealt, settings = deal(clients, server, simple, shared, start), ProxALOptions(**options)
+    return solve(lambda: prox_al_roles(dealt, settings))
 
 
-def program_options(job: Job) -> ProxALOptions | SQPOptions:
-    """The solver's options, with the job's tolerance, cap and seed where they say nothing of their own.
+def sqp(
+    clients: Clients,
+    server: Program | None = None,
+    simple: Regulariser | None = None,
+    *,
+    shared: Bounds = NO_BOUNDS,
+    start: npt.ArrayLike | None = None,
+    **options: Any,
+) -> Solution:
+    """Solve a program across clients by sequential quadratic programming: about a dozen rounds.
 
-    Of ``"prox-al"`` `rho_rule` is ``"balanced"`` here unless the options say ``"fixed"``, which is the paper's.
+    Parameters are those of `prox_al`, options those of `SQPOptions`.
     """
-    kind = PROGRAM_SOLVERS[job.solver]
-    known = [field.name for field in fields(kind)]
-    for name in job.options:
-        if name not in known:
-            raise InputError(f"solver {job.solver!r} has no option {name!r}; it has {', '.join(known)}")
-    # With ρ as published, rows that all clients share can take many times the rounds.
-    general: dict[str, Any] = {"max_rounds": job.max_rounds, "seed": job.seed, "rho_rule": "balanced"}
-    if job.tol > 0:
-        general |= {"stationarity": job.tol, "feasibility": job.tol}
-    settings = {name: value for name, value in general.items() if name in known}
-    options: ProxALOptions | SQPOptions = kind(**{**settings, **job.options})
-    return options
+    dealt, settings = deal(clients, server, simple, shared, start), SQPOptions(**options)
+    return solve(lambda: sqp_roles(dealt, settings))
 
 
-def _roles(federated: Federated, names: Sequence[str], options: ProxALOptions | SQPOptions) -> ProxALRoles | SQPRoles:
-    programs = dict(zip(names, federated.clients, strict=True))
-    if isinstance(options, SQPOptions):
-        return sqp_roles(programs, federated.server, shared=federated.shared, options=options)
-    return prox_al_roles(programs, federated.server, shared=federated.shared, options=options)
+def prox_al_roles(dealt: DealtProgram, options: ProxALOptions) -> tuple[ProxALServer, list[ProxALClient]]:
+    """The roles of a run of `prox_al`."""
+    head = ProxALServer(dealt.own_bounds, dealt.server, dealt.shared, dealt.simple, dealt.start, options)
+    names = list(dealt.clients)
+    clients = [ProxALClient(name, own, names, dealt.shared, options) for name, own in dealt.clients.items()]
+    solve_together(clients)
+    return head, clients
 
 
-def _fingerprint(settings: str, holders: Sequence[ClientRows]) -> str:
-    """A sum over job and data: resuming with anything else would not be resuming."""
-    digest = hashlib.blake2b(settings.encode(), digest_size=16)
-    for rows in holders:
-        digest.update(f"{rows.name} {rows.features.shape}".encode())
-        digest.update(rows.features.tobytes())
-        digest.update(rows.labels.tobytes())
-        if rows.groups is not None and len(rows.groups.columns):
-            digest.update(pd.util.hash_pandas_object(rows.groups, index=False).to_numpy().tobytes())
-    return digest.hexdigest()
+def sqp_roles(dealt: DealtProgram, options: SQPOptions) -> tuple[SQPServer, list[SQPClient]]:
+    """The roles of a run of `sqp`."""
+    exact = options.is_exact(len(dealt.start))
+    lacking = [name for name, program in dealt.clients.items() if program.curvature == "none"]
+    if exact and lacking:
+        raise InputError(f"client {lacking[0]!r} has no second derivatives; use curvature='bfgs'")
+    head = SQPServer(dealt.own_bounds, dealt.server, dealt.shared, dealt.simple, dealt.start, options)
+    return head, [SQPClient(name, program, exact=exact) for name, program in dealt.clients.items()]
+
+
+def solve(build: Callable[[], tuple[ProgramServer, Sequence[HorizontalClient]]]) -> Solution:
+    """Run roles to the end, and read their answer."""
+    finished = carry_out(build, RunSettings())
+    return solution(finished.server, finished.others, finished.history)
+
+
+def solution(server: ProgramServer, clients: Sequence[HorizontalClient], history: Sequence[Report] = ()) -> Solution:
+    """What finished roles found."""
+    if server.status is None or server.residual is None:
+        raise InputError("the run has not ended; there is no solution yet")
+    # What the server does not know is with the clients.
+    tables = {client.name: client.own_multipliers() for client in clients} | server.tables()
+    return Solution(server.answer, tables, server.residual, server.status, server.rounds, server.outer, history)
+
+
+def _named(clients: Clients) -> dict[str, Program]:
+    """Clients by name, in the order of names; those without a name become c00, c01, ..."""
+    if not clients:
+        raise InputError("a program needs at least one client")
+    if not isinstance(clients, Mapping):
+        digits = len(str(len(clients) - 1))
+        clients = {f"c{place:0{digits}d}": client for place, client in enumerate(clients)}
+    for name in clients:
+        check_name("client", name)
+        if name == SHARED:
+            raise InputError(f"a client is called {SHARED!r}, which is the name of what all share; rename it")
+    return dict(sorted(clients.items()))
+
+
+def _check_fit(clients: Mapping[str, Program], server: Program | None, shared: Bounds) -> int:
+    """d, if all programs are functions of as many weights and of the same shared constraint rows."""
+    sizes = {program.weights for program in [*clients.values(), *([] if server is None else [server])]}
+    if len(sizes) > 1:
+        raise InputError(f"programs are functions of {sorted(sizes)} weights; all need the same number")
+    for name, program in clients.items():
+        if program.shared != shared.n_rows:
+            raise InputError(
+                f"client {name!r} has summands of {program.shared} shared rows, bounds are given for {shared.n_rows}"
+            )
+    if server is not None and server.shared:
+        raise InputError("the server's program has shared rows; its rows are its own")
+    return sizes.pop()

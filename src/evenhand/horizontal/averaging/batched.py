@@ -27,9 +27,9 @@ from evenhand.horizontal.averaging.measuring import LocalData, Measuring
 from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings
 from evenhand.horizontal.averaging.rounds import Trained, TrainRequest
 from evenhand.horizontal.problem import ClientRows, Single
-from evenhand.horizontal.rows import AgreedRows
 from evenhand.horizontal.seeds import generator
 from evenhand.horizontal.sides import Sides
+from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.models.networks import Network, seeded
 from evenhand.models.stacked import Passes, StackedPerceptron, one_thread
 
@@ -49,7 +49,7 @@ class BatchedClients:
     def __init__(
         self,
         clients: Sequence[ClientRows],
-        rows: AgreedRows,
+        rows: SliceMeans,
         sides: Sides,
         network: Network,
         options: AveragingOptions,
@@ -72,7 +72,7 @@ class BatchedClients:
         self._results: dict[str, Trained] = {}
 
     def _check_normalisation(self, clients: Sequence[ClientRows]) -> None:
-        lonely = [client.name for client in clients if client.rows == 1 or self.options.batch_size == 1]
+        lonely = [client.name for client in clients if client.n_rows == 1 or self.options.batch_size == 1]
         if self.network.normalises_batches and lonely:
             raise InputError(
                 f"client {lonely[0]!r} has batches of one row, which a model that normalises batches cannot train on; "
@@ -226,14 +226,14 @@ class _Tally:
         return (self._sums.double() / self._counts.double()).numpy()
 
 
-class Member:
-    """One client's part of a cohort: its learner."""
+class BatchedLearner:
+    """One client's learner, behind which all clients of the process train."""
 
     def __init__(self, clients: BatchedClients, name: str) -> None:
         self.clients = clients
         self.name = name
-        self.rows = clients.data.count(name)
-        self.effort = float(self.rows * clients.network.weights.size)
+        self.n_rows = clients.data.count(name)
+        self.effort = float(self.n_rows * clients.network.weights.size)
 
     def note(self, request: TrainRequest) -> None:
         self.clients.note(request)

@@ -1,4 +1,4 @@
-"""From a setup to the roles of an averaging solver. The only place that asks for torch, and only when it is called."""
+"""Roles of averaging solvers from terms and what each has. The only place that asks for torch, and only when called."""
 
 from __future__ import annotations
 
@@ -8,77 +8,115 @@ from typing import Any
 
 import numpy as np
 
-from evenhand.constraints.kinds import Constraint
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingServer
-from evenhand.horizontal.averaging.server import message_sizes
-from evenhand.horizontal.problem import Start
-from evenhand.horizontal.rows import AgreedRows
+from evenhand.horizontal.averaging.server import message_sizes, regulariser
+from evenhand.horizontal.problem import ClientData, HorizontalServerData, ModelStart
 from evenhand.horizontal.sides import BoundSides, Sides
-from evenhand.horizontal.solver import Roles, Setup
+from evenhand.horizontal.slice_means import SliceMeans
+from evenhand.horizontal.solver import HorizontalSolver
+from evenhand.protocol.options import check_options
+from evenhand.protocol.terms import HorizontalTerms
 
 
-def build_averaging(
-    setup: Setup,
-    options: AveragingOptions,
-    constraints: tuple[Constraint, ...] = (),
+def averaging_solver(
+    options: type[AveragingOptions],
     *,
     sides: type[Any] = BoundSides,
     server: type[AveragingServer] = AveragingServer,
     client: type[AveragingClient] = AveragingClient,
-    sizes: Mapping[str, int] | None = None,
-) -> Roles:
-    """The server, the clients and the model they train, for a solver's own kinds of server and client."""
-    job, agreement = setup.job, setup.agreement
-    if job.loss != "logistic":
-        raise InputError(f"loss is {job.loss!r}; averaging solvers train with 'logistic' (softmax for class indices)")
-    batched, networks = _torch_modules()
-    rows = AgreedRows(constraints, agreement)
-    multipliers: Sides = sides(rows.bounds)
-    wanted = setup.network if setup.network is not None else {"linear": "logistic"}.get(job.model, job.model)
-    network = networks.make_network(wanted, agreement.shape, agreement.classes, job.hidden, job.seed)
-    start = _start(setup.start, network, multipliers)
-    regulariser = 0.0 if job.alpha is None else job.alpha
-    together = batched.BatchedClients(setup.clients, rows, multipliers, network, options, job.seed, regulariser)
-    rows.check_filled(np.sum(list(together.data.counts.values()), axis=0))
-    protect = setup.protect or {}
-    every = options.report_every
-    if every is None:
-        # What measurements say is not covered by a protection of the updates.
-        every = 0 if protect else 1
-    all_sizes = message_sizes(rows, multipliers, start) | dict(sizes or {})
-    names = [holder.name for holder in setup.clients]
-    clients = [
-        client(
-            name,
-            all_sizes,
-            batched.Member(together, name),
-            options=options,
-            sides=multipliers,
-            seed=job.seed,
-            report_every=every,
-            protect=protect.get(name),
-        )
-        for name in names
-    ]
-    head = server(names, rows, multipliers, start, job, options=options, report_every=every, sizes=sizes)
-    return Roles(head, clients, network)
+    **can: Any,
+) -> HorizontalSolver:
+    """A solver of FedAvg's kind, by its options and its own kinds of multipliers, server and client.
+
+    Parameters
+    ----------
+    can
+        What else `HorizontalSolver` says of it.
+    """
+    builder = _Builder(options, sides, server, client)
+    return HorizontalSolver(options, builder.server, builder.client, builder.batched, **can)
 
 
-def _torch_modules() -> tuple[Any, Any]:
+class _Builder:
+    def __init__(
+        self,
+        options: type[AveragingOptions],
+        sides: type[Any],
+        server: type[AveragingServer],
+        client: type[AveragingClient],
+    ) -> None:
+        self._options = options
+        self._sides = sides
+        self._server = server
+        self._client = client
+
+    def server(self, terms: HorizontalTerms, own: HorizontalServerData) -> AveragingServer:
+        means = SliceMeans(terms)
+        sides: Sides = self._sides(means.bounds)
+        network = _network(terms, own.network)
+        start = _start(own.start, network, sides)
+        options = self._read(terms)
+        return self._server(terms, means, sides, network, start, options=options, report_every=_every(terms, options))
+
+    def client(self, terms: HorizontalTerms, name: str, own: ClientData) -> AveragingClient:
+        return self.batched(terms, {name: own})[0]
+
+    def batched(self, terms: HorizontalTerms, owns: Mapping[str, ClientData]) -> list[AveragingClient]:
+        """Clients of one process; the first one's copy of the network serves all of them."""
+        for name, own in owns.items():
+            if own.rows.name != name:
+                raise InputError(f"client {name!r} is given the rows of {own.rows.name!r}")
+        means = SliceMeans(terms)
+        sides: Sides = self._sides(means.bounds)
+        network = _network(terms, next(iter(owns.values())).network)
+        options, job = self._read(terms), terms.job
+        batched = importlib.import_module("evenhand.horizontal.averaging.batched")
+        rows = [own.rows for own in owns.values()]
+        together = batched.BatchedClients(rows, means, sides, network, options, job.seed, regulariser(terms))
+        sizes = message_sizes(means, sides, network)
+        return [
+            self._client(
+                name,
+                sizes,
+                batched.BatchedLearner(together, own.rows.name),
+                options=options,
+                sides=sides,
+                seed=job.seed,
+                report_every=_every(terms, options),
+                protect=own.protect,
+            )
+            for name, own in owns.items()
+        ]
+
+    def _read(self, terms: HorizontalTerms) -> AveragingOptions:
+        return check_options(terms.job.solver, self._options, terms.job.options)
+
+
+def _every(terms: HorizontalTerms, options: AveragingOptions) -> int:
+    if options.report_every is not None:
+        return options.report_every
+    # What measurements say is not covered by a protection of the updates.
+    return 0 if terms.protected else 1
+
+
+def _network(terms: HorizontalTerms, own: Any) -> Any:
+    """The network as it begins, the same at everybody: named in the terms, or code that everybody has."""
     try:
         importlib.import_module("torch")
     except ImportError as error:
         raise MissingExtraError("Training by averaging over clients", "torch") from error
-    from evenhand.horizontal.averaging import batched
-    from evenhand.models import networks
+    from evenhand.models.networks import make_network
 
-    return batched, networks
+    if terms.model == "module" and own is None:
+        raise InputError("the terms train a module that everybody has as code: give it as network")
+    wanted = own if terms.model == "module" else terms.model
+    return make_network(wanted, terms.shape, terms.classes, terms.job.hidden, terms.job.seed)
 
 
-def _start(start: Start | None, network: Any, sides: Sides) -> Start:
-    own = Start(network.weights, network.statistics, np.zeros(len(sides)))
+def _start(start: ModelStart | None, network: Any, sides: Sides) -> ModelStart:
+    own = ModelStart(network.weights, network.statistics, np.zeros(len(sides)))
     if start is None:
         return own
     for name in ("weights", "statistics", "multipliers"):

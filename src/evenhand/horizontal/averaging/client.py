@@ -1,4 +1,4 @@
-"""What clients of every horizontal solver have in common: rows of their own, and the closing measurements."""
+"""What clients of every averaging solver have in common: rows of their own, and the closing measurements."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.averaging.messages import FINAL, GRADIENT, SUMS, TILT, VOCABULARY
-from evenhand.horizontal.averaging.server import SERVER
 from evenhand.horizontal.problem import Single
+from evenhand.horizontal.solver import HorizontalClient
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Follower, Sends, State
+from evenhand.protocol.roles import SERVER, Sends, State
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Measured:
 class Learner(Protocol):
     """A model on one client's rows; nothing else of the client's touches its data."""
 
-    rows: int
+    n_rows: int
     effort: float
     """Multiplications of one pass over the client's data."""
 
@@ -49,7 +49,7 @@ class Learner(Protocol):
         ...
 
 
-class Client(Follower):
+class ClosingClient(HorizontalClient):
     """Holds rows behind a learner; they never leave it, only what its messages say."""
 
     vocabulary = VOCABULARY
@@ -83,7 +83,7 @@ class Client(Follower):
             self.name,
             SERVER,
             round=self.round,
-            rows=self.learner.rows,
+            rows=self.learner.n_rows,
             loss=found.loss,
             sums=found.sums,
             exact=found.exact,

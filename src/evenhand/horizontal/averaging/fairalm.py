@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from evenhand.constraints.kinds import LossParity
 from evenhand.errors import InputError
-from evenhand.horizontal.averaging.build import build_averaging
+from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_positive
-from evenhand.horizontal.solver import Roles, Setup, Solver
 from evenhand.numbers import is_number
 
 
@@ -43,11 +42,4 @@ class FairALMOptions(AveragingOptions):
         return RoundSettings(self.decayed_step(round_number), dual_step=dual_step, slice_weight=dual_step)
 
 
-DEFAULT = (LossParity(0.0),)
-
-
-def build(setup: Setup) -> Roles:
-    return build_averaging(setup, FairALMOptions(**setup.job.options), setup.job.constraints or DEFAULT)
-
-
-SOLVER = Solver(options=FairALMOptions, build=build, default_constraints=DEFAULT)
+SOLVER = averaging_solver(FairALMOptions, default_constraints=(LossParity(0.0),))

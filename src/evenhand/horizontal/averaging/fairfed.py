@@ -18,17 +18,15 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from evenhand.errors import DataError, InputError
-from evenhand.horizontal.averaging.build import build_averaging
+from evenhand.errors import InputError
+from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.horizontal.averaging.messages import RATES
 from evenhand.horizontal.averaging.options import AveragingOptions, check_not_negative
 from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingLearner, AveragingServer, TrainRequest
-from evenhand.horizontal.averaging.server import SERVER
-from evenhand.horizontal.problem import Agreement, Single
-from evenhand.horizontal.solver import Roles, Setup, Solver
+from evenhand.horizontal.problem import Single
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import State
+from evenhand.protocol.roles import SERVER, State
 
 Metric = Literal["demographic-parity", "equal-opportunity"]
 
@@ -71,7 +69,7 @@ class FairFedClient(AveragingClient):
     def measurements(self, request: TrainRequest) -> list[Message]:
         self.effort += self.learner.effort
         counts = self.learner.rates(request.weights, request.statistics)
-        rates = RATES.message(self.name, SERVER, round=self.round, rows=self.learner.rows, **counts)
+        rates = RATES.message(self.name, SERVER, round=self.round, rows=self.learner.n_rows, **counts)
         return [rates, *super().measurements(request)]
 
 
@@ -110,7 +108,7 @@ class FairFedServer(AveragingServer):
         return found
 
     def _gap(self, counts: Body) -> float:
-        attributes = [len(values) for values in self.rows.agreement.groups.values()]
+        attributes = [len(values) for values in self.means.terms.groups.values()]
         if self.options.metric == "demographic-parity":
             return largest_gap(
                 counts["selected"], np.broadcast_to(counts["group_rows"], counts["hits"].shape), attributes
@@ -159,16 +157,6 @@ def _accuracy(counts: Body) -> float:
     return float(counts["correct"]) / float(counts["rows"])
 
 
-def _sizes(agreement: Agreement) -> dict[str, int]:
-    groups = sum(len(values) for values in agreement.groups.values())
-    return {"classes": 1 if agreement.classes is None else agreement.classes, "groups": groups}
-
-
-def build(setup: Setup) -> Roles:
-    options = FairFedOptions(**setup.job.options)
-    if not setup.agreement.groups:
-        raise DataError("fairfed compares groups: every client needs its sensitive attributes")
-    return build_averaging(setup, options, server=FairFedServer, client=FairFedClient, sizes=_sizes(setup.agreement))
-
-
-SOLVER = Solver(options=FairFedOptions, build=build, takes_constraints=False)
+SOLVER = averaging_solver(
+    FairFedOptions, server=FairFedServer, client=FairFedClient, takes_constraints=False, needs_groups=True
+)

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 from evenhand.constraints.kinds import LossParity
 from evenhand.errors import InputError
-from evenhand.horizontal.averaging.build import build_averaging
+from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_not_negative, check_positive
-from evenhand.horizontal.solver import Roles, Setup, Solver
 from evenhand.numbers import is_number
 
 
@@ -52,12 +51,4 @@ class FairFedAvgALMOptions(AveragingOptions):
         return RoundSettings(self.decayed_step(round_number), self.penalty * grown, self.dual_step / grown)
 
 
-DEFAULT = (LossParity(0.0),)
-
-
-def build(setup: Setup) -> Roles:
-    options = FairFedAvgALMOptions(**setup.job.options)
-    return build_averaging(setup, options, setup.job.constraints or DEFAULT)
-
-
-SOLVER = Solver(options=FairFedAvgALMOptions, build=build, default_constraints=DEFAULT)
+SOLVER = averaging_solver(FairFedAvgALMOptions, default_constraints=(LossParity(0.0),))

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evenhand.constraints.kinds import GroupAgainstOverall
-from evenhand.horizontal.averaging.build import build_averaging
+from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_not_negative, check_positive
 from evenhand.horizontal.sides import AbsoluteSides
-from evenhand.horizontal.solver import Roles, Setup, Solver
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,4 @@ class FPFLOptions(AveragingOptions):
         return RoundSettings(self.decayed_step(round_number), self.penalty, self.dual_step)
 
 
-DEFAULT = (GroupAgainstOverall(0.0),)
-
-
-def build(setup: Setup) -> Roles:
-    options = FPFLOptions(**setup.job.options)
-    return build_averaging(setup, options, setup.job.constraints or DEFAULT, sides=AbsoluteSides)
-
-
-SOLVER = Solver(options=FPFLOptions, build=build, default_constraints=DEFAULT)
+SOLVER = averaging_solver(FPFLOptions, sides=AbsoluteSides, default_constraints=(GroupAgainstOverall(0.0),))

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from evenhand.constraints.measures import Measure
 from evenhand.horizontal.averaging.options import RoundSettings
-from evenhand.horizontal.rows import AgreedRows
 from evenhand.horizontal.sides import AbsoluteSides, BoundSides, Sides
+from evenhand.horizontal.slice_means import SliceMeans
 
 
 def loss_value(scores: Tensor, labels: Tensor, classes: int | None) -> Tensor:
@@ -84,10 +84,10 @@ class Batches:
 class LocalObjective:
     """mean loss + Σ_rows pull over slice means, on batches of several clients at once."""
 
-    def __init__(self, rows: AgreedRows, sides: Sides, classes: int | None) -> None:
+    def __init__(self, rows: SliceMeans, sides: Sides, classes: int | None) -> None:
         self.classes = classes
         self.sides = sides
-        self.rows = len(rows.rows)
+        self.rows = len(rows.constraint_rows)
         self.coefficients = torch.from_numpy(rows.coefficients).float()
         self.measures = {measure: torch.from_numpy(indices) for measure, indices in rows.row_measures.items()}
         self.needed = (self.coefficients != 0).float()

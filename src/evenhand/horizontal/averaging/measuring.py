@@ -16,7 +16,7 @@ from evenhand.constraints.measures import Measure
 from evenhand.horizontal.averaging.client import Measured
 from evenhand.horizontal.averaging.local_objective import as_labels, measure_slope, measured, spread
 from evenhand.horizontal.problem import ClientRows, Single
-from evenhand.horizontal.rows import AgreedRows
+from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.models.networks import Network
 from evenhand.models.stacked import one_thread
 
@@ -39,15 +39,15 @@ class LocalData:
         How many rows each client has in each of those slices.
     """
 
-    def __init__(self, clients: Sequence[ClientRows], rows: AgreedRows) -> None:
+    def __init__(self, clients: Sequence[ClientRows], rows: SliceMeans) -> None:
         self.clients = {client.name: client for client in clients}
         self.places: dict[str, slice] = {}
         end = 0
         for client in clients:
-            self.places[client.name] = slice(end, end + client.rows)
-            end += -(-client.rows // _ALIGNED_ROWS) * _ALIGNED_ROWS
-        classes = rows.agreement.classes
-        self.features = torch.zeros((end, *rows.agreement.shape))
+            self.places[client.name] = slice(end, end + client.n_rows)
+            end += -(-client.n_rows // _ALIGNED_ROWS) * _ALIGNED_ROWS
+        classes = rows.terms.classes
+        self.features = torch.zeros((end, *rows.terms.shape))
         self.labels = torch.zeros(end, dtype=torch.float32 if classes is None else torch.int64)
         self.membership = torch.zeros((end, len(rows.parts)))
         self.counts: dict[str, Array] = {}
@@ -59,13 +59,13 @@ class LocalData:
             self.counts[client.name] = inside.sum(axis=0).astype(np.float64)
 
     def count(self, name: str) -> int:
-        return self.clients[name].rows
+        return self.clients[name].n_rows
 
 
 class Measuring:
     """Evaluates weights on one client's rows at a time, the model in evaluation mode."""
 
-    def __init__(self, data: LocalData, rows: AgreedRows, network: Network) -> None:
+    def __init__(self, data: LocalData, rows: SliceMeans, network: Network) -> None:
         self.data = data
         self.rows = rows
         self.network = network
@@ -134,9 +134,9 @@ class Measuring:
     def _group_members(self, name: str) -> Tensor:
         """(n, groups): one where a row is of the group, groups of all attributes one after the other."""
         if name not in self._groups:
-            agreement = self.rows.agreement
-            codes = agreement.codes(self.data.clients[name])
-            members = [one_hot(torch.from_numpy(codes[each]), len(values)) for each, values in agreement.groups.items()]
+            groups = self.rows.terms.groups
+            codes = self.data.clients[name].codes(groups)
+            members = [one_hot(torch.from_numpy(codes[each]), len(values)) for each, values in groups.items()]
             self._groups[name] = torch.cat(members, dim=1)
         return self._groups[name]
 

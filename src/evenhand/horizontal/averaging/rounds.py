@@ -7,48 +7,43 @@ say for each round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError, ProtocolError
-from evenhand.horizontal.averaging.client import Client, Learner
+from evenhand.horizontal.averaging.client import ClosingClient, Learner
 from evenhand.horizontal.averaging.messages import MODEL, SUMS, UPDATE
 from evenhand.horizontal.averaging.options import AveragingOptions
-from evenhand.horizontal.averaging.server import SERVER, Server
-from evenhand.horizontal.problem import Single, Start
-from evenhand.horizontal.rows import AgreedRows
+from evenhand.horizontal.averaging.server import ClosingServer
+from evenhand.horizontal.problem import ModelStart, Protection, Single
 from evenhand.horizontal.seeds import generator
 from evenhand.horizontal.sides import Sides
-from evenhand.horizontal.solver import Protection
+from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.protocol.answers import Body
-from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Sends, State
+from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.terms import HorizontalTerms
 
 
-class AveragingServer(Server):
+class AveragingServer(ClosingServer):
     """Draws participants, averages their updates."""
 
     def __init__(
         self,
-        clients: Sequence[str],
-        rows: AgreedRows,
+        terms: HorizontalTerms,
+        means: SliceMeans,
         sides: Sides,
-        start: Start,
-        job: Job,
+        network: Any,
+        start: ModelStart,
         *,
         options: AveragingOptions,
         report_every: int,
-        sizes: Mapping[str, int] | None = None,
     ) -> None:
-        regulariser = 0.0 if job.alpha is None else job.alpha
-        super().__init__(
-            clients, rows, sides, start, job, regulariser=regulariser, assessing=report_every > 0, sizes=sizes
-        )
+        super().__init__(terms, means, sides, network, start, assessing=report_every > 0)
         self.options = options
         self.report_every = report_every
         self.participants: tuple[str, ...] = ()
@@ -173,7 +168,7 @@ class AveragingLearner(Learner, Protocol):
         ...
 
 
-class AveragingClient(Client):
+class AveragingClient(ClosingClient):
     """Notes the broadcast, trains when asked for work, and sends what changed."""
 
     learner: AveragingLearner
@@ -241,7 +236,7 @@ class AveragingClient(Client):
             self.name,
             SERVER,
             round=self.round,
-            rows=self.learner.rows,
+            rows=self.learner.n_rows,
             weights=moved[: request.weights.size],
             statistics=moved[request.weights.size :],
             multipliers=multipliers,

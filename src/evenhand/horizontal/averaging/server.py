@@ -1,4 +1,4 @@
-"""What the server of every horizontal solver has in common: the model, multipliers, history, and the certificate.
+"""What the server of every averaging solver has in common: the model, multipliers, history, and the certificate.
 
 The server holds no rows. What it knows of them are sums that clients report; the certificate comes from a closing
 exchange in which every client measures the final model, whoever took part in the last round.
@@ -6,41 +6,39 @@ exchange in which every client measures the final model, whoever took part in th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.averaging.messages import FINAL, GRADIENT, SUMS, TILT, VOCABULARY
-from evenhand.horizontal.problem import Start
-from evenhand.horizontal.rows import AgreedRows
+from evenhand.horizontal.problem import ModelStart, Single
 from evenhand.horizontal.sides import Sides
+from evenhand.horizontal.slice_means import SliceMeans
+from evenhand.horizontal.solver import HorizontalServer, Outcome
+from evenhand.programs.optimality import SHARED
 from evenhand.protocol.answers import Answers, Body
 from evenhand.protocol.certificate import Certificate
-from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Role, Sends, State
+from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.terms import HorizontalTerms
 
-SERVER = "server"
 
-
-class Server(Role):
+class ClosingServer(HorizontalServer):
     """Holds the model and the multipliers; asks clients to measure the final one.
 
     Parameters
     ----------
-    clients
-        Names of all clients.
-    rows
+    means
         The constraint rows, as all clients agree on them.
     sides
-        How multipliers belong to the rows.
+        How multipliers belong to the constraint rows.
+    network
+        The model that weights and running statistics belong to.
     start
         Weights, running statistics and multipliers to begin with.
-    regulariser
-        μ of (μ/2)‖w‖², over all weights.
     assessing
         Whether clients are asked to measure the final model. If not, the certificate holds no numbers: what a
         measurement would say of the clients' rows then stays with them.
@@ -50,31 +48,40 @@ class Server(Role):
 
     def __init__(
         self,
-        clients: Sequence[str],
-        rows: AgreedRows,
+        terms: HorizontalTerms,
+        means: SliceMeans,
         sides: Sides,
-        start: Start,
-        job: Job,
+        network: Any,
+        start: ModelStart,
         *,
-        regulariser: float = 0.0,
         assessing: bool = True,
-        sizes: Mapping[str, int] | None = None,
     ) -> None:
-        super().__init__(SERVER, message_sizes(rows, sides, start) | dict(sizes or {}))
-        self.clients = tuple(sorted(clients))
-        self._known = frozenset(clients)
-        self.rows = rows
+        super().__init__(SERVER, message_sizes(means, sides, network))
+        self.clients = terms.names
+        self._known = frozenset(self.clients)
+        self.means = means
         self.sides = sides
-        self.job = job
-        self.regulariser = regulariser
+        self.network = network
+        self.job = terms.job
+        self.regulariser = regulariser(terms)
         self.assessing = assessing
-        self.weights, self.statistics, self.multipliers = start.weights, start.statistics, start.multipliers
+        self.weights: Single = start.weights.astype(np.float32)
+        self.statistics, self.multipliers = start.statistics, start.multipliers
         self.round = 0
         self.stage: Literal["training", "measuring", "certifying"] = "training"
         self.answers = Answers()
-        self.values: Array = np.full(len(rows.rows), np.nan)
+        self.values: Array = np.full(len(means.constraint_rows), np.nan)
         self.objective = np.nan
-        self.certificate: Certificate | None = None
+        self._certificate: Certificate | None = None
+
+    @property
+    def certificate(self) -> Certificate | None:
+        return self._certificate
+
+    def outcome(self) -> Outcome:
+        self.network.load(self.weights, self.statistics)
+        tables = {SHARED: self.multiplier_table}
+        return Outcome(self.network, self.weights, self.statistics, tables, self.multipliers)
 
     @property
     def multiplier_table(self) -> Array:
@@ -103,15 +110,15 @@ class Server(Role):
         bodies = list(sums.values())
         added = {name: np.sum([body[name] for body in bodies], axis=0) for name in ("loss", "sums", "exact", "counts")}
         self.objective = float(added["loss"]) / total + 0.5 * self.regulariser * self._squared_norm()
-        self.values = self.rows.values(added["sums"], added["counts"])
-        return self.row_report(self.rows.values(added["exact"], added["counts"]))
+        self.values = self.means.values(added["sums"], added["counts"])
+        return self.row_report(self.means.values(added["exact"], added["counts"]))
 
     def row_report(self, exact: Array | None = None) -> dict[str, float]:
         """Without `exact`, a row of history in a round that nobody reported in: the multipliers are all there is."""
         table, known = self.multiplier_table, exact is not None
         report = {"objective": self.objective if known else np.nan}
-        report["violation"] = self.rows.bounds.violation(self.values) if known else np.nan
-        for index, name in enumerate(self.rows.names):
+        report["violation"] = self.means.bounds.violation(self.values) if known else np.nan
+        for index, name in enumerate(self.means.names):
             report[f"value[{name}]"] = float(self.values[index]) if known else np.nan
             report[f"exact[{name}]"] = np.nan if exact is None else float(exact[index])
             report[f"upper multiplier[{name}]"] = float(table[0, index])
@@ -142,7 +149,7 @@ class Server(Role):
         self.reports.append({"round": self.round, **self.take_sums(sums)})
         counts = sum(body["counts"] for body in sums.values())
         net = self.multiplier_table[0] - self.multiplier_table[1]
-        weight = net @ self.rows.coefficients
+        weight = net @ self.means.coefficients
         tilt = np.divide(weight, counts, out=np.zeros_like(weight), where=np.asarray(counts) > 0)
         total = sum(int(body["rows"]) for body in sums.values())
         self.stage = "certifying"
@@ -160,11 +167,11 @@ class Server(Role):
 
     def _certify(self, stationarity: float) -> None:
         known = not np.isnan(stationarity)
-        violation = self.rows.bounds.violation(self.values) if known else np.nan
+        violation = self.means.bounds.violation(self.values) if known else np.nan
         complementarity = np.nan
         if known:
-            complementarity = self.rows.bounds.complementarity(self.values, self.multiplier_table)
-        self.certificate = Certificate(
+            complementarity = self.means.bounds.complementarity(self.values, self.multiplier_table)
+        self._certificate = Certificate(
             stationarity=stationarity,
             violation=violation,
             complementarity=complementarity,
@@ -188,7 +195,7 @@ class Server(Role):
                 "multipliers": self.multipliers.copy(),
                 "values": self.values.copy(),
                 "objective": self.objective,
-                "certificate": None if self.certificate is None else self.certificate.as_dict(),
+                "certificate": None if self._certificate is None else self._certificate.as_dict(),
             }
         )
 
@@ -200,14 +207,22 @@ class Server(Role):
         self.multipliers, self.values = np.array(state["multipliers"]), np.array(state["values"])
         self.objective = float(state["objective"])
         certificate = state["certificate"]
-        self.certificate = None if certificate is None else Certificate(**certificate)
+        self._certificate = None if certificate is None else Certificate(**certificate)
 
 
-def message_sizes(rows: AgreedRows, sides: Sides, start: Start) -> dict[str, int]:
+def regulariser(terms: HorizontalTerms) -> float:
+    """μ of (μ/2)‖w‖², over all weights; averaging solvers have none unless the job says so."""
+    return 0.0 if terms.job.alpha is None else terms.job.alpha
+
+
+def message_sizes(means: SliceMeans, sides: Sides, network: Any) -> dict[str, int]:
     """Sizes of arrays in messages, the same at the server and at every client."""
+    classes, groups = means.terms.classes, means.terms.groups
     return {
-        "weights": start.weights.size,
-        "statistics": start.statistics.size,
+        "weights": network.weights.size,
+        "statistics": network.statistics.size,
         "multipliers": len(sides),
-        "parts": len(rows.parts),
+        "parts": len(means.parts),
+        "classes": 1 if classes is None else classes,
+        "groups": sum(len(values) for values in groups.values()),
     }

@@ -28,7 +28,7 @@ FEW_ROWS = 2000
 """Clients with more rows of data spend their time in arithmetic: they gain nothing by company."""
 
 
-class Member(Protocol):
+class ChordClient(Protocol):
     """What is read of a client; see `ProxALClient`."""
 
     program: Program
@@ -40,6 +40,7 @@ class Member(Protocol):
     proximity: float
     minimiser: Minimiser
     here: AugmentedPoint | None
+    batched: BatchedSolve | None
 
 
 class ChordStep(NamedTuple):
@@ -67,7 +68,7 @@ def can_join(program: Program) -> TypeGuard[SliceProgram]:
 class BatchedSolve:
     """Members with equally many rows of data, weights and scalar constraints."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[ChordClient]) -> None:
         self.members = list(members)
         self.place = {id(member): place for place, member in enumerate(self.members)}
         programs = [member.program for member in self.members if can_join(member.program)]
@@ -86,7 +87,7 @@ class BatchedSolve:
         # Whose result has not been asked for yet.
         self.waiting = [False] * len(self.members)
 
-    def step(self, member: Member, weights: Array, tolerance: float) -> ChordStep | None:
+    def step(self, member: ChordClient, weights: Array, tolerance: float) -> ChordStep | None:
         """The member's step towards the server's iterate, or None if it has to solve alone."""
         key, place = (weights.tobytes(), tolerance), self.place[id(member)]
         if key != self.key or not self._still(member, place):
@@ -95,7 +96,7 @@ class BatchedSolve:
         self.waiting[place] = False
         return self.results[place]
 
-    def _still(self, member: Member, place: int) -> bool:
+    def _still(self, member: ChordClient, place: int) -> bool:
         """Whether the results at hand are for where the member is: it may have been restored, or asked out of turn."""
         here, size = member.here, len(member.consensus)
         return (
@@ -174,11 +175,14 @@ def _stacked(arrays: Sequence[Array]) -> Array:
     return found
 
 
-def form_batches(members: Sequence[Member]) -> dict[int, BatchedSolve]:
-    """Those who can join others, by the member's identity."""
-    shapes: dict[tuple[int, ...], list[Member]] = {}
-    for member in members:
-        program = member.program
+def solve_together(clients: Sequence[ChordClient]) -> None:
+    """Let those be solved side by side whose local problems have one shape; one alone comes out as among many."""
+    shapes: dict[tuple[int, ...], list[ChordClient]] = {}
+    for client in clients:
+        program = client.program
         if can_join(program):
-            shapes.setdefault((len(program.labels), program.weights, program.own.n_sides), []).append(member)
-    return {id(member): batched for alike in shapes.values() for batched in [BatchedSolve(alike)] for member in alike}
+            shapes.setdefault((len(program.labels), program.weights, program.own.n_sides), []).append(client)
+    for alike in shapes.values():
+        together = BatchedSolve(alike)
+        for client in alike:
+            client.batched = together

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.bounds import Bounds
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.prox_al.batched import BatchedSolve
-from evenhand.horizontal.prox_al.messages import ANSWER, FINISH, OUTCOME, OUTER, STEP, VOCABULARY
+from evenhand.horizontal.prox_al.messages import ANSWER, BEGIN, FINISH, OUTCOME, OUTER, STEP, SUMMANDS, VOCABULARY
 from evenhand.horizontal.prox_al.options import ProxALOptions
 from evenhand.horizontal.seeds import generator
+from evenhand.horizontal.solver import HorizontalClient
 from evenhand.programs.augmented import Augmented, AugmentedPoint
 from evenhand.programs.minimise import Minimiser, Pull, largest
-from evenhand.programs.optimality import SERVER
-from evenhand.programs.program import Program
+from evenhand.programs.program import Point, Program
+from evenhand.programs.shared import DecoupledPoint, decoupled
 from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Follower, Sends, State
+from evenhand.protocol.roles import SERVER, Sends, State
 
 
-class ProxALClient(Follower):
+class ProxALClient(HorizontalClient):
     """Holds f_i, c_i and the multipliers μ_i of c_i.
+
+    Where there are shared constraint rows, w stands for (w, z) and c_i has rows for its summands of them.
+
+    Parameters
+    ----------
+    clients
+        Names of all, in the order of their z.
+    shared
+        Bounds of the constraint rows that all have summands of.
 
     Attributes
     ----------
@@ -38,14 +52,19 @@ class ProxALClient(Follower):
 
     vocabulary = VOCABULARY
 
-    def __init__(self, name: str, program: Program, clients: int, options: ProxALOptions) -> None:
-        super().__init__(name, {"weights": program.weights})
-        self.program = program
+    def __init__(
+        self, name: str, program: Program, clients: Sequence[str], shared: Bounds, options: ProxALOptions
+    ) -> None:
+        wide = decoupled(program, shared, len(clients), list(clients).index(name))
+        sizes = {"model": program.weights, "weights": wide.weights, "own": program.own.n_rows, "shared": shared.n_rows}
+        super().__init__(name, sizes)
+        self.given = program
+        self.program = wide
         self.options = options
-        self.proximity = 1.0 / ((clients + 1) * options.penalty)
-        self.multipliers: Array = np.zeros(program.own.n_sides)
-        self.centre: Array = np.zeros(program.weights)
-        self.consensus: Array = np.zeros(program.weights)
+        self.proximity = 1.0 / ((len(clients) + 1) * options.penalty)
+        self.multipliers: Array = np.zeros(wide.own.n_sides)
+        self.centre: Array = np.zeros(wide.weights)
+        self.consensus: Array = np.zeros(wide.weights)
         self.strength = options.rho
         self.minimiser = Minimiser(options.local_solver)
         self.outer = -1
@@ -53,11 +72,18 @@ class ProxALClient(Follower):
         self.weights: Array | None = None
         self.here: AugmentedPoint | None = None
         self.batched: BatchedSolve | None = None
+        # Whether it has said where its z begins.
+        self.placed = False
+
+    def own_multipliers(self) -> Array:
+        return self.program.own.table(self.multipliers)[:, : self.given.own.n_rows]
 
     def handle(self, message: Message) -> Sends:
         if not self.done:
+            if message.kind == BEGIN.kind and self.outer < 0 and not self.placed:
+                return [self._place(message["weights"])]
             if message.kind == OUTER.kind and message.integer("outer") == self.outer + 1:
-                return [self._begin(message["weights"])]
+                return [self._begin(message["weights"], message["shared_net"])]
             if message.kind == STEP.kind and self.here is not None:
                 place = (message.integer("outer"), message.integer("inner"))
                 tolerance = message.number("tolerance")
@@ -75,20 +101,26 @@ class ProxALClient(Follower):
         beta = self.options.penalty
         return Augmented(self.program, self.multipliers, beta, self.centre, self.proximity, self._sample())
 
-    def _begin(self, weights: Array) -> Message:
+    def _place(self, weights: Array) -> Message:
+        """z_i begins at the client's own summand."""
+        self.placed = True
+        self.effort += self.program.effort
+        summands = self.given.at(weights).constraints[self.given.own.n_rows :]
+        return SUMMANDS.message(self.name, SERVER, summands=summands)
+
+    def _begin(self, weights: Array, shared_net: Array) -> Message:
         """w^k has come: take the multipliers' step (but for k = 0), measure, and begin the next subproblem."""
         bounds, beta = self.program.own, self.options.penalty
         self.outer, self.inner = self.outer + 1, 0
         self.centre = weights.copy()
         point = self.program.at(self.centre)
-        values = point.constraints
         before = self.multipliers
         if self.outer > 0:
-            self.multipliers = bounds.project(before + beta * bounds.side_excess(values))
-        missed, table = bounds.missed(values), bounds.table(self.multipliers)
+            self.multipliers = bounds.project(before + beta * bounds.side_excess(point.constraints))
         self.here = self.augmented.at(self.centre, point)
         self.consensus = -self.here.gradient
         self.effort += 2.0 * self.program.effort
+        missed = bounds.missed(point.constraints)
         return OUTCOME.message(
             self.name,
             SERVER,
@@ -96,17 +128,27 @@ class ProxALClient(Follower):
             change=largest(self.multipliers - before),
             anchor=self.centre + self.consensus / self.strength,
             strength=self.strength,
-            value=point.value,
-            slope=point.gradient + bounds.net(self.multipliers) @ point.jacobian,
-            violation=bounds.violation(values),
-            complementarity=bounds.complementarity(values, table),
-            distance=bounds.distance(values, table),
             missed=0.5 * float(missed @ missed),
             missed_slope=bounds.net(missed) @ point.jacobian,
+            **self._measured(point.inner if isinstance(point, DecoupledPoint) else point, shared_net),
         )
 
+    def _measured(self, point: Point, shared_net: Array) -> dict[str, Any]:
+        """For the certificate: the program as it was given, at w^k and the multipliers of now."""
+        bounds, table = self.given.own, self.own_multipliers()
+        values, summands = np.split(point.constraints, [bounds.n_rows])
+        net = np.append(table[0] - table[1], shared_net)
+        return {
+            "value": point.value,
+            "slope": point.gradient + net @ point.jacobian,
+            "own": values,
+            "summands": summands,
+            "complementarity": bounds.complementarity(values, table),
+            "distance": bounds.distance(values, table),
+        }
+
     def _step(self, weights: Array, tolerance: float) -> Message:
-        """Eqs. (19) to (22)."""
+        """Proximal AL Eqs. 19 to 22."""
         assert self.here is not None
         rho, start = self.strength, self.here
         chord = None if self.batched is None else self.batched.step(self, weights, tolerance)
@@ -131,7 +173,7 @@ class ProxALClient(Follower):
         )
 
     def _solve(self, weights: Array, tolerance: float) -> Array:
-        """Eq. (19) on its own; returns ∇φ at the server's iterate."""
+        """Proximal AL Eq. 19 on its own; returns ∇φ at the server's iterate."""
         assert self.here is not None
         augmented, start = self.augmented, self.here
         there = augmented.at(weights)
@@ -175,14 +217,14 @@ class ProxALClient(Follower):
         ):
             if value is not None:
                 arrays[name] = value.copy()
-        numbers = {"strength": self.strength, "outer": self.outer, "inner": self.inner}
+        numbers = {"strength": self.strength, "outer": self.outer, "inner": self.inner, "placed": self.placed}
         return super().snapshot() | arrays | numbers
 
     def restore(self, state: State) -> None:
         super().restore(state)
         self.multipliers, self.centre = np.array(state["multipliers"]), np.array(state["centre"])
         self.consensus, self.strength = np.array(state["consensus"]), float(state["strength"])
-        self.outer, self.inner = int(state["outer"]), int(state["inner"])
+        self.outer, self.inner, self.placed = int(state["outer"]), int(state["inner"]), bool(state["placed"])
         self.minimiser.inverse = np.array(state["inverse"]) if "inverse" in state else None
         self.weights = np.array(state["weights"]) if "weights" in state else None
         self.here = None

@@ -1,4 +1,8 @@
-"""What the roles of the proximal AL method say to each other. Sizes: `weights` is d (and the z of shared rows)."""
+"""What the roles of the proximal AL method say to each other.
+
+Sizes: `model` is d, `weights` is d and the z of shared constraint rows, `own` the client's own constraint rows,
+`shared` those that all clients have summands of.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,29 @@ from evenhand.protocol.messages import Field, Schema, Vocabulary
 
 INTEGER = Field("i8")
 NUMBER = Field("f8")
+MODEL = Field("f8", ("model",))
 WEIGHTS = Field("f8", ("weights",))
+SHARED = Field("f8", ("shared",))
+
+BEGIN = Schema(
+    "prox-al begin",
+    {"weights": MODEL},
+    reveals="w⁰, where the run begins, to every client. Sent only where there are shared constraint rows.",
+)
+
+SUMMANDS = Schema(
+    "prox-al summands",
+    {"summands": SHARED},
+    reveals="The client's summand of each shared constraint row at w⁰: where its z begins.",
+)
 
 OUTER = Schema(
     "prox-al outer",
-    {"outer": INTEGER, "weights": WEIGHTS},
-    reveals="w^k, the model after k steps of the multipliers, to every client.",
+    {"outer": INTEGER, "weights": WEIGHTS, "shared_net": SHARED},
+    reveals=(
+        "w^k, the model after k steps of the multipliers, to every client; of shared constraint rows also everybody's "
+        "z, which is close to everybody's summand, and the multipliers."
+    ),
 )
 
 OUTCOME = Schema(
@@ -22,8 +43,9 @@ OUTCOME = Schema(
         "anchor": WEIGHTS,
         "strength": NUMBER,
         "value": NUMBER,
-        "slope": WEIGHTS,
-        "violation": NUMBER,
+        "slope": MODEL,
+        "own": Field("f8", ("own",)),
+        "summands": SHARED,
         "complementarity": NUMBER,
         "distance": NUMBER,
         "missed": NUMBER,
@@ -31,9 +53,10 @@ OUTCOME = Schema(
     },
     reveals=(
         "The paper's messages: by how much the client's multipliers changed (its worst excess, times beta), and its "
-        "first ADMM vector, a known point minus the gradient of its augmented Lagrangian. For the certificate: its "
-        "objective, the gradient of its Lagrangian, how far its rows are missed and how steeply that would fall. From "
-        "gradients of few rows of data those can be reconstructed. Multipliers themselves stay with the client."
+        "first ADMM vector, a known point minus the gradient of its augmented Lagrangian. For certificate and history: "
+        "its objective, the gradient of its Lagrangian, the values of its own constraint rows and of its summands of "
+        "shared ones, how far they are missed and how steeply that would fall. From gradients of few rows of data "
+        "those can be reconstructed. Multipliers of its own constraint rows stay with the client."
     ),
 )
 
@@ -48,10 +71,10 @@ ANSWER = Schema(
     {"outer": INTEGER, "inner": INTEGER, "anchor": WEIGHTS, "strength": NUMBER, "residual": NUMBER},
     reveals=(
         "The client's own iterate plus its scaled multiplier of consensus, its rho, and how far it is from agreeing "
-        "(Eqs. 21 and 22). Differences between rounds are close to gradients of the client's augmented Lagrangian."
+        "(proximal AL Eqs. 21 and 22). Differences between rounds are close to gradients of its augmented Lagrangian."
     ),
 )
 
-FINISH = Schema("prox-al finish", {"weights": WEIGHTS}, reveals="The final model, to every client.")
+FINISH = Schema("prox-al finish", {"weights": MODEL}, reveals="The final model, to every client.")
 
-VOCABULARY = Vocabulary(OUTER, OUTCOME, STEP, ANSWER, FINISH)
+VOCABULARY = Vocabulary(BEGIN, SUMMANDS, OUTER, OUTCOME, STEP, ANSWER, FINISH)

@@ -8,28 +8,32 @@ from dataclasses import replace
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.bounds import Bounds
 from evenhand.errors import ProtocolError
-from evenhand.horizontal.prox_al.messages import ANSWER, FINISH, OUTCOME, OUTER, STEP, VOCABULARY
+from evenhand.horizontal.program_server import ProgramServer
+from evenhand.horizontal.prox_al.messages import ANSWER, BEGIN, FINISH, OUTCOME, OUTER, STEP, SUMMANDS, VOCABULARY
 from evenhand.horizontal.prox_al.options import ProxALOptions
 from evenhand.horizontal.seeds import generator
 from evenhand.programs.augmented import Augmented
 from evenhand.programs.composite import minimise_composite
 from evenhand.programs.minimise import Minimiser, Pull
-from evenhand.programs.optimality import SERVER, Residual, Status, is_infeasible, kkt_residual
+from evenhand.programs.optimality import SHARED, Residual, Status, is_infeasible, kkt_residual
 from evenhand.programs.program import Program
-from evenhand.programs.quadratic import QuadraticProgram
 from evenhand.programs.regularisers import Regulariser
-from evenhand.protocol.answers import Answers, Body
-from evenhand.protocol.certificate import Certificate
-from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Role, Sends, State
+from evenhand.programs.shared import widened
+from evenhand.protocol.answers import Body
+from evenhand.protocol.messages import Message, Schema
+from evenhand.protocol.roles import SERVER, Sends, State
 
-_WORST = ("violation", "complementarity", "distance")
-"""What the certificate takes from whoever is worst off."""
+_ARRAYS = ("multipliers", "weights", "centre", "anchors", "strengths", "residuals")
+_WITH_CLIENTS = ("complementarity", "distance")
+"""What the certificate takes from whoever is worst off, and only the client can know of its own constraint rows."""
 
 
-class ProxALServer(Role):
-    """Holds w, h, and c_0 with its multipliers μ_0 if there is one.
+class ProxALServer(ProgramServer):
+    """Holds w, h, and c_0 with its multipliers μ_0 if there is one; see `ProgramServer` for the parameters.
+
+    Where there are shared constraint rows, w stands for (w, z) and c_0 has rows for the sums of the z.
 
     Attributes
     ----------
@@ -39,109 +43,175 @@ class ProxALServer(Role):
         w^k.
     anchors, strengths, residuals
         ũ_i, ρ_i and ε̃_i of each client, as last received.
-    residual
-        The optimality conditions at the last (w^k, μ^k).
+    placed
+        Whether the z have been given their first values.
+    change
+        By how much the last step changed μ_0.
     """
 
     vocabulary = VOCABULARY
 
     def __init__(
-        self, clients: Sequence[str], program: Program | None, simple: Regulariser, start: Array, options: ProxALOptions
+        self,
+        clients: Mapping[str, Bounds],
+        program: Program | None,
+        shared: Bounds,
+        simple: Regulariser,
+        start: Array,
+        options: ProxALOptions,
+        row_names: Sequence[str] = (),
     ) -> None:
-        super().__init__(SERVER, {"weights": len(start)})
-        self.clients = tuple(sorted(clients))
-        self.program: Program = QuadraticProgram(None, None, np.zeros((0, len(start)))) if program is None else program
-        self.alone = program is None
-        self.simple = simple
+        inner, count = len(start), len(clients)
+        size = inner + count * shared.n_rows
+        super().__init__(
+            clients, program, shared, simple, row_names, {"model": inner, "weights": size, "shared": shared.n_rows}
+        )
+        self.names = tuple(self.clients)
+        self.inner_size = inner
+        self.head, self.wide_simple = widened(program, shared, simple, count, inner)
+        self.alone = program is None and not shared.n_rows
         self.options = options
         self.minimiser = Minimiser(options.local_solver)
-        self.multipliers: Array = np.zeros(self.program.own.n_sides)
-        self.weights: Array = simple.prox(np.array(start, dtype=np.float64), 0.0)
+        self.multipliers: Array = np.zeros(self.head.own.n_sides)
+        first = simple.prox(np.array(start, dtype=np.float64), 0.0)
+        self.weights: Array = np.append(first, np.zeros(size - inner))
         self.centre = self.weights
-        size = len(self.clients)
-        self.anchors: Array = np.zeros((size, len(start)))
-        self.strengths: Array = np.ones(size)
-        self.residuals: Array = np.full(size, np.inf)
-        self.outer = self.inner = self.rounds = 0
+        self.anchors: Array = np.zeros((count, size))
+        self.strengths: Array = np.ones(count)
+        self.residuals: Array = np.full(count, np.inf)
+        self.inner = 0
         self.tolerance = np.inf
+        self.change = 0.0
         self.solved = True
-        self.asked = self.clients
-        self.answers = Answers()
-        self.residual: Residual | None = None
-        self.status: Status | None = None
+        self.placed = shared.n_rows == 0
+        self.asked = self.names
 
     @property
-    def certificate(self) -> Certificate | None:
-        if self.residual is None or self.status is None:
-            return None
-        return self.residual.certificate(self.rounds, self.status is Status.CONVERGED)
+    def answer(self) -> Array:
+        return self.weights[: self.inner_size]
+
+    def tables(self) -> dict[str, Array]:
+        """Multipliers of clients' own constraint rows are with the clients."""
+        whole = self.head.own.table(self.multipliers)
+        own = whole.shape[1] - self.shared.n_rows
+        return {**({} if self.program is None else {SERVER: whole[:, :own]}), SHARED: whole[:, own:]}
 
     def start(self) -> Sends:
-        return self._broadcast_outer()
+        if self.placed:
+            return self._broadcast_outer()
+        return [BEGIN.message(SERVER, client, weights=self.answer) for client in self.names]
 
     def handle(self, message: Message) -> Sends:
         if message.sender not in self.asked or self.done:
             raise ProtocolError(f"the server has asked {message.sender!r} for nothing; its message is refused")
-        expected = OUTCOME.kind if self.inner == 0 else ANSWER.kind
-        place = (message.integer("outer"), message.integer("inner") if message.kind == ANSWER.kind else 0)
-        if message.kind != expected or place != (self.outer, self.inner):
+        expected = self._expected()
+        place = {name: message.integer(name) for name in ("outer", "inner") if name in message.body}
+        if message.kind != expected.kind or any(value != getattr(self, name) for name, value in place.items()):
             raise ProtocolError(f"the server takes no such {message.kind!r} from {message.sender} at this point")
-        self._check_strength(message)
+        if "strength" in message.body and message.number("strength") <= 0:
+            raise ProtocolError(f"message {message.kind!r} from {message.sender}: strength must be above zero")
         self.answers.add(message)
-        if not self.answers.complete([expected], self.asked):
+        if not self.answers.complete([expected.kind], self.asked):
             return ()
-        bodies = self.answers.of(expected)
+        bodies = self.answers.of(expected.kind)
         self.answers.clear()
         self.rounds += 1
+        if expected is SUMMANDS:
+            return self._place(bodies)
         for name, body in bodies.items():
-            place_of = self.clients.index(name)
+            place_of = self.names.index(name)
             self.anchors[place_of] = body["anchor"]
             self.strengths[place_of] = float(body["strength"])
-        return self._after_outcome(bodies) if expected == OUTCOME.kind else self._after_answers(bodies)
+        return self._after_outcome(bodies) if expected is OUTCOME else self._after_answers(bodies)
 
-    def _check_strength(self, message: Message) -> None:
-        if message.number("strength") <= 0:
-            raise ProtocolError(f"message {message.kind!r} from {message.sender}: strength must be above zero")
+    def _expected(self) -> Schema:
+        if not self.placed:
+            return SUMMANDS
+        return OUTCOME if self.inner == 0 else ANSWER
+
+    def _place(self, bodies: Mapping[str, Body]) -> Sends:
+        """Each z_i begins at what client i's summand is."""
+        wide = np.concatenate([self.answer, *(body["summands"] for body in bodies.values())])
+        self.weights = self.centre = self.wide_simple.prox(wide, 0.0)
+        self.placed = True
+        return self._broadcast_outer()
 
     # -- outer iterations
 
     def _broadcast_outer(self) -> Sends:
-        self.inner, self.asked = 0, self.clients
-        body = {"outer": self.outer, "weights": self.weights}
-        return [OUTER.message(SERVER, client, **body) for client in self.clients]
+        """Take the multipliers' step at w^k (but for k = 0), and ask everybody to."""
+        bounds, before = self.head.own, self.multipliers
+        if self.outer > 0:
+            excess = bounds.side_excess(self.head.at(self.weights).constraints)
+            self.multipliers = bounds.project(before + self.options.penalty * excess)
+        self.change = float(np.max(np.abs(self.multipliers - before), initial=0.0))
+        self.effort += 2.0 * self.head.effort
+        self.inner, self.asked = 0, self.names
+        table = self.tables()[SHARED]
+        body = {"outer": self.outer, "weights": self.weights, "shared_net": table[0] - table[1]}
+        return [OUTER.message(SERVER, client, **body) for client in self.names]
 
     def _after_outcome(self, bodies: Mapping[str, Body]) -> Sends:
         """Everybody has taken the multipliers' step at w^k: judge, and end or begin the next subproblem."""
-        bounds = self.program.own
-        point = self.program.at(self.weights)
-        before = self.multipliers
-        if self.outer > 0:
-            self.multipliers = bounds.project(before + self.options.penalty * bounds.side_excess(point.constraints))
-        self.effort += 2.0 * self.program.effort
-        own_change = float(np.max(np.abs(self.multipliers - before), initial=0.0))
-        change = max(own_change, *(float(body["change"]) for body in bodies.values()))
+        change = max(self.change, *(float(body["change"]) for body in bodies.values()))
         moved = float(np.max(np.abs(self.weights - self.centre), initial=0.0))
-        last = self.residual
-        slope = point.gradient + bounds.net(self.multipliers) @ point.jacobian
-        missed_by = bounds.missed(point.constraints)
-        missed, missed_slope = 0.5 * float(missed_by @ missed_by), bounds.net(missed_by) @ point.jacobian
-        for body in bodies.values():
-            slope = slope + body["slope"]
-            missed, missed_slope = missed + float(body["missed"]), missed_slope + body["missed_slope"]
-        value = point.value + sum(float(body["value"]) for body in bodies.values())
-        own = [(bounds, point.constraints, bounds.table(self.multipliers))]
-        mine = kkt_residual(self.weights, value, slope, own, self.simple)
-        self.residual = replace(mine, **{name: _worst(getattr(mine, name), bodies, name) for name in _WORST})
+        last, values = self.residual, self._row_values(bodies)
+        self.residual = self._measured(bodies, values)
         self.reports.append(
-            {"outer": self.outer, "round": self.rounds, "moved": moved, "change": change, **self.residual.__dict__}
+            {
+                "outer": self.outer,
+                "round": self.rounds,
+                "moved": moved,
+                "change": change,
+                **self.residual.__dict__,
+                **self.row_report(values),
+            }
         )
-        self.status = self._judge(moved, change, missed, missed_slope, last)
+        self.status = self._judge(moved, change, *self._missed(bodies), last)
         if self.status is not None:
             self.done = True
-            return [FINISH.message(SERVER, client, weights=self.weights) for client in self.clients]
+            return [FINISH.message(SERVER, client, weights=self.answer) for client in self.names]
         self.centre, self.solved = self.weights, False
         self.residuals[:] = np.inf
         return self._advance()
+
+    def _row_values(self, bodies: Mapping[str, Body]) -> Array:
+        """Of everybody's constraint rows at w^k; of shared ones the sums of summands, not of the z."""
+        values = np.zeros(self.bounds.n_rows)
+        for name, body in bodies.items():
+            values[self.places[name]] = body["own"]
+            values[self.places[SHARED]] += body["summands"]
+        if self.program is not None:
+            values[self.places[SERVER]] = self.program.at(self.answer).constraints
+        return values
+
+    def _measured(self, bodies: Mapping[str, Body], values: Array) -> Residual:
+        """The optimality conditions of the program as it was given, without z."""
+        slope, value = np.zeros(self.inner_size), 0.0
+        tables = self.tables()
+        if self.program is not None:
+            point, own = self.program.at(self.answer), tables[SERVER]
+            slope, value = point.gradient + (own[0] - own[1]) @ point.jacobian, point.value
+        for body in bodies.values():
+            slope = slope + body["slope"]
+        value = value + sum(float(body["value"]) for body in bodies.values())
+        holders = {SHARED: self.shared} if self.program is None else {SERVER: self.program.own, SHARED: self.shared}
+        parts = [(bounds, values[self.places[name]], tables[name]) for name, bounds in holders.items()]
+        mine = kkt_residual(self.answer, value, slope, parts, self.simple)
+        return replace(
+            mine,
+            violation=self.bounds.violation(values),
+            **{name: max(getattr(mine, name), *(float(b[name]) for b in bodies.values())) for name in _WITH_CLIENTS},
+        )
+
+    def _missed(self, bodies: Mapping[str, Body]) -> tuple[float, Array]:
+        """½ Σ (what rows miss)² of the decoupled program at (w^k, z^k), and its slope."""
+        bounds, point = self.head.own, self.head.at(self.weights)
+        by = bounds.missed(point.constraints)
+        missed, slope = 0.5 * float(by @ by), bounds.net(by) @ point.jacobian
+        for body in bodies.values():
+            missed, slope = missed + float(body["missed"]), slope + body["missed_slope"]
+        return missed, slope
 
     def _judge(
         self, moved: float, change: float, missed: float, missed_slope: Array, last: Residual | None
@@ -150,24 +220,24 @@ class ProxALServer(Role):
         assert now is not None
         if options.stop == "residual" and now.within(options.stationarity, options.feasibility):
             return Status.CONVERGED
+        # Another subproblem takes two rounds at the least.
+        at_cap = self.outer >= options.max_outer or self.rounds + 2 > options.max_rounds
         if self.outer == 0:
-            return None
-        # Eq. (10) must hold for Eq. (11) to mean anything: a subproblem that met its cap does not count.
+            return Status.LIMIT if at_cap else None
+        # Proximal AL Eq. 10 must hold for Eq. 11 to mean anything: a subproblem that met its cap does not count.
         if self.solved and options.rule(self.outer - 1, moved, change):
             return Status.CONVERGED
         stuck = last is not None and now.violation > max(options.feasibility, 0.99 * last.violation)
         if stuck and is_infeasible(missed, missed_slope, self.weights):
             return Status.INFEASIBLE
-        if self.outer >= options.max_outer or self.rounds >= options.max_rounds:
-            return Status.LIMIT
-        return None
+        return Status.LIMIT if at_cap else None
 
     # -- inner iterations
 
     def _advance(self) -> Sends:
-        """Eq. (18), and the next round of ADMM."""
+        """Proximal AL Eq. 18, and the next round of ADMM."""
         options = self.options
-        asked_tolerance = options.tolerance(self.inner, self.outer, len(self.clients))
+        asked_tolerance = options.tolerance(self.inner, self.outer, len(self.names))
         self.weights, self.tolerance = self._average(asked_tolerance)
         self.inner += 1
         self.asked = self._participants()
@@ -179,35 +249,36 @@ class ProxALServer(Role):
         total = float(self.strengths.sum())
         mean = self.strengths @ self.anchors / total
         beta = self.options.penalty
-        proximity = 1.0 / ((len(self.clients) + 1) * beta)
+        proximity = 1.0 / ((len(self.names) + 1) * beta)
         if self.alone:
             # Without rows of the server's own this is one proximal step.
             strength = total + proximity
             middle = (total * mean + proximity * self.centre) / strength
-            found = self.simple.prox(middle, 1.0 / strength)
-            return found, self.simple.distance(found, strength * (found - middle))
-        augmented = Augmented(self.program, self.multipliers, beta, self.centre, proximity)
+            found = self.wide_simple.prox(middle, 1.0 / strength)
+            return found, self.wide_simple.distance(found, strength * (found - middle))
+        augmented = Augmented(self.head, self.multipliers, beta, self.centre, proximity)
         pull = Pull(np.zeros_like(mean), mean, total)
-        solved = minimise_composite(self.minimiser, augmented, augmented.at(self.weights), pull, self.simple, tolerance)
+        here, simple = augmented.at(self.weights), self.wide_simple
+        solved = minimise_composite(self.minimiser, augmented, here, pull, simple, tolerance)
         self.effort += solved.effort
         point = solved.point
-        return point.weights, max(tolerance, self.simple.distance(point.weights, pull.gradient(point)))
+        return point.weights, max(tolerance, simple.distance(point.weights, pull.gradient(point)))
 
     def _participants(self) -> tuple[str, ...]:
-        count = max(1, round(self.options.participation * len(self.clients)))
-        # Eq. (23) speaks of everybody's residual at the same w.
+        count = max(1, round(self.options.participation * len(self.names)))
+        # Proximal AL Eq. 23 speaks of everybody's residual at the same w.
         confirming = self.inner == 1 or float(self.residuals.sum()) <= self.options.tau(self.outer)
-        if count == len(self.clients) or confirming:
-            return self.clients
+        if count == len(self.names) or confirming:
+            return self.names
         draw = generator(self.options.seed, SERVER, self.rounds, "participants")
-        return tuple(self.clients[place] for place in sorted(draw.choice(len(self.clients), count, replace=False)))
+        return tuple(self.names[place] for place in sorted(draw.choice(len(self.names), count, replace=False)))
 
     def _after_answers(self, bodies: Mapping[str, Body]) -> Sends:
-        """Eq. (23)."""
+        """Proximal AL Eq. 23: whether the subproblem is solved."""
         for name, body in bodies.items():
-            self.residuals[self.clients.index(name)] = float(body["residual"])
-        bound = max(self.tolerance, self.options.tolerance(self.inner - 1, self.outer, len(self.clients)))
-        everybody = len(self.asked) == len(self.clients)
+            self.residuals[self.names.index(name)] = float(body["residual"])
+        bound = max(self.tolerance, self.options.tolerance(self.inner - 1, self.outer, len(self.names)))
+        everybody = len(self.asked) == len(self.names)
         self.solved = everybody and bound + float(self.residuals.sum()) <= self.options.tau(self.outer)
         capped = self.inner >= self.options.max_inner or self.rounds + 1 >= self.options.max_rounds
         if self.solved or capped:
@@ -218,37 +289,18 @@ class ProxALServer(Role):
     # -- state
 
     def snapshot(self) -> State:
-        state: State = {
-            name: getattr(self, name).copy()
-            for name in ("multipliers", "weights", "centre", "anchors", "strengths", "residuals")
-        }
+        state: State = {name: getattr(self, name).copy() for name in _ARRAYS}
         if self.minimiser.inverse is not None:
             state["inverse"] = self.minimiser.inverse.copy()
-        numbers = {name: getattr(self, name) for name in ("outer", "inner", "rounds", "tolerance", "solved")}
-        return (
-            super().snapshot()
-            | self.answers.snapshot()
-            | state
-            | numbers
-            | {
-                "asked": ",".join(str(self.clients.index(name)) for name in self.asked),
-                "status": "" if self.status is None else self.status.name,
-                "residual": None if self.residual is None else dict(self.residual.__dict__),
-            }
-        )
+        numbers = {name: getattr(self, name) for name in ("inner", "tolerance", "change", "solved", "placed")}
+        asked = ",".join(str(self.names.index(name)) for name in self.asked)
+        return super().snapshot() | state | numbers | {"asked": asked}
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self.answers.restore(state)
-        for name in ("multipliers", "weights", "centre", "anchors", "strengths", "residuals"):
+        for name in _ARRAYS:
             setattr(self, name, np.array(state[name]))
-        self.outer, self.inner, self.rounds = int(state["outer"]), int(state["inner"]), int(state["rounds"])
-        self.tolerance, self.solved = float(state["tolerance"]), bool(state["solved"])
+        self.inner, self.tolerance, self.change = int(state["inner"]), float(state["tolerance"]), float(state["change"])
+        self.solved, self.placed = bool(state["solved"]), bool(state["placed"])
         self.minimiser.inverse = np.array(state["inverse"]) if "inverse" in state else None
-        self.asked = tuple(self.clients[int(place)] for place in str(state["asked"]).split(","))
-        self.status = Status[state["status"]] if state["status"] else None
-        self.residual = None if state["residual"] is None else Residual(**state["residual"])
-
-
-def _worst(own: float, bodies: Mapping[str, Body], name: str) -> float:
-    return max(own, *(float(body[name]) for body in bodies.values()))
+        self.asked = tuple(self.names[int(place)] for place in str(state["asked"]).split(","))

@@ -6,15 +6,15 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
+from evenhand.horizontal.solver import HorizontalClient
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS
-from evenhand.programs.optimality import SERVER
 from evenhand.programs.program import Program
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Follower, Sends, State
+from evenhand.protocol.roles import SERVER, Sends, State
 
 
-class SQPClient(Follower):
+class SQPClient(HorizontalClient):
     """Holds f_i, c_i and its summands of shared rows; nothing but the round's number changes in it."""
 
     vocabulary = VOCABULARY

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -10,34 +10,24 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
 from evenhand.errors import DivergenceError, ProtocolError
+from evenhand.horizontal.program_server import ProgramServer
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS, SQPOptions
 from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs
 from evenhand.programs.elastic_qp import PENALTY_LIMIT, ElasticStep
-from evenhand.programs.optimality import SERVER, Residual, Status
+from evenhand.programs.optimality import SHARED, Residual, Status
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import Regulariser
-from evenhand.protocol.answers import Answers, Body
-from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Role, Sends, State
+from evenhand.protocol.roles import SERVER, Sends, State
 
 MOST_DAMPING = 1e6
 _LOCAL = ("weights", "gradient", "rows", "jacobian", "curvature", "objective_curvature")
 
 
-class SQPServer(Role):
-    """Holds w, the multipliers of all rows, h, and rows of its own if it has any.
-
-    Rows of all are numbered: clients' own in the order of names, the server's, then the shared ones.
-
-    Parameters
-    ----------
-    clients
-        Bounds of each client's own rows, by name.
-    program
-        The server's own, if it has one.
-    """
+class SQPServer(ProgramServer):
+    """Holds w and the multipliers of all constraint rows; see `ProgramServer` for the parameters."""
 
     vocabulary = VOCABULARY
 
@@ -49,24 +39,17 @@ class SQPServer(Role):
         simple: Regulariser,
         start: Array,
         options: SQPOptions,
+        row_names: Sequence[str] = (),
     ) -> None:
         size = len(start)
         self.exact = options.is_exact(size)
         sizes = {"weights": size, "shared": shared.n_rows, "trials": len(LENGTHS)}
-        super().__init__(SERVER, sizes | {"curvature": size * (size + 1) // 2 if self.exact else 0})
-        self.clients = {name: clients[name] for name in sorted(clients)}
-        self.program = program
-        self.shared = shared
+        sizes["curvature"] = size * (size + 1) // 2 if self.exact else 0
+        super().__init__(clients, program, shared, simple, row_names, sizes)
         self.options = options
-        parts = [*self.clients.values(), *([] if program is None else [program.own]), shared]
-        ends = np.cumsum([0, *(part.n_rows for part in parts)])
-        names = [*self.clients, *([] if program is None else [SERVER]), "shared"]
-        self.places = {name: slice(int(a), int(b)) for name, a, b in zip(names, ends[:-1], ends[1:], strict=True)}
-        bounds = Bounds(np.concatenate([p.lower for p in parts]), np.concatenate([p.upper for p in parts]))
-        self.model = SQPModel(bounds, simple, 0.5 * options.feasibility)
-        self.answers = Answers()
+        self.model = SQPModel(self.bounds, simple, 0.5 * options.feasibility)
         self.trials: Array = np.tile(simple.prox(start, 0.0), (len(LENGTHS), 1))
-        self.net: Array = np.zeros(bounds.n_rows)
+        self.net: Array = np.zeros(self.bounds.n_rows)
         self.evaluation: Evaluation | None = None
         self.found: ElasticStep | None = None
         self.stage: Literal["first", "search", "corrected", "confirm"] = "first"
@@ -74,48 +57,36 @@ class SQPServer(Role):
         # The best acceptable fraction of the step at hand, while a correction of it is judged.
         self.fallback: Array = self.trials[0].copy()
         self.fallback_merit = np.inf
-        self.round = self.steps = 0
-        self.residual: Residual | None = None
-        self.status: Status | None = None
 
     @property
-    def weights(self) -> Array:
+    def answer(self) -> Array:
         return self.trials[0] if self.evaluation is None else self.evaluation.weights
 
-    @property
-    def certificate(self) -> Certificate | None:
-        if self.residual is None or self.status is None:
-            return None
-        return self.residual.certificate(self.round, self.status is Status.CONVERGED)
+    def tables(self) -> dict[str, Array]:
+        whole = np.stack([np.maximum(self.net, 0.0), np.maximum(-self.net, 0.0)])
+        return {name: whole[:, place] for name, place in self.places.items()}
 
     def start(self) -> Sends:
         return self._ask()
 
-    def check(self, message: Message) -> None:
-        """Clients have different numbers of rows of their own."""
-        sides = self.clients.get(message.sender)
-        if sides is None:
-            raise ProtocolError(f"{message.sender!r} is not a client of this run; its message is refused")
-        self.vocabulary.check(message, {**self.sizes, "own": sides.n_rows})
-
     def handle(self, message: Message) -> Sends:
-        if self.done or message.kind != JUDGED.kind or message.integer("round") != self.round + 1:
+        if self.done or message.kind != JUDGED.kind or message.integer("round") != self.rounds + 1:
             raise ProtocolError(f"the server takes no such {message.kind!r} from {message.sender} at this point")
         self.answers.add(message)
         if not self.answers.complete([JUDGED.kind], list(self.clients)):
             return ()
         bodies = self.answers.of(JUDGED.kind)
         self.answers.clear()
-        self.round += 1
+        self.rounds += 1
         return self._decide(*self._gather(bodies))
 
     # -- one round
 
     def _ask(self) -> Sends:
         body: dict[str, Any] = {
-            "round": self.round + 1,
+            "round": self.rounds + 1,
             "trials": self.trials,
-            "shared_net": self.net[self.places["shared"]],
+            "shared_net": self.net[self.places[SHARED]],
         }
         return [TRIALS.message(SERVER, name, own_net=self.net[self.places[name]], **body) for name in self.clients]
 
@@ -125,7 +96,7 @@ class SQPServer(Role):
         values, gradient = np.zeros(count), np.zeros(size)
         rows, jacobian = np.zeros((count, len(self.net))), np.zeros((len(self.net), size))
         upper = np.zeros((2, self.sizes["curvature"]))
-        together = self.places["shared"]
+        together = self.places[SHARED]
         for name, body in bodies.items():
             values += body["values"]
             gradient += body["gradient"]
@@ -172,7 +143,7 @@ class SQPServer(Role):
             self.trials = np.tile(self.fallback, (len(LENGTHS), 1))
             return self._ask()
         self.damping = max(10.0 * self.damping, 1e-3)
-        if self.damping > MOST_DAMPING or self.round >= self.options.max_rounds:
+        if self.damping > MOST_DAMPING or self.rounds >= self.options.max_rounds:
             return self._finish(Status.STALLED if self.damping > MOST_DAMPING else Status.LIMIT)
         return self._step()
 
@@ -197,7 +168,7 @@ class SQPServer(Role):
         if not self.exact:
             to = self._with_bfgs(to)
         self.evaluation = to
-        self.steps += 1
+        self.outer += 1
         return self._step()
 
     def _with_bfgs(self, to: Evaluation) -> Evaluation:
@@ -207,7 +178,7 @@ class SQPServer(Role):
             matrix = np.eye(len(to.weights))
         else:
             change = to.gradient - before.gradient + self.net @ (to.jacobian - before.jacobian)
-            matrix = bfgs(None if self.steps == 1 else before.curvature, to.weights - before.weights, change)
+            matrix = bfgs(None if self.outer == 1 else before.curvature, to.weights - before.weights, change)
         return Evaluation(to.weights, to.value, to.gradient, to.rows, to.jacobian, matrix, matrix)
 
     def _step(self) -> Sends:
@@ -221,12 +192,13 @@ class SQPServer(Role):
         self.found, self.net, self.penalty = found, found.net, found.penalty
         self.residual = self.model.residual(evaluation, found.net)
         self.best = min(self.best, self._badness(self.residual))
-        self.reports.append({"round": self.round, "penalty": self.penalty, **self.residual.__dict__})
+        rows = self.row_report(evaluation.rows)
+        self.reports.append({"round": self.rounds, "penalty": self.penalty, **self.residual.__dict__, **rows})
         if self.residual.within(options.stationarity, options.feasibility):
             return self._finish(Status.CONVERGED)
         if self.model.infeasible(evaluation, options.feasibility):
             return self._finish(Status.INFEASIBLE)
-        if self.round >= options.max_rounds:
+        if self.rounds >= options.max_rounds:
             return self._finish(Status.LIMIT)
         self.stage = "search"
         self.fallback_merit = np.inf
@@ -238,13 +210,13 @@ class SQPServer(Role):
 
     def _finish(self, status: Status) -> Sends:
         self.status, self.done = status, True
-        return [FINISH.message(SERVER, name, weights=self.weights) for name in self.clients]
+        return [FINISH.message(SERVER, name, weights=self.answer) for name in self.clients]
 
     # -- state
 
     def snapshot(self) -> State:
         state: State = {"trials": self.trials.copy(), "net": self.net.copy(), "stage": self.stage}
-        for name in ("penalty", "damping", "best", "fallback_merit", "round", "steps"):
+        for name in ("penalty", "damping", "best", "fallback_merit"):
             state[name] = getattr(self, name)
         state["fallback"] = self.fallback.copy()
         if self.evaluation is not None:
@@ -253,17 +225,13 @@ class SQPServer(Role):
         if self.found is not None:
             state |= {"step": self.found.step.copy(), "step net": self.found.net.copy()}
             state |= {"step missed": self.found.missed, "step penalty": self.found.penalty}
-        state["status"] = "" if self.status is None else self.status.name
-        state["residual"] = None if self.residual is None else dict(self.residual.__dict__)
-        return super().snapshot() | self.answers.snapshot() | state
+        return super().snapshot() | state
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self.answers.restore(state)
         self.trials, self.net, self.stage = np.array(state["trials"]), np.array(state["net"]), state["stage"]
         self.penalty, self.damping, self.best = (float(state[name]) for name in ("penalty", "damping", "best"))
         self.fallback, self.fallback_merit = np.array(state["fallback"]), float(state["fallback_merit"])
-        self.round, self.steps = int(state["round"]), int(state["steps"])
         self.evaluation = self.found = None
         if "local value" in state:
             arrays = {name: np.array(state[f"local {name}"]) for name in _LOCAL}
@@ -275,8 +243,6 @@ class SQPServer(Role):
                 float(state["step missed"]),
                 float(state["step penalty"]),
             )
-        self.status = Status[state["status"]] if state["status"] else None
-        self.residual = None if state["residual"] is None else Residual(**state["residual"])
 
 
 def _symmetric(upper: Array, size: int) -> Array:

@@ -10,7 +10,8 @@ from pydantic import Field, PlainValidator
 from evenhand.constraints.scope import ConstraintScope, Lacking, Scope
 from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.errors import InputError, JobError
-from evenhand.horizontal.solver import Protection
+from evenhand.horizontal.problem import Protection
+from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, has_multipliers
 from evenhand.jobs.schema import (
     ClockSection,
     ConstraintTables,
@@ -32,13 +33,6 @@ from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.runtime.clock import VirtualClock
-from evenhand.training.across_clients import (
-    check_settings,
-    choose_solver,
-    default_rounds,
-    has_multipliers,
-    solver_options,
-)
 
 Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
 
@@ -121,19 +115,18 @@ class HorizontalJobFile(Strict):
 
     def to_job(self) -> Job:
         section = self.job
-        linear = section.model == "logistic"
         solver = choose_solver(
             section.solver,
-            linear=linear,
+            model=section.model,
             constrained=bool(section.constraint),
             protected=self.privacy is not None,
         )
         return Job(
             solver=solver,
             constraints=tuple(to_constraint(one) for one in section.constraint),
-            model="linear" if linear else "mlp",
+            model="linear" if section.model == "logistic" else "mlp",
             alpha=section.alpha,
-            max_rounds=default_rounds(solver) if section.max_rounds is None else section.max_rounds,
+            max_rounds=SOLVERS[solver].default_rounds if section.max_rounds is None else section.max_rounds,
             tol=section.tol,
             seed=section.seed,
             hidden=tuple(section.hidden),
@@ -179,11 +172,11 @@ def _check(job: HorizontalJobFile) -> None:
     for constraint in trained.constraints:
         if constraint.compares_groups and not job.data.sensitive:
             raise JobError(f"constraint {constraint.kind} compares groups: name the columns in data.sensitive")
-    build(solver_options(trained.solver), trained.options, "job.options", f"solver {trained.solver!r}")
-    check_settings(
+    build(SOLVERS[trained.solver].options, trained.options, "job.options", f"solver {trained.solver!r}")
+    check_job(
         trained,
-        linear=job.job.model == "logistic",
-        where=job.to_where(),
+        model=job.job.model,
+        scope=job.to_where(),
         has_server=job.server.has_rows,
         protected=job.privacy is not None,
     )

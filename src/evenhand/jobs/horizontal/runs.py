@@ -26,12 +26,11 @@ from evenhand.jobs.horizontal.tables import (
 )
 from evenhand.jobs.quality import check_measurable, quality, scored
 from evenhand.jobs.tables import naming
+from evenhand.models.shared_linear import SharedLinear
 from evenhand.protocol.roles import Report, State
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.places import check_place
-from evenhand.training.across_clients import train_clients
-from evenhand.training.horizontal import HorizontalRun
-from evenhand.training.programs import SharedLinear
+from evenhand.training.horizontal import HorizontalRun, train_clients
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
 
 
@@ -75,7 +74,7 @@ def run_horizontal_job(
             job.to_job(),
             [rows.training_rows(name) for name, rows in tables.clients.items()],
             model=job.job.model,
-            where=job.to_where(),
+            scope=job.to_where(),
             server=None if tables.server is None else tables.server.training_rows(SERVER_ROWS),
             groups=job.data.groups,
             protect=protect,

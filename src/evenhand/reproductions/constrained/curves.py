@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,14 +13,17 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from evenhand.arrays import Array
+from evenhand.horizontal.program_server import ProgramServer
 from evenhand.horizontal.prox_al.options import ProxALOptions
-from evenhand.horizontal.prox_al.solve import ProxALRoles, prox_al_roles
-from evenhand.horizontal.sqp.solve import SQPRoles, sqp_roles
-from evenhand.protocol.roles import Role
+from evenhand.horizontal.solver import HorizontalClient
+from evenhand.horizontal.sqp.options import SQPOptions
 from evenhand.reproductions.constrained.methods import BALANCED, PUBLISHED, SQP, TOLERANCE
 from evenhand.reproductions.constrained.problems import ConstrainedProblem
 from evenhand.reproductions.settings import SETS, Record
 from evenhand.reproductions.writing import markdown_table
+from evenhand.runtime.inprocess import InProcess, Mailbox
+from evenhand.training.programs import deal, prox_al_roles, solution, sqp_roles
+from evenhand.training.run import one_blas_thread
 
 POINTS_A_DECADE: Final = 25
 """Rounds looked at, beside the ends of outer iterations: evenly over a logarithmic axis."""
@@ -35,46 +37,51 @@ STYLES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def roles_of(method: str, problem: ConstrainedProblem, rounds: int) -> ProxALRoles | SQPRoles:
+def roles_of(method: str, problem: ConstrainedProblem, rounds: int) -> tuple[ProgramServer, Sequence[HorizontalClient]]:
     parts = problem.federated
+    dealt = deal(parts.clients, parts.server, start=problem.start)
     if method == SQP:
-        return sqp_roles(parts.clients, parts.server, start=problem.start)
+        return sqp_roles(dealt, SQPOptions())
     rule: Any = "fixed" if method == PUBLISHED else "balanced"
     options = ProxALOptions(rho=problem.rho, rho_rule=rule, max_rounds=rounds, max_inner=rounds, **problem.options)
-    return prox_al_roles(parts.clients, parts.server, start=problem.start, options=options)
+    return prox_al_roles(dealt, options)
 
 
-def iterates(roles: ProxALRoles | SQPRoles) -> Iterator[tuple[int, int, Array]]:
-    """(round, outer iteration, w) as the server has them, each time a round is over."""
-    mailboxes: dict[str, Role] = {role.name: role for role in (roles.server, *roles.clients)}
-    under_way = deque(message for role in mailboxes.values() for message in role.start())
-    last = -1
-    while under_way:
-        message = under_way.popleft()
-        under_way.extend(mailboxes[message.receiver].receive(message))
-        if isinstance(roles, ProxALRoles):
-            now, steps = roles.server.rounds, roles.server.outer
-        else:
-            now, steps = roles.server.round, roles.server.steps
-        if now != last:
-            last = now
-            yield now, steps, roles.server.weights
+class Watched(InProcess):
+    """Shows the server's round, outer iteration and w each time a round is over."""
+
+    def __init__(
+        self, server: ProgramServer, clients: Sequence[HorizontalClient], see: Callable[[int, int, Array], None]
+    ) -> None:
+        super().__init__([server, *clients])
+        self._server, self._see, self._last = server, see, -1
+
+    def _serve(self, name: str, mailbox: Mailbox) -> None:
+        super()._serve(name, mailbox)
+        if self._server.rounds != self._last:
+            self._last = self._server.rounds
+            self._see(self._last, self._server.outer, self._server.answer)
 
 
 def curve(method: str, problem: ConstrainedProblem, rounds: int) -> list[Record]:
     """Each client's objective and what its limit is on, at some rounds and at the end of each outer iteration."""
-    roles = roles_of(method, problem, rounds)
+    server, clients = roles_of(method, problem, rounds)
     records: list[Record] = []
     # A run starts where the first message leaves the server.
     next_round, outer, last = 0.0, -1, (0, 0, problem.start)
-    for now in iterates(roles):
-        if now[0] >= next_round or now[1] != outer:
-            records.append(_record(method, problem, *now))
-            next_round = max(now[0] + 1.0, now[0] * 10.0 ** (1.0 / POINTS_A_DECADE))
-        outer, last = now[1], now
+
+    def see(now: int, steps: int, weights: Array) -> None:
+        nonlocal next_round, outer, last
+        if now >= next_round or steps != outer:
+            records.append(_record(method, problem, now, steps, weights))
+            next_round = max(now + 1.0, now * 10.0 ** (1.0 / POINTS_A_DECADE))
+        outer, last = steps, (now, steps, weights)
+
+    with one_blas_thread():
+        Watched(server, clients, see).run()
     if records[-1]["round"] != last[0]:
         records.append(_record(method, problem, *last))
-    residual = roles.solution().residual
+    residual = solution(server, clients).residual
     records[-1] |= {"stationarity": residual.stationarity, "distance": residual.distance}
     return records
 

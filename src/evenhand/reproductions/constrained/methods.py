@@ -11,11 +11,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from evenhand.central.prox_al import prox_al as pooled_prox_al
-from evenhand.horizontal.prox_al.solve import prox_al
-from evenhand.horizontal.sqp.solve import sqp
 from evenhand.programs import Pooled, Solution
 from evenhand.reproductions.constrained.problems import ConstrainedProblem, quadratic_problem
 from evenhand.reproductions.settings import Record
+from evenhand.training.programs import prox_al, sqp
 
 TOLERANCE: Final = 1e-3
 """ε₁ and ε₂ everywhere."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from evenhand.constraints.kinds import Constraint, DemographicParity, EqualizedOdds, GroupAgainstOverall, LossParity
-from evenhand.horizontal.solver import Protection
+from evenhand.horizontal.problem import Protection
 from evenhand.metrics import (
     demographic_parity,
     equal_opportunity,
@@ -20,7 +20,7 @@ from evenhand.metrics import (
 from evenhand.protocol.job import Job
 from evenhand.reproductions.fairfedavgalm.tasks import TaskRows, TrainingTask
 from evenhand.reproductions.settings import Record
-from evenhand.training.horizontal import HorizontalRun, train_horizontal
+from evenhand.training.horizontal import HorizontalRun, train_clients
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def fit(
     )
     dealt = task.deal(seed, clients=setting.clients, rows=rows, alpha=setting.alpha)
     groups = {"group": sorted(task.test.groups.unique())}
-    return train_horizontal(job, dealt, model=task.network, groups=groups, protect=setting.protect)
+    return train_clients(job, dealt, model=task.network, groups=groups, protect=setting.protect)
 
 
 def measured(

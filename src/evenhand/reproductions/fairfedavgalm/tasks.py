@@ -79,7 +79,7 @@ class TrainingTask:
     Attributes
     ----------
     network
-        As `train_horizontal` takes it.
+        As `train_clients` takes it.
     description
         What the rows and the network are, in a sentence.
     """

@@ -1,0 +1,293 @@
+"""How clients come to terms: each sums up its rows, and nothing but the summaries is put together.
+
+Two steps, since slices can be counted only when everybody knows the groups: what the rows are like, then how many of
+them each slice of the constraint rows has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from evenhand.constraints.binding import constraint_rows
+from evenhand.constraints.groups import Groups, crossed_name
+from evenhand.constraints.kinds import Constraint
+from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
+from evenhand.constraints.slices import ConstraintRow, Slice
+from evenhand.constraints.small_slices import warn_of_counts
+from evenhand.errors import ConstraintError, DataError
+from evenhand.horizontal.problem import ClientRows
+from evenhand.horizontal.solvers import SOLVERS, check_terms, choose_solver
+from evenhand.protocol.job import Job
+from evenhand.protocol.roles import SERVER
+from evenhand.protocol.terms import HorizontalTerms, Part, with_solver
+
+SliceCounts = Mapping[Slice, int]
+
+
+@dataclass(frozen=True)
+class RowsSummary:
+    """What a client says of its rows before it knows the others'.
+
+    Attributes
+    ----------
+    labels
+        Those that occur.
+    groups
+        Of each sensitive attribute the values that occur.
+    """
+
+    name: str
+    n_rows: int
+    shape: tuple[int, ...]
+    labels: tuple[float, ...]
+    groups: Mapping[str, tuple[Hashable, ...]]
+
+
+def summarise(rows: ClientRows) -> RowsSummary:
+    assert rows.groups is not None
+    seen = {str(name): tuple(rows.groups[name].unique().tolist()) for name in rows.groups.columns}
+    labels = tuple(np.unique(rows.labels).tolist())
+    return RowsSummary(rows.name, rows.n_rows, tuple(rows.features.shape[1:]), labels, seen)
+
+
+def count_slices(rows: ClientRows, constraint_rows: Sequence[ConstraintRow]) -> dict[Slice, int]:
+    """How many of a client's rows are in each slice of the constraint rows."""
+    assert rows.groups is not None
+    parts = dict.fromkeys(part for row in constraint_rows for _, part in row.terms)
+    return {part: int(part.inside(rows.labels, rows.groups).sum()) for part in parts}
+
+
+# -- put together
+
+
+def common_shape(summaries: Sequence[RowsSummary]) -> tuple[int, ...]:
+    if not summaries:
+        raise DataError("a run needs at least one client")
+    first = summaries[0]
+    for one in summaries:
+        if one.shape != first.shape:
+            raise DataError(
+                f"client {one.name!r} has rows of shape {one.shape}, client {first.name!r} of shape {first.shape}; all "
+                "clients need the same columns"
+            )
+    return first.shape
+
+
+def common_classes(summaries: Sequence[RowsSummary], classes: int | None = None) -> int | None:
+    """The number of classes, given or found; None for labels of ±1."""
+    found = sorted({label for one in summaries for label in one.labels})
+    if classes is None and set(found) <= {-1.0, 1.0}:
+        if len(found) < 2:
+            raise DataError(f"all labels of all clients are {found[0]:+g}; there is nothing to learn")
+        return None
+    if classes is None and set(found) <= {0.0, 1.0}:
+        raise DataError("labels are 0 and 1; two classes are written -1 and +1 (or say classes=2)")
+    count = int(found[-1]) + 1 if classes is None else classes
+    for one in summaries:
+        if not all(0 <= label < count and label == int(label) for label in one.labels):
+            wrong = "±1, or whole numbers from 0" if classes is None else f"whole numbers from 0 to {count - 1}"
+            raise DataError(f"client {one.name!r} has labels that are not {wrong}")
+    if count < 2:
+        raise DataError("there is one class only; there is nothing to learn")
+    return count
+
+
+def common_groups(summaries: Sequence[RowsSummary], groups: Groups | None = None) -> dict[str, tuple[Hashable, ...]]:
+    """The values of each sensitive attribute: those given, or those that occur at any client."""
+    attributes = list(summaries[0].groups if groups is None else groups)
+    for one in summaries:
+        if sorted(one.groups) != sorted(attributes):
+            raise DataError(
+                f"client {one.name!r} has the sensitive attributes {sorted(one.groups)}, expected {sorted(attributes)}"
+            )
+    if groups is None:
+        seen = {name: [value for one in summaries for value in one.groups[name]] for name in attributes}
+        groups = {name: tuple(pd.factorize(pd.Series(values), sort=True)[1]) for name, values in seen.items()}
+    for name in attributes:
+        if len(groups[name]) < 2:
+            raise DataError(f"sensitive attribute {name!r} has one group only ({groups[name]}); it needs two or more")
+    return {name: tuple(groups[name]) for name in attributes}
+
+
+def crossed_groups(
+    constraints: Sequence[Constraint], groups: Mapping[str, tuple[Hashable, ...]], holders: Sequence[ClientRows]
+) -> dict[str, tuple[Hashable, ...]]:
+    """The groups with the crossing of attributes, over rows that have it.
+
+    A crossing without rows in a slice that is compared is left out.
+    """
+    known = [summarise(one) for one in holders]
+    name = crossed_name(known[0].groups)
+    assert name is not None
+    whole = {**groups, name: common_groups(known)[name]}
+    rows = constraint_rows(constraints, whole)
+    counts = added(count_slices(one, rows) for one in holders)
+    empty = {part.group for part, count in counts.items() if part.attribute == name and not count}
+    return {**groups, name: tuple(value for value in whole[name] if value not in empty)}
+
+
+def added(counts: Iterable[SliceCounts]) -> Counter[Slice]:
+    """Counts of several holders together."""
+    total: Counter[Slice] = Counter()
+    for one in counts:
+        total.update(one)
+    return total
+
+
+def check_known_groups(summaries: Sequence[RowsSummary], groups: Groups) -> None:
+    crossing = crossed_name(groups)
+    for one in summaries:
+        for name, values in groups.items():
+            # People of a crossing that is left out are in none of its slices.
+            if name == crossing:
+                continue
+            unknown = [value for value in one.groups[name] if value not in values]
+            if unknown:
+                raise DataError(
+                    f"client {one.name!r}: {name!r} has the value {unknown[0]!r}, which is not among the agreed groups "
+                    f"{list(values)}"
+                )
+
+
+def total_counts(counts: Mapping[str, SliceCounts], rows: Sequence[ConstraintRow]) -> dict[Slice, int]:
+    """Rows of all clients in each slice of these constraint rows; one that nobody has any in is refused."""
+    together = added(counts.values())
+    total = {part: together[part] for row in rows for _, part in row.terms}
+    for part, count in total.items():
+        if count == 0:
+            raise ConstraintError(
+                f"slice [{part}] is empty: no client has a row in it; merge or drop that group, or choose another "
+                "constraint"
+            )
+    return total
+
+
+def lacking_rows(name: str, counts: SliceCounts, rows: Sequence[ConstraintRow], scope: ConstraintScope) -> list[int]:
+    """Constraint rows (by number) that have no meaning at a client, because it has no rows in a slice of them."""
+    found = []
+    for place, row in enumerate(rows):
+        empty = [part for _, part in row.terms if not counts[part]]
+        if empty and (scope.lacking == "refuse" or name == SERVER):
+            who = "the server" if name == SERVER else f"client {name!r}"
+            raise ConstraintError(
+                f"{who} has no rows in the slice [{empty[0]}], so {row} has no meaning there; merge or drop that group"
+                + (
+                    ""
+                    if name == SERVER
+                    else ", use scope 'global', or leave such constraints out with lacking 'leave out'"
+                )
+            )
+        if empty:
+            found.append(place)
+    return found
+
+
+# -- all of it, where everybody is in one process
+
+
+def horizontal_terms(
+    job: Job,
+    clients: Sequence[ClientRows],
+    *,
+    model: str = "logistic",
+    server: ClientRows | None = None,
+    groups: Mapping[str, Sequence[Hashable]] | None = None,
+    classes: int | None = None,
+    scope: ConstraintScope = EVERYWHERE,
+    protected: bool = False,
+) -> HorizontalTerms:
+    """The terms of a run of these clients, or a refusal of what does not fit together.
+
+    Slices with too few rows for what a constraint asks of them are warned of.
+
+    Parameters
+    ----------
+    model
+        Its name, or ``"module"``.
+    groups
+        The values each sensitive attribute may take, agreed beforehand; None takes those that occur.
+    classes
+        Number of classes, if labels are class indices; None finds out.
+    """
+    names = [client.name for client in clients]
+    if len(set(names)) < len(names):
+        raise DataError(f"two clients are called {next(name for name in names if names.count(name) > 1)!r}")
+    known = [summarise(client) for client in clients]
+    everybody = known if server is None else [*known, summarise(server)]
+    shape, found = common_shape(everybody), common_classes(known, classes)
+    common_classes(everybody, found)
+    solver = choose_solver(
+        job.solver, model=model, constrained=bool(job.constraints), two_classes=found is None, protected=protected
+    )
+    named = with_solver(job, solver, SOLVERS[solver].default_constraints)
+    agreed = _groups(named.constraints, clients, server, groups)
+    participants: dict[str, Part] = dict.fromkeys(sorted(names), "client")
+    draft = HorizontalTerms(named, participants, 0, agreed, shape, found, model, protected, scope, server is not None)
+    check_terms(draft)
+    seen = {client.name: client.agreed(agreed) for client in clients}
+    counts = {name: count_slices(seen[name], draft.constraint_rows) for name in draft.names}
+    if server is not None:
+        counts[SERVER] = count_slices(server.agreed(agreed), draft.constraint_rows)
+    terms = counted(draft, counts, sum(one.n_rows for one in known))
+    if job.constraints:
+        _warn_of_small_slices(terms, counts)
+    return terms
+
+
+def counted(draft: HorizontalTerms, counts: Mapping[str, SliceCounts], n_rows: int) -> HorizontalTerms:
+    """The terms with everybody's rows counted, as far as the solver has to know.
+
+    Parameters
+    ----------
+    counts
+        By client, and the server's own if it has rows.
+    """
+    scope, rows = draft.scope, draft.constraint_rows
+    total = total_counts({name: counts[name] for name in draft.names}, draft.shared_rows)
+    lacking = {}
+    if scope.scope != "global":
+        lacking = {name: tuple(lacking_rows(name, counts[name], rows, scope)) for name in draft.names}
+    if draft.server_rows:
+        lacking_rows(SERVER, counts[SERVER], rows, scope)
+    if not SOLVERS[draft.job.solver].weighs_rows:
+        return draft
+    holding = {name: places for name, places in lacking.items() if places}
+    return replace(draft, n_rows=n_rows, slice_counts=total, lacking=holding)
+
+
+def _groups(
+    constraints: Sequence[Constraint],
+    clients: Sequence[ClientRows],
+    server: ClientRows | None,
+    groups: Groups | None,
+) -> dict[str, tuple[Hashable, ...]]:
+    """The values of each attribute, and of their crossing where a constraint asks for it and nobody agreed on one."""
+    crosses, given = any(one.crosses for one in constraints), None if groups is None else crossed_name(groups)
+    if crosses and given is not None:
+        clients, server = [one.crossed() for one in clients], None if server is None else server.crossed()
+    known = [summarise(client) for client in clients]
+    everybody = known if server is None else [*known, summarise(server)]
+    agreed = common_groups(known, groups)
+    check_known_groups(everybody, common_groups(everybody, agreed))
+    if not crosses or given is not None:
+        return agreed
+    # Constraints are over the server's rows if it has any.
+    holders = [one.crossed() for one in ([server] if server is not None else clients)]
+    return crossed_groups(constraints, agreed, holders)
+
+
+def _warn_of_small_slices(terms: HorizontalTerms, counts: Mapping[str, SliceCounts]) -> None:
+    """Of everybody's rows, or the server's, for a global constraint; of each client's for a local one."""
+    crossed = terms.groups if any(one.crosses for one in terms.job.constraints) else {}
+    holders = {} if terms.scope.scope == "global" else {name: counts[name] for name in terms.names}
+    if terms.scope.scope != "local":
+        together = {name: counts[name] for name in ([SERVER] if terms.server_rows else terms.names)}
+        holders[SERVER] = added(together.values())
+    for name, own in holders.items():
+        owner = "" if name == SERVER else f"client {name!r}"
+        warn_of_counts(terms.rows_at(name), own, crossed, owner=owner, stacklevel=6)

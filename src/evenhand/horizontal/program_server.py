@@ -1,0 +1,142 @@
+"""What the servers of programs have in common: constraint rows of all holders in one numbering, history, the answer."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.constraints.bounds import Bounds
+from evenhand.errors import ProtocolError
+from evenhand.horizontal.solver import HorizontalServer, Outcome
+from evenhand.models.shared_linear import SharedLinear
+from evenhand.programs.optimality import SHARED, Residual, Status
+from evenhand.programs.program import Program
+from evenhand.programs.regularisers import Regulariser
+from evenhand.protocol.answers import Answers
+from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import SERVER, State
+
+
+class ProgramServer(HorizontalServer):
+    """Holds h, bounds of everybody's constraint rows, and constraint rows of its own if it has any.
+
+    Constraint rows of all are numbered: clients' own in the order of names, the server's, then the shared ones.
+
+    Parameters
+    ----------
+    clients
+        Bounds of each client's own constraint rows, by name.
+    program
+        The server's own, if it has one.
+    shared
+        Bounds of the constraint rows that all clients have summands of.
+    simple
+        h.
+    row_names
+        All constraint rows in words, for the history; where there are none it has no columns for them.
+
+    Attributes
+    ----------
+    places
+        Where each holder's constraint rows stand in the numbering.
+    rounds
+        Exchanges of messages with all clients so far.
+    outer
+        Outer iterations: steps of the multipliers, or quadratic programs.
+    residual
+        The optimality conditions at the last (w, μ) that was judged.
+    status
+        How the run ended; None before.
+    """
+
+    def __init__(
+        self,
+        clients: Mapping[str, Bounds],
+        program: Program | None,
+        shared: Bounds,
+        simple: Regulariser,
+        row_names: Sequence[str],
+        sizes: Mapping[str, int],
+    ) -> None:
+        super().__init__(SERVER, sizes)
+        self.clients = {name: clients[name] for name in sorted(clients)}
+        self.program = program
+        self.shared = shared
+        self.simple = simple
+        self.row_names = tuple(row_names)
+        holders = {**self.clients, **({} if program is None else {SERVER: program.own}), SHARED: shared}
+        ends = np.cumsum([0, *(bounds.n_rows for bounds in holders.values())])
+        self.places = {name: slice(int(a), int(b)) for name, (a, b) in zip(holders, pairwise(ends), strict=True)}
+        self.bounds = Bounds(
+            np.concatenate([bounds.lower for bounds in holders.values()]),
+            np.concatenate([bounds.upper for bounds in holders.values()]),
+        )
+        self.answers = Answers()
+        self.rounds = self.outer = 0
+        self.residual: Residual | None = None
+        self.status: Status | None = None
+
+    @property
+    def certificate(self) -> Certificate | None:
+        if self.residual is None or self.status is None:
+            return None
+        return self.residual.certificate(self.rounds, self.status is Status.CONVERGED)
+
+    @property
+    @abstractmethod
+    def answer(self) -> Array:
+        """w, the model."""
+
+    @abstractmethod
+    def tables(self) -> dict[str, Array]:
+        """λ⁺ and λ⁻ of the constraint rows whose multipliers the server knows, by holder."""
+
+    def outcome(self) -> Outcome:
+        weights = self.answer
+        return Outcome(SharedLinear(weights), weights, np.zeros(0, dtype=np.float32), self.tables())
+
+    def check(self, message: Message) -> None:
+        """Clients have different numbers of constraint rows of their own."""
+        bounds = self.clients.get(message.sender)
+        if bounds is None:
+            raise ProtocolError(f"{message.sender!r} is not a client of this run; its message is refused")
+        self.vocabulary.check(message, {**self.sizes, "own": bounds.n_rows})
+
+    def row_report(self, values: Array) -> dict[str, float]:
+        """Each constraint row's value, and its multipliers where the server knows them, for the history."""
+        if not self.row_names:
+            return {}
+        table = np.full((2, len(values)), np.nan)
+        for holder, known in self.tables().items():
+            table[:, self.places[holder]] = known
+        report = {}
+        for index, name in enumerate(self.row_names):
+            report[f"value[{name}]"] = float(values[index])
+            if not np.isnan(table[0, index]):
+                report[f"upper multiplier[{name}]"] = float(table[0, index])
+                report[f"lower multiplier[{name}]"] = float(table[1, index])
+        return report
+
+    def snapshot(self) -> State:
+        return (
+            super().snapshot()
+            | self.answers.snapshot()
+            | {
+                "rounds": self.rounds,
+                "outer": self.outer,
+                "status": "" if self.status is None else self.status.name,
+                "residual": None if self.residual is None else dict(self.residual.__dict__),
+            }
+        )
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.answers.restore(state)
+        self.rounds, self.outer = int(state["rounds"]), int(state["outer"])
+        self.status = Status[state["status"]] if state["status"] else None
+        self.residual = None if state["residual"] is None else Residual(**state["residual"])

@@ -1,0 +1,70 @@
+"""The proximal augmented Lagrangian method with inexact ADMM as a solver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evenhand.horizontal.linear_programs import (
+    client_program,
+    first_weights,
+    own_bounds,
+    server_program,
+    shared_bounds,
+    tolerances,
+)
+from evenhand.horizontal.problem import ClientData, HorizontalServerData
+from evenhand.horizontal.prox_al.batched import solve_together
+from evenhand.horizontal.prox_al.client import ProxALClient
+from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.prox_al.server import ProxALServer
+from evenhand.horizontal.solver import HorizontalSolver
+from evenhand.programs.regularisers import ZERO
+from evenhand.protocol.job import Job
+from evenhand.protocol.terms import HorizontalTerms
+
+
+def from_job(job: Job) -> dict[str, Any]:
+    # With ρ as published, constraint rows that all clients share can take many times the rounds.
+    return {"max_rounds": job.max_rounds, "seed": job.seed, "rho_rule": "balanced", **tolerances(job)}
+
+
+def server(terms: HorizontalTerms, own: HorizontalServerData) -> ProxALServer:
+    return ProxALServer(
+        own_bounds(terms),
+        server_program(terms, own.rows),
+        shared_bounds(terms),
+        ZERO,
+        first_weights(terms, own),
+        SOLVER.settings(terms.job),
+        terms.row_names,
+    )
+
+
+def client(terms: HorizontalTerms, name: str, own: ClientData) -> ProxALClient:
+    return batched(terms, {name: own})[0]
+
+
+def batched(terms: HorizontalTerms, owns: Mapping[str, ClientData]) -> list[ProxALClient]:
+    options, shared = SOLVER.settings(terms.job), shared_bounds(terms)
+    programs = {name: client_program(terms, name, own.rows) for name, own in owns.items()}
+    roles = [ProxALClient(name, program, terms.names, shared, options) for name, program in programs.items()]
+    solve_together(roles)
+    return roles
+
+
+SOLVER = HorizontalSolver(
+    ProxALOptions,
+    server,
+    client,
+    batched,
+    from_job,
+    models=("logistic",),
+    many_classes=False,
+    takes_protection=False,
+    scopes=("global", "local", "both"),
+    takes_server_rows=True,
+    weighs_rows=True,
+    fixed_rounds=False,
+    default_rounds=100_000,
+)
