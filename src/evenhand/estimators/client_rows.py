@@ -16,6 +16,7 @@ from evenhand.arrays import Array
 from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
+from evenhand.training.preparing import Preparation
 
 
 class Inputs(NamedTuple):
@@ -97,27 +98,26 @@ def class_codes(labels: npt.NDArray[Any], positive: Any) -> tuple[npt.NDArray[An
     return classes, chosen, np.where(labels == chosen, 1.0, -1.0)
 
 
-def learn_encoder(X: Any, clients: npt.NDArray[Any], scale: bool) -> PartyEncoder | None:
-    """An encoder from what clients would share of their columns; images need none.
+def learn_encoder(X: Any, clients: npt.NDArray[Any], scale: bool, preparation: Preparation) -> PartyEncoder | None:
+    """An encoder from what clients share of their columns; images need none.
 
-    Of a numeric column each client would say how many rows it has, their mean and the sum of squares about it, of
-    other columns which levels occur, of a sparse matrix each column's largest absolute value. These add up to the
+    Of a numeric column each client says how many rows it has, their mean and the sum of squares about it, of other
+    columns which levels occur, of a sparse matrix each column's largest absolute value. These add up to the
     encoder of the pooled rows.
     """
     if len(X.shape) > 2:
         return None
-    encoder = PartyEncoder(scale=scale)
-    if sp.issparse(X):
-        return encoder.fit(X)
-    if not isinstance(X, pd.DataFrame):
+    if not sp.issparse(X) and not isinstance(X, pd.DataFrame):
         X = np.asarray(X)
+    X = X.tocsr() if sp.issparse(X) else X
+    learned = {}
     for name in sorted(set(clients)):
-        inside = clients == name
+        own, encoder = X[clients == name], PartyEncoder(scale=scale)
         try:
-            encoder.partial_fit(X[inside])
+            learned[name] = encoder.fit(own) if sp.issparse(X) else encoder.partial_fit(own)
         except DataError as error:
             raise DataError(f"client {name!r}: {error}") from error
-    return encoder
+    return preparation.encoder(learned, scale)
 
 
 def learns_from_rows(encoder: PartyEncoder) -> bool:

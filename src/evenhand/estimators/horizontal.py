@@ -28,12 +28,14 @@ from evenhand.estimators.client_rows import (
     read_inputs,
     take,
 )
+from evenhand.horizontal.agreeing import draft_terms
 from evenhand.horizontal.problem import ClientRows, Protection
 from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, model_name
 from evenhand.protocol.job import Job
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
 from evenhand.training.horizontal import HorizontalRun, train_clients
+from evenhand.training.preparing import Preparation
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
 
 _MODELS = ("logistic", "mlp", "resnet18")
@@ -206,13 +208,24 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         for constraint in job.constraints:
             if constraint.compares_groups and inputs.sensitive is None:
                 raise DataError(f"constraint {constraint.kind} compares groups: give sensitive_features")
+        names, preparation = sorted(set(inputs.clients)), Preparation()
+        preparation.enrol(
+            draft_terms(
+                job,
+                names,
+                model=model_name(job, self.model),
+                scope=where,
+                protected=protected,
+                two_classes=len(classes) == 2,
+                server_rows=server_rows is not None,
+            )
+        )
         encoder = self.encoder
         if encoder is None:
-            encoder = learn_encoder(inputs.X, inputs.clients, self.scale)
+            encoder = learn_encoder(inputs.X, inputs.clients, self.scale, preparation)
         elif len(inputs.X.shape) > 2:
             raise DataError("encoder is given, but X holds images, which are not encoded")
         features = encoded(encoder, inputs.X)
-        names = sorted(set(inputs.clients))
         rows = [self._rows(name, inputs.clients == name, features, codes, inputs.sensitive) for name in names]
         server = None if server_rows is None else self._server(encoder, server_rows, classes, positive)
         with Progress(job.max_rounds, enabled=self.verbose) as progress:
@@ -227,6 +240,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 protect=self.protect,
                 clock=self.clock,
                 on_round=progress.round,
+                preparation=preparation,
             )
         # Only now is anything kept: a fit that was refused leaves an earlier one as it was.
         self._keep(run, len(classes))

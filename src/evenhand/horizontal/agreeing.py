@@ -7,8 +7,9 @@ them each slice of the constraint rows has.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -22,11 +23,14 @@ from evenhand.constraints.small_slices import warn_of_counts
 from evenhand.errors import ConstraintError, DataError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.solvers import SOLVERS, check_terms, choose_solver
+from evenhand.protocol.agree import Summary
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
-from evenhand.protocol.terms import HorizontalTerms, Part, with_solver
+from evenhand.protocol.terms import HorizontalTerms, Part, plain, with_solver
 
 SliceCounts = Mapping[Slice, int]
+Agree: TypeAlias = Callable[[Mapping[str, Summary], Callable[[Mapping[str, Summary]], Summary]], Summary]
+"""Takes everybody's summaries, and gives what comes out when they are put together."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +46,31 @@ class RowsSummary:
     """
 
     name: str
-    n_rows: int
     shape: tuple[int, ...]
     labels: tuple[float, ...]
     groups: Mapping[str, tuple[Hashable, ...]]
+
+    def to_plain(self) -> Summary:
+        """As JSON has it; how many rows there are is said later, where it has to be."""
+        groups = {name: [plain(value) for value in values] for name, values in self.groups.items()}
+        return {"shape": list(self.shape), "labels": list(self.labels), "groups": groups}
+
+    @classmethod
+    def from_plain(cls, name: str, content: Summary) -> RowsSummary:
+        """Read what a client has said; whatever is wrong with it names the client."""
+        try:
+            groups = {str(key): tuple(values) for key, values in content["groups"].items()}
+            labels = tuple(float(label) for label in content["labels"])
+            return cls(name, tuple(int(size) for size in content["shape"]), labels, groups)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"client {name!r} has said nothing that its rows could be: {error!r}") from error
 
 
 def summarise(rows: ClientRows) -> RowsSummary:
     assert rows.groups is not None
     seen = {str(name): tuple(rows.groups[name].unique().tolist()) for name in rows.groups.columns}
     labels = tuple(np.unique(rows.labels).tolist())
-    return RowsSummary(rows.name, rows.n_rows, tuple(rows.features.shape[1:]), labels, seen)
+    return RowsSummary(rows.name, tuple(rows.features.shape[1:]), labels, seen)
 
 
 def count_slices(rows: ClientRows, constraint_rows: Sequence[ConstraintRow]) -> dict[Slice, int]:
@@ -200,6 +218,8 @@ def horizontal_terms(
     classes: int | None = None,
     scope: ConstraintScope = EVERYWHERE,
     protected: bool = False,
+    agree: Agree | None = None,
+    enrol: Callable[[HorizontalTerms], HorizontalTerms] | None = None,
 ) -> HorizontalTerms:
     """The terms of a run of these clients, or a refusal of what does not fit together.
 
@@ -213,30 +233,102 @@ def horizontal_terms(
         The values each sensitive attribute may take, agreed beforehand; None takes those that occur.
     classes
         Number of classes, if labels are class indices; None finds out.
+    agree, enrol
+        Exchanges that summaries go through, and in which terms are accepted; None puts summaries together here.
     """
+    agree = directly if agree is None else agree
     names = [client.name for client in clients]
     if len(set(names)) < len(names):
         raise DataError(f"two clients are called {next(name for name in names if names.count(name) > 1)!r}")
-    known = [summarise(client) for client in clients]
-    everybody = known if server is None else [*known, summarise(server)]
-    shape, found = common_shape(everybody), common_classes(known, classes)
-    common_classes(everybody, found)
+    # What is protected says nothing that need not be said: groups and classes are then agreed on beforehand.
+    open_agree = agree if groups is None or not protected else directly
+    known = {client.name: summarise(client).to_plain() for client in sorted(clients, key=lambda one: one.name)}
+    common = open_agree(known, lambda summaries: _common(summaries, groups, classes))
+    shape, found = tuple(common["shape"]), common["classes"]
+    if server is not None:
+        everybody = [*(RowsSummary.from_plain(name, one) for name, one in known.items()), summarise(server)]
+        common_shape(everybody)
+        common_classes(everybody, found)
+    settings: dict[str, Any] = {"model": model, "scope": scope, "protected": protected}
+    draft = draft_terms(job, names, two_classes=found is None, server_rows=server is not None, **settings)
+    agreed = _groups(draft.job.constraints, clients, server, _values(common["groups"], clients))
+    draft = replace(draft, groups=agreed, shape=shape, classes=found)
+    check_terms(draft)
+    counts = {one.name: count_slices(one.agreed(agreed), draft.constraint_rows) for one in clients}
+    at_home = {} if server is None else {SERVER: count_slices(server.agreed(agreed), draft.constraint_rows)}
+    weighs = SOLVERS[draft.job.solver].weighs_rows
+    terms = _counted_by(
+        agree if weighs else directly, draft, counts, at_home, {one.name: one.n_rows for one in clients}
+    )
+    if job.constraints:
+        _warn_of_small_slices(terms, counts | at_home)
+    return terms if enrol is None else enrol(terms)
+
+
+def draft_terms(
+    job: Job,
+    names: Sequence[str],
+    *,
+    model: str = "logistic",
+    scope: ConstraintScope = EVERYWHERE,
+    protected: bool = False,
+    two_classes: bool = True,
+    server_rows: bool = False,
+) -> HorizontalTerms:
+    """What can be offered before anything is known of anybody's rows."""
     solver = choose_solver(
-        job.solver, model=model, constrained=bool(job.constraints), two_classes=found is None, protected=protected
+        job.solver, model=model, constrained=bool(job.constraints), two_classes=two_classes, protected=protected
     )
     named = with_solver(job, solver, SOLVERS[solver].default_constraints)
-    agreed = _groups(named.constraints, clients, server, groups)
     participants: dict[str, Part] = dict.fromkeys(sorted(names), "client")
-    draft = HorizontalTerms(named, participants, 0, agreed, shape, found, model, protected, scope, server is not None)
-    check_terms(draft)
-    seen = {client.name: client.agreed(agreed) for client in clients}
-    counts = {name: count_slices(seen[name], draft.constraint_rows) for name in draft.names}
-    if server is not None:
-        counts[SERVER] = count_slices(server.agreed(agreed), draft.constraint_rows)
-    terms = counted(draft, counts, sum(one.n_rows for one in known))
-    if job.constraints:
-        _warn_of_small_slices(terms, counts)
-    return terms
+    return HorizontalTerms(named, participants, 0, {}, (), None, model, protected, scope, server_rows)
+
+
+def directly(summaries: Mapping[str, Summary], combine: Callable[[Mapping[str, Summary]], Summary]) -> Summary:
+    """Agreeing where nobody has to be asked."""
+    return combine(summaries)
+
+
+def _common(summaries: Mapping[str, Summary], groups: Groups | None, classes: int | None) -> Summary:
+    """What clients' rows have in common, from their summaries."""
+    known = [RowsSummary.from_plain(name, one) for name, one in summaries.items()]
+    given = None if groups is None else {name: tuple(map(plain, values)) for name, values in groups.items()}
+    agreed = common_groups(known, given)
+    return {
+        "shape": list(common_shape(known)),
+        "classes": common_classes(known, classes),
+        "groups": {name: [plain(value) for value in values] for name, values in agreed.items()},
+    }
+
+
+def _values(groups: Mapping[str, Sequence[Any]], clients: Sequence[ClientRows]) -> dict[str, tuple[Hashable, ...]]:
+    """Groups as tables hold them, where JSON only has their names."""
+    found: dict[str, tuple[Hashable, ...]] = {}
+    for name, values in groups.items():
+        held = {plain(value): value for one in clients if one.groups is not None for value in one.groups[name].unique()}
+        found[name] = tuple(held.get(value, value) for value in values)
+    return found
+
+
+def _counted_by(
+    agree: Agree,
+    draft: HorizontalTerms,
+    counts: Mapping[str, SliceCounts],
+    at_home: Mapping[str, SliceCounts],
+    n_rows: Mapping[str, int],
+) -> HorizontalTerms:
+    """The terms with everybody's rows counted, from what clients say of theirs."""
+    parts = list(dict.fromkeys(part for row in draft.constraint_rows for _, part in row.terms))
+    found: list[HorizontalTerms] = []
+
+    def combine(summaries: Mapping[str, Summary]) -> Summary:
+        told = {name: dict(zip(parts, map(int, one["counts"]), strict=True)) for name, one in summaries.items()}
+        found.append(counted(draft, {**told, **at_home}, sum(int(one["n_rows"]) for one in summaries.values())))
+        return {"n_rows": found[-1].n_rows, "counts": [added(told.values())[part] for part in parts]}
+
+    said = {name: {"n_rows": n_rows[name], "counts": [counts[name][part] for part in parts]} for name in draft.names}
+    agree(said, combine)
+    return found[-1]
 
 
 def counted(draft: HorizontalTerms, counts: Mapping[str, SliceCounts], n_rows: int) -> HorizontalTerms:

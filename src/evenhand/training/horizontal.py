@@ -25,6 +25,7 @@ from evenhand.protocol.terms import HorizontalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
+from evenhand.training.preparing import Preparation
 from evenhand.training.run import Finished, RunSettings, carry_out, certified
 
 keep_old_names(__name__)
@@ -91,6 +92,7 @@ def train_clients(
     checkpoint_seconds: float = 10.0,
     on_round: Callable[[Report], None] | None = None,
     keep_messages: bool = False,
+    preparation: Preparation | None = None,
 ) -> HorizontalRun:
     """Train across clients in this process, by whichever solver the job names.
 
@@ -114,6 +116,8 @@ def train_clients(
         Weights and multipliers to begin with, of an earlier run.
     terms
         What has been agreed on already; scope, groups and classes are then those of the terms.
+    preparation
+        The exchanges by which clients come to terms, to be gone on with; None puts together what they would say.
     clock, folder, checkpoint_seconds, on_round, keep_messages
         See `evenhand.training.run.RunSettings`. A run that goes on from a checkpoint in its folder ends exactly where
         an uninterrupted one would have.
@@ -129,17 +133,20 @@ def train_clients(
             classes=classes,
             scope=scope,
             protected=bool(protections),
+            agree=None if preparation is None else preparation.agree,
+            enrol=None if preparation is None else preparation.enrol,
         )
+    transcript = None if preparation is None else preparation.transcript
     network = None if isinstance(model, str) else model
     at_server = HorizontalServerData(server, network, start)
     at_clients = {one.name: ClientData(one, network, protections.get(one.name)) for one in clients}
     holders = [*clients, *([] if server is None else [server])]
-    settings = RunSettings(clock, folder, checkpoint_seconds, on_round, keep_messages)
+    settings = RunSettings(clock, folder, checkpoint_seconds, on_round, keep_messages, transcript=transcript)
     agreed = terms
     finished = carry_out(
         lambda: build_roles(agreed, at_server, at_clients),
         settings,
-        lambda: (agreed.to_plain(), repr(protections), *_parts(holders)),
+        lambda head: (head.snapshot(), agreed.to_plain(), repr(protections), *_parts(holders)),
     )
     return _run(agreed, finished)
 

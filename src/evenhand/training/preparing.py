@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Integers
+from evenhand.constraints.binding import compared_groups
 from evenhand.constraints.groups import group_codes, groups_frame, groups_of
 from evenhand.data.tables.align import align, check_ids
+from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.protocol.agree import AgreeClient, AgreeServer, LabelParty, LabelServer, Summary
 from evenhand.protocol.align import AlignParty, AlignServer, How
@@ -41,6 +43,12 @@ class Preparation:
         self.transcript = Transcript()
         self._policies = policies or {}
         self._accepted: Terms | None = None
+
+    def copy(self) -> Preparation:
+        """Another one at the same point, so that several runs can go on from here."""
+        other = Preparation(self._policies)
+        other.transcript, other._accepted = self.transcript.copy(), self._accepted
+        return other
 
     def enrol(self, terms: AnyTerms) -> AnyTerms:
         """Offer terms to everybody; the second time they must be what the draft became."""
@@ -80,6 +88,12 @@ class Preparation:
         assert clients[0].agreed is not None
         return clients[0].agreed
 
+    def encoder(self, learned: Mapping[str, PartyEncoder], scale: bool) -> PartyEncoder:
+        """How everybody's columns are encoded, from what each client has learned of its own."""
+        summaries = {name: one.to_summary() for name, one in learned.items()}
+        state = self.agree(summaries, lambda told: PartyEncoder.from_summaries(told, scale=scale).to_state())
+        return PartyEncoder.from_state(dict(state))
+
     def vertical_terms(
         self,
         job: Job,
@@ -92,9 +106,11 @@ class Preparation:
     ) -> VerticalTerms:
         """The terms of aligned rows, accepted by all; active parties beside the holder of the labels then get them."""
         frame = groups_frame(sensitive, len(labels))
-        groups = groups_of(frame)
+        _, groups = compared_groups(job.constraints, labels, frame)
         terms = self.enrol(vertical_terms(job, parts, len(labels), groups, warm=warm))
-        self._hand_labels([name for name in terms.active if name != holder], labels, group_codes(frame, groups))
+        self._hand_labels(
+            [name for name in terms.active if name != holder], labels, group_codes(frame, groups_of(frame))
+        )
         return terms
 
     def _hand_labels(self, active: Sequence[str], labels: Array, codes: Mapping[str, Integers]) -> None:

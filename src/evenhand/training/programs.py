@@ -147,7 +147,7 @@ def sqp_roles(dealt: DealtProgram, options: SQPOptions) -> tuple[SQPServer, list
 
 def solve(build: Callable[[], tuple[ProgramServer, Sequence[HorizontalClient]]]) -> Solution:
     """Run roles to the end, and read their answer."""
-    finished = carry_out(build, RunSettings())
+    finished = carry_out(build, RunSettings(), lambda _: ())
     return solution(finished.server, finished.others, finished.history)
 
 

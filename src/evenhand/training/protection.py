@@ -9,10 +9,14 @@ from typing import Any, TypeAlias
 from evenhand.errors import EvenhandError
 from evenhand.horizontal.averaging.messages import UPDATE
 from evenhand.privacy.accounting import PrivacyStatement, privacy_statement
+from evenhand.protocol import enrol
+from evenhand.protocol.agree import SUMMARY
 from evenhand.protocol.transcript import Transcript
 
 LEARNED_COLUMNS = "means, deviations and levels of columns"
 LEARNED_GROUPS = "which groups occur"
+# Updates have the noise; exchanges before the first round say what `learned` names, and nothing else of any rows.
+_COVERED = {UPDATE.kind, SUMMARY.kind, *(schema.kind for schema in enrol.VOCABULARY)}
 _ADVICE = "; how columns are encoded and which groups there are can be agreed beforehand, with encoder and groups"
 
 
@@ -68,7 +72,7 @@ def client_privacy(
     answers: dict[str, PrivacyStatement | NoStatement] = {}
     for name, kinds in sent.items():
         mechanism = protect.get(name) if isinstance(protect, Mapping) else protect
-        others = (*learned, *sorted(f"messages of kind {kind!r}" for kind in kinds if kind != UPDATE.kind))
+        others = (*learned, *sorted(f"messages of kind {kind!r}" for kind in kinds if kind not in _COVERED))
         rounds = kinds.get(UPDATE.kind, 0)
         key = (id(mechanism), rounds, others)
         if key not in found:

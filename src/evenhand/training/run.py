@@ -46,6 +46,8 @@ class RunSettings:
         Keep the arrays of all messages in the transcript.
     threads
         A group of threads for each participant, instead of taking turns.
+    transcript
+        Of the exchanges before, to be gone on with; None begins one.
     """
 
     clock: VirtualClock | None = None
@@ -54,6 +56,7 @@ class RunSettings:
     on_round: Callable[[Report], None] | None = None
     keep_messages: bool = False
     threads: bool = False
+    transcript: Transcript | None = None
 
 
 class Finished(NamedTuple, Generic[Server, Other]):
@@ -68,20 +71,21 @@ class Finished(NamedTuple, Generic[Server, Other]):
 def carry_out(
     build: Callable[[], tuple[Server, Sequence[Other]]],
     settings: RunSettings,
-    identity: Callable[[], Iterable[Any]] = tuple,
+    identity: Callable[[Server], Iterable[Any]],
 ) -> Finished[Server, Other]:
     """Build roles and run them to the end.
 
     Parameters
     ----------
     identity
-        What makes this run the same as one before, for `fingerprint`; asked for only where there is a folder.
+        What makes this run the same as one before, for `fingerprint`: terms, data, where the server begins. Asked for
+        only where there is a folder.
     """
     recorder = Recorder(settings.folder, settings.checkpoint_seconds, settings.on_round)
     with one_blas_thread():
         server, others = build()
         roles: list[Role] = [server, *others]
-        transcript = Transcript(settings.keep_messages)
+        transcript = Transcript(settings.keep_messages) if settings.transcript is None else settings.transcript
         runtime: InProcess | Threads
         if settings.threads:
             runtime = Threads(roles, transcript, recorder.report)
@@ -89,7 +93,7 @@ def carry_out(
             runtime = InProcess(roles, settings.clock, transcript, recorder.report)
         if settings.folder is not None:
             clock = settings.clock or VirtualClock()
-            recorder.attach(runtime, fingerprint(repr(clock), server.snapshot(), *identity()))
+            recorder.attach(runtime, fingerprint(repr(clock), *identity(server)))
         runtime.run()
     recorder.flush()
     return Finished(server, others, recorder.history, runtime.transcript)

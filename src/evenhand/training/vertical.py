@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import scipy.sparse as sp
-from threadpoolctl import ThreadpoolController
 
-from evenhand.arrays import Array, Matrix
+from evenhand.arrays import Array
 from evenhand.constraints.binding import compared_groups
 from evenhand.constraints.groups import groups_frame
-from evenhand.errors import InputError, RunError
+from evenhand.errors import InputError
 from evenhand.models.base import PartyModel
 from evenhand.moved import keep_old_names
 from evenhand.protocol.certificate import Certificate
@@ -26,9 +21,7 @@ from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.inprocess import InProcess
-from evenhand.runtime.threads import Threads
-from evenhand.training.recording import Recorder
+from evenhand.training.run import RunSettings, carry_out, certified
 from evenhand.vertical import solvers
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import LabelData, PartyColumns, PartyData, ServerData, Start
@@ -121,39 +114,22 @@ def train_vertical(
     """
     runtime = runtime_name(runtime)
     holdings = Holdings.of(job, parties, labels, sensitive, start, terms)
-    recorder = Recorder(folder, checkpoint_seconds, on_round)
-    # One BLAS thread: a party's products are short and bound by memory, waiting threads cost more than they bring,
-    # and sums come out the same whatever the machine.
-    # Numbers that overflow are a DivergenceError of the party that sees them first, not a warning on the way there.
-    with _libraries().limit(limits=1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
-        server, roles = _build_roles(runtime, clock, holdings)
-        transcript = Transcript(keep_messages) if transcript is None else transcript
-        running: InProcess | Threads
-        if runtime == "threads":
-            running = Threads([server, *roles], transcript, recorder.report)
-        else:
-            running = InProcess([server, *roles], clock, transcript, recorder.report)
-        if folder is not None:
-            recorder.attach(running, _fingerprint(holdings, clock))
-        running.run()
-    recorder.flush()
-    if server.certificate is None:
-        raise RunError("the run ended without a certificate")
+    finished = carry_out(
+        lambda: _build_roles(runtime, clock, holdings),
+        RunSettings(clock, folder, checkpoint_seconds, on_round, keep_messages, runtime == "threads", transcript),
+        lambda _: holdings.identity(),
+    )
+    server = finished.server
+    models = server.models if isinstance(server, CompiledRun) else {role.name: role.model for role in finished.others}
     return VerticalRun(
-        models=server.models if isinstance(server, CompiledRun) else {role.name: role.model for role in roles},
-        history=pd.DataFrame(recorder.history),
-        certificate=server.certificate,
-        transcript=running.transcript,
+        models=models,
+        history=pd.DataFrame(finished.history),
+        certificate=certified(server.certificate),
+        transcript=finished.transcript,
         multipliers=server.multipliers,
         row_names=[str(row) for row in holdings.terms.constraint_rows],
         statistics=server.statistics(),
     )
-
-
-@cache
-def _libraries() -> ThreadpoolController:
-    """The numerical libraries of this process; looking for them takes milliseconds."""
-    return ThreadpoolController()
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +168,12 @@ class Holdings:
             raise InputError(f"the terms are of {', '.join(terms.names)}; the parties are {', '.join(dealt)}")
         return cls(terms, ServerData(labels, sensitive, None if start is None else start.multipliers), dealt)
 
+    def identity(self) -> Iterator[Any]:
+        """All that makes the run what it is."""
+        yield from (self.terms.to_plain(), self.server.labels, self.server.sensitive, self.server.multipliers)
+        for own in self.parties.values():
+            yield from (own.matrix, own.weights)
+
     def roles(self) -> tuple[Server, list[Party]]:
         """Each from the terms and what it holds."""
         parties = [solvers.party(self.terms, name, own) for name, own in self.parties.items()]
@@ -212,24 +194,3 @@ def _build_roles(
         if whole is not None:
             return whole, ()
     return holdings.roles()
-
-
-def _fingerprint(holdings: Holdings, clock: VirtualClock | None) -> str:
-    """A sum over job and data: resuming with anything else would not be resuming."""
-    digest = hashlib.blake2b(repr((holdings.terms.digest, clock or VirtualClock())).encode(), digest_size=16)
-    _add(digest, holdings.server.labels, holdings.server.multipliers)
-    if holdings.server.sensitive is not None:
-        _add(digest, pd.util.hash_pandas_object(holdings.server.sensitive, index=False).to_numpy())
-    for own in holdings.parties.values():
-        _add(digest, *_parts(own.matrix), own.weights)
-    return digest.hexdigest()
-
-
-def _add(digest: Any, *arrays: Any) -> None:
-    for array in arrays:
-        if array is not None:
-            digest.update(np.ascontiguousarray(array).data.cast("B"))
-
-
-def _parts(matrix: Matrix) -> tuple[Any, ...]:
-    return (matrix.indptr, matrix.indices, matrix.data) if sp.issparse(matrix) else (matrix,)

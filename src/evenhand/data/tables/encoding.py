@@ -81,7 +81,7 @@ class PartyEncoder:
             return {"width": self._width, "largest": None if self._divisors is None else self._divisors.tolist()}
         if self._partial is None:
             raise DataError("only what was learned batch by batch, or from a sparse matrix, can be summed up")
-        return {"columns": [column.to_state() for column in self._partial]}
+        return {"columns": [column.to_state(self.scale) for column in self._partial]}
 
     @classmethod
     def from_summaries(cls, summaries: Mapping[str, Mapping[str, Any]], *, scale: bool) -> Self:

@@ -90,12 +90,14 @@ class PartialColumn:
             return NumberColumn(self.name, 0.0, 1.0)
         return standardised(self.name, self.low, self.high, self.origin + self.mean, math.sqrt(self.spread / self.rows))
 
-    def to_state(self) -> dict[str, Any]:
-        """As plain JSON values: levels in order, of numbers their sums."""
-        head = {"name": self.name, "kind": self.kind, "rows": self.rows}
+    def to_state(self, scale: bool) -> dict[str, Any]:
+        """As plain JSON values: levels in order, of numbers that are to be scaled their sums, and no more."""
+        head = {"name": self.name, "kind": self.kind}
         if self.kind != NUMBER:
-            return {**head, "levels": sorted(self.levels)}
-        return {**head, **{name: getattr(self, name) for name in _SUMS}}
+            return {**head, "rows": 1, "levels": sorted(self.levels)}
+        if not scale:
+            return {**head, "rows": 1, **dict.fromkeys(_SUMS, 0.0)}
+        return {**head, "rows": self.rows, **{name: getattr(self, name) for name in _SUMS}}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> PartialColumn:

@@ -82,6 +82,7 @@ def run_horizontal_job(
             folder=folder,
             checkpoint_seconds=checkpoint_seconds,
             on_round=on_round,
+            preparation=tables.preparation.copy(),
         )
         require_unchanged(tables.seen)
         state: State = {

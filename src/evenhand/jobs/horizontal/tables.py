@@ -17,12 +17,14 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.readers import read_table
 from evenhand.data.tables.unchanged import SeenTable
 from evenhand.errors import DataError
+from evenhand.horizontal.agreeing import draft_terms
 from evenhand.horizontal.problem import ClientRows
 from evenhand.jobs.horizontal.file import ClientSection, DataSection, HorizontalJobFile, ServerSection
 from evenhand.jobs.labels import Labels, label_column, two_labels
 from evenhand.jobs.quality import QualityRows
 from evenhand.jobs.schema import LabelSection, located
 from evenhand.jobs.tables import hold_out, naming
+from evenhand.training.preparing import Preparation
 
 SERVER_ROWS: Final = "rows of the server"
 
@@ -74,6 +76,7 @@ class HorizontalTables:
     learned: bool
     labels: Labels
     seen: Mapping[str, SeenTable]
+    preparation: Preparation
 
     def parts(self) -> dict[str, EncodedRows]:
         """Everybody's ``"train"`` rows and ``"test"`` rows, if there are any, to measure quality on."""
@@ -108,7 +111,18 @@ def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTabl
     everybody = frames if server is None else {**frames, SERVER_ROWS: server}
     labels = _labels(everybody, data.label)
     tests = {name: _test_rows(frame.index, name, job) for name, frame in frames.items()}
-    encoder, learned = _encoder(frames, tests, columns, data, base)
+    preparation = Preparation()
+    preparation.enrol(
+        draft_terms(
+            job.to_job(),
+            list(frames),
+            model=job.job.model,
+            scope=job.to_where(),
+            protected=job.privacy is not None,
+            server_rows=server is not None,
+        )
+    )
+    encoder, learned = _encoder(frames, tests, columns, data, base, preparation)
 
     def encode(name: str, frame: pd.DataFrame, test: Booleans) -> EncodedRows:
         with naming(f"client {name!r}"):
@@ -122,6 +136,7 @@ def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTabl
         learned,
         labels,
         seen,
+        preparation,
     )
 
 
@@ -213,15 +228,17 @@ def _encoder(
     columns: Sequence[str],
     data: DataSection,
     base: Path,
+    preparation: Preparation,
 ) -> tuple[PartyEncoder, bool]:
-    """The agreed encoder, or one from what clients would share of their training rows, and whether it was learned."""
+    """The encoder given, or one from what clients share of their training rows, and whether it was learned."""
     if data.encoder is not None:
         return _agreed_encoder(base / Path(data.encoder).expanduser(), columns), False
-    encoder = PartyEncoder(scale=data.scale)
+    found = {}
     # In the order of names, so that the order of clients in the file changes nothing.
     for name in sorted(frames):
         with naming(f"client {name!r}"):
-            encoder.partial_fit(frames[name].loc[~tests[name], list(columns)])
+            found[name] = PartyEncoder(scale=data.scale).partial_fit(frames[name].loc[~tests[name], list(columns)])
+    encoder = preparation.encoder(found, data.scale)
     return encoder, data.scale or encoder.feature_names_out != encoder.columns_in
 
 
