@@ -11,7 +11,7 @@ from support.programs import by_scipy, contradicting, net_of, samples, strongly_
 from evenhand.central.prox_al import prox_al
 from evenhand.constraints.kinds import LossParity
 from evenhand.errors import InputError
-from evenhand.programs import L1, Ball, Box, Pooled, Regulariser, Status, constrained, measure, neyman_pearson
+from evenhand.programs import L1, Ball, Box, Pooled, Regulariser, SolveStatus, constrained, measure, neyman_pearson
 
 TIGHT = {"stationarity": 1e-6, "feasibility": 1e-6}
 
@@ -63,7 +63,7 @@ def test_with_a_simple_part(simple: Regulariser) -> None:
 
 def test_contradicting_rows_are_said_to_be_so() -> None:
     found = prox_al(Pooled(contradicting()), penalty=10.0)
-    assert found.status is Status.INFEASIBLE
+    assert found.status is SolveStatus.INFEASIBLE
     assert not found.certificate.converged
     assert found.weights[0] == pytest.approx(1.5, abs=0.02)
     assert found.residual.violation == pytest.approx(0.5, abs=0.02)
@@ -71,7 +71,7 @@ def test_contradicting_rows_are_said_to_be_so() -> None:
 
 def test_a_cap_that_bites_is_not_convergence() -> None:
     found = prox_al(Pooled(neyman_pearson(samples(), 0.3).clients), penalty=0.1, max_outer=2)
-    assert found.status is Status.LIMIT
+    assert found.status is SolveStatus.LIMIT
     assert not found.certificate.converged
 
 

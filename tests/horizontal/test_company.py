@@ -11,14 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.averaging import batched
 from evenhand.horizontal.averaging.batching import Batching, deal
 from evenhand.horizontal.averaging.messages import FINAL, MODEL, TILT
-from evenhand.horizontal.averaging.server import SERVER
-from evenhand.horizontal.problem import Agreement, ClientRows, agree
-from evenhand.horizontal.solver import Setup
-from evenhand.horizontal.solvers import SOLVERS, build_roles
+from evenhand.horizontal.averaging.options import AveragingOptions
+from evenhand.horizontal.averaging.rounds import AveragingServer
+from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
+from evenhand.horizontal.solvers import SOLVERS
 from evenhand.protocol.job import Job
+from evenhand.protocol.roles import SERVER
+from evenhand.protocol.terms import HorizontalTerms
+
+AVERAGING = [name for name, solver in SOLVERS.items() if issubclass(solver.options, AveragingOptions)]
 
 
 @dataclass(frozen=True)
@@ -71,15 +76,19 @@ def rows_of(company: Company) -> list[ClientRows]:
     return found
 
 
-def said(clients: list[ClientRows], agreement: Agreement, job: Job) -> dict[str, dict[str, bytes]]:
+def said(clients: list[ClientRows], terms: HorizontalTerms) -> dict[str, dict[str, bytes]]:
     """All that each client answers to a model: its update, what it measures, its gradient."""
-    server, roles, _ = build_roles(Setup(clients, agreement, job))
-    rng = np.random.default_rng(job.seed)
+    solver = SOLVERS[terms.job.solver]
+    server = solver.server(terms, HorizontalServerData())
+    assert isinstance(server, AveragingServer)
+    assert solver.batched is not None
+    roles = solver.batched(terms, {client.name: ClientData(client) for client in clients})
+    rng = np.random.default_rng(terms.job.seed)
     model = {
         "weights": server.weights + 0.3 * rng.standard_normal(server.weights.size).astype(np.float32),
         "statistics": server.statistics,
     }
-    multipliers, tilt = rng.random(len(server.multipliers)), rng.standard_normal(len(server.rows.parts))
+    multipliers, tilt = rng.random(len(server.multipliers)), rng.standard_normal(len(server.means.parts))
     answers: dict[str, list[Any]] = {role.name: [] for role in roles}
     for role in roles:
         role.receive(MODEL.message(SERVER, role.name, round=1, multipliers=multipliers, **model))
@@ -94,7 +103,7 @@ def said(clients: list[ClientRows], agreement: Agreement, job: Job) -> dict[str,
 
 
 @pytest.mark.portable
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", AVERAGING)
 @given(company=companies())
 def test_alone_and_in_company_a_client_says_the_same(solver: str, company: Company) -> None:
     clients = rows_of(company)
@@ -107,13 +116,13 @@ def test_alone_and_in_company_a_client_says_the_same(solver: str, company: Compa
         seed=company.seed,
         max_rounds=1,
     )
-    agreement = agree(clients, classes=company.classes)
+    terms = horizontal_terms(job, clients, model="mlp" if company.hidden else "logistic", classes=company.classes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batched, "_STACKED_AT_ONCE", company.at_once)
-        together, backwards = said(clients, agreement, job), said(clients[::-1], agreement, job)
+        together, backwards = said(clients, terms), said(clients[::-1], terms)
     assert together == backwards
     for client in clients:
-        assert together[client.name] == said([client], agreement, job)[client.name]
+        assert together[client.name] == said([client], terms)[client.name]
 
 
 @pytest.mark.parametrize(

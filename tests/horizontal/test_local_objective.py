@@ -18,10 +18,13 @@ from evenhand.constraints.kinds import (
     LossParity,
     NeymanPearson,
 )
+from evenhand.horizontal.averaging.fairalm import WeightedLagrangian
+from evenhand.horizontal.averaging.fairfedavgalm import AugmentedLagrangian
+from evenhand.horizontal.averaging.formulation import Formulation
+from evenhand.horizontal.averaging.fpfl import AbsoluteLagrangian
 from evenhand.horizontal.averaging.local_objective import LocalObjective, as_labels
 from evenhand.horizontal.averaging.options import RoundSettings
 from evenhand.horizontal.problem import ClientRows
-from evenhand.horizontal.sides import AbsoluteSides, BoundSides
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.protocol.job import Job
 from evenhand.protocol.terms import HorizontalTerms
@@ -50,7 +53,7 @@ def derivative(
     groups: pd.DataFrame,
     multipliers: np.ndarray,
     settings: RoundSettings,
-    sides: type = BoundSides,
+    formulation: type[Formulation] = AugmentedLagrangian,
 ) -> Tensor:
     """Of one batch with all rows, of one client."""
     client = ClientRows("a", np.zeros((len(labels), 1)), labels, groups)
@@ -59,9 +62,9 @@ def derivative(
     classes = None if scores.ndim == 1 else 4
     job = Job("fairfedavgalm", constraints)
     rows = SliceMeans(HorizontalTerms(job, {"a": "client"}, 0, agreed, (1,), classes))
-    pushes = sides(rows.bounds)
-    assert len(pushes) == len(multipliers)
-    objective = LocalObjective(rows, pushes, classes)
+    method = formulation(rows.bounds)
+    assert len(method.multipliers) == len(multipliers)
+    objective = LocalObjective(rows, method, classes)
     numbers = torch.arange(len(labels))[None, None]
     batches = objective.batches(
         as_labels(labels, classes),
@@ -107,7 +110,7 @@ def test_fairalm_adds_the_sum_of_the_means() -> None:
         return loss(z, y).mean() - 0.4 * (zero - one) + 0.8 * (zero + one)
 
     settings = RoundSettings(0.1, slice_weight=0.8, dual_step=0.8)
-    found = derivative((LossParity(0.0),), z, BINARY, GROUPS[["sex"]], np.array([-0.4]), settings)
+    found = derivative((LossParity(0.0),), z, BINARY, GROUPS[["sex"]], np.array([-0.4]), settings, WeightedLagrangian)
     torch.testing.assert_close(found, by_autograd(formula, z))
 
 
@@ -125,7 +128,7 @@ def test_equation_11_for_three_groups() -> None:
 
     given = np.array(list(multipliers.values()))
     settings = RoundSettings(0.1, penalty=2.0, dual_step=1.0)
-    found = derivative((GroupAgainstOverall(0.0),), z, BINARY, GROUPS[["race"]], given, settings, sides=AbsoluteSides)
+    found = derivative((GroupAgainstOverall(0.0),), z, BINARY, GROUPS[["race"]], given, settings, AbsoluteLagrangian)
     torch.testing.assert_close(found, by_autograd(formula, z))
 
 
@@ -133,7 +136,7 @@ def test_fpfl_leaves_a_row_within_its_threshold_alone() -> None:
     y, z = as_labels(BINARY, None), scores()
     settings = RoundSettings(0.1, penalty=2.0, dual_step=1.0)
     wide = (GroupAgainstOverall(10.0),)
-    found = derivative(wide, z, BINARY, GROUPS[["sex"]], np.zeros(2), settings, sides=AbsoluteSides)
+    found = derivative(wide, z, BINARY, GROUPS[["sex"]], np.zeros(2), settings, AbsoluteLagrangian)
     torch.testing.assert_close(found, by_autograd(lambda z: loss(z, y).mean(), z))
 
 

@@ -27,7 +27,7 @@ from evenhand.programs import (
     Pooled,
     QuadraticProgram,
     Regulariser,
-    Status,
+    SolveStatus,
     constrained,
     measure,
     neyman_pearson,
@@ -68,7 +68,7 @@ def test_the_stopping_rules_imply_the_certificate(seed: int, clients: int, rows:
     """Theorems 2 and 7: what Eqs. (23) and (11) let end is (ε₁, ε₂)-optimal, measured from outside."""
     programs, server = strongly_convex(seed, clients, 4, rows)
     found = prox_al(programs, server, penalty=10.0, subproblem=0.1, rho=1.0)
-    assert found.status is Status.CONVERGED
+    assert found.status is SolveStatus.CONVERGED
     by_name = dict(zip([f"c{place}" for place in range(clients)], programs, strict=True))
     outside = measure(found.weights, found.multipliers, by_name, server)
     assert outside.within(1e-3, 1e-3)
@@ -227,7 +227,7 @@ def test_company_changes_nothing() -> None:
 
 def test_contradicting_rows_are_said_to_be_so() -> None:
     found = prox_al(contradicting(), penalty=10.0, rho=1.0)
-    assert found.status is Status.INFEASIBLE
+    assert found.status is SolveStatus.INFEASIBLE
     assert not found.certificate.converged
     assert found.weights[0] == pytest.approx(1.5, abs=0.02)
     assert found.residual.violation == pytest.approx(0.5, abs=0.02)
@@ -236,7 +236,7 @@ def test_contradicting_rows_are_said_to_be_so() -> None:
 @pytest.mark.parametrize("caps", [{"max_inner": 3}, {"max_rounds": 10}, {"max_outer": 1}])
 def test_a_cap_that_bites_is_not_convergence(caps: dict[str, int]) -> None:
     found = prox_al(neyman_pearson(samples(), 0.3).clients, **{**QUICK, "max_outer": 5, **caps})
-    assert found.status is Status.LIMIT
+    assert found.status is SolveStatus.LIMIT
     assert not found.certificate.converged
     # The certificate is measured all the same.
     assert np.isfinite(found.certificate.stationarity)

@@ -28,7 +28,7 @@ from evenhand.programs import (
     Regulariser,
     Sample,
     SmoothProgram,
-    Status,
+    SolveStatus,
     constrained,
     measure,
     neyman_pearson,
@@ -181,7 +181,7 @@ def test_from_far_away() -> None:
 
 def test_contradicting_rows_are_said_to_be_so() -> None:
     found = sqp(contradicting())
-    assert found.status is Status.INFEASIBLE
+    assert found.status is SolveStatus.INFEASIBLE
     assert not found.certificate.converged
     # Any w₁ between the two bounds misses them by one in all.
     assert 1.0 - 1e-3 <= found.weights[0] <= 2.0 + 1e-3
@@ -192,14 +192,14 @@ def test_curved_rows_that_contradict() -> None:
     first, _ = unit_discs()
     second = QuadraticProgram(None, None, np.array([[1.0, 0.0]]), [2.0], [np.inf])
     found = sqp([first, second])
-    assert found.status is Status.INFEASIBLE
+    assert found.status is SolveStatus.INFEASIBLE
     # Σ misses = (w₁² − 1) + (2 − w₁) is least at w₁ = 1, where the disc's row begins to be missed.
     np.testing.assert_allclose(found.weights, [1.0, 0.0], atol=0.05)
 
 
 def test_a_cap_that_bites_is_not_convergence() -> None:
     found = sqp(neyman_pearson(samples(), 0.3).clients, max_rounds=2)
-    assert found.status is Status.LIMIT
+    assert found.status is SolveStatus.LIMIT
     assert not found.certificate.converged
     assert found.rounds == 2
     assert np.isfinite(found.certificate.stationarity)

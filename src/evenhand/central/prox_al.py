@@ -11,7 +11,7 @@ from evenhand.errors import InputError
 from evenhand.programs.augmented import Augmented
 from evenhand.programs.composite import minimise_composite
 from evenhand.programs.minimise import Method, Minimiser, Pull
-from evenhand.programs.optimality import SHARED, Residual, Solution, Status, is_infeasible, residual_at
+from evenhand.programs.optimality import SHARED, Residual, Solution, SolveStatus, is_infeasible, residual_at
 from evenhand.programs.pooled import Pooled
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import ZERO, Regulariser
@@ -52,7 +52,7 @@ def prox_al(
     multipliers = np.zeros(sides.n_sides)
     minimiser, still = Minimiser(method), np.zeros(program.weights)
     history: list[Report] = []
-    status, outer = Status.LIMIT, 0
+    status, outer = SolveStatus.LIMIT, 0
     residual: Residual | None = None
     while outer < tolerances.max_outer:
         augmented = Augmented(program, multipliers, beta, weights, 1.0 / beta)
@@ -65,18 +65,18 @@ def prox_al(
         before, residual = residual, residual_at(after.point, program, weights, multipliers, simple)
         history.append({"outer": outer, "moved": moved, "changed": changed, **residual.__dict__})
         if not found.reached:
-            status = Status.STALLED
+            status = SolveStatus.STALLED
             break
         done = tolerances.rule(outer - 1, moved, changed)
         if done or (tolerances.stop == "residual" and residual.within(tolerances.stationarity, tolerances.feasibility)):
-            status = Status.CONVERGED
+            status = SolveStatus.CONVERGED
             break
         missed = sides.missed(after.point.constraints)
         slope = sides.net(missed) @ after.point.jacobian
         stuck = before is not None and residual.violation > 0.99 * before.violation
         apart = residual.violation > tolerances.feasibility and stuck
         if apart and is_infeasible(0.5 * float(missed @ missed), slope, weights):
-            status = Status.INFEASIBLE
+            status = SolveStatus.INFEASIBLE
             break
     assert residual is not None
     table = sides.table(multipliers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from evenhand.arrays import Array
 from evenhand.constraints.binding import BoundConstraints
@@ -23,7 +23,7 @@ def critical_value(level: float, comparisons: int) -> float:
     """z such that all of these comparisons hold at once with probability `level` (union bound, two-sided)."""
     if not 0 < level < 1:
         raise InputError(f"level is {level}: give a number between 0 and 1, such as 0.95")
-    return float(norm.ppf(1.0 - (1.0 - level) / (2.0 * max(comparisons, 1))))
+    return float(ndtri(1.0 - (1.0 - level) / (2.0 * max(comparisons, 1))))
 
 
 def rate_variance(hits: npt.ArrayLike, rows: npt.ArrayLike) -> Array:

@@ -13,7 +13,7 @@ from evenhand.constraints.bounds import Bounds
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.solver import HorizontalServer, Outcome
 from evenhand.models.shared_linear import SharedLinear
-from evenhand.programs.optimality import SHARED, Residual, Status
+from evenhand.programs.optimality import SHARED, Residual, SolveStatus
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import Regulariser
 from evenhand.protocol.answers import Answers
@@ -79,13 +79,13 @@ class ProgramServer(HorizontalServer):
         self.answers = Answers()
         self.rounds = self.outer = 0
         self.residual: Residual | None = None
-        self.status: Status | None = None
+        self.status: SolveStatus | None = None
 
     @property
     def certificate(self) -> Certificate | None:
         if self.residual is None or self.status is None:
             return None
-        return self.residual.certificate(self.rounds, self.status is Status.CONVERGED)
+        return self.residual.certificate(self.rounds, self.status is SolveStatus.CONVERGED)
 
     @property
     @abstractmethod
@@ -138,5 +138,5 @@ class ProgramServer(HorizontalServer):
         super().restore(state)
         self.answers.restore(state)
         self.rounds, self.outer = int(state["rounds"]), int(state["outer"])
-        self.status = Status[state["status"]] if state["status"] else None
+        self.status = SolveStatus[state["status"]] if state["status"] else None
         self.residual = None if state["residual"] is None else Residual(**state["residual"])

@@ -3,9 +3,9 @@
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.moved import keep_old_names
 from evenhand.programs.classification import Federated, Sample, constrained, neyman_pearson
-from evenhand.programs.optimality import Residual, Solution, Status, measure
+from evenhand.programs.optimality import Residual, Solution, SolveStatus, measure
 from evenhand.programs.pooled import Pooled
-from evenhand.programs.program import Point, Program, SmoothProgram
+from evenhand.programs.program import Program, ProgramPoint, SmoothProgram
 from evenhand.programs.quadratic import QuadraticProgram, random_quadratic_programs
 from evenhand.programs.regularisers import L1, ZERO, Ball, Box, Regulariser, Zero
 from evenhand.programs.slices import SliceProgram
@@ -19,9 +19,9 @@ __all__ = [
     "Bounds",
     "Box",
     "Federated",
-    "Point",
     "Pooled",
     "Program",
+    "ProgramPoint",
     "QuadraticProgram",
     "Regulariser",
     "Residual",
@@ -29,7 +29,7 @@ __all__ = [
     "SliceProgram",
     "SmoothProgram",
     "Solution",
-    "Status",
+    "SolveStatus",
     "TorchProgram",
     "Zero",
     "constrained",

@@ -1,4 +1,4 @@
-"""The proximal augmented Lagrangian of one program, Eqs. (13) and (14).
+"""The proximal augmented Lagrangian of one program (proximal AL Eq. 13, proximal AL Eq. 14).
 
     P(w) = f(w) + (‖[μ + β c(w)]₊‖² − ‖μ‖²) / (2β) + ‖w − w^k‖² / (2 (n+1) β)
 
@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.programs.program import Curvature, Point, Program
+from evenhand.programs.program import Curvature, Program, ProgramPoint
 
 
 class Augmented:
@@ -57,7 +57,7 @@ class Augmented:
     def effort(self) -> float:
         return self.program.effort
 
-    def at(self, weights: Array, point: Point | None = None) -> AugmentedPoint:
+    def at(self, weights: Array, point: ProgramPoint | None = None) -> AugmentedPoint:
         """P at w; the program's own point there is used if it is given."""
         return AugmentedPoint(self, weights, point)
 
@@ -65,14 +65,14 @@ class Augmented:
 class AugmentedPoint:
     """P at one w; the program's point stays within reach as `point`."""
 
-    def __init__(self, augmented: Augmented, weights: Array, point: Point | None) -> None:
+    def __init__(self, augmented: Augmented, weights: Array, point: ProgramPoint | None) -> None:
         self._of = augmented
         self.weights = weights
         self._point = point
         self._away: Array = weights - augmented.centre
 
     @property
-    def point(self) -> Point:
+    def point(self) -> ProgramPoint:
         if self._point is None:
             self._point = self._of.program.at(self.weights)
         return self._point

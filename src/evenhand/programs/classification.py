@@ -76,7 +76,7 @@ class Federated:
 def neyman_pearson(
     samples: Sequence[Sample], limit: float | Sequence[float] = 0.2, *, label: int = 1, measure: MeasureName = "loss"
 ) -> Federated:
-    """Proximal AL Eq. 30: one class's mean loss, averaged over clients, with the other's at most r_i at each client.
+    """One class's mean loss, averaged over clients, with the other's at most r_i at each client (proximal AL Eq. 30).
 
     Parameters
     ----------

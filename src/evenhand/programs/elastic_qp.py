@@ -26,7 +26,7 @@ TOLERANCES = (1e-11, 1e-8)
 
 
 @dataclass(frozen=True, eq=False)
-class ElasticStep:
+class QuadraticStep:
     """Solution of the program.
 
     Attributes
@@ -57,7 +57,7 @@ def elastic_step(
     weights: Array | None = None,
     simple: Regulariser | None = None,
     tolerance: float = 1e-9,
-) -> ElasticStep:
+) -> QuadraticStep:
     """Solve the program, raising ν as far as the rows need; sides may be infinite.
 
     ν is raised tenfold until the linearised rows fall by 0.9 of what they would fall by at `PENALTY_LIMIT` (the
@@ -113,10 +113,10 @@ class _Problem:
         self.cost = part.cost
         self.cones = [*([clarabel.NonnegativeConeT(2 * self.slacks)] if self.slacks else []), *part.cones]
 
-    def solve(self, penalty: float) -> ElasticStep:
+    def solve(self, penalty: float) -> QuadraticStep:
         if not self.cones:
             newton: Array = np.asarray(-np.linalg.solve(self.matrix, self.gradient), dtype=np.float64)
-            return ElasticStep(newton, np.zeros(len(self.above)), 0.0, penalty)
+            return QuadraticStep(newton, np.zeros(len(self.above)), 0.0, penalty)
         linear = np.concatenate([self.gradient, self.cost, np.full(self.slacks, penalty)])
         settings = clarabel.DefaultSettings()
         settings.verbose = False
@@ -138,7 +138,7 @@ class _Problem:
         net[self.upper] += duals[: len(self.upper)]
         net[self.lower] -= duals[len(self.upper) : len(self.upper) + len(self.lower)]
         step = found[: self.size]
-        return ElasticStep(step, net, missed(self.jacobian @ step, self.below, self.above), penalty)
+        return QuadraticStep(step, net, missed(self.jacobian @ step, self.below, self.above), penalty)
 
 
 class _SimplePart(NamedTuple):

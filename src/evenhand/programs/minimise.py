@@ -28,7 +28,7 @@ KEEP = 0.3
 ARMIJO = 1e-4
 
 
-class SmoothPoint(Protocol):
+class DescentPoint(Protocol):
     @property
     def weights(self) -> Array: ...
     @property
@@ -39,8 +39,8 @@ class SmoothPoint(Protocol):
     def hessian_product(self, direction: Array) -> Array: ...
 
 
-PointT = TypeVar("PointT", bound=SmoothPoint)
-PointOut = TypeVar("PointOut", bound=SmoothPoint, covariant=True)
+PointT = TypeVar("PointT", bound=DescentPoint)
+PointOut = TypeVar("PointOut", bound=DescentPoint, covariant=True)
 
 
 class Objective(Protocol[PointOut]):
@@ -59,11 +59,11 @@ class Pull:
     centre: Array
     strength: float
 
-    def value(self, point: SmoothPoint) -> float:
+    def value(self, point: DescentPoint) -> float:
         away = point.weights - self.centre
         return point.value + float(self.linear @ point.weights) + 0.5 * self.strength * float(away @ away)
 
-    def gradient(self, point: SmoothPoint) -> Array:
+    def gradient(self, point: DescentPoint) -> Array:
         return point.gradient + self.linear + self.strength * (point.weights - self.centre)
 
 
@@ -202,7 +202,7 @@ def _line_search(
     return None
 
 
-def _conjugate_gradients(point: SmoothPoint, pull: Pull, gradient: Array, accuracy: float) -> tuple[Array, int]:
+def _conjugate_gradients(point: DescentPoint, pull: Pull, gradient: Array, accuracy: float) -> tuple[Array, int]:
     """−H⁻¹g up to a relative accuracy; stops at a direction of negative curvature (Steihaug)."""
     step, residual = np.zeros_like(gradient), gradient.copy()
     direction, square = -residual, float(residual @ residual)

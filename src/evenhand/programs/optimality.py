@@ -10,7 +10,7 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
-from evenhand.programs.program import Point, Program
+from evenhand.programs.program import Program, ProgramPoint
 from evenhand.programs.regularisers import ZERO, Regulariser
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.roles import SERVER, Report
@@ -21,7 +21,7 @@ FAR = 100.0
 """A program counts as infeasible when no feasible point can be nearer than this many times 1 + ‖w‖."""
 
 
-class Status(Enum):
+class SolveStatus(Enum):
     CONVERGED = "converged"
     """The solver's own stopping rule was met."""
     INFEASIBLE = "infeasible"
@@ -32,7 +32,7 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Residual:
-    """The optimality conditions (8) at (w, μ).
+    """The optimality conditions at (w, μ), proximal AL Eq. 8.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Residual:
     complementarity
         Largest product of a multiplier and its row's slack.
     distance
-        dist∞(c(w), N(μ)) of Definition 1: violation, and the slack of sides with a multiplier.
+        dist∞(c(w), N(μ)) (proximal AL Definition 1): violation, and the slack of sides with a multiplier.
     objective
         f(w) + h(w).
     """
@@ -55,7 +55,7 @@ class Residual:
     objective: float
 
     def within(self, stationarity: float, feasibility: float) -> bool:
-        """Whether (w, μ) is an (ε₁, ε₂)-optimal solution by Definition 1."""
+        """Whether (w, μ) is an (ε₁, ε₂)-optimal solution (proximal AL Definition 1)."""
         return self.stationarity <= stationarity and self.distance <= feasibility
 
     def certificate(self, rounds: int, converged: bool) -> Certificate:
@@ -85,14 +85,14 @@ class Solution:
     weights: Array
     multipliers: Mapping[str, Array]
     residual: Residual
-    status: Status
+    status: SolveStatus
     rounds: int
     outer: int
     history: Sequence[Report] = ()
 
     @property
     def converged(self) -> bool:
-        return self.status is Status.CONVERGED
+        return self.status is SolveStatus.CONVERGED
 
     @property
     def certificate(self) -> Certificate:
@@ -165,7 +165,9 @@ def is_infeasible(missed: float, slope: Array, weights: Array) -> bool:
     return missed > 0.0 and feasible_radius(missed, slope) > FAR * (1.0 + float(np.linalg.norm(weights)))
 
 
-def residual_at(point: Point, program: Program, weights: Array, multipliers: Array, simple: Regulariser) -> Residual:
+def residual_at(
+    point: ProgramPoint, program: Program, weights: Array, multipliers: Array, simple: Regulariser
+) -> Residual:
     """The optimality conditions of one program at a point that is there already."""
     bounds = program.own
     slope = point.gradient + bounds.net(multipliers) @ point.jacobian

@@ -10,7 +10,7 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
-from evenhand.programs.program import Curvature, Point, Program
+from evenhand.programs.program import Curvature, Program, ProgramPoint
 
 
 class Pooled:
@@ -42,7 +42,7 @@ class Pooled:
 class PooledPoint:
     def __init__(self, pooled: Pooled, weights: Array) -> None:
         self._of = pooled
-        self._points: list[Point] = [member.at(weights) for member in pooled.members]
+        self._points: list[ProgramPoint] = [member.at(weights) for member in pooled.members]
 
     @cached_property
     def value(self) -> float:
@@ -71,7 +71,7 @@ class PooledPoint:
         empty = np.zeros((self._of.bounds.n_rows, self._of.weights))
         return self._stacked([point.jacobian for point in self._points], empty)
 
-    def _sum(self, net: Array, function: Callable[[Point, Array], Array]) -> Array:
+    def _sum(self, net: Array, function: Callable[[ProgramPoint, Array], Array]) -> Array:
         of = self._of
         last = net[of.own.n_rows - of.bounds.n_rows :]
         total: Array | None = None

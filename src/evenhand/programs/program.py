@@ -4,8 +4,8 @@
     subject to    lower_i ≤ c_i(w) ≤ upper_i            rows that a client (or the server, i = 0) has for itself
                   lower ≤ Σ_i s_i(w) ≤ upper            rows that all clients share: each knows its summand only
 
-This is Eq. (5) of the paper with two-sided rows, and Eq. (3) for shared rows. `SmoothProgram` makes a program of plain
-numpy functions; slices of losses, quadratic programs and torch modules have files of their own.
+This is proximal AL Eq. 5 with two-sided rows, and proximal AL Eq. 3 for shared rows. `SmoothProgram` makes a program of
+plain numpy functions; slices of losses, quadratic programs and torch modules have files of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Curvature = Literal["matrix", "product", "none"]
 """What second derivatives a program offers: whole matrices, products with a vector, or none."""
 
 
-class Point(Protocol):
+class ProgramPoint(Protocol):
     """A program's functions at one w. Rows are the program's own, then its summands of the shared ones."""
 
     @property
@@ -73,7 +73,7 @@ class Program(Protocol):
     @property
     def effort(self) -> float: ...
 
-    def at(self, weights: Array) -> Point: ...
+    def at(self, weights: Array) -> ProgramPoint: ...
 
 
 class SmoothProgram:

@@ -1,4 +1,4 @@
-"""Quadratic programs with linear rows: ½ wᵀAw + bᵀw subject to lower ≤ C w ≤ upper at each client (Eq. 84)."""
+"""Quadratic programs: ½ wᵀAw + bᵀw subject to lower ≤ C w ≤ upper at each client (proximal AL Eq. 84)."""
 
 from __future__ import annotations
 

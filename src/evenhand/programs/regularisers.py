@@ -13,7 +13,7 @@ from evenhand.errors import InputError
 
 
 class Regulariser(Protocol):
-    """h of Eq. (5)."""
+    """h of proximal AL Eq. 5."""
 
     def value(self, weights: Array) -> float:
         """h(w); w is taken to be in its domain."""

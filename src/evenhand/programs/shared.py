@@ -1,4 +1,4 @@
-"""Constraint rows that all clients share, with each client's summand in a row of its own (proximal AL Eqs. 3 and 4).
+"""Constraint rows that all clients share, with each client's summand in a row of its own (proximal AL Eq. 4).
 
     lower ≤ Σ_i s_i(w) ≤ upper     becomes     s_i(w) − z_i = 0 at client i,   lower ≤ Σ_i z_i ≤ upper at the server
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
-from evenhand.programs.program import Curvature, Point, Program
+from evenhand.programs.program import Curvature, Program, ProgramPoint
 from evenhand.programs.quadratic import QuadraticProgram
 from evenhand.programs.regularisers import Regulariser
 
@@ -45,7 +45,7 @@ class DecoupledPoint:
 
     def __init__(self, program: Decoupled, weights: Array) -> None:
         self._of = program
-        self.inner: Point = program.program.at(weights[: program.inner])
+        self.inner: ProgramPoint = program.program.at(weights[: program.inner])
         self._mine = weights[program.mine]
 
     def _padded(self, vector: Array) -> Array:
@@ -109,7 +109,7 @@ class WidenedPoint:
     def __init__(self, program: Widened, weights: Array) -> None:
         self._of = program
         self._weights = weights
-        self._point: Point = program.program.at(weights[: program.inner])
+        self._point: ProgramPoint = program.program.at(weights[: program.inner])
 
     @property
     def value(self) -> float:

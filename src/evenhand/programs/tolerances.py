@@ -10,7 +10,7 @@ from evenhand.numbers import is_number, is_whole
 
 @dataclass(frozen=True)
 class ProxALTolerances:
-    """What both proximal AL methods go by; defaults are those of Section 5.1.
+    """What both proximal AL methods go by; defaults are those of the paper's Section 5.1.
 
     Parameters
     ----------
@@ -23,8 +23,8 @@ class ProxALTolerances:
     max_outer
         Most outer iterations; meeting it is reported as not converged.
     stop
-        ``"rule"``: by the changes of w and μ, Eq. (11). ``"residual"``: as soon as the measured residual is within
-        (ε₁, ε₂), which is what the rule is there to imply.
+        ``"rule"``: by the changes of w and μ, proximal AL Eq. 11. ``"residual"``: as soon as the measured residual is
+        within (ε₁, ε₂), which is what the rule is there to imply.
     """
 
     stationarity: float = 1e-3
@@ -49,6 +49,6 @@ class ProxALTolerances:
         return self.subproblem / (outer + 1) ** 2
 
     def rule(self, outer: int, moved: float, changed: float) -> bool:
-        """Eq. (11): ‖w^{k+1} − w^k‖∞ + βτ_k ≤ βε₁ and ‖μ^{k+1} − μ^k‖∞ ≤ βε₂."""
+        """‖w^{k+1} − w^k‖∞ + βτ_k ≤ βε₁ and ‖μ^{k+1} − μ^k‖∞ ≤ βε₂ (proximal AL Eq. 11)."""
         near = moved + self.penalty * self.tau(outer) <= self.penalty * self.stationarity
         return near and changed <= self.penalty * self.feasibility

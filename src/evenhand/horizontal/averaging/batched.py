@@ -22,13 +22,13 @@ from evenhand.arrays import Array
 from evenhand.errors import InputError
 from evenhand.horizontal.averaging.batching import Batching, deal
 from evenhand.horizontal.averaging.client import Measured
+from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.local_objective import Batches, LocalObjective
 from evenhand.horizontal.averaging.measuring import LocalData, Measuring
 from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings
 from evenhand.horizontal.averaging.rounds import Trained, TrainRequest
 from evenhand.horizontal.problem import ClientRows, Single
 from evenhand.horizontal.seeds import generator
-from evenhand.horizontal.sides import Sides
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.models.networks import Network, seeded
 from evenhand.models.stacked import Passes, StackedPerceptron, one_thread
@@ -50,7 +50,7 @@ class BatchedClients:
         self,
         clients: Sequence[ClientRows],
         rows: SliceMeans,
-        sides: Sides,
+        formulation: Formulation,
         network: Network,
         options: AveragingOptions,
         seed: int,
@@ -61,7 +61,7 @@ class BatchedClients:
         self.seed = seed
         self.regulariser = regulariser
         self.data = LocalData(clients, rows)
-        self.objective = LocalObjective(rows, sides, network.classes)
+        self.objective = LocalObjective(rows, formulation, network.classes)
         self.measuring = Measuring(self.data, rows, network)
         self._check_normalisation(clients)
         self._batching = {

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from evenhand.errors import InputError, MissingExtraError
+from evenhand.horizontal.averaging.formulation import Formulation, Unconstrained
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingServer
 from evenhand.horizontal.averaging.server import message_sizes, regulariser
 from evenhand.horizontal.problem import ClientData, HorizontalServerData, ModelStart
-from evenhand.horizontal.sides import BoundSides, Sides
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.horizontal.solver import HorizontalSolver
 from evenhand.protocol.options import check_options
@@ -23,19 +23,19 @@ from evenhand.protocol.terms import HorizontalTerms
 def averaging_solver(
     options: type[AveragingOptions],
     *,
-    sides: type[Any] = BoundSides,
+    formulation: type[Formulation] = Unconstrained,
     server: type[AveragingServer] = AveragingServer,
     client: type[AveragingClient] = AveragingClient,
     **can: Any,
 ) -> HorizontalSolver:
-    """A solver of FedAvg's kind, by its options and its own kinds of multipliers, server and client.
+    """A solver of FedAvg's kind, by its options and its own kinds of formulation, server and client.
 
     Parameters
     ----------
     can
         What else `HorizontalSolver` says of it.
     """
-    builder = _Builder(options, sides, server, client)
+    builder = _Builder(options, formulation, server, client)
     return HorizontalSolver(options, builder.server, builder.client, builder.batched, **can)
 
 
@@ -43,22 +43,24 @@ class _Builder:
     def __init__(
         self,
         options: type[AveragingOptions],
-        sides: type[Any],
+        formulation: type[Formulation],
         server: type[AveragingServer],
         client: type[AveragingClient],
     ) -> None:
         self._options = options
-        self._sides = sides
+        self._formulation = formulation
         self._server = server
         self._client = client
 
     def server(self, terms: HorizontalTerms, own: HorizontalServerData) -> AveragingServer:
         means = SliceMeans(terms)
-        sides: Sides = self._sides(means.bounds)
+        formulation = self._formulation(means.bounds)
         network = _network(terms, own.network)
-        start = _start(own.start, network, sides)
+        start = _start(own.start, network, formulation)
         options = self._read(terms)
-        return self._server(terms, means, sides, network, start, options=options, report_every=_every(terms, options))
+        return self._server(
+            terms, means, formulation, network, start, options=options, report_every=_every(terms, options)
+        )
 
     def client(self, terms: HorizontalTerms, name: str, own: ClientData) -> AveragingClient:
         return self.batched(terms, {name: own})[0]
@@ -69,20 +71,20 @@ class _Builder:
             if own.rows.name != name:
                 raise InputError(f"client {name!r} is given the rows of {own.rows.name!r}")
         means = SliceMeans(terms)
-        sides: Sides = self._sides(means.bounds)
+        formulation = self._formulation(means.bounds)
         network = _network(terms, next(iter(owns.values())).network)
         options, job = self._read(terms), terms.job
         batched = importlib.import_module("evenhand.horizontal.averaging.batched")
         rows = [own.rows for own in owns.values()]
-        together = batched.BatchedClients(rows, means, sides, network, options, job.seed, regulariser(terms))
-        sizes = message_sizes(means, sides, network)
+        together = batched.BatchedClients(rows, means, formulation, network, options, job.seed, regulariser(terms))
+        sizes = message_sizes(means, formulation, network)
         return [
             self._client(
                 name,
                 sizes,
                 batched.BatchedLearner(together, own.rows.name),
                 options=options,
-                sides=sides,
+                formulation=formulation,
                 seed=job.seed,
                 report_every=_every(terms, options),
                 protect=own.protect,
@@ -115,8 +117,8 @@ def _network(terms: HorizontalTerms, own: Any) -> Any:
     return make_network(wanted, terms.shape, terms.classes, terms.job.hidden, terms.job.seed)
 
 
-def _start(start: ModelStart | None, network: Any, sides: Sides) -> ModelStart:
-    own = ModelStart(network.weights, network.statistics, np.zeros(len(sides)))
+def _start(start: ModelStart | None, network: Any, formulation: Formulation) -> ModelStart:
+    own = ModelStart(network.weights, network.statistics, np.zeros(len(formulation.multipliers)))
     if start is None:
         return own
     for name in ("weights", "statistics", "multipliers"):

@@ -1,4 +1,4 @@
-"""FairALM-FedAvg, the paper's extension of FairALM to clients.
+"""FairALM-FedAvg, the FairFedAvgALM paper's extension of FairALM to clients (its Section 5, baseline 2).
 
 Clients descend on the mean loss + λ (μ_s0 − μ_s1) + η_λ (μ_s0 + μ_s1): no squared penalty, but the slice means
 themselves are weighted, by as much as the multipliers' own step. For a general row Σ a_s μ_s the last term is
@@ -8,17 +8,25 @@ themselves are weighted, by as much as the multipliers' own step. For a general 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from evenhand.arrays import Array
 from evenhand.constraints.kinds import LossParity
 from evenhand.errors import InputError
 from evenhand.horizontal.averaging.build import averaging_solver
+from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_positive
 from evenhand.numbers import is_number
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from evenhand.horizontal.averaging.bound_tensors import BoundTensors
 
 
 @dataclass(frozen=True)
 class FairALMOptions(AveragingOptions):
-    """Options of FairALM-FedAvg; defaults are those of the CelebA experiments (supplement C.1).
+    """Options of FairALM-FedAvg; defaults are those of FairFedAvgALM's CelebA experiments (its supplement C.1).
 
     Parameters
     ----------
@@ -42,4 +50,16 @@ class FairALMOptions(AveragingOptions):
         return RoundSettings(self.decayed_step(round_number), dual_step=dual_step, slice_weight=dual_step)
 
 
-SOLVER = averaging_solver(FairALMOptions, default_constraints=(LossParity(0.0),))
+class WeightedLagrangian(Formulation):
+    """λ (μ_s0 − μ_s1) + η_λ (μ_s0 + μ_s1)."""
+
+    def push(self, values: Tensor | None, multipliers: Tensor, bounds: BoundTensors, settings: RoundSettings) -> Tensor:
+        """λ. The slice means pull by η_λ besides: `RoundSettings.slice_weight`, which needs no constraint row."""
+        return bounds.onto_rows(multipliers)
+
+    def ascent(self, values: Array, settings: RoundSettings) -> Array:
+        """η_λ (μ_s0 − μ_s1), in general η_λ · excess."""
+        return settings.dual_step * self.multipliers.excess(values)
+
+
+SOLVER = averaging_solver(FairALMOptions, formulation=WeightedLagrangian, default_constraints=(LossParity(0.0),))

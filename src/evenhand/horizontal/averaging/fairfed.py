@@ -33,7 +33,7 @@ Metric = Literal["demographic-parity", "equal-opportunity"]
 
 @dataclass(frozen=True)
 class FairFedOptions(AveragingOptions):
-    """Options of FairFed; defaults are those of the CelebA experiments (supplement C.1).
+    """Options of FairFed; defaults are those of FairFedAvgALM's CelebA experiments (its supplement C.1).
 
     Parameters
     ----------

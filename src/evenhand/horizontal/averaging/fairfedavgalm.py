@@ -1,8 +1,8 @@
-"""FairFedAvgALM (Algorithm 1): FedAvg on an augmented Lagrangian, with the multipliers averaged like the weights.
+"""FairFedAvgALM Algorithm 1: FedAvg on an augmented Lagrangian, with the multipliers averaged like the weights.
 
-Clients descend on the batch's mean loss + λ (μ_s0 − μ_s1) + (β/2)(μ_s0 − μ_s1)² (Eq. 10) and then ascend in λ on all of
-their rows. Here μ_s0 − μ_s1 is any constraint row: several groups, several attributes, other measures. A row with room
-(lower < upper) has a multiplier for each side, and the penalty is on the excess.
+Clients descend on the batch's mean loss + λ (μ_s0 − μ_s1) + (β/2)(μ_s0 − μ_s1)² (FairFedAvgALM Eq. 10) and then ascend
+in λ on all of their rows. Here μ_s0 − μ_s1 is any constraint row: several groups, several attributes, other measures. A
+row with room (lower < upper) has a multiplier for each side, and the penalty is on the excess.
 
 What to know of it. A batch that lacks a slice has no term for its row, and a client that lacks one moves its multiplier
 by zero. What is driven to zero is the average of the clients' *own* gaps, each at the client's own locally trained
@@ -13,17 +13,25 @@ everybody's rows, which the history and the certificate report.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from evenhand.arrays import Array
 from evenhand.constraints.kinds import LossParity
 from evenhand.errors import InputError
 from evenhand.horizontal.averaging.build import averaging_solver
+from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_not_negative, check_positive
 from evenhand.numbers import is_number
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from evenhand.horizontal.averaging.bound_tensors import BoundTensors
 
 
 @dataclass(frozen=True)
 class FairFedAvgALMOptions(AveragingOptions):
-    """Options of FairFedAvgALM; defaults are those of the CelebA experiments (supplement C.1).
+    """Options of FairFedAvgALM; defaults are those of the CelebA experiments (its supplement C.1).
 
     Parameters
     ----------
@@ -51,4 +59,21 @@ class FairFedAvgALMOptions(AveragingOptions):
         return RoundSettings(self.decayed_step(round_number), self.penalty * grown, self.dual_step / grown)
 
 
-SOLVER = averaging_solver(FairFedAvgALMOptions, default_constraints=(LossParity(0.0),))
+class AugmentedLagrangian(Formulation):
+    """λ · excess + (β/2) · excess², a side with room left out (FairFedAvgALM Eqs. 7 and 10)."""
+
+    def needs_values(self, settings: RoundSettings) -> bool:
+        return settings.penalty > 0
+
+    def push(self, values: Tensor | None, multipliers: Tensor, bounds: BoundTensors, settings: RoundSettings) -> Tensor:
+        """λ + β (μ_s0 − μ_s1): the factor of ∇(μ_s0 − μ_s1) in FairFedAvgALM Eq. 10."""
+        if values is not None:
+            multipliers = multipliers + bounds.signed(settings.penalty, values)
+        return bounds.onto_rows(multipliers)
+
+    def ascent(self, values: Array, settings: RoundSettings) -> Array:
+        """η_λ,t (μ_s0 − μ_s1) at the locally trained model (FairFedAvgALM Algorithm 1), in general η_λ,t · excess."""
+        return settings.dual_step * self.multipliers.excess(values)
+
+
+SOLVER = averaging_solver(FairFedAvgALMOptions, formulation=AugmentedLagrangian, default_constraints=(LossParity(0.0),))

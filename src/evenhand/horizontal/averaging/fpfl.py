@@ -1,4 +1,4 @@
-"""FPFL by the modified method of differential multipliers, with several local steps as in the paper (Eq. 11).
+"""FPFL by the modified method of differential multipliers, with several local steps as in FairFedAvgALM Eq. 11.
 
 Clients descend on F + Σ_s λ_s |F − μ_s| + (β/2) Σ_s (F − μ_s)², one non-negative multiplier for each group, and
 λ_s grows by η_λ |F − μ_s|. With a threshold ε above zero, |F − μ_s| − ε takes the place of |F − μ_s| and counts only
@@ -8,16 +8,26 @@ where λ_s + β (|F − μ_s| − ε) is positive. With the threshold at zero, a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.constraints.bounds import Bounds
 from evenhand.constraints.kinds import GroupAgainstOverall
 from evenhand.horizontal.averaging.build import averaging_solver
+from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_not_negative, check_positive
-from evenhand.horizontal.sides import AbsoluteSides
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from evenhand.horizontal.averaging.bound_tensors import BoundTensors
 
 
 @dataclass(frozen=True)
 class FPFLOptions(AveragingOptions):
-    """Options of FPFL; defaults are those of the CelebA experiments (supplement C.1).
+    """Options of FPFL; defaults are those of FairFedAvgALM's CelebA experiments (its supplement C.1).
 
     Parameters
     ----------
@@ -39,4 +49,48 @@ class FPFLOptions(AveragingOptions):
         return RoundSettings(self.decayed_step(round_number), self.penalty, self.dual_step)
 
 
-SOLVER = averaging_solver(FPFLOptions, sides=AbsoluteSides, default_constraints=(GroupAgainstOverall(0.0),))
+class RowMultipliers:
+    """λ_s: one non-negative multiplier for each row, on the worse of its two sides (|F − μ_s| when both are zero)."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+
+    def __len__(self) -> int:
+        return self._bounds.n_rows
+
+    def excess(self, values: Array) -> Array:
+        return np.nan_to_num(self._bounds.excess(values).max(axis=0))
+
+    def project(self, multipliers: Array) -> Array:
+        return np.maximum(multipliers, 0.0)
+
+    def table(self, multipliers: Array, values: Array) -> Array:
+        """The derivative of λ |v| has the sign of v; where a row has no value, the upper side stands for both."""
+        over, under = self._bounds.excess(values)
+        below = under > over
+        return np.stack([np.where(below, 0.0, multipliers), np.where(below, multipliers, 0.0)])
+
+
+class AbsoluteLagrangian(Formulation):
+    """Σ_s λ_s |F − μ_s| + (β/2) Σ_s (F − μ_s)² (FairFedAvgALM Eq. 11)."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        super().__init__(bounds)
+        self.multipliers = RowMultipliers(bounds)
+
+    def needs_values(self, settings: RoundSettings) -> bool:
+        return True
+
+    def push(self, values: Tensor | None, multipliers: Tensor, bounds: BoundTensors, settings: RoundSettings) -> Tensor:
+        """(λ_s + β |F − μ_s|) · sign(F − μ_s); the derivative of |v| at zero is taken as zero."""
+        assert values is not None
+        over, under = values - bounds.upper, bounds.lower - values
+        push = (multipliers + settings.penalty * over.maximum(under)).relu()
+        return push * (over - under).sign()
+
+    def ascent(self, values: Array, settings: RoundSettings) -> Array:
+        """η_λ |F − μ_s|."""
+        return settings.dual_step * self.multipliers.excess(values)
+
+
+SOLVER = averaging_solver(FPFLOptions, formulation=AbsoluteLagrangian, default_constraints=(GroupAgainstOverall(0.0),))

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from evenhand.constraints.measures import Measure
+from evenhand.horizontal.averaging.bound_tensors import BoundTensors
+from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.options import RoundSettings
-from evenhand.horizontal.sides import AbsoluteSides, BoundSides, Sides
 from evenhand.horizontal.slice_means import SliceMeans
 
 
@@ -84,20 +85,14 @@ class Batches:
 class LocalObjective:
     """mean loss + Σ_rows pull over slice means, on batches of several clients at once."""
 
-    def __init__(self, rows: SliceMeans, sides: Sides, classes: int | None) -> None:
+    def __init__(self, rows: SliceMeans, formulation: Formulation, classes: int | None) -> None:
         self.classes = classes
-        self.sides = sides
+        self.formulation = formulation
         self.rows = len(rows.constraint_rows)
         self.coefficients = torch.from_numpy(rows.coefficients).float()
         self.measures = {measure: torch.from_numpy(indices) for measure, indices in rows.row_measures.items()}
         self.needed = (self.coefficients != 0).float()
-        bounds = sides.bounds
-        self._lower, self._upper = torch.from_numpy(bounds.lower).float(), torch.from_numpy(bounds.upper).float()
-        self._row, self._free = torch.from_numpy(bounds.row), torch.from_numpy(bounds.free)
-        self._sign, self._bound = torch.from_numpy(bounds.sign).float(), torch.from_numpy(bounds.bound).float()
-        self._incidence = torch.from_numpy(bounds.incidence).float()
-        # The paper's own case, μ_s0 = μ_s1: multipliers and rows are the same thing.
-        self._plain = bool(bounds.free.all() and not bounds.bound.any())
+        self._bounds = BoundTensors(rows.bounds)
 
     def batches(
         self, labels: Tensor, membership: Tensor, numbers: Tensor, inside: Tensor, slice_weight: float = 0.0
@@ -129,7 +124,7 @@ class LocalObjective:
         settings: RoundSettings,
         values: Tensor | None = None,
     ) -> Tensor:
-        """∂L/∂z of Eq. 10 (or of the other solvers' objectives) for the first clients and rows of a step's batches.
+        """∂L/∂z of FairFedAvgALM Eq. 10 (or of other methods' objectives) for the first clients and rows of a step.
 
         Parameters
         ----------
@@ -146,9 +141,9 @@ class LocalObjective:
         if self.rows == 0:
             return spread(weights, slope)
         pulls = batches.pulls[step, :clients, :, :rows]
-        if values is None and (settings.penalty > 0 or isinstance(self.sides, AbsoluteSides)):
+        if values is None and self.formulation.needs_values(settings):
             values = self._values(scores, labels, pulls)
-        tilts = self._push(values, multipliers, settings.penalty).unsqueeze(2) * pulls
+        tilts = self.formulation.push(values, multipliers, self._bounds, settings).unsqueeze(2) * pulls
         others: list[Tensor] = []
         for place, (measure, indices) in enumerate(self.measures.items()):
             tilt = (tilts if len(self.measures) == 1 else tilts[:, indices]).sum(dim=1)
@@ -175,24 +170,6 @@ class LocalObjective:
             value = measured(measure, scores, labels, self.classes).unsqueeze(1)
             values[:, indices] = (value * pulls[:, indices]).sum(dim=2)
         return values
-
-    def _push(self, values: Tensor | None, multipliers: Tensor, penalty: float) -> Tensor:
-        """(clients, R): derivative of λ·excess + (β/2)·excess² in the rows' values, a side with room left out.
-
-        What it says of a row that the batch lacks a slice of is of no account: its pulls are zero.
-        """
-        if isinstance(self.sides, BoundSides):
-            if self._plain:
-                return multipliers if values is None else multipliers + penalty * values
-            push = multipliers
-            if values is not None:
-                push = push + penalty * self._sign * (values[:, self._row] - self._bound)
-            return (torch.where(self._free, push, push.relu()).unsqueeze(2) * self._incidence).sum(dim=1)
-        assert values is not None
-        over, under = values - self._upper, self._lower - values
-        push = (multipliers + penalty * torch.maximum(over, under)).relu()
-        # The derivative of |v| at zero is taken as zero.
-        return push * torch.sign(over - under)
 
 
 def _over_parts(coefficients: Tensor, shares: Tensor) -> Tensor:

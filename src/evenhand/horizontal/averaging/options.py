@@ -33,7 +33,7 @@ class RoundSettings:
 
 @dataclass(frozen=True)
 class AveragingOptions:
-    """Options of all averaging solvers; defaults are those of the CelebA experiments (supplement C.1).
+    """Options of all averaging solvers; defaults are those of the CelebA experiments (FairFedAvgALM's supplement C.1).
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ class AveragingOptions:
         C: share of the clients that take part in a round, drawn anew each time; at least one does.
     dual_rows
         What the step of the multipliers goes by: ``"all"`` of the client's rows, at its locally trained model, which is
-        Algorithm 1 and costs one more pass over them; or the average over the ``"batches"`` it trained on, each at the
-        model of its moment, which costs nothing. Solvers without multipliers ignore it.
+        FairFedAvgALM Algorithm 1 and costs one more pass over them; or the average over the ``"batches"`` it trained
+        on, each at the model of its moment, which costs nothing. Solvers without multipliers ignore it.
     report_every
         In every how many-th round the participants measure the received model, for the history: one more pass over
         their rows (a quarter to a third of a FedAvg round). Zero never measures, not even for the certificate. None is

@@ -1,8 +1,8 @@
-"""FedAvg's rounds, which all solvers of the paper share: broadcast, train locally, average.
+"""FedAvg's rounds, which all averaging solvers share: broadcast, train locally, average.
 
 In round t the server sends w and λ to the participants; each trains from there and sends back what changed; the server
-adds the average of the changes, weighted by n_i. Constraint solvers differ in what clients minimise, as their options
-say for each round.
+adds the average of the changes, weighted by n_i. Methods differ in what clients minimise (their formulation) and in
+the steps of each round (their options).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.horizontal.averaging.client import ClosingClient, Learner
+from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.messages import MODEL, SUMS, UPDATE
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.server import ClosingServer
 from evenhand.horizontal.problem import ModelStart, Protection, Single
 from evenhand.horizontal.seeds import generator
-from evenhand.horizontal.sides import Sides
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message
@@ -36,14 +36,14 @@ class AveragingServer(ClosingServer):
         self,
         terms: HorizontalTerms,
         means: SliceMeans,
-        sides: Sides,
+        formulation: Formulation,
         network: Any,
         start: ModelStart,
         *,
         options: AveragingOptions,
         report_every: int,
     ) -> None:
-        super().__init__(terms, means, sides, network, start, assessing=report_every > 0)
+        super().__init__(terms, means, formulation, network, start, assessing=report_every > 0)
         self.options = options
         self.report_every = report_every
         self.participants: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class AveragingServer(ClosingServer):
         self.weights = _moved(self.weights, shares, updates, "weights")
         self.statistics = _moved(self.statistics, shares, updates, "statistics")
         change = sum(shares[name] * body["multipliers"] for name, body in updates.items())
-        self.multipliers = self.sides.project(self.multipliers + change)
+        self.multipliers = self.formulation.multipliers.project(self.multipliers + change)
 
     def shares(self, updates: Mapping[str, Body]) -> dict[str, float]:
         """n_i / Σ n: what each participant's update counts for."""
@@ -180,14 +180,14 @@ class AveragingClient(ClosingClient):
         learner: AveragingLearner,
         *,
         options: AveragingOptions,
-        sides: Sides,
+        formulation: Formulation,
         seed: int,
         report_every: int,
         protect: Protection | None = None,
     ) -> None:
         super().__init__(name, sizes, learner)
         self.options = options
-        self.sides = sides
+        self.formulation = formulation
         self.seed = seed
         self.report_every = report_every
         self.protect = protect
@@ -243,16 +243,12 @@ class AveragingClient(ClosingClient):
         )
 
     def _ascent(self, values: Array) -> Array:
-        """η_λ,t (μ_s0 − μ_s1) at the locally trained model (Algorithm 1), in general η_λ,t times the excess.
-
-        A row with a slice that the client lacks moves its multiplier by zero. Signs are the server's business: it
-        projects the average, where projecting here would let one client's room hide another's excess.
-        """
-        if len(self.sides) == 0:
+        """What the multipliers rise by, at the locally trained model; the method's formulation says how."""
+        if len(self.formulation.multipliers) == 0:
             return np.zeros(0)
         if self.options.dual_rows == "all":
             self.effort += self.learner.effort
-        return self.options.settings(self.round).dual_step * self.sides.excess(values)
+        return self.formulation.ascent(values, self.options.settings(self.round))
 
     def snapshot(self) -> State:
         state = super().snapshot()

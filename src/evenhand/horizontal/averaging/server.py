@@ -13,9 +13,9 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
+from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.messages import FINAL, GRADIENT, SUMS, TILT, VOCABULARY
 from evenhand.horizontal.problem import ModelStart, Single
-from evenhand.horizontal.sides import Sides
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.horizontal.solver import HorizontalServer, Outcome
 from evenhand.programs.optimality import SHARED
@@ -33,8 +33,8 @@ class ClosingServer(HorizontalServer):
     ----------
     means
         The constraint rows, as all clients agree on them.
-    sides
-        How multipliers belong to the constraint rows.
+    formulation
+        Whose multipliers there are.
     network
         The model that weights and running statistics belong to.
     start
@@ -50,17 +50,17 @@ class ClosingServer(HorizontalServer):
         self,
         terms: HorizontalTerms,
         means: SliceMeans,
-        sides: Sides,
+        formulation: Formulation,
         network: Any,
         start: ModelStart,
         *,
         assessing: bool = True,
     ) -> None:
-        super().__init__(SERVER, message_sizes(means, sides, network))
+        super().__init__(SERVER, message_sizes(means, formulation, network))
         self.clients = terms.names
         self._known = frozenset(self.clients)
         self.means = means
-        self.sides = sides
+        self.formulation = formulation
         self.network = network
         self.job = terms.job
         self.regulariser = regulariser(terms)
@@ -86,7 +86,7 @@ class ClosingServer(HorizontalServer):
     @property
     def multiplier_table(self) -> Array:
         """(2, R): λ⁺ and λ⁻ of each row."""
-        return self.sides.table(self.multipliers, self.values)
+        return self.formulation.multipliers.table(self.multipliers, self.values)
 
     def check_sender(self, message: Message) -> None:
         if message.sender not in self._known:
@@ -215,13 +215,13 @@ def regulariser(terms: HorizontalTerms) -> float:
     return 0.0 if terms.job.alpha is None else terms.job.alpha
 
 
-def message_sizes(means: SliceMeans, sides: Sides, network: Any) -> dict[str, int]:
+def message_sizes(means: SliceMeans, formulation: Formulation, network: Any) -> dict[str, int]:
     """Sizes of arrays in messages, the same at the server and at every client."""
     classes, groups = means.terms.classes, means.terms.groups
     return {
         "weights": network.weights.size,
         "statistics": network.statistics.size,
-        "multipliers": len(sides),
+        "multipliers": len(formulation.multipliers),
         "parts": len(means.parts),
         "classes": 1 if classes is None else classes,
         "groups": sum(len(values) for values in groups.values()),

@@ -1,4 +1,4 @@
-"""A client of the proximal AL method: Algorithm 1's multipliers, Algorithm 2's local problems."""
+"""A client: the multipliers of proximal AL Algorithm 1, the local problems of proximal AL Algorithm 2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evenhand.horizontal.seeds import generator
 from evenhand.horizontal.solver import HorizontalClient
 from evenhand.programs.augmented import Augmented, AugmentedPoint
 from evenhand.programs.minimise import Minimiser, Pull, largest
-from evenhand.programs.program import Point, Program
+from evenhand.programs.program import Program, ProgramPoint
 from evenhand.programs.shared import DecoupledPoint, decoupled
 from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.messages import Message
@@ -133,7 +133,7 @@ class ProxALClient(HorizontalClient):
             **self._measured(point.inner if isinstance(point, DecoupledPoint) else point, shared_net),
         )
 
-    def _measured(self, point: Point, shared_net: Array) -> dict[str, Any]:
+    def _measured(self, point: ProgramPoint, shared_net: Array) -> dict[str, Any]:
         """For the certificate: the program as it was given, at w^k and the multipliers of now."""
         bounds, table = self.given.own, self.own_multipliers()
         values, summands = np.split(point.constraints, [bounds.n_rows])
@@ -148,7 +148,7 @@ class ProxALClient(HorizontalClient):
         }
 
     def _step(self, weights: Array, tolerance: float) -> Message:
-        """Proximal AL Eqs. 19 to 22."""
+        """The client's part of a round of ADMM, from proximal AL Eq. 19 to proximal AL Eq. 22."""
         assert self.here is not None
         rho, start = self.strength, self.here
         chord = None if self.batched is None else self.batched.step(self, weights, tolerance)
@@ -173,7 +173,7 @@ class ProxALClient(HorizontalClient):
         )
 
     def _solve(self, weights: Array, tolerance: float) -> Array:
-        """Proximal AL Eq. 19 on its own; returns ∇φ at the server's iterate."""
+        """The local problem, proximal AL Eq. 19, on its own; returns ∇φ at the server's iterate."""
         assert self.here is not None
         augmented, start = self.augmented, self.here
         there = augmented.at(weights)

@@ -15,7 +15,7 @@ RhoRule = Literal["fixed", "balanced"]
 
 @dataclass(frozen=True)
 class ProxALOptions(ProxALTolerances):
-    """Beside the tolerances of both methods (β, s̄, ε₁, ε₂), those of the paper's Algorithm 2.
+    """Beside the tolerances of both methods (β, s̄, ε₁, ε₂), those of proximal AL Algorithm 2.
 
     Parameters
     ----------
@@ -23,9 +23,9 @@ class ProxALOptions(ProxALTolerances):
         ρ_i of every client, to begin with.
     rho_rule
         ``"fixed"`` is the paper's. ``"balanced"``: each client doubles or halves its own ρ_i while its distance from
-        the server's iterate and its own movement times ρ_i are more than `balance` apart. Proximal AL Eq. 22 then has
-        the ρ_i that the server used. After `balance_rounds` rounds of a subproblem ρ_i stays as it is, so the paper's
-        Theorem 9 holds from there on.
+        the server's iterate and its own movement times ρ_i are more than `balance` apart. The ρ_i of proximal AL Eq. 22
+        is then the one that the server used. After `balance_rounds` rounds of a subproblem ρ_i stays as it is, so
+        proximal AL Theorem 9 holds from there on.
     balance, balance_rounds
         See `rho_rule`.
     shrink

@@ -1,4 +1,4 @@
-"""The server of the proximal AL method: Algorithm 1's outer loop, Algorithm 2's averages, and the certificate."""
+"""The server: the outer loop of proximal AL Algorithm 1, the averages of proximal AL Algorithm 2, the certificate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evenhand.horizontal.seeds import generator
 from evenhand.programs.augmented import Augmented
 from evenhand.programs.composite import minimise_composite
 from evenhand.programs.minimise import Minimiser, Pull
-from evenhand.programs.optimality import SHARED, Residual, Status, is_infeasible, kkt_residual
+from evenhand.programs.optimality import SHARED, Residual, SolveStatus, is_infeasible, kkt_residual
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import Regulariser
 from evenhand.programs.shared import widened
@@ -215,27 +215,27 @@ class ProxALServer(ProgramServer):
 
     def _judge(
         self, moved: float, change: float, missed: float, missed_slope: Array, last: Residual | None
-    ) -> Status | None:
+    ) -> SolveStatus | None:
         options, now = self.options, self.residual
         assert now is not None
         if options.stop == "residual" and now.within(options.stationarity, options.feasibility):
-            return Status.CONVERGED
+            return SolveStatus.CONVERGED
         # Another subproblem takes two rounds at the least.
         at_cap = self.outer >= options.max_outer or self.rounds + 2 > options.max_rounds
         if self.outer == 0:
-            return Status.LIMIT if at_cap else None
-        # Proximal AL Eq. 10 must hold for Eq. 11 to mean anything: a subproblem that met its cap does not count.
+            return SolveStatus.LIMIT if at_cap else None
+        # A subproblem that met its cap does not count: without proximal AL Eq. 10 the rule means nothing.
         if self.solved and options.rule(self.outer - 1, moved, change):
-            return Status.CONVERGED
+            return SolveStatus.CONVERGED
         stuck = last is not None and now.violation > max(options.feasibility, 0.99 * last.violation)
         if stuck and is_infeasible(missed, missed_slope, self.weights):
-            return Status.INFEASIBLE
-        return Status.LIMIT if at_cap else None
+            return SolveStatus.INFEASIBLE
+        return SolveStatus.LIMIT if at_cap else None
 
     # -- inner iterations
 
     def _advance(self) -> Sends:
-        """Proximal AL Eq. 18, and the next round of ADMM."""
+        """The server's iterate (proximal AL Eq. 18), and the next round of ADMM."""
         options = self.options
         asked_tolerance = options.tolerance(self.inner, self.outer, len(self.names))
         self.weights, self.tolerance = self._average(asked_tolerance)
@@ -266,7 +266,7 @@ class ProxALServer(ProgramServer):
 
     def _participants(self) -> tuple[str, ...]:
         count = max(1, round(self.options.participation * len(self.names)))
-        # Proximal AL Eq. 23 speaks of everybody's residual at the same w.
+        # The rule, proximal AL Eq. 23, speaks of everybody's residual at the same w.
         confirming = self.inner == 1 or float(self.residuals.sum()) <= self.options.tau(self.outer)
         if count == len(self.names) or confirming:
             return self.names
@@ -274,7 +274,7 @@ class ProxALServer(ProgramServer):
         return tuple(self.names[place] for place in sorted(draw.choice(len(self.names), count, replace=False)))
 
     def _after_answers(self, bodies: Mapping[str, Body]) -> Sends:
-        """Proximal AL Eq. 23: whether the subproblem is solved."""
+        """Whether the subproblem is solved (proximal AL Eq. 23)."""
         for name, body in bodies.items():
             self.residuals[self.names.index(name)] = float(body["residual"])
         bound = max(self.tolerance, self.options.tolerance(self.inner - 1, self.outer, len(self.names)))

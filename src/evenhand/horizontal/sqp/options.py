@@ -20,7 +20,7 @@ class SQPOptions:
     Parameters
     ----------
     stationarity, feasibility
-        ε₁ and ε₂ of Definition 1, on the measured residual.
+        ε₁ and ε₂ of proximal AL Definition 1, on the measured residual.
     max_rounds
         Most exchanges of messages; meeting it is reported as not converged.
     curvature

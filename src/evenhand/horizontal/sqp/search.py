@@ -23,7 +23,7 @@ from scipy.optimize import lsq_linear
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
 from evenhand.horizontal.sqp.options import LENGTHS
-from evenhand.programs.elastic_qp import PENALTY_LIMIT, ElasticStep, elastic_step
+from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep, elastic_step
 from evenhand.programs.minimise import ARMIJO, convexified
 from evenhand.programs.optimality import Residual, is_infeasible, kkt_residual
 from evenhand.programs.regularisers import Regulariser
@@ -89,7 +89,7 @@ class SQPModel:
             self.simple,
         )
 
-    def step(self, evaluation: Evaluation, penalty: float, damping: float, rows: Array | None = None) -> ElasticStep:
+    def step(self, evaluation: Evaluation, penalty: float, damping: float, rows: Array | None = None) -> QuadraticStep:
         """The quadratic program at a point, with the rows' values there or others."""
         rows = evaluation.rows if rows is None else rows
         found = elastic_step(
@@ -105,18 +105,18 @@ class SQPModel:
         )
         return replace(found, net=self.clean(found.net))
 
-    def corrected(self, evaluation: Evaluation, found: ElasticStep, damping: float, rows: Array) -> Array:
+    def corrected(self, evaluation: Evaluation, found: QuadraticStep, damping: float, rows: Array) -> Array:
         """A step that follows the bend of the rows: their values after the full step, less what their slope gave."""
         return self.step(evaluation, found.penalty, damping, rows - evaluation.jacobian @ found.step).step
 
-    def predicted(self, evaluation: Evaluation, found: ElasticStep) -> float:
+    def predicted(self, evaluation: Evaluation, found: QuadraticStep) -> float:
         """What a linear model says the full step changes the merit by."""
         near = self.simple.value(evaluation.weights + found.step) - self.simple.value(evaluation.weights)
         fall = self.missed(evaluation.rows + evaluation.jacobian @ found.step) - self.missed(evaluation.rows)
         return float(evaluation.gradient @ found.step) + near + found.penalty * fall
 
     def acceptable(
-        self, evaluation: Evaluation, found: ElasticStep, trials: Array, values: Array, rows: Array
+        self, evaluation: Evaluation, found: QuadraticStep, trials: Array, values: Array, rows: Array
     ) -> list[float]:
         """The merit of each fraction of the step, infinite where it does not fall enough beyond rounding."""
         before = self.merit(evaluation.weights, evaluation.value, evaluation.rows, found.penalty)
@@ -150,7 +150,7 @@ class SQPModel:
         total = float(np.abs(bounds.missed(evaluation.rows)).sum())
         return is_infeasible(total, slope, evaluation.weights)
 
-    def stuck(self, evaluation: Evaluation, found: ElasticStep, feasibility: float) -> bool:
+    def stuck(self, evaluation: Evaluation, found: QuadraticStep, feasibility: float) -> bool:
         """Whether rows are missed and yet, at this price ν, nothing is to be gained by a step."""
         small = 1e-6 * (1.0 + float(np.linalg.norm(evaluation.weights)))
         missing = self.bounds.violation(evaluation.rows) > feasibility

@@ -14,8 +14,8 @@ from evenhand.horizontal.program_server import ProgramServer
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS, SQPOptions
 from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs
-from evenhand.programs.elastic_qp import PENALTY_LIMIT, ElasticStep
-from evenhand.programs.optimality import SHARED, Residual, Status
+from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep
+from evenhand.programs.optimality import SHARED, Residual, SolveStatus
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import Regulariser
 from evenhand.protocol.answers import Body
@@ -51,7 +51,7 @@ class SQPServer(ProgramServer):
         self.trials: Array = np.tile(simple.prox(start, 0.0), (len(LENGTHS), 1))
         self.net: Array = np.zeros(self.bounds.n_rows)
         self.evaluation: Evaluation | None = None
-        self.found: ElasticStep | None = None
+        self.found: QuadraticStep | None = None
         self.stage: Literal["first", "search", "corrected", "confirm"] = "first"
         self.penalty, self.damping, self.best = options.penalty, 0.0, np.inf
         # The best acceptable fraction of the step at hand, while a correction of it is judged.
@@ -144,7 +144,7 @@ class SQPServer(ProgramServer):
             return self._ask()
         self.damping = max(10.0 * self.damping, 1e-3)
         if self.damping > MOST_DAMPING or self.rounds >= self.options.max_rounds:
-            return self._finish(Status.STALLED if self.damping > MOST_DAMPING else Status.LIMIT)
+            return self._finish(SolveStatus.STALLED if self.damping > MOST_DAMPING else SolveStatus.LIMIT)
         return self._step()
 
     def _correct(self, rows: Array) -> Sends:
@@ -195,11 +195,11 @@ class SQPServer(ProgramServer):
         rows = self.row_report(evaluation.rows)
         self.reports.append({"round": self.rounds, "penalty": self.penalty, **self.residual.__dict__, **rows})
         if self.residual.within(options.stationarity, options.feasibility):
-            return self._finish(Status.CONVERGED)
+            return self._finish(SolveStatus.CONVERGED)
         if self.model.infeasible(evaluation, options.feasibility):
-            return self._finish(Status.INFEASIBLE)
+            return self._finish(SolveStatus.INFEASIBLE)
         if self.rounds >= options.max_rounds:
-            return self._finish(Status.LIMIT)
+            return self._finish(SolveStatus.LIMIT)
         self.stage = "search"
         self.fallback_merit = np.inf
         self.trials = self._settled(evaluation.weights + np.array(LENGTHS)[:, None] * found.step)
@@ -208,7 +208,7 @@ class SQPServer(ProgramServer):
     def _badness(self, residual: Residual) -> float:
         return max(residual.stationarity / self.options.stationarity, residual.distance / self.options.feasibility)
 
-    def _finish(self, status: Status) -> Sends:
+    def _finish(self, status: SolveStatus) -> Sends:
         self.status, self.done = status, True
         return [FINISH.message(SERVER, name, weights=self.answer) for name in self.clients]
 
@@ -237,7 +237,7 @@ class SQPServer(ProgramServer):
             arrays = {name: np.array(state[f"local {name}"]) for name in _LOCAL}
             self.evaluation = Evaluation(value=float(state["local value"]), **arrays)
         if "step" in state:
-            self.found = ElasticStep(
+            self.found = QuadraticStep(
                 np.array(state["step"]),
                 np.array(state["step net"]),
                 float(state["step missed"]),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from evenhand.programs import Status
+from evenhand.programs import SolveStatus
 from evenhand.reproductions.constrained import numbers
 from evenhand.reproductions.constrained.methods import POOLED, PUBLISHED, SLOW, SQP, TOLERANCE
 from evenhand.reproductions.constrained.numbers import Reference
@@ -110,7 +110,7 @@ def _verdict(runs: pd.DataFrame) -> str:
     done = int(runs["optimal"].sum())
     if done < len(runs):
         return f"**no** ({done} of {len(runs)})"
-    return "yes, at the cap on rounds" if (runs["status"] == Status.LIMIT.value).any() else "yes"
+    return "yes, at the cap on rounds" if (runs["status"] == SolveStatus.LIMIT.value).any() else "yes"
 
 
 def _ratio(runs: pd.DataFrame, known: Reference | None) -> str:

@@ -1,0 +1,35 @@
+"""Bounds of constraint rows as tensors, for what clients minimise on a batch (needs the `torch` extra)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from evenhand.constraints.bounds import Bounds
+
+
+class BoundTensors:
+    """`Bounds` as tensors, for formulations: sides are those of `Bounds`, with a first axis for clients.
+
+    Attributes
+    ----------
+    plain
+        Whether every constraint row is FairFedAvgALM's own, μ_s0 = μ_s1: sides and rows are the same thing.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.lower, self.upper = torch.from_numpy(bounds.lower).float(), torch.from_numpy(bounds.upper).float()
+        self.plain = bool(bounds.free.all() and not bounds.bound.any())
+        self._row, self._free = torch.from_numpy(bounds.row), torch.from_numpy(bounds.free)
+        self._sign, self._bound = torch.from_numpy(bounds.sign).float(), torch.from_numpy(bounds.bound).float()
+        self._incidence = torch.from_numpy(bounds.incidence).float()
+
+    def signed(self, factor: float, values: Tensor) -> Tensor:
+        """(clients, L): how far each side is exceeded, times a factor."""
+        return factor * values if self.plain else factor * self._sign * (values[:, self._row] - self._bound)
+
+    def onto_rows(self, pushes: Tensor) -> Tensor:
+        """(clients, R): from pushes of sides, [·]₊ where the side has room."""
+        if self.plain:
+            return pushes
+        return (torch.where(self._free, pushes, pushes.relu()).unsqueeze(2) * self._incidence).sum(dim=1)
