@@ -143,6 +143,20 @@ def test_excess_violation_and_complementarity_by_hand() -> None:
     assert bound.bounds.complementarity(values, bound.bounds.no_multipliers()) == 0.0
 
 
+@pytest.mark.parametrize("attributes", [0, 1, 14])
+@pytest.mark.parametrize("labels", ["signs", "numbers"])
+def test_cells_are_the_combinations_that_occur_in_order(attributes: int, labels: str) -> None:
+    """Fourteen attributes of thirty groups have more combinations than there are integers."""
+    rng = np.random.default_rng(0)
+    values = rng.choice([-1.0, 1.0], 400) if labels == "signs" else np.rint(rng.normal(scale=1e12, size=400))
+    frame = pd.DataFrame({f"a{place}": rng.integers(30, size=400) for place in range(attributes)}, index=range(400))
+    frame = pd.concat([frame.iloc[:200]] * 2, ignore_index=True)
+    values = np.concatenate([values[:200]] * 2)
+    table = frame.assign(label=values)[["label", *frame.columns]]
+    expected = table.groupby(list(table.columns), sort=True).ngroup()
+    np.testing.assert_array_equal(bind((), values, frame).cell, expected)
+
+
 def test_no_constraints_bind_to_no_rows() -> None:
     bound = bind(None, small().labels)
     assert bound.rows == ()

@@ -5,7 +5,7 @@ That is why any weighted learner can take any constraint.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -139,14 +139,17 @@ def bind_rows(
     rows: Sequence[ConstraintRow], groups: Groups, labels: Array, sensitive: pd.DataFrame
 ) -> BoundConstraints:
     """Meet rows with labels (±1) and groups whose values have been agreed on."""
-    cell, cells = _cells(labels, group_codes(sensitive, groups))
+    cell, (label, *codes) = _cells([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
     # The place after the last is -1, of crossings that are left out.
-    values = {name: np.array([*groups[name], None], dtype=object)[cells[f"group:{name}"]] for name in groups}
-    sizes = np.bincount(cell, minlength=len(cells))
-    weights = np.zeros((len(rows), len(cells)))
+    values = {
+        name: np.array([*groups[name], None], dtype=object)[code] for name, code in zip(groups, codes, strict=True)
+    }
+    cell_labels = label.astype(np.float64)
+    sizes = np.bincount(cell, minlength=len(label))
+    weights = np.zeros((len(rows), len(label)))
     for index, row in enumerate(rows):
         for coefficient, part in row.terms:
-            inside = part.inside(cells["label"].to_numpy(), values)
+            inside = part.inside(cell_labels, values)
             count = sizes[inside].sum()
             if count == 0:
                 raise ConstraintError(
@@ -157,10 +160,24 @@ def bind_rows(
     return BoundConstraints(tuple(rows), cell, weights)
 
 
-def _cells(labels: Array, codes: Mapping[str, Integers]) -> tuple[Integers, pd.DataFrame]:
-    """Number the combinations of label and groups that occur; return each row's number and what each stands for."""
-    table = pd.DataFrame({"label": labels.astype(np.int64), **{f"group:{name}": code for name, code in codes.items()}})
-    keys = table.drop_duplicates().sort_values(list(table.columns)).reset_index(drop=True)
-    keys["cell"] = np.arange(len(keys))
-    cell = table.merge(keys, how="left")["cell"].to_numpy(dtype=np.int64)
-    return cell, keys
+def _cells(columns: Sequence[Integers]) -> tuple[Integers, list[Integers]]:
+    """Number the combinations of values that occur, in order; return each row's number and what each stands for."""
+    cell = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        places = _places(column)
+        cell = _places(cell * (int(places.max(initial=0)) + 1) + places)
+    # Any row of a cell says what it stands for.
+    some_row = np.zeros(int(cell.max(initial=-1)) + 1, dtype=np.int64)
+    some_row[cell] = np.arange(len(cell))
+    return cell, [column[some_row] for column in columns]
+
+
+def _places(column: Integers) -> Integers:
+    """Each entry's place among the distinct values, in order."""
+    first = int(column.min(initial=0))
+    span = int(column.max(initial=0)) - first + 1
+    if span > len(column):
+        return np.unique(column, return_inverse=True)[1]
+    # Few values, as labels and groups have: counting them is many times faster than sorting all rows.
+    occurs = np.bincount(column - first, minlength=span) > 0
+    return (np.cumsum(occurs) - 1)[column - first]

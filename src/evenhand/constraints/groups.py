@@ -65,7 +65,9 @@ def group_codes(frame: pd.DataFrame, groups: Groups) -> dict[str, Integers]:
     crossing = crossed_name(groups)
     found: dict[str, Integers] = {}
     for attribute, values in groups.items():
-        place = pd.Index(list(values)).get_indexer(pd.Index(frame[attribute]))
+        # Few values on many rows: each is looked up once. A missing one has code -1, and is nowhere.
+        codes, occurring = pd.factorize(frame[attribute])
+        place = np.append(pd.Index(list(values)).get_indexer(pd.Index(occurring)), -1)[codes]
         if (place < 0).any() and attribute != crossing:
             unknown = frame[attribute].iloc[int(np.flatnonzero(place < 0)[0])]
             raise DataError(
