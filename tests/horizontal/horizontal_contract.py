@@ -166,6 +166,7 @@ def assert_certificate_is_true(
 class HorizontalContract:
     """Every test here is run for every solver in every scope that it takes."""
 
+    @pytest.mark.portable
     def test_two_runs_with_one_seed_are_the_same_run(self, case: Case) -> None:
         assert_same_run(case.train(case.job()), case.train(case.job()))
 
@@ -174,6 +175,7 @@ class HorizontalContract:
         one, other = (case.train(case.job(seed=seed, options=options)) for seed in (1, 2))
         assert np.array_equal(one.weights, other.weights) == (not options)
 
+    @pytest.mark.portable
     def test_a_role_needs_nothing_but_the_terms_and_what_its_owner_has(self, case: Case) -> None:
         """Each role is made on its own, from terms that came as JSON; nobody else's rows exist at that moment."""
         job = case.job()
@@ -192,6 +194,7 @@ class HorizontalContract:
         assert apart.transcript.entries == together.transcript.entries
         pd.testing.assert_frame_equal(pd.DataFrame(reports), together.history, check_exact=True)
 
+    @pytest.mark.portable
     def test_a_role_restored_after_every_message_runs_as_if_it_had_not_been(self, case: Case, tmp_path: Path) -> None:
         job = case.job(max_rounds=3 if case.declared.fixed_rounds else 8)
         whole, reports = case.train(job), list[Report]()
@@ -201,9 +204,11 @@ class HorizontalContract:
         pd.testing.assert_frame_equal(pd.DataFrame(reports), whole.history, check_exact=True)
         assert_ends_like(reborn.mailboxes["server"].role, whole)
 
+    @pytest.mark.portable
     def test_a_run_taken_up_from_a_checkpoint_ends_the_same(self, case: Case) -> None:
         assert_goes_on_from_any_checkpoint(case.maker(case.job()), CLOCK)
 
+    @pytest.mark.portable
     def test_a_run_that_was_killed_goes_on_in_its_folder(self, case: Case, tmp_path: Path) -> None:
         class Killed(Exception):
             pass
@@ -220,6 +225,7 @@ class HorizontalContract:
             case.train(job, folder=folder, checkpoint_seconds=0.0, on_round=kill)
         assert_same_run(case.train(job, folder=folder, checkpoint_seconds=0.0), case.train(job))
 
+    @pytest.mark.portable
     def test_faults_change_nothing(self, case: Case) -> None:
         crashes = {"c1": [1, 3], "server": [5]}
         faults = Faults(drop=0.2, duplicate=0.2, delay=1e-6, timeout=1e-5, crashes=crashes, seed=4)
@@ -227,6 +233,7 @@ class HorizontalContract:
         runtime.run()
         assert_ends_like(runtime.mailboxes["server"].role, case.train(case.job()))
 
+    @pytest.mark.portable
     def test_the_order_of_clients_changes_nothing(self, case: Case) -> None:
         options = {"participation": 0.7} if case.has_option("participation") else {}
         job, clients = case.job(options=options), deal_rows(PROBLEM, PARTS)

@@ -207,6 +207,7 @@ def run(server: ProxALServer, clients: list[ProxALClient]) -> bytes:
     return server.weights.tobytes()
 
 
+@pytest.mark.portable
 def test_company_changes_nothing() -> None:
     """Clients solved side by side in one process send what each would send if it were alone in its own."""
     dealt, options = deal(neyman_pearson(samples(), 0.3).clients), ProxALOptions(**QUICK)

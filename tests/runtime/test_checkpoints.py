@@ -109,6 +109,7 @@ def job_and_whole_run(request: pytest.FixtureRequest) -> tuple[Job, VerticalRun]
     return job, _train(job)
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("index", range(ROUNDS + 1))
 def test_a_run_stopped_at_any_round_ends_as_if_it_had_not_been(
     job_and_whole_run: tuple[Job, VerticalRun], index: int, tmp_path: Path

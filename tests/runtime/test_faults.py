@@ -51,6 +51,7 @@ schedules = st.builds(
 )
 
 
+@pytest.mark.portable
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(faults=schedules)
 def test_any_fault_schedule_gives_the_same_model_certificate_and_history(faults):

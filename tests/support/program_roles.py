@@ -36,6 +36,7 @@ def run(make: Make, **runtime: Any) -> InProcess:
 class ProgramRolesContract:
     """Every test here is run for every solver of programs."""
 
+    @pytest.mark.portable
     def test_a_role_restored_after_every_message_runs_as_if_it_had_not_been(self, make: Make, tmp_path: Path) -> None:
         reborn = Reborn(make, CLOCK, tmp_path)
         reborn.run()
@@ -43,9 +44,11 @@ class ProgramRolesContract:
         assert reborn.transcript.entries == whole.transcript.entries
         assert_same_ends(reborn, whole)
 
+    @pytest.mark.portable
     def test_a_run_taken_up_from_a_checkpoint_ends_the_same(self, make: Make) -> None:
         assert_goes_on_from_any_checkpoint(make, CLOCK)
 
+    @pytest.mark.portable
     def test_faults_change_nothing(self, make: Make) -> None:
         crashes = {"c1": [1, 3], "server": [5]}
         faults = Faults(drop=0.2, duplicate=0.2, delay=1e-6, timeout=1e-5, crashes=crashes, seed=4)

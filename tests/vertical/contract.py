@@ -117,6 +117,7 @@ def assert_same_run(one: VerticalRun, other: VerticalRun) -> None:
 class SolverContract:
     """Every test here is run for every solver."""
 
+    @pytest.mark.portable
     def test_two_runs_with_one_seed_are_the_same_run(self, solver: str) -> None:
         job = make_job(solver, max_rounds=6)
         assert_same_run(train(job), train(job))
@@ -136,6 +137,7 @@ class SolverContract:
         np.testing.assert_array_equal(weights[0], weights[1])
         assert not np.array_equal(weights[0], weights[2])
 
+    @pytest.mark.portable
     @pytest.mark.parametrize("warm", [False, True])
     @pytest.mark.parametrize("model", ["linear", "mlp"])
     def test_roles_that_are_built_apart_run_as_roles_that_are_built_together(
@@ -159,6 +161,7 @@ class SolverContract:
         assert runtime.transcript.entries == together.transcript.entries
         pd.testing.assert_frame_equal(pd.DataFrame(reports), together.history, check_exact=True)
 
+    @pytest.mark.portable
     def test_a_role_restored_after_every_message_runs_as_if_it_had_not_been(self, solver: str, tmp_path: Path) -> None:
         job = make_job(solver, max_rounds=4, tol=0.0)
         whole, reports = train(job), list[Report]()
@@ -171,10 +174,12 @@ class SolverContract:
         assert server.multipliers.tobytes() == whole.multipliers.tobytes()
         assert server.certificate == whole.certificate
 
+    @pytest.mark.portable
     def test_a_run_taken_up_from_a_checkpoint_ends_the_same(self, solver: str) -> None:
         job = make_job(solver, max_rounds=4, tol=0.0)
         assert_goes_on_from_any_checkpoint(lambda: make_roles(job), CLOCK)
 
+    @pytest.mark.portable
     @pytest.mark.parametrize(
         ("blocks", "active"),
         [([[0, 1, 2, 3]], (0,)), ([[3], [0, 1, 2]], (1,)), ([[1], [3], [0], [2]], (0, 1, 2, 3)), (BLOCKS, (0,))],

@@ -112,6 +112,7 @@ CONSTRAINTS: list[Constraint] = [
 ]
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("constraint", CONSTRAINTS, ids=lambda c: f"{c.kind}-{c.measure}")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_agrees_with_an_independent_solver_primal_and_dual(constraint: Constraint, seed: int) -> None:

@@ -73,6 +73,7 @@ def test_plain_sgd_does_not_converge_linearly() -> None:
     assert gap[-1] < 0.02
 
 
+@pytest.mark.portable
 @settings(max_examples=15)
 @given(
     seed=st.integers(0, 99),
@@ -127,6 +128,7 @@ def test_masked_sums_are_the_scores() -> None:
     assert again.tobytes() == compiled._scores.tobytes()
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("solver", ["vfb2-sgd", "vfb2-svrg", "vfb2-saga"])
 @pytest.mark.parametrize("constraints", [(), (EqualOpportunity(0.02),)])
 def test_resumed_from_any_round_it_ends_bit_for_bit_the_same(solver: str, constraints: tuple[Any, ...]) -> None:
