@@ -104,15 +104,6 @@ def test_side_by_side_is_one_by_one(solver: str, outputs: int) -> None:
     np.testing.assert_allclose(together.multipliers, alone.multipliers, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("at_once", [1, 200, 10**6])
-def test_who_trains_side_by_side_changes_nothing(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: dict[str, Any] = {"options": {"batch_size": 8, "step": 0.2}, "max_rounds": 3}
-    whole = train_rows(PROBLEM, None, PARTS, solver="fairfedavgalm", model="mlp", hidden=(4, 3), **settings)
-    monkeypatch.setattr("evenhand.horizontal.averaging.batched._STACKED_AT_ONCE", at_once)
-    other = train_rows(PROBLEM, None, PARTS, solver="fairfedavgalm", model="mlp", hidden=(4, 3), **settings)
-    np.testing.assert_allclose(other.weights, whole.weights, rtol=1e-5, atol=1e-6)
-
-
 def participants(run: HorizontalRun) -> list[set[str]]:
     found: dict[float, set[str]] = {}
     for entry in run.transcript:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenhand.horizontal.agreeing import horizontal_terms
@@ -104,6 +104,7 @@ def said(clients: list[ClientRows], terms: HorizontalTerms) -> dict[str, dict[st
 
 @pytest.mark.portable
 @pytest.mark.parametrize("solver", AVERAGING)
+@settings(max_examples=15)
 @given(company=companies())
 def test_alone_and_in_company_a_client_says_the_same(solver: str, company: Company) -> None:
     clients = rows_of(company)
