@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint types unit soak bench clean
+.PHONY: demo test lint types unit portable portable-short pythons lowest soak bench clean
 
 demo: .venv/installed
 	$(BIN)/evenhand demo
 
-test: lint types unit
+test: lint types unit portable-short
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -21,6 +21,17 @@ types: .venv/installed-dev
 # One numerical thread per worker: the workers already fill the cores.
 unit: .venv/installed-dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not soak"
+
+# The contracts under other processors' kernels, and what could not be tried here; the short slice takes half a minute.
+portable: .venv/installed-dev
+	$(BIN)/python tests/portable.py
+
+portable-short: .venv/installed-dev
+	$(BIN)/python tests/portable.py --short
+
+# The unit tests, but for those that need torch, under other Pythons and under the oldest libraries that we allow.
+pythons lowest: .venv/installed-dev
+	$(BIN)/python tests/environments.py $@
 
 soak: .venv/installed-dev
 	$(BIN)/pytest -m soak
@@ -41,4 +52,4 @@ bench: .venv/installed-dev
 	touch $@ .venv/installed
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache

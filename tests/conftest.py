@@ -1,13 +1,19 @@
-"""Shared by all tests: `tests/` on the import path (for `support`), PostgreSQL, hypothesis that repeats itself."""
+"""Shared by all tests: `tests/` on the import path (for `support`), PostgreSQL, hypothesis that repeats itself.
+
+Where torch is not installed, tests that turn out to need it are skipped: it is an extra, and the rest must do without.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from evenhand.errors import MissingExtraError
 
 TESTS = str(Path(__file__).resolve().parent)
 if TESTS not in sys.path:
@@ -24,6 +30,26 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("evenhand")
+
+NO_TORCH = "needs torch, which is not installed"
+
+if find_spec("torch") is None:
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport]:
+        report = yield
+        if report.failed and "No module named 'torch'" in str(report.longrepr):
+            report.outcome, report.longrepr = "skipped", (str(collector.path), 0, NO_TORCH)
+        return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pyfunc_call() -> Generator[None]:
+        try:
+            return (yield)
+        except MissingExtraError as error:
+            if "evenhand[torch]" in str(error):
+                pytest.skip(NO_TORCH)
+            raise
 
 
 @pytest.fixture(scope="session")
