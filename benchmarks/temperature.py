@@ -17,7 +17,7 @@ from rich.table import Table
 
 from evenhand import EqualizedOdds, VerticalClassifier
 from evenhand.data import PartyEncoder, load, papers_split, party_sizes, split_columns
-from evenhand.metrics import group_report, summary
+from evenhand.metrics import gap_bounds, summary
 
 DRAWS = range(30, 40)
 TEMPERATURES = (0.1, 0.2, 0.5, 1.0)
@@ -48,7 +48,9 @@ def main() -> None:
             truth, sensitive = data.label.loc[test], data.sensitive.loc[test]
             quality = summary(truth, scores, sensitive_features=sensitive, positive=data.positive)
             found[temperature].append([quality["accuracy"], quality["DFP"], quality["DFN"], model.n_rounds_])
-        chance.append(chance_gaps(truth, np.where(scores > 0, ">50K", "<=50K"), sensitive, data.positive))
+        errors = gap_bounds(truth, scores, sensitive_features=sensitive, positive=data.positive)["standard_error"]
+        # Mean |gap| of two groups without any true gap: 0.8 standard errors.
+        chance.append(np.sqrt(2 / np.pi) * errors[["DFP", "DFN"]].to_numpy(dtype=float))
     table = Table("temperature", "ACC %", "DFP", "DFN", "rounds")
     for temperature, runs in found.items():
         accuracy, dfp, dfn, rounds = np.mean(runs, axis=0)
@@ -56,16 +58,6 @@ def main() -> None:
     dfp, dfn = np.mean(chance, axis=0)
     table.add_row("chance alone", "", f"{dfp:.4f}", f"{dfn:.4f}", "")
     Console().print(table)
-
-
-def chance_gaps(truth, decisions, sensitive, positive) -> list[float]:
-    """Mean |gap| of two groups without any true gap: 0.8 standard errors."""
-    report = group_report(truth, decisions, sensitive_features=sensitive, positive=positive)
-    positives = report["count"] * report["base_rate"]
-    negatives = report["count"] - positives
-    false_positive = report["FPR"] * (1 - report["FPR"]) / negatives
-    false_negative = report["FNR"] * (1 - report["FNR"]) / positives
-    return [float(np.sqrt(2 / np.pi) * np.sqrt(part.sum())) for part in (false_positive, false_negative)]
 
 
 if __name__ == "__main__":

@@ -9,10 +9,24 @@ import pandas as pd
 import pytest
 from support.problems import small
 
-from evenhand import EqualizedOdds, EqualOpportunity, NeymanPearson, VerticalClassifier, frontier, select
+from evenhand import (
+    EqualizedOdds,
+    EqualOpportunity,
+    LossParity,
+    NeymanPearson,
+    VerticalClassifier,
+    frontier,
+    select,
+)
 from evenhand.data import fold_numbers
-from evenhand.errors import InputError
+from evenhand.errors import GridEdgeWarning, InputError
 from evenhand.estimators.selection import with_settings
+
+# Problems of 400 rows and grids of two or three values: of both the user is told, which is tested where it matters.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::evenhand.errors.SmallSliceWarning"),
+    pytest.mark.filterwarnings("ignore::evenhand.errors.GridEdgeWarning"),
+]
 
 
 @pytest.fixture
@@ -32,7 +46,10 @@ def test_the_table_has_a_row_for_each_pair_and_the_choice_is_its_best(data, tmp_
         estimator, tables, labels, sensitive_features=groups, epsilons=[0.3, 0.05, 0.01], alphas=[0.005, 0.1], folds=3
     )
     assert len(found.table) == 6
-    best = found.table.loc[found.table["HM"].idxmax()]
+    best = found.table.loc[found.table["score"].idxmax()]
+    # Of a bound on DEO the score is the papers' harmonic mean.
+    assert found.table["score"].to_numpy() == pytest.approx(found.table["HM"].to_numpy())
+    assert found.table["gap"].to_numpy() == pytest.approx(found.table["DEO"].to_numpy())
     assert (found.epsilon, found.alpha) == (best["epsilon"], best["alpha"])
     assert found.feasible
     assert found.estimator.constraint == EqualOpportunity(found.epsilon)
@@ -76,6 +93,8 @@ def test_wrong_questions_are_refused(data) -> None:
     tables, labels, groups = data
     with pytest.raises(InputError, match="no constraint whose epsilon"):
         select(VerticalClassifier(), tables, labels, sensitive_features=groups)
+    with pytest.raises(InputError, match="no constraint whose epsilon"):
+        select(VerticalClassifier(constraint=NeymanPearson(0.2)), tables, labels, sensitive_features=groups)
     estimator = VerticalClassifier(constraint=EqualOpportunity())
     with pytest.raises(InputError, match="there is no metric 'beauty'"):
         select(estimator, tables, labels, sensitive_features=groups, epsilons=[0.1], folds=2, maximise="beauty")
@@ -98,4 +117,51 @@ def test_the_temperature_is_chosen_with_the_rest(data, tmp_path: Path) -> None:
     best = found.table.loc[found.table["accuracy"].idxmax()]
     assert (found.temperature, found.epsilon) == (best["temperature"], best["epsilon"])
     assert found.estimator.constraint == EqualizedOdds(found.epsilon, "error", found.temperature)
-    found.plot(tmp_path / "frontier.png", fairness="EO")
+    found.plot(tmp_path / "frontier.png", fairness="equalized_odds")
+
+
+def test_the_score_is_of_the_exact_gap_that_the_constraint_bounds(data) -> None:
+    """On rates the loss says something else, and on the loss of all rows no metric of the papers says anything."""
+    tables, labels, groups = data
+    options = {"sensitive_features": groups, "epsilons": [0.3, 0.02], "folds": 3}
+    of_rates = VerticalClassifier(constraint=EqualizedOdds(measure="error"), random_state=0)
+    table = frontier(of_rates, tables, labels, **options)
+    assert table["gap"].tolist() == table["equalized_odds"].tolist()
+    fairness = 1 - table["gap"]
+    expected = 2 * table["accuracy"] * fairness / (table["accuracy"] + fairness)
+    assert table["score"].to_numpy() == pytest.approx(expected.to_numpy())
+    assert (table["gap_error"] > 0).all()
+    assert (table["gap_bound"] > table["gap"] + table["gap_error"]).all()
+    assert not np.allclose(table["score"], table["HM"])
+    several = VerticalClassifier(constraint=[LossParity(), NeymanPearson(3.0)], random_state=0)
+    table = frontier(several, tables, labels, **options)
+    assert (table["gap"] > 0).all()
+    assert not np.allclose(table["gap"], table["DEO"])
+
+
+def test_a_choice_at_the_edge_of_a_grid_is_told(data) -> None:
+    tables, labels, groups = data
+    estimator = VerticalClassifier(constraint=EqualOpportunity(), random_state=0)
+    options = {"sensitive_features": groups, "folds": 2, "maximise": "accuracy"}
+    with pytest.warns(GridEdgeWarning) as caught:
+        found = select(estimator, tables, labels, **options, epsilons=[5.0, 0.01], alphas=[None, 100.0])
+    told = {str(one.message) for one in caught if one.category is GridEdgeWarning}
+    assert (found.epsilon, found.alpha) == (5.0, None)
+    assert told == {
+        "the best epsilon is 5, the largest that was tried: a larger one may be better; widen the grid",
+        "the best alpha is 0.005, the smallest that was tried: a smaller one may be better; widen the grid",
+    }
+
+
+def test_a_choice_inside_a_grid_and_a_single_value_are_not_told(data, recwarn) -> None:
+    tables, labels, groups = data
+    estimator = VerticalClassifier(constraint=EqualOpportunity(), random_state=0)
+    grid = {"epsilons": [3.0, 0.1, 0.001], "alphas": [0.02]}
+    table = frontier(estimator, tables, labels, sensitive_features=groups, folds=2, **grid)
+    middle = table.loc[table["epsilon"] == 0.1, "DEO"].iloc[0]
+    bound = {"DEO": float(middle) + 1e-9}
+    found = select(
+        estimator, tables, labels, sensitive_features=groups, folds=2, **grid, maximise="DEO", subject_to=bound
+    )
+    assert found.epsilon == 0.1
+    assert not [one for one in recwarn if one.category is GridEdgeWarning]

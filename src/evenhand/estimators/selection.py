@@ -6,6 +6,7 @@ training rows; nothing but the messages of training and scoring moves. Within a 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
@@ -16,11 +17,11 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from evenhand.constraints.kinds import Constraint
+from evenhand.constraints.kinds import Constraint, as_list
 from evenhand.data.splits import fold_numbers
-from evenhand.errors import InputError
+from evenhand.errors import GridEdgeWarning, InputError, SmallSliceWarning
 from evenhand.estimators import VerticalClassifier, aligned_inputs
-from evenhand.metrics import summary
+from evenhand.metrics import constraint_gaps, summary
 from evenhand.report.frontier import draw_frontier
 
 EPSILONS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
@@ -33,7 +34,7 @@ class Selection:
     Attributes
     ----------
     table
-        One row for each alpha, temperature and ε: metrics on rows the model had not seen, rounds and bytes of a fit.
+        One row for each alpha, temperature and ε, as :func:`frontier` makes it.
     epsilon, alpha, temperature
         The chosen settings.
     feasible
@@ -49,8 +50,11 @@ class Selection:
     feasible: bool
     estimator: VerticalClassifier
 
-    def plot(self, path: Path, fairness: str = "DEO") -> None:
-        """Draw accuracy against unfairness at the chosen temperature, one line for each alpha."""
+    def plot(self, path: Path, fairness: str = "gap") -> None:
+        """Draw accuracy against unfairness at the chosen temperature, one line for each alpha.
+
+        ``"gap"`` is the gap that the constraint bounds; any other metric of the table can be drawn instead.
+        """
         same = (
             self.table["temperature"].isna()
             if self.temperature is None
@@ -75,8 +79,14 @@ def frontier(
 
     The scores of all folds' held-out rows are judged together: gaps between groups are then measured on as many rows
     as there are, not averaged over small folds, where chance alone keeps them from zero.
+
+    Beside the metrics of :func:`evenhand.metrics.summary` and the rounds and bytes of a fit, the table has ``gap``:
+    what the constraint bounds, measured exactly (rates, not their smooth stand-ins; the worst of several constraints).
+    ``gap_error`` and ``gap_bound`` are its standard error and bound (:func:`evenhand.metrics.constraint_gaps`), and
+    ``score`` is the harmonic mean of accuracy and 1 − gap: for DEO the papers' HM.
     """
-    if estimator.constraint is None:
+    varied = [one for one in as_list(estimator.constraint) if hasattr(one, "epsilon")]
+    if estimator.constraint is None or not varied:
         raise InputError("the estimator has no constraint whose epsilon could be varied")
     tables, labels, sensitive, ids = aligned_inputs(X, y, sensitive_features)
     fold = fold_numbers(ids, folds, seed)
@@ -90,15 +100,29 @@ def frontier(
             model = clone(estimator).set_params(alpha=alpha, warm_start=True)
             for place, epsilon in enumerate(path):
                 model.set_params(constraint=with_settings(estimator.constraint, epsilon, temperature))
-                model.fit(_rows(tables, train), labels[train], _take(sensitive, train))
+                with warnings.catch_warnings():
+                    # Of all rows, not of each fold's: said by whoever fits with the chosen settings.
+                    warnings.simplefilter("ignore", SmallSliceWarning)
+                    model.fit(_rows(tables, train), labels[train], _take(sensitive, train))
                 part = model.decision_function(_rows(tables, test))
                 scores[place, test] = part if model.positive_ == model.classes_[1] else -part
                 cost[place] += np.array([model.n_rounds_, model.bytes_sent_]) / folds
         for epsilon, values, (rounds, nbytes) in zip(path, scores, cost, strict=True):
-            quality = summary(labels, values, sensitive_features=sensitive, positive=model.positive_)
+            given: dict[str, Any] = {"sensitive_features": sensitive, "positive": model.positive_}
+            quality = summary(labels, values, **given, cross=any(one.crosses for one in varied))
             setting = {"alpha": alpha, "temperature": temperature, "epsilon": epsilon}
-            rows.append({**setting, **quality, "rounds": rounds, "bytes": nbytes})
+            judged = _judged(quality["accuracy"], constraint_gaps(varied, labels, values, **given))
+            rows.append({**setting, **quality, **judged, "rounds": rounds, "bytes": nbytes})
     return pd.DataFrame(rows)
+
+
+def _judged(accuracy: float, gaps: pd.DataFrame) -> dict[str, float]:
+    """The worst gap that the constraints bound, and accuracy and that gap in one number."""
+    worst = gaps.iloc[int(gaps["estimate"].to_numpy().argmax())]
+    fairness = max(1.0 - worst["estimate"], 0.0)
+    score = 2.0 * accuracy * fairness / (accuracy + fairness) if fairness > 0 else 0.0
+    bound = float(gaps["bound"].max())
+    return {"gap": worst["estimate"], "gap_error": worst["standard_error"], "gap_bound": bound, "score": score}
 
 
 def select(
@@ -111,7 +135,7 @@ def select(
     alphas: Sequence[float | None] = (None,),
     temperatures: Sequence[float | None] = (None,),
     folds: int = 5,
-    maximise: str = "HM",
+    maximise: str = "score",
     subject_to: Mapping[str, float] | None = None,
     seed: int = 0,
 ) -> Selection:
@@ -124,9 +148,15 @@ def select(
     epsilons, alphas, temperatures
         What to try, every combination. None leaves alpha at 2/n, or the temperature as the constraint has it.
     maximise
-        A column of the table: ``"HM"``, ``"accuracy"``, ``"FR"``.
+        A column of the table (see :func:`frontier`). ``"score"`` is the harmonic mean of accuracy and 1 − gap, of the
+        gap that the constraint bounds; or ``"accuracy"``, ``"HM"``, ``"FR"``.
     subject_to
-        Upper bounds on columns, for instance ``{"DFP": 0.01, "DFN": 0.04}``.
+        Upper bounds on columns, for instance ``{"DFP": 0.01, "DFN": 0.04}``, or ``{"gap_bound": 0.05}``.
+
+    Warns
+    -----
+    GridEdgeWarning
+        If the chosen value of a parameter is the smallest or the largest that was tried.
     """
     data = {"sensitive_features": sensitive_features, "epsilons": epsilons, "alphas": alphas}
     table = frontier(estimator, X, y, **data, temperatures=temperatures, folds=folds, seed=seed)
@@ -140,10 +170,26 @@ def select(
     epsilon, alpha, temperature = (None if pd.isna(value) else float(value) for value in chosen.values())
     assert estimator.constraint is not None
     assert epsilon is not None
+    default = 2.0 / len(y)
+    _warn_of_edge("epsilon", epsilon, epsilons)
+    _warn_of_edge("alpha", default if alpha is None else alpha, [default if one is None else one for one in alphas])
+    _warn_of_edge("temperature", temperature, temperatures)
     constraint = with_settings(estimator.constraint, epsilon, temperature)
     fitted = clone(estimator).set_params(alpha=alpha, constraint=constraint)
     fitted.fit(X, y, sensitive_features)
     return Selection(table, epsilon, alpha, temperature, bool(missed[best] == 0.0), fitted)
+
+
+def _warn_of_edge(name: str, chosen: float | None, tried: Sequence[float | None]) -> None:
+    values = sorted({value for value in tried if value is not None})
+    if chosen is None or len(values) < 2 or chosen not in (values[0], values[-1]):
+        return
+    edge, beyond = ("smallest", "smaller") if chosen == values[0] else ("largest", "larger")
+    warnings.warn(
+        f"the best {name} is {chosen:g}, the {edge} that was tried: a {beyond} one may be better; widen the grid",
+        GridEdgeWarning,
+        stacklevel=3,
+    )
 
 
 def with_settings(

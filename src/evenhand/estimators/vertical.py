@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from evenhand.arrays import Array
 from evenhand.constraints import Constraints, groups_frame
+from evenhand.constraints.small_slices import warn_of_small_slices
 from evenhand.errors import DataError
 from evenhand.estimators.base import RoleName, VerticalEstimator
 from evenhand.estimators.tables import Tables
@@ -140,8 +141,9 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         check_job(job)
         prepared, labels, sensitive = self._prepare(job, X, y, sensitive_features)
         classes, positive, signs = self._signs(labels)
-        groups = None if sensitive is None else groups_frame(sensitive, len(signs))
-        self._train(job, prepared, signs, groups)
+        groups = groups_frame(sensitive, len(signs))
+        warn_of_small_slices(job.constraints, signs, groups)
+        self._train(job, prepared, signs, None if sensitive is None else groups)
         self.classes_, self.positive_ = classes, positive
         return self
 

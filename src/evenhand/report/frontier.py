@@ -8,10 +8,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 LABELS = {
+    "gap": "gap that the constraint bounds",
     "DEO": "DEO: gap in mean loss among positives",
     "DFP": "gap in false-positive rates",
     "DFN": "gap in false-negative rates",
-    "EO": "equalized odds: larger of the gaps in error rates",
+    "equalized_odds": "equalized odds: larger of the gaps in error rates",
     "DP": "demographic parity: gap in selection rates",
 }
 

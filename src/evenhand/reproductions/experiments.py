@@ -15,7 +15,7 @@ from evenhand.constraints.kinds import Constraint, EqualOpportunity
 from evenhand.data import Dataset, PartyEncoder, papers_split, party_sizes, split_columns
 from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.selection import Selection, select
-from evenhand.metrics import group_report, summary
+from evenhand.metrics import gap_bounds, summary
 from evenhand.protocol.job import ModelName
 from evenhand.reproductions.settings import Record
 
@@ -162,19 +162,9 @@ def quality(labels: Integers, scores: Array, groups: pd.DataFrame) -> dict[str, 
 
 def on_test_rows(problem: FairVFLProblem, scores: Array) -> dict[str, float]:
     """Metrics on the test rows, and the standard errors of the gaps in error rates."""
-    return quality(problem.test_labels, scores, problem.test_groups) | gap_errors(problem, scores)
-
-
-def gap_errors(problem: FairVFLProblem, scores: Array) -> dict[str, float]:
-    """Standard error of the gaps DFP and DFN between two groups, from counts of the test rows."""
-    predicted = np.where(scores > 0, 1, -1)
-    table = group_report(problem.test_labels, predicted, sensitive_features=problem.test_groups)
-    positives = table["count"] * table["base_rate"]
-    variances = {
-        "DFP": table["FPR"] * (1 - table["FPR"]) / (table["count"] - positives),
-        "DFN": table["FNR"] * (1 - table["FNR"]) / positives,
-    }
-    return {f"{name} error": float(np.sqrt(variance.sum())) for name, variance in variances.items()}
+    errors = gap_bounds(problem.test_labels, scores, sensitive_features=problem.test_groups)["standard_error"]
+    found = {f"{name} error": float(errors[name]) for name in ("DFP", "DFN")}
+    return quality(problem.test_labels, scores, problem.test_groups) | found
 
 
 def curve(problem: FairVFLProblem, method: str, fit: Fit, points: int = 60, **more: Any) -> list[Record]:

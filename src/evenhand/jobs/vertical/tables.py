@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Matrix
-from evenhand.constraints import bind
+from evenhand.constraints import bind, groups_frame
+from evenhand.constraints.small_slices import warn_of_small_slices
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, open_table, with_one_kind_of_ids
 from evenhand.data.tables.unchanged import SeenTable
@@ -100,6 +101,7 @@ def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
         known = None if sensitive is None else sensitive[~test]
         # Bound here once, so that an empty slice or a single group is found before training.
         bind(trained.constraints, signs[~test], known)
+        warn_of_small_slices(trained.constraints, signs[~test], groups_frame(known, int((~test).sum())))
         terms = preparation.vertical_terms(trained, parts, holder.name, signs[~test], known)
     encoders, matrices = {}, {}
     for party in job.party:
