@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final
 
 _LONGEST: Final = 60
@@ -27,6 +29,12 @@ def quoted(value: Any, longest: int = _LONGEST) -> str:
         # Whatever a stranger's object does, and an integer of more digits than Python writes.
         text = f"<{type(value).__name__}>"
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def listed(values: Iterable[Any], most: int = 10) -> str:
+    """The first few values, quoted."""
+    few = list(islice(values, most + 1))
+    return ", ".join([*map(quoted, few[:most]), *(["..."] if len(few) > most else [])])
 
 
 def _escaped(sign: str) -> str:

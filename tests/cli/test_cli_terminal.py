@@ -59,15 +59,16 @@ def test_no_error_or_warning_can_hold_such_signs(kind: Any) -> None:
     assert r"\x1b]0;owned\x07" in str(kind(EVIL))
 
 
-def write_evil(small: SmallJob) -> None:
-    """Ids, a column, labels and groups that are terminal commands."""
+def write_evil(small: SmallJob, length: int = 0) -> None:
+    """Ids, a column, labels and groups that are terminal commands, and long ones if asked for."""
+    evil = EVIL + "x" * length
     for frame in small.frames.values():
-        frame.index = pd.Index([f"{one}{EVIL}" for one in frame.index], name=ID)
+        frame.index = pd.Index([f"{one}{evil}" for one in frame.index], name=ID)
     bank = small.frames["bank"]
-    bank["outcome"] = bank["outcome"].replace({"repaid": f"=repaid{EVIL}"})
-    bank["sex"] = bank["sex"] + EVIL
-    small.frames["bank"] = bank.rename(columns={"city": f"city{EVIL}"})
-    small.party("bank")["label"]["positive"] = f"=repaid{EVIL}"
+    bank["outcome"] = bank["outcome"].replace({"repaid": f"=repaid{evil}"})
+    bank["sex"] = bank["sex"] + evil
+    small.frames["bank"] = bank.rename(columns={"city": f"city{evil}"})
+    small.party("bank")["label"]["positive"] = f"=repaid{evil}"
 
 
 def ids_twice(small: SmallJob) -> None:
@@ -122,7 +123,7 @@ def one_group(small: SmallJob) -> None:
 )
 def test_errors_are_text(here: Any, tmp_path: Path, change: Any) -> None:
     small = SmallJob(tmp_path)
-    write_evil(small)
+    write_evil(small, length=100_000)
     change(small)
     done = here("train", small.write(), "--out", tmp_path / "run")
     assert done.returncode == 2

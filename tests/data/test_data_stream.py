@@ -142,7 +142,7 @@ def test_memory_is_that_of_the_matrix_and_a_batch(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"id": ["a", "b", "a", "c"]}, {}, "1 values of 'id' occur more than once, such as a"),
+        ({"id": ["a", "b", "a", "c"]}, {}, "1 values of 'id' occur more than once, such as 'a'"),
         ({"id": ["a", "b", "c", None]}, {}, "1 of 1 rows have no 'id'"),
         ({"v": [1.0, 2.0, None, 3.0]}, {}, "column 'v': 1 of 3 values are missing"),
         ({"v": [1.0, 2.0, 3.0, np.inf]}, {}, "column 'v': 1 of 1 values are infinite"),

@@ -90,7 +90,9 @@ def test_decimals_become_floats(tmp_path: Path) -> None:
 def test_ids_that_are_not_unique_or_missing(tmp_path: Path, ids: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text("id,v\n" + "".join(f"{one},1\n" for one in ids.splitlines()))
-    with pytest.raises(DataError, match=r"1 values of 'id' occur more than once, such as c1|1 of 3 rows have no 'id'"):
+    with pytest.raises(
+        DataError, match=r"1 values of 'id' occur more than once, such as 'c1'|1 of 3 rows have no 'id'"
+    ):
         read_table(TableSource(table=path, id="id"))
 
 

@@ -230,7 +230,7 @@ REFUSED: dict[str, tuple[Callable[[SmallJob], Any], type[InputError], str]] = {
         DataError,
         "shop lacks 3 of bank's 120 ids",
     ),
-    "duplicate ids": (repeat_row, DataError, "party 'shop': .*'customer' occur more than once, such as c0000"),
+    "duplicate ids": (repeat_row, DataError, "party 'shop': .*'customer' occur more than once, such as 'c0000'"),
     "ids of another kind": (number_rows, DataError, "ids are of different kinds.*bank has text.*shop has integers"),
     "one label": (
         set_column("bank", "outcome", "repaid"),

@@ -245,7 +245,7 @@ def test_report_shows_undefined_rates_as_missing() -> None:
         ({"y_true": np.ones(8)}, r"only the label 1\.0"),
         ({"y_true": np.arange(8)}, "8 labels"),
         ({"y_true": [None, *Y[1:]]}, "y_true has 1 missing"),
-        ({"positive": "yes"}, r"'yes' does not occur: pass positive= one of \[-1, 1\]"),
+        ({"positive": "yes"}, r"'yes' does not occur: pass positive= one of -1, 1"),
         ({"sensitive_features": ["a"] * 8}, "only the group 'a'"),
         ({"sensitive_features": pd.Series([None, *S[1:]], name="sex")}, "'sex' has 1 missing"),
         ({"sensitive_features": pd.DataFrame(index=range(8))}, "no columns"),

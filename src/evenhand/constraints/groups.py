@@ -15,6 +15,7 @@ import pandas as pd
 
 from evenhand.arrays import Integers
 from evenhand.errors import DataError
+from evenhand.printing import listed, quoted
 
 Groups: TypeAlias = Mapping[str, Sequence[Hashable]]
 """The distinct values of each sensitive attribute, in the order that numbers them."""
@@ -71,7 +72,7 @@ def group_codes(frame: pd.DataFrame, groups: Groups) -> dict[str, Integers]:
         if (place < 0).any() and attribute != crossing:
             unknown = frame[attribute].iloc[int(np.flatnonzero(place < 0)[0])]
             raise DataError(
-                f"{attribute!r} has the value {unknown!r}, which is not among the agreed groups {list(values)}"
+                f"{attribute!r} has the value {quoted(unknown)}, which is not among the agreed groups {listed(values)}"
             )
         found[attribute] = place.astype(np.int64)
     return found
@@ -92,7 +93,7 @@ def with_crossing(frame: pd.DataFrame) -> pd.DataFrame:
     if crossed_name(frame.columns) is not None:
         return frame
     if frame.shape[1] < 2:
-        had = ", ".join(map(repr, frame.columns)) or "none"
+        had = listed(frame.columns) or "none"
         raise DataError(f"cross=True crosses two or more sensitive attributes; there is {had}")
     words = frame.astype(object).map(str)
     joined = words.iloc[:, 0].str.cat(words.iloc[:, 1:], sep=CROSSES)

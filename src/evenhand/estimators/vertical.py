@@ -18,6 +18,7 @@ from evenhand.constraints.small_slices import warn_of_small_slices
 from evenhand.errors import DataError
 from evenhand.estimators.base import RoleName, VerticalEstimator
 from evenhand.estimators.tables import Tables
+from evenhand.printing import listed
 from evenhand.protocol.job import ModelName, RuntimeName
 from evenhand.runtime.clock import VirtualClock
 from evenhand.vertical.solvers import check_job
@@ -154,7 +155,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         check_classification_targets(labels)
         classes = np.unique(labels)
         if len(classes) != 2:
-            some = ", ".join(map(repr, classes[:5].tolist()))
+            some = listed(classes.tolist(), most=5)
             raise DataError(
                 f"y has {len(classes)} class(es) ({some}); the classifier can't train when there are not two. "
                 "Only binary classification is supported."

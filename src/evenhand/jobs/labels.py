@@ -11,6 +11,7 @@ import pandas as pd
 from evenhand.arrays import Array
 from evenhand.errors import DataError
 from evenhand.jobs.schema import LabelSection
+from evenhand.printing import listed, quoted
 
 # A job file may say "true" in quotes of a column that holds booleans.
 _WORDS: Final = {"true": True, "false": False}
@@ -35,7 +36,7 @@ def label_column(table: pd.DataFrame, label: LabelSection, names: Sequence[str])
     """A table's labels, of which none is missing; `names` are all columns there are, for the error message."""
     where = f"label column {label.column!r}"
     if label.column not in table.columns:
-        raise DataError(f"{where} is not in the table; there is {', '.join(map(repr, names))}")
+        raise DataError(f"{where} is not in the table; there is {listed(names)}")
     values: pd.Series = table[label.column]
     if missing := int(values.isna().sum()):
         raise DataError(f"{where} has {missing} missing values; drop those rows")
@@ -53,17 +54,19 @@ def two_labels(columns: Iterable[pd.Series], label: LabelSection, over: str = ""
     where, positive = f"label column {label.column!r}", label.positive
     found: set[Any] = set().union(*(values.unique().tolist() for values in columns))
     if len({type(value) for value in found}) > 1:
-        raise DataError(f"{where} holds values of different kinds, such as {list(found)[:3]}; make them one")
+        raise DataError(f"{where} holds values of different kinds, such as {listed(found, most=3)}; make them one")
     classes = sorted(found)
     if len(classes) != 2:
-        raise DataError(f"{where} has {len(classes)} different values{over} ({classes[:5]}); it needs exactly two")
+        raise DataError(
+            f"{where} has {len(classes)} different values{over} ({listed(classes, most=5)}); it needs exactly two"
+        )
     if not isinstance(classes[0], (str, int, float)):
         raise DataError(f"{where} holds {type(classes[0]).__name__} values; labels are text, numbers, true or false")
     if isinstance(positive, str) and isinstance(classes[0], bool):
         positive = _WORDS.get(positive.lower(), positive)
     positive = classes[1] if positive is None else positive
     if positive not in classes:
-        raise DataError(f"{where}: positive is {positive!r}, the values are {classes[0]!r} and {classes[1]!r}")
+        raise DataError(f"{where}: positive is {quoted(positive)}, the values are {' and '.join(map(quoted, classes))}")
     # The table's own value: a job file may say 1 where the table holds 1.0 or true.
     place = classes.index(positive)
     return Labels(classes[1 - place], classes[place])

@@ -23,6 +23,7 @@ from evenhand.metrics.columns import (
     read_scores,
 )
 from evenhand.metrics.gaps import Gap, widest, worst_gap
+from evenhand.printing import listed
 
 # Draws held at once while resampling: bounds memory at some tens of megabytes whatever the number of rows.
 _DRAWS_AT_ONCE = 1 << 21
@@ -226,8 +227,7 @@ def _check_slices(truth: Booleans, positive: Any, negative: Any, attributes: lis
             if len(attribute.groups) - len(empty) < 2:
                 raise DataError(f"fewer than two groups of {attribute.name} have rows with label {label!r}")
             warnings.warn(
-                f"no rows with label {label!r} and {attribute.name} = {', '.join(map(repr, empty))}: left out of "
-                f"{names}",
+                f"no rows with label {label!r} and {attribute.name} = {listed(empty)}: left out of {names}",
                 SmallSliceWarning,
                 stacklevel=4,
             )

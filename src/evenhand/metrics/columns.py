@@ -11,6 +11,7 @@ import pandas as pd
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.groups import crossed_name, with_crossing
 from evenhand.errors import DataError
+from evenhand.printing import listed, quoted
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ def read_codes(column: pd.Series[Any], name: str) -> tuple[Integers, list[Any]]:
 
 def positive_code(labels: list[Any], positive: Any) -> int:
     if len(labels) > 2:
-        raise DataError(f"there are {len(labels)} labels, {labels[:3]!r} among them: two are needed")
+        raise DataError(f"there are {len(labels)} labels, {listed(labels, most=3)} among them: two are needed")
     if positive not in labels:
-        raise DataError(f"the positive label {positive!r} does not occur: pass positive= one of {labels!r}")
+        raise DataError(f"the positive label {quoted(positive)} does not occur: pass positive= one of {listed(labels)}")
     return labels.index(positive)
 
 

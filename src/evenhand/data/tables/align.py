@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.errors import DataError, InputError
+from evenhand.printing import listed
 from evenhand.protocol.align import id_kind
 
 Table = TypeVar("Table", pd.DataFrame, pd.Series, pd.DataFrame | pd.Series)
@@ -99,5 +100,4 @@ def _check_same_ids(indexes: Sequence[pd.Index], names: Sequence[str]) -> None:
 
 
 def _some(ids: Iterable[Any]) -> str:
-    few = [repr(getattr(one, "item", lambda one=one: one)()) for one in list(ids)[:4]]
-    return ", ".join(few[:3]) + (", ..." if len(few) > 3 else "")
+    return listed((getattr(one, "item", lambda one=one: one)() for one in ids), most=3)

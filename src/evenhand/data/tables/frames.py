@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from evenhand.errors import DataError
+from evenhand.printing import listed, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +34,7 @@ def require_columns(wanted: Sequence[str], found: Sequence[str], where: str) -> 
     for name in wanted:
         if name not in found:
             close = difflib.get_close_matches(name, found, n=3) or list(found[:10])
-            problems.append(f"no column {name!r} (there is {', '.join(map(repr, close))})")
+            problems.append(f"no column {quoted(name)} (there is {listed(close)})")
     if problems:
         raise DataError(f"{where} has {'; '.join(problems)}")
 
@@ -66,8 +67,8 @@ def index_by(frame: pd.DataFrame, name: str, where: str) -> pd.DataFrame:
         raise DataError(f"{where}: {name!r} holds {kind} values, lists perhaps; an id is text, a number or a date")
     repeated = frame.loc[frame[name].duplicated(), name].unique()
     if len(repeated):
-        few = ", ".join(str(one) for one in repeated[:3])
-        raise DataError(f"{where}: {len(repeated):,} values of {name!r} occur more than once, such as {few}")
+        some = listed((getattr(one, "item", lambda one=one: one)() for one in repeated), most=3)
+        raise DataError(f"{where}: {len(repeated):,} values of {name!r} occur more than once, such as {some}")
     return frame.set_index(name)
 
 

@@ -28,6 +28,7 @@ from evenhand.jobs.schema import (
     to_clock,
     to_constraint,
 )
+from evenhand.printing import quoted
 from evenhand.privacy.accounting import noise_for
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
 from evenhand.protocol.job import Job
@@ -204,7 +205,7 @@ def _check_groups(data: DataSection) -> None:
         if attribute not in data.sensitive:
             raise JobError(f"data.groups names {attribute!r}, which data.sensitive does not list")
         if len(set(values)) < 2 or len(set(values)) < len(values):
-            raise JobError(f"data.groups.{attribute} is {values}; list each of two or more groups once")
+            raise JobError(f"data.groups.{attribute} is {quoted(values)}; list each of two or more groups once")
     if data.groups is not None and (lacking := [name for name in data.sensitive if name not in data.groups]):
         raise JobError(f"data.groups does not say which groups {lacking[0]!r} has")
 

@@ -24,6 +24,7 @@ from evenhand.jobs.labels import Labels, label_column, two_labels
 from evenhand.jobs.quality import QualityRows
 from evenhand.jobs.schema import LabelSection, located
 from evenhand.jobs.tables import hold_out, naming
+from evenhand.printing import listed
 from evenhand.training.preparing import Preparation
 
 SERVER_ROWS: Final = "rows of the server"
@@ -203,7 +204,7 @@ def _refuse_ids(frames: Mapping[str, pd.DataFrame], columns: Sequence[str]) -> N
 def _require(columns: Sequence[str], frame: pd.DataFrame) -> None:
     for name in columns:
         if name not in frame.columns:
-            raise DataError(f"there is no column {name!r}; there is {', '.join(map(repr, frame.columns))}")
+            raise DataError(f"there is no column {name!r}; there is {listed(frame.columns)}")
 
 
 def _labels(frames: Mapping[str, pd.DataFrame], label: LabelSection) -> Labels:

@@ -20,6 +20,7 @@ from evenhand.jobs.labels import Labels, label_column, two_labels
 from evenhand.jobs.quality import QualityRows
 from evenhand.jobs.tables import hold_out, naming
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, table_source
+from evenhand.printing import listed
 from evenhand.protocol.align import How
 from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
@@ -123,7 +124,7 @@ def _open(party: PartySection, base: Path) -> PartyTable:
         table = open_table(table_source(party, base), party.columns, [*label, *party.sensitive])
         for column in party.sensitive:
             if column not in table.known.columns:
-                raise DataError(f"no sensitive column {column!r}; there is {', '.join(map(repr, table.names))}")
+                raise DataError(f"no sensitive column {column!r}; there is {listed(table.names)}")
     return table
 
 
