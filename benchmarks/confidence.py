@@ -69,7 +69,11 @@ def statements(data: Dataset, resplits: int, rows: int) -> Iterator[dict[str, ob
             truth = summary(labels, scores, sensitive_features=groups)
             for part, chosen in parts.items():
                 said = intervals(
-                    labels[chosen], scores[chosen], sensitive_features=groups.iloc[chosen], repeats=REPEATS, seed=resplit
+                    labels[chosen],
+                    scores[chosen],
+                    sensitive_features=groups.iloc[chosen],
+                    repeats=REPEATS,
+                    seed=resplit,
                 )
                 for metric in METRICS:
                     row, true = said.loc[metric], truth[metric]
