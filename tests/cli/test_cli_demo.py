@@ -34,7 +34,7 @@ def test_the_demo_trains_compares_and_leaves_everything(evenhand: Any, adult_fol
         job = read_job(out / f"{name}.toml")
         assert [party.role for party in job.party] == ["active"] + ["passive"] * 5
     assert results["fair"]["quality"]["test"]["DEO"] < results["plain"]["quality"]["test"]["DEO"]
-    assert results["rates"]["quality"]["train"]["EO"] <= 0.01 + 1e-9
+    assert results["rates"]["quality"]["train"]["equalized_odds"] <= 0.01 + 1e-9
 
     tables = {party.name: pd.read_parquet(out / "tables" / f"{party.name}.parquet") for party in job.party}
     assert {len(table) for table in tables.values()} == {45_222}

@@ -32,9 +32,14 @@ def small(tmp_path: Path) -> SmallJob:
     return SmallJob(tmp_path)
 
 
+def without_warnings(words: str) -> str:
+    """What was told, but for the warning that so few rows say little about the bound."""
+    return "".join(line for line in words.splitlines(keepends=True) if not line.startswith("warning: too few rows"))
+
+
 def assert_refused(done: subprocess.CompletedProcess[str], code: int = 4) -> None:
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
-    assert done.stderr.startswith("error: ")
+    assert without_warnings(done.stderr).startswith("error: ")
     assert "Traceback" not in done.stderr
 
 
@@ -63,14 +68,14 @@ def test_a_second_training_is_refused_and_told_who_is_there(start: Any, here: An
             in (second.stderr)
         )
     first.send_signal(signal.SIGCONT)
-    assert first.communicate()[1] == ""
+    assert without_warnings(first.communicate()[1]) == ""
     assert outcome(out) == outcome(whole.folder.path)
 
 
 def test_of_two_that_begin_at_once_one_trains(start: Any, small: SmallJob) -> None:
     whole, out = small.run("whole"), small.folder / "run"
     both = [start("train", small.path, "--out", out, "--checkpoint-seconds", 0, "-q") for _ in range(2)]
-    told = {process.communicate()[1]: process.returncode for process in both}
+    told = {without_warnings(process.communicate()[1]): process.returncode for process in both}
     assert sorted(told.values()) == [0, 4], told
     assert "" in told
     assert any(re.search("is being written by another training|exists and is not empty", words) for words in told)
@@ -86,7 +91,7 @@ def test_a_killed_training_holds_nothing(start: Any, here: Any, small: SmallJob)
     first.wait()
     assert json.loads((out / "lock").read_text())["pid"] == first.pid
     done = here("train", small.path, "--out", out, "--resume", "-q")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, without_warnings(done.stderr)) == (0, "")
     assert outcome(out) == outcome(whole.folder.path)
 
 
@@ -296,10 +301,10 @@ def test_a_full_disk_ends_the_run_and_it_goes_on_when_there_is_room(small: Small
     done = subprocess.run([*own_mounts, *script], capture_output=True, text=True, check=True)
     code, out, err, left, again, words = ast.literal_eval(done.stdout)
     assert (code, out) == (8, ""), err
-    assert err.startswith("error: cannot write ")
+    assert without_warnings(err).startswith("error: cannot write ")
     assert "the disk is full" in err
     assert left == ""
-    assert (again, words) == (0, "")
+    assert (again, without_warnings(words)) == (0, "")
     assert outcome(tmp_path / "copy") == outcome(whole.folder.path)
 
 

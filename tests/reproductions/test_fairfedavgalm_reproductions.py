@@ -32,7 +32,7 @@ def task() -> TrainingTask:
 
 def test_rows_are_dealt_without_repetition_and_by_the_seed(task: TrainingTask) -> None:
     clients = task.deal(3, clients=5, rows=100, alpha=0.5)
-    assert [client.rows for client in clients] == [100] * 5
+    assert [client.n_rows for client in clients] == [100] * 5
     rows = np.concatenate([client.features for client in clients])
     assert len(np.unique(rows, axis=0)) == 500
     again = task.deal(3, clients=5, rows=100, alpha=0.5)
@@ -56,7 +56,7 @@ def test_cells_have_their_shares() -> None:
     counts = found.value_counts()
     assert {cell: counts[cell] / len(found) for cell in cells} == pytest.approx(cells, abs=0.01)
     # More than there are: as many as keep the shares.
-    assert 400 < sum(client.rows for client in task.deal(0, clients=4, rows=10**6, alpha=5.0)) < 4000
+    assert 400 < sum(client.n_rows for client in task.deal(0, clients=4, rows=10**6, alpha=5.0)) < 4000
 
 
 def test_the_papers_numbers_are_whole() -> None:

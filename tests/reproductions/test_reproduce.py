@@ -14,6 +14,9 @@ from evenhand.reproductions import REPRODUCTIONS, find
 from evenhand.reproductions.papers import FIRST_TABLE1, TABLE1, TABLE2, fair
 from evenhand.reproductions.settings import Settings
 
+# A grid of two settings has nothing but edges.
+pytestmark = pytest.mark.filterwarnings("ignore::evenhand.errors.GridEdgeWarning")
+
 FAIRVFL = [name for name in REPRODUCTIONS if name.startswith("fairvfl")]
 SETS = dict.fromkeys(FAIRVFL, "compas") | {"fairvfl-table2": "communities-crime"}
 

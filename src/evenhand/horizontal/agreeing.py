@@ -292,10 +292,11 @@ def directly(summaries: Mapping[str, Summary], combine: Callable[[Mapping[str, S
 def _common(summaries: Mapping[str, Summary], groups: Groups | None, classes: int | None) -> Summary:
     """What clients' rows have in common, from their summaries."""
     known = [RowsSummary.from_plain(name, one) for name, one in summaries.items()]
+    shape = common_shape(known)
     given = None if groups is None else {name: tuple(map(plain, values)) for name, values in groups.items()}
     agreed = common_groups(known, given)
     return {
-        "shape": list(common_shape(known)),
+        "shape": list(shape),
         "classes": common_classes(known, classes),
         "groups": {name: [plain(value) for value in values] for name, values in agreed.items()},
     }

@@ -3,7 +3,7 @@
 The demo's job files (six parties, 45,222 people known by text ids, each table in an order of its own) are run as
 `evenhand train` runs them. The time inside the exchanges is measured in the same run.
 
-    python benchmarks/preparation.py [--source FOLDER]
+    python benchmarks/exchanges.py [--source FOLDER]
 """
 
 from __future__ import annotations
