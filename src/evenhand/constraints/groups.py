@@ -88,13 +88,29 @@ def _crosses(name: str, attributes: Sequence[str]) -> bool:
     return sorted(name.split(CROSSES)) == sorted(other for other in attributes if other != name)
 
 
-def with_crossing(frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame of sensitive attributes with one more column, their crossing; as it is where it has that already."""
-    if crossed_name(frame.columns) is not None:
+def with_crossing(frame: pd.DataFrame, name: str | None = None) -> pd.DataFrame:
+    """A frame of sensitive attributes with one more column, their crossing; as it is where it has that already.
+
+    Parameters
+    ----------
+    name
+        What the crossing is called, which says in which order groups are joined; None goes by the columns.
+    """
+    present = crossed_name(frame.columns)
+    if present is not None and name in (None, present):
         return frame
-    if frame.shape[1] < 2:
+    attributes = [str(column) for column in frame.columns if str(column) != present]
+    if len(attributes) < 2:
         had = listed(frame.columns) or "none"
         raise DataError(f"cross=True crosses two or more sensitive attributes; there is {had}")
     words = frame.astype(object).map(str)
-    joined = words.iloc[:, 0].str.cat(words.iloc[:, 1:], sep=CROSSES)
-    return frame.assign(**{CROSSES.join(map(str, frame.columns)): joined})
+    for column in attributes:
+        # Joined with others, it could not be told apart again.
+        unclear = [column] if CROSSES in column else [one for one in words[column].unique() if CROSSES in one]
+        if unclear:
+            raise DataError(
+                f"{quoted(unclear[0])} has{CROSSES}in it, which joins what is crossed; call it something else"
+            )
+    ordered = words[attributes if name is None else name.split(CROSSES)]
+    joined = ordered.iloc[:, 0].str.cat(ordered.iloc[:, 1:], sep=CROSSES)
+    return frame.assign(**{CROSSES.join(ordered.columns): joined})

@@ -29,6 +29,7 @@ from evenhand.estimators.client_rows import (
     take,
 )
 from evenhand.horizontal.agreeing import draft_terms
+from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import ClientRows, Protection
 from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, model_name
 from evenhand.protocol.job import Job
@@ -93,7 +94,8 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         A fitted :class:`~evenhand.data.PartyEncoder` that clients have agreed on, for instance of public rows; None
         learns one.
     groups
-        The values each sensitive attribute may take, agreed beforehand; None takes those that occur.
+        The values each sensitive attribute may take, agreed beforehand; None takes those that occur. Crossings can be
+        among them: ``{"sex": [...], "ward": [...], "sex × ward": ["f × a", ...]}``.
     hidden
         Widths of the hidden layers of ``"mlp"``.
     protect
@@ -250,7 +252,8 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.privacy_ = None
         if protected:
             learned = [] if encoder is None or not self._learned(encoder) else [LEARNED_COLUMNS]
-            learned += [LEARNED_GROUPS] if inputs.sensitive is not None and self.groups is None else []
+            unknown = self.groups is None or learns_crossings(job.constraints, self.groups)
+            learned += [LEARNED_GROUPS] if inputs.sensitive is not None and unknown else []
             self.privacy_ = client_privacy(names, self.protect, run.transcript, self.delta, learned=learned)
         return self
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from evenhand.constraints.binding import constraint_rows
 from evenhand.constraints.groups import Groups, crossed_name
-from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.constraints.small_slices import warn_of_counts
 from evenhand.errors import ConstraintError, DataError
+from evenhand.horizontal.crossings import Agree, crossed_groups, learns_crossings
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.solvers import SOLVERS, check_terms, choose_solver
 from evenhand.protocol.agree import Summary
@@ -29,8 +28,6 @@ from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms, Part, plain, with_solver
 
 SliceCounts = Mapping[Slice, int]
-Agree: TypeAlias = Callable[[Mapping[str, Summary], Callable[[Mapping[str, Summary]], Summary]], Summary]
-"""Takes everybody's summaries, and gives what comes out when they are put together."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +112,21 @@ def common_classes(summaries: Sequence[RowsSummary], classes: int | None = None)
     return count
 
 
-def common_groups(summaries: Sequence[RowsSummary], groups: Groups | None = None) -> dict[str, tuple[Hashable, ...]]:
-    """The values of each sensitive attribute: those given, or those that occur at any client."""
+def common_groups(
+    summaries: Sequence[RowsSummary], groups: Groups | None = None, *, crosses: bool = False
+) -> dict[str, tuple[Hashable, ...]]:
+    """The values of each sensitive attribute: those given, or those that occur at any client.
+
+    Parameters
+    ----------
+    crosses
+        Whether a constraint crosses the attributes: whoever has these then has their crossing.
+    """
     attributes = list(summaries[0].groups if groups is None else groups)
+    crossing = crossed_name(attributes) if crosses else None
+    derived = () if crossing is None else (crossing,)
     for one in summaries:
-        if sorted(one.groups) != sorted(attributes):
+        if sorted({*one.groups, *derived}) != sorted(attributes):
             raise DataError(
                 f"client {one.name!r} has the sensitive attributes {sorted(one.groups)}, expected {sorted(attributes)}"
             )
@@ -132,23 +139,6 @@ def common_groups(summaries: Sequence[RowsSummary], groups: Groups | None = None
     return {name: tuple(groups[name]) for name in attributes}
 
 
-def crossed_groups(
-    constraints: Sequence[Constraint], groups: Mapping[str, tuple[Hashable, ...]], holders: Sequence[ClientRows]
-) -> dict[str, tuple[Hashable, ...]]:
-    """The groups with the crossing of attributes, over rows that have it.
-
-    A crossing without rows in a slice that is compared is left out.
-    """
-    known = [summarise(one) for one in holders]
-    name = crossed_name(known[0].groups)
-    assert name is not None
-    whole = {**groups, name: common_groups(known)[name]}
-    rows = constraint_rows(constraints, whole)
-    counts = added(count_slices(one, rows) for one in holders)
-    empty = {part.group for part, count in counts.items() if part.attribute == name and not count}
-    return {**groups, name: tuple(value for value in whole[name] if value not in empty)}
-
-
 def added(counts: Iterable[SliceCounts]) -> Counter[Slice]:
     """Counts of several holders together."""
     total: Counter[Slice] = Counter()
@@ -157,7 +147,9 @@ def added(counts: Iterable[SliceCounts]) -> Counter[Slice]:
     return total
 
 
-def check_known_groups(summaries: Sequence[RowsSummary], groups: Groups) -> None:
+def check_known_groups(summaries: Sequence[RowsSummary], groups: Groups, crosses: bool) -> None:
+    """Refuse attributes and values that nobody agreed on."""
+    common_groups(summaries, groups, crosses=crosses)
     crossing = crossed_name(groups)
     for one in summaries:
         for name, values in groups.items():
@@ -243,7 +235,8 @@ def horizontal_terms(
     # What is protected says nothing that need not be said: groups and classes are then agreed on beforehand.
     open_agree = agree if groups is None or not protected else directly
     known = {client.name: summarise(client).to_plain() for client in sorted(clients, key=lambda one: one.name)}
-    common = open_agree(known, lambda summaries: _common(summaries, groups, classes))
+    crosses = any(one.crosses for one in job.constraints)
+    common = open_agree(known, lambda summaries: _common(summaries, groups, classes, crosses))
     shape, found = tuple(common["shape"]), common["classes"]
     if server is not None:
         everybody = [*(RowsSummary.from_plain(name, one) for name, one in known.items()), summarise(server)]
@@ -251,7 +244,10 @@ def horizontal_terms(
         common_classes(everybody, found)
     settings: dict[str, Any] = {"model": model, "scope": scope, "protected": protected}
     draft = draft_terms(job, names, two_classes=found is None, server_rows=server is not None, **settings)
-    agreed = _groups(draft.job.constraints, clients, server, _values(common["groups"], clients))
+    agreed = _values(common["groups"], clients)
+    check_known_groups([summarise(one) for one in (*clients, *([] if server is None else [server]))], agreed, crosses)
+    if learns_crossings(job.constraints, agreed):
+        agreed = crossed_groups(job.constraints, agreed, clients, server, agree)
     draft = replace(draft, groups=agreed, shape=shape, classes=found)
     check_terms(draft)
     counts = {one.name: count_slices(one.agreed(agreed), draft.constraint_rows) for one in clients}
@@ -289,12 +285,12 @@ def directly(summaries: Mapping[str, Summary], combine: Callable[[Mapping[str, S
     return combine(summaries)
 
 
-def _common(summaries: Mapping[str, Summary], groups: Groups | None, classes: int | None) -> Summary:
+def _common(summaries: Mapping[str, Summary], groups: Groups | None, classes: int | None, crosses: bool) -> Summary:
     """What clients' rows have in common, from their summaries."""
     known = [RowsSummary.from_plain(name, one) for name, one in summaries.items()]
     shape = common_shape(known)
     given = None if groups is None else {name: tuple(map(plain, values)) for name, values in groups.items()}
-    agreed = common_groups(known, given)
+    agreed = common_groups(known, given, crosses=crosses)
     return {
         "shape": list(shape),
         "classes": common_classes(known, classes),
@@ -306,7 +302,9 @@ def _values(groups: Mapping[str, Sequence[Any]], clients: Sequence[ClientRows]) 
     """Groups as tables hold them, where JSON only has their names."""
     found: dict[str, tuple[Hashable, ...]] = {}
     for name, values in groups.items():
-        held = {plain(value): value for one in clients if one.groups is not None for value in one.groups[name].unique()}
+        # A crossing that nobody has as a column is text already.
+        columns = [one.groups[name] for one in clients if one.groups is not None and name in one.groups]
+        held = {plain(value): value for column in columns for value in column.unique()}
         found[name] = tuple(held.get(value, value) for value in values)
     return found
 
@@ -351,27 +349,6 @@ def counted(draft: HorizontalTerms, counts: Mapping[str, SliceCounts], n_rows: i
         return draft
     holding = {name: places for name, places in lacking.items() if places}
     return replace(draft, n_rows=n_rows, slice_counts=total, lacking=holding)
-
-
-def _groups(
-    constraints: Sequence[Constraint],
-    clients: Sequence[ClientRows],
-    server: ClientRows | None,
-    groups: Groups | None,
-) -> dict[str, tuple[Hashable, ...]]:
-    """The values of each attribute, and of their crossing where a constraint asks for it and nobody agreed on one."""
-    crosses, given = any(one.crosses for one in constraints), None if groups is None else crossed_name(groups)
-    if crosses and given is not None:
-        clients, server = [one.crossed() for one in clients], None if server is None else server.crossed()
-    known = [summarise(client) for client in clients]
-    everybody = known if server is None else [*known, summarise(server)]
-    agreed = common_groups(known, groups)
-    check_known_groups(everybody, common_groups(everybody, agreed))
-    if not crosses or given is not None:
-        return agreed
-    # Constraints are over the server's rows if it has any.
-    holders = [one.crossed() for one in ([server] if server is not None else clients)]
-    return crossed_groups(constraints, agreed, holders)
 
 
 def _warn_of_small_slices(terms: HorizontalTerms, counts: Mapping[str, SliceCounts]) -> None:

@@ -73,14 +73,18 @@ class ClientRows:
     def n_rows(self) -> int:
         return len(self.labels)
 
-    def crossed(self) -> ClientRows:
-        """The same rows with the crossing of their sensitive attributes."""
+    def crossed(self, name: str) -> ClientRows:
+        """The same rows with the crossing of their sensitive attributes, under the name that was agreed on."""
         assert self.groups is not None
-        return replace(self, groups=with_crossing(self.groups))
+        try:
+            return replace(self, groups=with_crossing(self.groups, name))
+        except DataError as error:
+            raise DataError(f"client {self.name!r}: {error}") from error
 
     def agreed(self, groups: Groups) -> ClientRows:
         """The rows as constraints see them: crossed where that was agreed on; a value nobody agreed on is refused."""
-        known = self if crossed_name(groups) is None else self.crossed()
+        crossing = crossed_name(groups)
+        known = self if crossing is None else self.crossed(crossing)
         known.codes(groups)
         return known
 

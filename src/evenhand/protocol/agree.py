@@ -26,8 +26,9 @@ SUMMARY = Schema(
     reveals=(
         "What a client has, summed up. Where nothing was agreed beforehand: of each numeric column its number of rows, "
         "mean, sum of squares about it and range, of each other column the levels that occur, and the labels and "
-        "groups that occur. For solvers that weigh everybody's rows alike from the first round on: how many rows the "
-        "client has, in all and in each slice of the constraint rows. Only sums over clients are used."
+        "groups that occur; where a constraint crosses attributes, which crossings occur with which labels. For "
+        "solvers that weigh everybody's rows alike from the first round on: how many rows the client has, in all and "
+        "in each slice of the constraint rows. Only sums over clients are used."
     ),
 )
 AGREED = Schema(
@@ -35,7 +36,7 @@ AGREED = Schema(
     {"agreed": TEXT},
     reveals=(
         "What came out, to every client: how columns are encoded (means and deviations over everybody's rows, all "
-        "levels), the classes and groups, the number of rows in all and in each slice."
+        "levels), the classes and groups, the crossings that are compared, the number of rows in all and in each slice."
     ),
 )
 LABELS = Schema(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 
+from evenhand.constraints.groups import crossed_name
 from evenhand.constraints.scope import ConstraintScope, Lacking, Scope
 from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.errors import InputError, JobError
@@ -168,8 +169,8 @@ def parse_horizontal(content: dict[str, Any], where: str) -> HorizontalJobFile:
 def _check(job: HorizontalJobFile) -> None:
     _check_clients(job)
     check_columns(job.data)
-    _check_groups(job.data)
     trained = job.to_job()
+    _check_groups(job.data, crosses=any(one.crosses for one in trained.constraints))
     for constraint in trained.constraints:
         if constraint.compares_groups and not job.data.sensitive:
             raise JobError(f"constraint {constraint.kind} compares groups: name the columns in data.sensitive")
@@ -200,9 +201,10 @@ def _check_clients(job: HorizontalJobFile) -> None:
             raise JobError(f"{owner}: tables of horizontal jobs have named columns; {section.table} has numbered ones")
 
 
-def _check_groups(data: DataSection) -> None:
+def _check_groups(data: DataSection, crosses: bool) -> None:
+    crossing = crossed_name(data.groups or {}) if crosses else None
     for attribute, values in (data.groups or {}).items():
-        if attribute not in data.sensitive:
+        if attribute not in (*data.sensitive, crossing):
             raise JobError(f"data.groups names {attribute!r}, which data.sensitive does not list")
         if len(set(values)) < 2 or len(set(values)) < len(values):
             raise JobError(f"data.groups.{attribute} is {quoted(values)}; list each of two or more groups once")

@@ -14,6 +14,7 @@ from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, MissingExtraError, RunError
+from evenhand.horizontal.crossings import learns_crossings
 from evenhand.jobs.folder import own_job, require_password, run_folder
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.tables import (
@@ -105,7 +106,8 @@ def run_horizontal_job(
 def _learned(job: HorizontalJobFile, tables: HorizontalTables) -> list[str]:
     """What was learned from the clients' rows before the first round."""
     columns = [LEARNED_COLUMNS] if tables.learned else []
-    return columns + ([LEARNED_GROUPS] if job.data.sensitive and job.data.groups is None else [])
+    unknown = job.data.groups is None or learns_crossings(job.to_job().constraints, job.data.groups)
+    return columns + ([LEARNED_GROUPS] if job.data.sensitive and unknown else [])
 
 
 def _check_epsilon(job: HorizontalJobFile, tables: HorizontalTables) -> None:
