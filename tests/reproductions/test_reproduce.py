@@ -63,6 +63,44 @@ def test_the_command_runs_and_rewrites(command: Any, sets_folder: Path, tmp_path
     assert (tmp_path / "fairvfl-fig1.md").read_text(encoding="utf-8") == text
 
 
+def test_a_part_run_again_takes_its_own_place_and_leaves_the_rest(
+    command: Any, sets_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = ["fairvfl-fig1", "--runs", 1, "--rounds", 5, "--source", sets_folder]
+    sets = ["--set", "compas", "--set", "communities-crime"]
+    code, out, errors = command(*whole, *sets)
+    assert code == 0, errors
+    # A part never goes where the whole page is, unless it is sent there.
+    assert not (tmp_path / "reproductions").exists()
+    folder = tmp_path / "runs" / "reproductions"
+    assert out.split()[0] == str(Path("runs/reproductions/fairvfl-fig1.md"))
+    full = json.loads((folder / "fairvfl-fig1.json").read_text())
+    code, _, errors = command(*whole, "--set", "communities-crime", "--out", folder)
+    assert code == 0, errors
+    again = json.loads((folder / "fairvfl-fig1.json").read_text())
+    assert again["records"] == full["records"]
+    assert again["parts"] == ["evenhand reproduce fairvfl-fig1 --runs 1 --rounds 5 --set communities-crime"]
+    page = (folder / "fairvfl-fig1.md").read_text(encoding="utf-8")
+    assert "    evenhand reproduce fairvfl-fig1 --runs 1 --rounds 5 --set compas --set communities-crime\n" in page
+    assert f"    {again['parts'][0]}\n" in page
+    code, _, _ = command(*whole, "--seed", 11, "--set", "compas", "--out", folder)
+    more = json.loads((folder / "fairvfl-fig1.json").read_text())["records"]
+    assert code == 0
+    assert [record for record in more if record["seed"] == 10] == full["records"]
+    assert {(record["set"], record["seed"]) for record in more if record["seed"] != 10} == {("compas", 11)}
+
+
+def test_records_of_other_rounds_are_not_mixed(command: Any, sets_folder: Path, tmp_path: Path) -> None:
+    asked = ["fairvfl-fig1", "--runs", 1, "--set", "compas", "--source", sets_folder, "--out", tmp_path]
+    assert command(*asked, "--rounds", 5)[0] == 0
+    before = (tmp_path / "fairvfl-fig1.json").read_bytes()
+    code, _, errors = command(*asked, "--rounds", 6)
+    assert code == 4
+    assert "another number of rounds (5, now 6)" in errors
+    assert (tmp_path / "fairvfl-fig1.json").read_bytes() == before
+
+
 def test_the_papers_tables_are_whole() -> None:
     for table in (TABLE1, TABLE2, FIRST_TABLE1):
         assert all(set(row) == {"adult", "compas", "communities-crime"} for row in table.values())

@@ -13,6 +13,8 @@ from evenhand.cli.saying import say
 from evenhand.errors import InputError
 from evenhand.reproductions.registry import REPRODUCTIONS, find
 
+WHOLE = Path("reproductions/results")
+PARTS = Path("runs/reproductions")
 _NAMES = "\n".join(f"  {entry.name:<29}{entry.title}" for entry in REPRODUCTIONS.values())
 HELP = f"""Run a table or figure of the papers again, and write the paper's numbers beside ours.
 
@@ -20,10 +22,14 @@ HELP = f"""Run a table or figure of the papers again, and write the paper's numb
 Names:
 {_NAMES}
 
+A part (--set, --runs, --rounds, --seed) is written beside the whole page. With --out FOLDER it takes its place among
+the records that FOLDER holds of other sets and seeds; records of another number of rounds are not mixed with it.
+
 \b
 Examples:
   evenhand reproduce fairvfl-v1-table1
   evenhand reproduce fairvfl-table1 --runs 2 --rounds 200 --set compas
+  evenhand reproduce fairvfl-fig1 --set compas --out reproductions/results
   evenhand reproduce fairvfl-fig1 --rewrite
 """
 
@@ -39,7 +45,10 @@ def reproduce(
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the first run; the others follow.")] = None,
     source: Annotated[Path | None, typer.Option(help="Local folder with the data sets.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the result files.")] = Path("reproductions/results"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help=f"Folder for the result files; default {WHOLE}, or {PARTS} where options ask for a part."),
+    ] = None,
     rewrite: Annotated[bool, typer.Option("--rewrite", help="Write the page from its records, do not train.")] = False,
 ) -> None:
     entry = find(name)
@@ -52,13 +61,15 @@ def reproduce(
     from evenhand.reproductions.settings import FIRST_SEED, Settings
 
     first = FIRST_SEED if seed is None else seed
-    settings = Settings(runs, rounds, source, tuple(sets or entry.sets), first)
+    part = not (runs is None and rounds is None and seed is None and not sets)
+    settings = Settings(runs, rounds, source, tuple(sets or entry.sets), first, part)
+    folder = (PARTS if part else WHOLE) if out is None else out
     words = ["evenhand", "reproduce", name]
     for option, value in (("--runs", runs), ("--rounds", rounds), ("--seed", seed)):
         words += [] if value is None else [option, str(value)]
     for one in sets or ():
         words += ["--set", one]
-    for path in run(name, settings, out, command=shlex.join(words), rewrite=rewrite):
+    for path in run(name, settings, folder, command=shlex.join(words), rewrite=rewrite):
         say(str(path))
 
 

@@ -15,15 +15,25 @@ from evenhand.reproductions.writing import Recorded, write_page
 def reproduce(
     name: str, settings: Settings, out: Path, *, command: str, rewrite: bool = False, show: bool = True
 ) -> list[Path]:
-    """Train what the table or figure needs, and write `out`/NAME.md with its records and figure."""
+    """Train what the table or figure needs, and write `out`/NAME.md with its records and figure.
+
+    Records of other sets and seeds that are there already stay: a part run again takes its own place on the page, and
+    the rest is kept. Records of another number of rounds are of another experiment, and are refused before training.
+    """
     entry = find(name)
     experiment = entry.load()
+    place = out / f"{name}.json"
     if rewrite:
-        recorded = Recorded.read(out / f"{name}.json")
+        recorded = Recorded.read(place)
     else:
+        before = Recorded.read(place) if settings.part and place.exists() else None
+        if before is not None:
+            before.check_same_rounds(settings.rounds, place)
         start = time.perf_counter()
         with Meter(show=show) as meter:
             records = experiment.compute(settings, meter)
-        recorded = Recorded(command, time.perf_counter() - start, records)
+        recorded = Recorded(command, time.perf_counter() - start, records, rounds=settings.rounds)
+        if before is not None:
+            recorded = before.with_part(recorded)
     out.mkdir(parents=True, exist_ok=True)
     return write_page(name, entry.title, recorded, experiment.page(pd.DataFrame(recorded.records)), out)

@@ -50,6 +50,8 @@ class Settings:
     source: Path | None = None
     sets: tuple[str, ...] = FAIRVFL_SETS
     seed: int = FIRST_SEED
+    part: bool = False
+    """Whether this is less, or something else, than what the committed page shows."""
 
     def __post_init__(self) -> None:
         for name in self.sets:

@@ -6,7 +6,7 @@ import json
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -43,10 +43,15 @@ class Recorded:
     seconds: float
     records: list[Record]
     versions: dict[str, str] = field(default_factory=lambda: _versions())
+    rounds: int | None = None
+    """What was asked for instead of the usual number of rounds."""
+    parts: list[str] = field(default_factory=list)
+    """Commands whose records have taken the place of earlier ones since."""
 
     def write(self, path: Path) -> None:
         lines = ",\n".join(json.dumps(record, default=float) for record in self.records)
         top = {"command": self.command, "seconds": self.seconds, "versions": self.versions}
+        top |= {name: value for name in ("rounds", "parts") if (value := getattr(self, name))}
         text = f'{json.dumps(top)[:-1]}, "records": [\n{lines}\n]}}\n'
         write_bytes(path, text.encode())
 
@@ -54,9 +59,41 @@ class Recorded:
     def read(cls, path: Path) -> Recorded:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            return cls(content["command"], content["seconds"], content["records"], content["versions"])
-        except (OSError, ValueError, KeyError) as error:
+            named = [content[name] for name in ("command", "seconds", "records", "versions")]
+            return cls(*named, rounds=content.get("rounds"), parts=content.get("parts", []))
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"{path} holds no records to write a page from ({error}); run without --rewrite") from error
+
+    def check_same_rounds(self, rounds: int | None, path: Path) -> None:
+        if rounds != self.rounds:
+            said = ["as usual" if number is None else f"{number}" for number in (self.rounds, rounds)]
+            raise RunError(
+                f"{path} holds records of another number of rounds ({said[0]}, now {said[1]}), and one page cannot "
+                "show both; choose another folder with --out"
+            )
+
+    def with_part(self, part: Recorded) -> Recorded:
+        """These records, with those of the part in the place of what was recorded for the same sets and seeds."""
+        again = {_draw(record) for record in part.records}
+        order = {name: place for place, name in enumerate(dict.fromkeys(record["set"] for record in self.records))}
+        kept = [record for record in self.records if _draw(record) not in again]
+        merged = sorted([*kept, *part.records], key=lambda record: order.get(record["set"], len(order)))
+        return replace(
+            self,
+            seconds=self.seconds + part.seconds,
+            records=merged,
+            versions={name: _both(self.versions.get(name), now) for name, now in part.versions.items()},
+            parts=[*(old for old in self.parts if old != part.command), part.command],
+        )
+
+
+def _both(before: str | None, now: str) -> str:
+    return now if before is None or now in before.split(" and ") else f"{before} and {now}"
+
+
+def _draw(record: Record) -> tuple[str, int]:
+    """Which draw of which set a record is about."""
+    return record["set"], record["seed"]
 
 
 def _versions() -> dict[str, str]:
@@ -73,7 +110,8 @@ def write_page(name: str, title: str, recorded: Recorded, page: Page, out: Path)
     paths = [out / f"{name}.md", out / f"{name}.json"]
     recorded.write(paths[1])
     versions = ", ".join(f"{package} {number}" for package, number in recorded.versions.items())
-    parts = [f"# {title}", f"    {recorded.command}", f"{versions}. {recorded.seconds:.0f} seconds in all."]
+    parts = [f"# {title}", "\n".join(f"    {command}" for command in (recorded.command, *recorded.parts))]
+    parts += [f"{versions}. {recorded.seconds:.0f} seconds in all."]
     parts += ["## What was run", bullets(page.ran)]
     if page.figure is not None:
         paths.append(out / f"{name}.png")
