@@ -59,8 +59,10 @@ class Recorded:
     def read(cls, path: Path) -> Recorded:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            named = [content[name] for name in ("command", "seconds", "records", "versions")]
-            return cls(*named, rounds=content.get("rounds"), parts=content.get("parts", []))
+            command, seconds, records = content["command"], content["seconds"], content["records"]
+            return cls(
+                command, seconds, records, content["versions"], content.get("rounds"), list(content.get("parts", []))
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"{path} holds no records to write a page from ({error}); run without --rewrite") from error
 
