@@ -54,6 +54,8 @@ class ProgramServer(HorizontalServer):
         How the run ended; None before.
     """
 
+    kept = frozenset({"rounds", "outer"})
+
     def __init__(
         self,
         clients: Mapping[str, Bounds],
@@ -127,8 +129,6 @@ class ProgramServer(HorizontalServer):
             super().snapshot()
             | self.answers.snapshot()
             | {
-                "rounds": self.rounds,
-                "outer": self.outer,
                 "status": "" if self.status is None else self.status.name,
                 "residual": None if self.residual is None else dict(self.residual.__dict__),
             }
@@ -137,6 +137,5 @@ class ProgramServer(HorizontalServer):
     def restore(self, state: State) -> None:
         super().restore(state)
         self.answers.restore(state)
-        self.rounds, self.outer = int(state["rounds"]), int(state["outer"])
         self.status = SolveStatus[state["status"]] if state["status"] else None
         self.residual = None if state["residual"] is None else Residual(**state["residual"])

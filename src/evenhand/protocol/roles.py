@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
 
 from evenhand.errors import ProtocolError
 from evenhand.protocol.messages import Message, Vocabulary
@@ -67,6 +69,10 @@ class Role(ABC):
     """
 
     vocabulary: Vocabulary
+    kept: ClassVar[frozenset[str]] = frozenset()
+    """Attributes that change during a run and are arrays, numbers, booleans or strings: each class names its own, and
+    `snapshot` and `restore` see to them. What else changes, they must be told of by overriding them.
+    """
 
     def __init__(self, name: str, sizes: Mapping[str, int]) -> None:
         self.name = name
@@ -123,11 +129,19 @@ class Role(ABC):
 
     def snapshot(self) -> State:
         """Everything that changes during a run, as arrays and numbers. Data handed to the constructor is not in it."""
-        return {"done": self.done, "effort": self.effort}
+        values = {name: getattr(self, name) for name in self._all_kept()}
+        copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+        return {"done": self.done, "effort": self.effort, **copied}
 
     def restore(self, state: State) -> None:
         self.done = bool(state["done"])
         self.effort = float(state["effort"])
+        for name in self._all_kept():
+            value = state[name]
+            setattr(self, name, np.array(value) if isinstance(value, np.ndarray) else value)
+
+    def _all_kept(self) -> list[str]:
+        return sorted({name for kind in type(self).__mro__ for name in vars(kind).get("kept", ())})
 
 
 class Follower(Role):

@@ -124,6 +124,20 @@ class Schedule:
 class FairVFLServer(Server):
     """FairVFL Algorithm 1."""
 
+    kept = frozenset(
+        {
+            "gap",
+            "dual_gap",
+            "step",
+            "closing",
+            "moved_while_closing",
+            "answered",
+            "sequences",
+            "squared_moves",
+            "spectra",
+        }
+    )
+
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
         self.options = options = FairVFLOptions(**terms.job.options)
@@ -222,25 +236,18 @@ class FairVFLServer(Server):
             return self._broadcast(self.present())
         return ()
 
-    _NUMBERS = ("gap", "dual_gap", "step", "closing", "moved_while_closing")
-    _ARRAYS = ("answered", "sequences", "squared_moves", "spectra")
-
     def snapshot(self) -> State:
-        numbers = {name: getattr(self, name) for name in self._NUMBERS}
-        arrays = {name: getattr(self, name).copy() for name in self._ARRAYS}
-        return super().snapshot() | numbers | arrays | {"latest": np.stack(self.latest)}
+        return super().snapshot() | {"latest": np.stack(self.latest)}
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        for name in self._NUMBERS:
-            setattr(self, name, state[name])
-        for name in self._ARRAYS:
-            setattr(self, name, np.array(state[name]))
         self.latest = list(np.array(state["latest"]))
 
 
 class FairVFLParty(Party):
     """What active and passive parties share: stepping, and sending scores that carry a running number."""
+
+    kept = frozenset({"sequence"})
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
@@ -281,12 +288,11 @@ class FairVFLParty(Party):
         )
 
     def snapshot(self) -> State:
-        return super().snapshot() | self.optimiser.snapshot() | {"sequence": self.sequence}
+        return super().snapshot() | self.optimiser.snapshot()
 
     def restore(self, state: State) -> None:
         super().restore(state)
         self.optimiser.restore(state)
-        self.sequence = int(state["sequence"])
 
 
 class PassiveParty(FairVFLParty):
@@ -306,6 +312,8 @@ class PassiveParty(FairVFLParty):
 
 class ActiveParty(FairVFLParty):
     """FairVFL Algorithm 2: up to Q local steps for each (z, λ), each with its own block refreshed."""
+
+    kept = frozenset({"multipliers", "scores", "others", "weights_at_start", "first_gradient", "left", "step"})
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
@@ -367,21 +375,13 @@ class ActiveParty(FairVFLParty):
         self.effort += 10.0 * self.model.rows
         return self.lagrangian.at(self.others + self.scores).derivative(self.multipliers)
 
-    _ARRAYS = ("multipliers", "scores", "others", "weights_at_start", "first_gradient")
-
     def snapshot(self) -> State:
-        arrays = {name: getattr(self, name).copy() for name in self._ARRAYS}
-        unread = {f"unread {number}": scores.copy() for number, scores in self.unread.items()}
-        return super().snapshot() | arrays | unread | {"left": self.left, "step": self.step}
+        return super().snapshot() | {f"unread {number}": scores.copy() for number, scores in self.unread.items()}
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        for name in self._ARRAYS:
-            setattr(self, name, np.array(state[name]))
         unread = {name: scores for name, scores in state.items() if name.startswith("unread ")}
         self.unread = {int(name.removeprefix("unread ")): np.array(scores) for name, scores in unread.items()}
-        self.left = int(state["left"])
-        self.step = float(state["step"])
 
 
 def party(terms: VerticalTerms, name: str, own: PartyData) -> FairVFLParty:

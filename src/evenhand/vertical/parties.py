@@ -17,6 +17,7 @@ class Party(Follower):
     """Holds a model; its data never leave it, only what its messages say."""
 
     vocabulary = VOCABULARY
+    kept = frozenset({"round"})
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(name, message_sizes(terms))
@@ -45,9 +46,8 @@ class Party(Follower):
         return GRADIENT_NORM.message(self.name, SERVER, squared_gradient=gradient @ gradient)
 
     def snapshot(self) -> State:
-        return super().snapshot() | {"round": self.round, "weights": self.model.weights.copy()}
+        return super().snapshot() | {"weights": self.model.weights.copy()}
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self.round = int(state["round"])
         self.model.weights = np.array(state["weights"])

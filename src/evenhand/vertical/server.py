@@ -35,6 +35,7 @@ class Server(Role):
     """
 
     vocabulary = VOCABULARY
+    kept = frozenset({"round", "multipliers", "squared_norms", "squared_gradients"})
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(SERVER, message_sizes(terms))
@@ -109,19 +110,11 @@ class Server(Role):
 
     def snapshot(self) -> State:
         return super().snapshot() | {
-            "round": self.round,
-            "multipliers": self.multipliers.copy(),
-            "squared_norms": self.squared_norms.copy(),
-            "squared_gradients": self.squared_gradients.copy(),
             "certificate": None if self.certificate is None else self.certificate.as_dict(),
         }
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self.round = int(state["round"])
-        self.multipliers = np.array(state["multipliers"])
-        self.squared_norms = np.array(state["squared_norms"])
-        self.squared_gradients = np.array(state["squared_gradients"])
         certificate = state["certificate"]
         self.certificate = None if certificate is None else Certificate(**certificate)
 

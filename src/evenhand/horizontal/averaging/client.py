@@ -53,6 +53,7 @@ class ClosingClient(HorizontalClient):
     """Holds rows behind a learner; they never leave it, only what its messages say."""
 
     vocabulary = VOCABULARY
+    kept = frozenset({"round"})
 
     def __init__(self, name: str, sizes: Mapping[str, int], learner: Learner) -> None:
         super().__init__(name, sizes)
@@ -92,11 +93,10 @@ class ClosingClient(HorizontalClient):
 
     def snapshot(self) -> State:
         final = {} if self.final is None else {"final weights": self.final[0], "final statistics": self.final[1]}
-        return super().snapshot() | {"round": self.round} | final
+        return super().snapshot() | final
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self.round = int(state["round"])
         self.final = None
         if "final weights" in state:
             self.final = (np.array(state["final weights"]), np.array(state["final statistics"]))

@@ -45,6 +45,7 @@ class ClosingServer(HorizontalServer):
     """
 
     vocabulary = VOCABULARY
+    kept = frozenset({"round", "stage", "weights", "statistics", "multipliers", "values", "objective"})
 
     def __init__(
         self,
@@ -188,13 +189,6 @@ class ClosingServer(HorizontalServer):
             super().snapshot()
             | self.answers.snapshot()
             | {
-                "round": self.round,
-                "stage": self.stage,
-                "weights": self.weights.copy(),
-                "statistics": self.statistics.copy(),
-                "multipliers": self.multipliers.copy(),
-                "values": self.values.copy(),
-                "objective": self.objective,
                 "certificate": None if self._certificate is None else self._certificate.as_dict(),
             }
         )
@@ -202,10 +196,6 @@ class ClosingServer(HorizontalServer):
     def restore(self, state: State) -> None:
         super().restore(state)
         self.answers.restore(state)
-        self.round, self.stage = int(state["round"]), state["stage"]
-        self.weights, self.statistics = np.array(state["weights"]), np.array(state["statistics"])
-        self.multipliers, self.values = np.array(state["multipliers"]), np.array(state["values"])
-        self.objective = float(state["objective"])
         certificate = state["certificate"]
         self._certificate = None if certificate is None else Certificate(**certificate)
 

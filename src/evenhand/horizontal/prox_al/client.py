@@ -51,6 +51,7 @@ class ProxALClient(HorizontalClient):
     """
 
     vocabulary = VOCABULARY
+    kept = frozenset({"multipliers", "centre", "consensus", "strength", "outer", "inner", "placed"})
 
     def __init__(
         self, name: str, program: Program, clients: Sequence[str], shared: Bounds, options: ProxALOptions
@@ -207,8 +208,7 @@ class ProxALClient(HorizontalClient):
         self.minimiser.forget()
 
     def snapshot(self) -> State:
-        arrays: State = {"multipliers": self.multipliers.copy(), "centre": self.centre.copy()}
-        arrays["consensus"] = self.consensus.copy()
+        state = super().snapshot()
         for name, value in (
             ("here", None if self.here is None else self.here.weights),
             ("here gradient", None if self.here is None else self.here.gradient),
@@ -216,15 +216,11 @@ class ProxALClient(HorizontalClient):
             ("weights", self.weights),
         ):
             if value is not None:
-                arrays[name] = value.copy()
-        numbers = {"strength": self.strength, "outer": self.outer, "inner": self.inner, "placed": self.placed}
-        return super().snapshot() | arrays | numbers
+                state[name] = value.copy()
+        return state
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self.multipliers, self.centre = np.array(state["multipliers"]), np.array(state["centre"])
-        self.consensus, self.strength = np.array(state["consensus"]), float(state["strength"])
-        self.outer, self.inner, self.placed = int(state["outer"]), int(state["inner"]), bool(state["placed"])
         self.minimiser.inverse = np.array(state["inverse"]) if "inverse" in state else None
         self.weights = np.array(state["weights"]) if "weights" in state else None
         self.here = None

@@ -25,7 +25,6 @@ from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message, Schema
 from evenhand.protocol.roles import SERVER, Sends, State
 
-_ARRAYS = ("multipliers", "weights", "centre", "anchors", "strengths", "residuals")
 _WITH_CLIENTS = ("complementarity", "distance")
 """What the certificate takes from whoever is worst off, and only the client can know of its own constraint rows."""
 
@@ -50,6 +49,21 @@ class ProxALServer(ProgramServer):
     """
 
     vocabulary = VOCABULARY
+    kept = frozenset(
+        {
+            "multipliers",
+            "weights",
+            "centre",
+            "anchors",
+            "strengths",
+            "residuals",
+            "inner",
+            "tolerance",
+            "change",
+            "solved",
+            "placed",
+        }
+    )
 
     def __init__(
         self,
@@ -289,18 +303,12 @@ class ProxALServer(ProgramServer):
     # -- state
 
     def snapshot(self) -> State:
-        state: State = {name: getattr(self, name).copy() for name in _ARRAYS}
+        state = super().snapshot()
         if self.minimiser.inverse is not None:
             state["inverse"] = self.minimiser.inverse.copy()
-        numbers = {name: getattr(self, name) for name in ("inner", "tolerance", "change", "solved", "placed")}
-        asked = ",".join(str(self.names.index(name)) for name in self.asked)
-        return super().snapshot() | state | numbers | {"asked": asked}
+        return state | {"asked": ",".join(str(self.names.index(name)) for name in self.asked)}
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        for name in _ARRAYS:
-            setattr(self, name, np.array(state[name]))
-        self.inner, self.tolerance, self.change = int(state["inner"]), float(state["tolerance"]), float(state["change"])
-        self.solved, self.placed = bool(state["solved"]), bool(state["placed"])
         self.minimiser.inverse = np.array(state["inverse"]) if "inverse" in state else None
         self.asked = tuple(self.names[int(place)] for place in str(state["asked"]).split(","))

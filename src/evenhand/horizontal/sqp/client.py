@@ -18,6 +18,7 @@ class SQPClient(HorizontalClient):
     """Holds f_i, c_i and its summands of shared rows; nothing but the round's number changes in it."""
 
     vocabulary = VOCABULARY
+    kept = frozenset({"round"})
 
     def __init__(self, name: str, program: Program, *, exact: bool) -> None:
         size = program.weights
@@ -68,10 +69,9 @@ class SQPClient(HorizontalClient):
         )
 
     def snapshot(self) -> State:
-        state = super().snapshot() | {"round": self.round}
+        state = super().snapshot()
         return state if self.weights is None else state | {"weights": self.weights.copy()}
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self.round = int(state["round"])
         self.weights = np.array(state["weights"]) if "weights" in state else None

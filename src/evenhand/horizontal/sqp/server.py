@@ -30,6 +30,7 @@ class SQPServer(ProgramServer):
     """Holds w and the multipliers of all constraint rows; see `ProgramServer` for the parameters."""
 
     vocabulary = VOCABULARY
+    kept = frozenset({"trials", "net", "stage", "penalty", "damping", "best", "fallback", "fallback_merit"})
 
     def __init__(
         self,
@@ -215,23 +216,17 @@ class SQPServer(ProgramServer):
     # -- state
 
     def snapshot(self) -> State:
-        state: State = {"trials": self.trials.copy(), "net": self.net.copy(), "stage": self.stage}
-        for name in ("penalty", "damping", "best", "fallback_merit"):
-            state[name] = getattr(self, name)
-        state["fallback"] = self.fallback.copy()
+        state = super().snapshot()
         if self.evaluation is not None:
             state |= {f"local {name}": getattr(self.evaluation, name).copy() for name in _LOCAL}
             state["local value"] = self.evaluation.value
         if self.found is not None:
             state |= {"step": self.found.step.copy(), "step net": self.found.net.copy()}
             state |= {"step missed": self.found.missed, "step penalty": self.found.penalty}
-        return super().snapshot() | state
+        return state
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self.trials, self.net, self.stage = np.array(state["trials"]), np.array(state["net"]), state["stage"]
-        self.penalty, self.damping, self.best = (float(state[name]) for name in ("penalty", "damping", "best"))
-        self.fallback, self.fallback_merit = np.array(state["fallback"]), float(state["fallback_merit"])
         self.evaluation = self.found = None
         if "local value" in state:
             arrays = {name: np.array(state[f"local {name}"]) for name in _LOCAL}

@@ -30,6 +30,8 @@ FEASIBLE = 1e-6
 class SubspaceServer(Server):
     """Asks for directions, combines them, and stops by certificate."""
 
+    kept = frozenset({"intercept_due", "decrement", "last_objective", "least_violation", "futile", "closing", "scores"})
+
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
         options = SubspaceOptions(**terms.job.options)
@@ -216,8 +218,6 @@ class SubspaceServer(Server):
         extra = {"stationarity": stationarity, "complementarity": complementarity, "decrement": self.decrement}
         self.reports.append({"round": self.round, **self.row_report(point), **extra})
 
-    _NUMBERS = ("intercept_due", "decrement", "last_objective", "least_violation", "futile", "closing")
-
     def snapshot(self) -> State:
         columns = {
             f"column {place} {age}": column.copy()
@@ -229,17 +229,13 @@ class SubspaceServer(Server):
             for place, answer in self.answers.items()
             for name, array in answer.body.items()
         }
-        own: State = {name: getattr(self, name) for name in self._NUMBERS}
-        own |= {"awaited": sorted(self.awaited), "scores": self.scores.copy()}
+        own: State = {"awaited": sorted(self.awaited)}
         own |= {"lower bounds": self.problem.lower.copy(), "upper bounds": self.problem.upper.copy()}
         return super().snapshot() | own | columns | answers
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        for name in self._NUMBERS:
-            setattr(self, name, state[name])
         self.awaited = set(state["awaited"])
-        self.scores = np.array(state["scores"])
         self.problem.lower, self.problem.upper = np.array(state["lower bounds"]), np.array(state["upper bounds"])
         self.columns = [[] for _ in self.parties]
         bodies: dict[int, dict[str, Array]] = {}

@@ -14,7 +14,6 @@ import numpy as np
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.constraints.measures import MEASURES
-from evenhand.protocol.roles import State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server
@@ -31,6 +30,8 @@ SETTLED = 0.1
 
 class EpochServer(Server):
     """Keeps multipliers and step from epoch to epoch and knows when to stop."""
+
+    kept = frozenset({"step", "gap", "settled", "weighting", "dual_steps", "last_excess", "last_move", "staleness"})
 
     def __init__(self, terms: VerticalTerms, own: ServerData, setting: Setting) -> None:
         super().__init__(terms, own)
@@ -118,20 +119,6 @@ class EpochServer(Server):
 
     def statistics(self) -> dict[str, Any]:
         return {"staleness": self.staleness.tolist()}
-
-    _NUMBERS = ("step", "gap", "settled")
-    _ARRAYS = ("weighting", "dual_steps", "last_excess", "last_move", "staleness")
-
-    def snapshot(self) -> State:
-        numbers = {name: getattr(self, name) for name in self._NUMBERS}
-        return super().snapshot() | numbers | {name: getattr(self, name).copy() for name in self._ARRAYS}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        for name in self._NUMBERS:
-            setattr(self, name, state[name])
-        for name in self._ARRAYS:
-            setattr(self, name, np.array(state[name]))
 
 
 def theta_inputs(lagrangian: Lagrangian, weighting: Array, order: Integers) -> ThetaInputs:
