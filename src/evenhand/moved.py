@@ -202,6 +202,7 @@ NAMES: Final = {
     "reproductions.Entry": "reproductions.registry.Reproduction",
     "reproductions.constrained_problems.Problem": "reproductions.constrained.problems.ConstrainedProblem",
     "reproductions.constrained_problems.Rows": "reproductions.constrained.problems.SetRows",
+    "reproductions.fairfedavgalm_methods.Method": "reproductions.fairfedavgalm.methods.PaperMethod",
     "reproductions.fairfedavgalm_methods.Schedule": "reproductions.fairfedavgalm.methods.TrainingSchedule",
     "reproductions.fairfedavgalm_methods.Setting": "reproductions.fairfedavgalm.methods.PaperSetting",
     "reproductions.fairfedavgalm_tasks.Rows": "reproductions.fairfedavgalm.tasks.TaskRows",

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from evenhand.errors import EvenhandWarning, RunError
 from evenhand.protocol.roles import State
 from evenhand.runtime.files import PARTIAL, PRIVATE_FOLDER, disk_error, make_folder, sync_folder, write_new
-from evenhand.runtime.manifest import MANIFEST, Entry, Manifest, entry
+from evenhand.runtime.manifest import MANIFEST, FileEntry, Manifest, entry
 from evenhand.runtime.records import Record
 from evenhand.runtime.statefiles import Mark, state_bytes, state_from
 
@@ -29,7 +29,7 @@ class Checkpoint(NamedTuple):
 
     number: int
     states: dict[str, State]
-    records: dict[str, Entry]
+    records: dict[str, FileEntry]
     rows: dict[str, list[dict[str, Any]]]
 
 
@@ -41,7 +41,7 @@ class CheckpointFolder:
         self._run = run
         self._evenhand = evenhand
 
-    def save(self, states: Mapping[str, State], records: Mapping[str, Entry]) -> None:
+    def save(self, states: Mapping[str, State], records: Mapping[str, FileEntry]) -> None:
         """Write a new checkpoint, complete or not at all, and remove all but the one before it."""
         older = self._complete()
         name = f"{1 + (int(older[-1].name) if older else 0):08d}"

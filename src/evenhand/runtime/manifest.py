@@ -24,7 +24,7 @@ OF_RUN: Final = "the run"
 Status = Literal["running", "finished", "checkpoint"]
 
 
-class Entry(NamedTuple):
+class FileEntry(NamedTuple):
     """What a file is known by."""
 
     owner: str
@@ -32,8 +32,8 @@ class Entry(NamedTuple):
     sha256: str
 
 
-def entry(owner: str, content: bytes) -> Entry:
-    return Entry(owner, len(content), hashlib.sha256(content).hexdigest())
+def entry(owner: str, content: bytes) -> FileEntry:
+    return FileEntry(owner, len(content), hashlib.sha256(content).hexdigest())
 
 
 @dataclass
@@ -46,8 +46,8 @@ class Manifest:
     run: str
     evenhand: str
     status: Status
-    files: dict[str, Entry] = field(default_factory=dict)
-    records: dict[str, Entry] = field(default_factory=dict)
+    files: dict[str, FileEntry] = field(default_factory=dict)
+    records: dict[str, FileEntry] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         content: dict[str, Any] = {"format": FORMAT, **asdict(self)}
@@ -68,7 +68,7 @@ class Manifest:
             raise RunError(f"{path} is of a format that this version of evenhand does not know; use a later one")
         try:
             for kind in ("files", "records"):
-                content[kind] = {name: Entry(**value) for name, value in content[kind].items()}
+                content[kind] = {name: FileEntry(**value) for name, value in content[kind].items()}
             return cls(**content)
         except (AttributeError, KeyError, TypeError) as error:
             raise RunError(f"{path} does not hold what a run writes there ({error!r}); {RESTORE}") from error

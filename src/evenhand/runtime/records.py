@@ -17,7 +17,7 @@ from typing import Any
 
 from evenhand.errors import RunError
 from evenhand.runtime.files import disk_error, open_private, sync_folder
-from evenhand.runtime.manifest import OF_RUN, Entry, entry, parse_json, read_bytes
+from evenhand.runtime.manifest import OF_RUN, FileEntry, entry, parse_json, read_bytes
 
 
 class Record:
@@ -29,9 +29,9 @@ class Record:
         self._digest = hashlib.sha256()
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> FileEntry:
         """What the file is known by, as far as it was written."""
-        return Entry(OF_RUN, self._bytes, self._digest.hexdigest())
+        return FileEntry(OF_RUN, self._bytes, self._digest.hexdigest())
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write lines and wait until the disk has them; if it does not take them, none is there."""
@@ -51,7 +51,7 @@ class Record:
         self._bytes += len(content)
         self._digest.update(content)
 
-    def first(self, known: Entry) -> list[dict[str, Any]]:
+    def first(self, known: FileEntry) -> list[dict[str, Any]]:
         """The rows that a checkpoint knows, if the file begins with them."""
         content = read_bytes(self.path) if known.bytes else b""
         if len(content) < known.bytes:

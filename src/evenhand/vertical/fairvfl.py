@@ -295,7 +295,7 @@ class FairVFLParty(Party):
         self.optimiser.restore(state)
 
 
-class PassiveParty(FairVFLParty):
+class FairVFLPassiveParty(FairVFLParty):
     """FairVFL Algorithm 3: one step for each ν."""
 
     def handle(self, message: Message) -> Sends:
@@ -310,7 +310,7 @@ class PassiveParty(FairVFLParty):
         return [self.send_scores(self.own_scores(), squared_move)]
 
 
-class ActiveParty(FairVFLParty):
+class FairVFLActiveParty(FairVFLParty):
     """FairVFL Algorithm 2: up to Q local steps for each (z, λ), each with its own block refreshed."""
 
     kept = frozenset({"multipliers", "scores", "others", "weights_at_start", "first_gradient", "left", "step"})
@@ -385,7 +385,7 @@ class ActiveParty(FairVFLParty):
 
 
 def party(terms: VerticalTerms, name: str, own: PartyData) -> FairVFLParty:
-    kind = ActiveParty if terms.participants[name] == "active" else PassiveParty
+    kind = FairVFLActiveParty if terms.participants[name] == "active" else FairVFLPassiveParty
     return kind(terms, name, own)
 
 

@@ -11,7 +11,14 @@ from evenhand.privacy.accounting import client_statements, noise_for
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
 from evenhand.privacy.published_bound import PublishedBound
 from evenhand.reproductions.fairfedavgalm import pages
-from evenhand.reproductions.fairfedavgalm.methods import FEDAVG, PUBLISHED, SCHEDULES, Method, PaperSetting, measured
+from evenhand.reproductions.fairfedavgalm.methods import (
+    FEDAVG,
+    PUBLISHED,
+    SCHEDULES,
+    PaperMethod,
+    PaperSetting,
+    measured,
+)
 from evenhand.reproductions.fairfedavgalm.numbers import TABLE5
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page, markdown_table
@@ -60,7 +67,7 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
     return sorted(records, key=lambda record: (settings.sets.index(record["set"]), places[record["condition"]]))
 
 
-def _stated(method: Method, rounds: int, epsilon: float) -> tuple[PaperSetting, Record]:
+def _stated(method: PaperMethod, rounds: int, epsilon: float) -> tuple[PaperSetting, Record]:
     """Clipping and the noise that keeps a client's updates within ε, and the ε the accountants then state."""
     releases = 2 if method.constraints else 1
     multiplier = noise_for(epsilon, DELTA, rounds, releases=releases)

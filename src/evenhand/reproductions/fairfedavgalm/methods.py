@@ -24,7 +24,7 @@ from evenhand.training.horizontal import HorizontalRun, train_clients
 
 
 @dataclass(frozen=True)
-class Method:
+class PaperMethod:
     """A row of a table: a solver, what it trains under, and options where they are not those of supplement C.1."""
 
     name: str
@@ -36,15 +36,15 @@ class Method:
 # Rates move less than losses do, so their penalty starts lower and grows more slowly.
 _ON_RATES: Final = {"penalty": 2.0, "growth": 1.02, "dual_step": 1.0}
 
-FEDAVG: Final = Method("FedAvg", "fedavg")
-FAIRFED: Final = Method("FairFed", "fairfed")
-FAIRALM: Final = Method("FairALM-FedAvg", "fairalm", (LossParity(0.0),))
-FPFL: Final = Method("FPFL", "fpfl", (GroupAgainstOverall(0.0),))
-PUBLISHED: Final = Method("FairFedAvgALM", "fairfedavgalm", (LossParity(0.0),))
-ON_ODDS: Final = Method(
+FEDAVG: Final = PaperMethod("FedAvg", "fedavg")
+FAIRFED: Final = PaperMethod("FairFed", "fairfed")
+FAIRALM: Final = PaperMethod("FairALM-FedAvg", "fairalm", (LossParity(0.0),))
+FPFL: Final = PaperMethod("FPFL", "fpfl", (GroupAgainstOverall(0.0),))
+PUBLISHED: Final = PaperMethod("FairFedAvgALM", "fairfedavgalm", (LossParity(0.0),))
+ON_ODDS: Final = PaperMethod(
     "FairFedAvgALM, equalized odds", "fairfedavgalm", (EqualizedOdds(0.0, "error"),), options=_ON_RATES
 )
-ON_SELECTION: Final = Method(
+ON_SELECTION: Final = PaperMethod(
     "FairFedAvgALM, demographic parity", "fairfedavgalm", (DemographicParity(0.0),), options=_ON_RATES
 )
 OURS: Final = {
@@ -98,7 +98,7 @@ class PaperSetting:
 
 def fit(
     task: TrainingTask,
-    method: Method,
+    method: PaperMethod,
     setting: PaperSetting,
     seed: int,
     rounds: int | None = None,
@@ -121,7 +121,7 @@ def fit(
 
 def measured(
     task: TrainingTask,
-    method: Method,
+    method: PaperMethod,
     setting: PaperSetting,
     seed: int,
     rounds: int | None = None,

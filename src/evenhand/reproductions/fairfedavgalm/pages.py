@@ -13,7 +13,7 @@ from evenhand.reproductions.fairfedavgalm.methods import (
     OURS,
     PUBLISHED,
     SCHEDULES,
-    Method,
+    PaperMethod,
     PaperSetting,
     measured,
 )
@@ -43,7 +43,7 @@ MEASURED = {
 
 
 def run_all(
-    settings: Settings, meter: Meter, conditions: Sequence[PaperSetting], methods: Sequence[Method]
+    settings: Settings, meter: Meter, conditions: Sequence[PaperSetting], methods: Sequence[PaperMethod]
 ) -> list[Record]:
     """Every method in every condition, on each set and seed."""
     tasks = load_tasks(settings)

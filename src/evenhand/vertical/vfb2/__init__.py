@@ -29,10 +29,10 @@ def _server(terms: VerticalTerms, own: ServerData) -> Server:
 
 
 def _party(terms: VerticalTerms, name: str, own: PartyData) -> Party:
-    from evenhand.vertical.vfb2.dominator import ActiveParty
-    from evenhand.vertical.vfb2.party import PassiveParty
+    from evenhand.vertical.vfb2.dominator import VFB2ActiveParty
+    from evenhand.vertical.vfb2.party import VFB2PassiveParty
 
-    kind = ActiveParty if terms.participants[name] == "active" else PassiveParty
+    kind = VFB2ActiveParty if terms.participants[name] == "active" else VFB2PassiveParty
     return kind(terms, name, own)
 
 

@@ -21,7 +21,7 @@ EFFORT_OF_THETA = 10.0
 """Multiplications that ϑ of one row is worth."""
 
 
-class ActiveParty(VFB2Party):
+class VFB2ActiveParty(VFB2Party):
     """Holds labels and groups as well, launches every m-th step, and answers its scores with ϑ.
 
     The k-th step is launched when its own ϑ up to k − τ₁ − 1 are sent and the others' have come that precede it by more

@@ -11,7 +11,7 @@ from evenhand.numbers import is_number, is_whole
 Rule = Literal["sgd", "svrg", "saga"]
 
 
-class Method(NamedTuple):
+class VFB2Method(NamedTuple):
     """What tells the solvers apart: the rule, and whether only the blocks of parties that hold labels are updated."""
 
     rule: Rule
@@ -19,10 +19,10 @@ class Method(NamedTuple):
 
 
 METHODS: Final = {
-    "vfb2-sgd": Method("sgd"),
-    "vfb2-svrg": Method("svrg"),
-    "vfb2-saga": Method("saga"),
-    "afsvrg-vp": Method("svrg", only_active_move=True),
+    "vfb2-sgd": VFB2Method("sgd"),
+    "vfb2-svrg": VFB2Method("svrg"),
+    "vfb2-saga": VFB2Method("saga"),
+    "afsvrg-vp": VFB2Method("svrg", only_active_move=True),
 }
 """By the solver's name."""
 FIRST_SHARE = 0.25

@@ -314,7 +314,7 @@ class VFB2Party(Party):
         self._steps.restore(state, self._sampler, self.round)
 
 
-class PassiveParty(VFB2Party):
+class VFB2PassiveParty(VFB2Party):
     """Holds columns only."""
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
