@@ -24,7 +24,7 @@ from evenhand.jobs.file import read_job
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_clients
 from evenhand.jobs.vertical.file import VerticalJobFile
-from evenhand.metrics import summary
+from evenhand.metrics import constraint_gaps, intervals, summary
 from evenhand.privacy.accounting import noise_for
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
 from evenhand.runtime.folder import RunFolder
@@ -261,10 +261,42 @@ def test_a_run_is_the_estimators_on_the_training_rows(hospitals: HospitalJob) ->
         assert found["demographic_parity"] == pytest.approx(found["DP"])
         assert found["equal_opportunity"] == pytest.approx(found["DFN"])
         assert set(finished.result["intervals"][part]) == set(found)
+        groups = {"sensitive_features": whole.sex[rows], "positive": "ill"}
+        said = intervals(whole.outcome[rows], scores[rows], **groups)
+        for kind, column in {"standard_errors": "standard_error", "bounds": "bound"}.items():
+            told = finished.result[kind][part]
+            known = {name: value for name, value in said[column].dropna().items() if name in told}
+            assert {"DEO", "DFP", "DFN", "DP", "equalized_odds"} <= known.keys()
+            assert {name: told[name] for name in known} == pytest.approx(known, abs=1e-6)
+            assert {"demographic_parity", "equal_opportunity"} <= told.keys()
+        [held] = finished.result["constraints"][part]
+        expected = constraint_gaps(EqualOpportunity(0.05), whole.outcome[rows], scores[rows], **groups).iloc[0]
+        assert held["constraint"] == "equal-opportunity"
+        assert held["asked"] == 0.05
+        assert held["row"] == expected["row"]
+        for name in ("estimate", "standard_error", "bound"):
+            assert held[name] == pytest.approx(expected[name], abs=1e-6)
         sizes = {name: one[part]["rows"] for name, one in finished.result["clients"].items()}
         assert sum(sizes.values()) == rows.sum()
     assert finished.result["certificate"]["converged"]
     assert finished.result["solver"] == "sqp"
+
+
+def test_crossings_can_be_agreed_beforehand(hospitals: HospitalJob) -> None:
+    hospitals.content["data"]["sensitive"] = ["sex", "ward"]
+    hospitals.content["data"]["columns"] = ["age", "pressure"]
+    wards = sorted({ward for frame in hospitals.frames.values() for ward in frame.ward})
+    crossing = [f"{wards[0]} × female", f"{wards[0]} × male", f"{wards[1]} × male"]
+    groups = {"sex": ["female", "male"], "ward": wards, "ward × sex": crossing}
+    hospitals.content["data"]["groups"] = groups
+    with pytest.raises(JobError, match=r"data\.groups names 'ward × sex'"):
+        hospitals.read()
+    hospitals.content["job"]["constraint"] = {"kind": "loss-parity", "epsilon": 0.2, "cross": True}
+    finished = hospitals.run()
+    assert finished.run.terms.groups["ward × sex"] == tuple(crossing)
+    assert sum("ward × sex" in name for name in finished.run.row_names) == 3
+    # What is measured is over the crossings that occur, on whichever rows.
+    assert finished.result["constraints"]["train"][0]["comparisons"] > len(finished.run.row_names)
 
 
 def test_the_run_folder_has_what_a_run_leaves(hospitals: HospitalJob) -> None:

@@ -105,6 +105,13 @@ def test_the_result_tells_quality_on_both_parts(finished: SmallJob) -> None:
         assert {"accuracy", "DEO", "DFP", "DFN", "FR", "HM"} <= result["quality"][part].keys()
         expected = right.reindex(tables.ids).to_numpy()[rows].mean()
         assert result["quality"][part]["accuracy"] == pytest.approx(expected)
+        gaps = {"DEO", "DFP", "DFN", "DP", "equalized_odds"}
+        assert result["bounds"][part].keys() == gaps
+        assert gaps | {"accuracy", "log_loss", "FR"} <= result["standard_errors"][part].keys()
+        for name in gaps:
+            value, error = result["quality"][part][name], result["standard_errors"][part][name]
+            assert result["bounds"][part][name] >= min(value + 1.95 * error, 1.0)
+        assert [one["constraint"] for one in result["constraints"][part]] == ["equal-opportunity"]
 
 
 def test_without_sensitive_columns_only_accuracy_is_told(small: SmallJob) -> None:
@@ -113,6 +120,8 @@ def test_without_sensitive_columns_only_accuracy_is_told(small: SmallJob) -> Non
     result = small.run().result
     assert list(result["quality"]) == ["train"]
     assert list(result["quality"]["train"]) == ["accuracy"]
+    assert list(result["standard_errors"]["train"]) == ["accuracy"]
+    assert result["constraints"] == {"train": []}
 
 
 # -- passwords

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from evenhand.protocol.messages import Message
 from evenhand.protocol.transcript import Transcript
-from evenhand.report.tables import certificate_table, compare, links_table
+from evenhand.report.tables import certificate_table, compare, constraints_table, links_table, quality_table
 
 QUALITY = {"accuracy": 0.8141, "DEO": 0.0099, "DFP": 0.0123, "DFN": 0.0821, "FR": 0.9901, "HM": 0.8935, "DP": 0.1}
 CERTIFICATE = {"stationarity": 1.234e-5, "violation": 0.0, "rounds": 1000, "converged": True}
@@ -41,6 +41,33 @@ def test_what_was_not_measured_is_left_empty() -> None:
     only_accuracy = {"quality": {"train": {"accuracy": 0.75}}, "certificate": {"rounds": 3}, "bytes": 0}
     line = next(line for line in shown(compare({"run": only_accuracy}, "train")) if "run" in line and "0.75" in line)
     assert line.split() == ["run", "0.750", "3", "0", "bytes"]
+
+
+def test_beside_a_gap_is_what_it_says_of_new_people() -> None:
+    said = {
+        "standard_errors": {"test": {"accuracy": 0.004, "DEO": 0.0152, "FR": 0.0152, "DFP": None}},
+        "bounds": {"test": {"DEO": 0.0396, "DFP": None}},
+        "intervals": {"test": {"DEO": [0.0, 0.0412]}},
+        "constraints": {
+            "test": [
+                {
+                    **{"constraint": "equal-opportunity", "asked": 0.01, "estimate": 0.0099, "standard_error": 0.0152},
+                    **{"bound": 0.0396, "row": "loss(y=+1 & sex=f) − loss(y=+1 & sex=m)", "comparisons": 1},
+                }
+            ]
+        },
+    }
+    lines = [line.split() for line in shown(compare({"fair": result() | said}))]
+    assert ["std.", "error", "0.004", "0.015", "0.015"] in lines
+    assert ["95", "%", "bound", "0.040"] in lines
+    lines = [line.split() for line in shown(quality_table(result() | said, "test"))]
+    assert ["DEO", "0.0099", "0.0152", "0.0000", "to", "0.0412", "0.0396"] in lines
+    assert ["DFN", "0.0821"] in lines
+    table = constraints_table(said)
+    assert table is not None
+    line = next(line for line in shown(table) if line.strip().startswith("test"))
+    assert line.split()[:6] == ["test", "0.01", "0.0099", "0.0152", "0.0396", "equal-opportunity:"]
+    assert constraints_table(result()) is None
 
 
 def test_the_certificate_is_told_value_by_value() -> None:

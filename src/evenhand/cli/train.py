@@ -41,7 +41,7 @@ def train(
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
     from evenhand.jobs.file import read_job
     from evenhand.jobs.folder import has_finished
-    from evenhand.report.tables import certificate_table, links_table, quality_table
+    from evenhand.report.tables import certificate_table, constraints_table, links_table, quality_table
 
     if resume and out is None:
         raise InputError("--resume needs --out: the folder of the run to go on with")
@@ -62,6 +62,8 @@ def train(
         raise
     rows = "test" if "test" in finished.result["quality"] else "train"
     console.print(quality_table(finished.result, rows))
+    if (constraints := constraints_table(finished.result)) is not None:
+        console.print(constraints)
     certificate = finished.result["certificate"]
     if certificate["objective"] is not None:
         console.print(certificate_table(certificate))

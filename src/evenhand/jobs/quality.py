@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,9 +11,19 @@ import pandas as pd
 from scipy.special import expit
 
 from evenhand.arrays import Array
-from evenhand.errors import DataError
+from evenhand.constraints.confidence import rate_variance
+from evenhand.constraints.kinds import Constraint
+from evenhand.errors import ConstraintError, DataError
 from evenhand.jobs.labels import Labels
-from evenhand.metrics import decision_intervals, demographic_parity, equal_opportunity, intervals, summary
+from evenhand.metrics import (
+    constraint_gaps,
+    decision_intervals,
+    demographic_parity,
+    equal_opportunity,
+    intervals,
+    summary,
+)
+from evenhand.protocol.terms import plain
 
 _GAPS: Final = {"demographic_parity": demographic_parity, "equal_opportunity": equal_opportunity}
 
@@ -48,17 +58,32 @@ def check_measurable(parts: Mapping[str, QualityRows], *, gaps: bool = False) ->
             raise DataError(f"{name} rows: {error}") from error
 
 
-def quality(parts: Mapping[str, QualityRows], scores: Mapping[str, Array], *, gaps: bool = False) -> dict[str, Any]:
-    """Metrics of each part of the rows, and their 95 % bootstrap intervals, low and high.
+def quality(
+    parts: Mapping[str, QualityRows],
+    scores: Mapping[str, Array],
+    *,
+    gaps: bool = False,
+    constraints: Sequence[Constraint] = (),
+) -> dict[str, Any]:
+    """Metrics of each part of the rows with what they say of new people, and how far constraints hold there.
+
+    ``intervals`` are at 95 %, low and high, by bootstrap; ``standard_errors`` are of the metrics; no gap among new
+    people is above its ``bounds``, at 95 %. A number that these rows do not give (one row in a slice) is None.
 
     Parameters
     ----------
     gaps
         Whether demographic parity and equal opportunity of the decisions are among them.
+    constraints
+        Those over all rows together.
     """
+    said = {name: _population(rows, scores[name], gaps) for name, rows in parts.items()}
     return {
         "quality": {name: _quality(rows, scores[name], gaps) for name, rows in parts.items()},
-        "intervals": {name: _intervals(rows, scores[name], gaps) for name, rows in parts.items()},
+        **{
+            kind: {name: one[kind] for name, one in said.items()} for kind in ("intervals", "standard_errors", "bounds")
+        },
+        "constraints": {name: _held(constraints, rows, scores[name]) for name, rows in parts.items()},
     }
 
 
@@ -73,14 +98,43 @@ def _quality(rows: QualityRows, scores: Array, gaps: bool) -> dict[str, float]:
     return found
 
 
-def _intervals(rows: QualityRows, scores: Array, gaps: bool) -> dict[str, list[float]]:
+def _population(rows: QualityRows, scores: Array, gaps: bool) -> dict[str, dict[str, Any]]:
+    """What these rows say of new people: intervals, standard errors and bounds of the metrics that have them."""
     if rows.sensitive is None:
-        return {}
+        right = float(np.sum((scores > 0) == (rows.signs > 0)))
+        error = float(np.sqrt(rate_variance(right, len(scores))))
+        return {"intervals": {}, "standard_errors": {"accuracy": error}, "bounds": {}}
     labels, decisions = rows.labels.named(rows.signs), rows.labels.named(scores)
     found = intervals(labels, scores, **rows.groups)
     if gaps:
         found = pd.concat([found, decision_intervals(labels, decisions, **rows.groups).loc[list(_GAPS)]])
-    return {str(name): [float(low), float(high)] for name, low, high in found[["low", "high"]].itertuples()}
+    return {
+        "intervals": {str(name): [float(low), float(high)] for name, low, high in found[["low", "high"]].itertuples()},
+        "standard_errors": {str(name): _number(error) for name, error in found["standard_error"].items()},
+        "bounds": {str(name): _number(bound) for name, bound in found["bound"].items() if not np.isnan(bound)},
+    }
+
+
+def _held(constraints: Sequence[Constraint], rows: QualityRows, scores: Array) -> list[dict[str, Any]]:
+    """How far each constraint holds on these rows, exactly, and what that says of new people."""
+    if rows.sensitive is None and any(one.compares_groups for one in constraints):
+        return []
+    names = rows.labels.named(rows.signs)
+    found = []
+    for constraint in constraints:
+        try:
+            table = constraint_gaps(constraint, names, scores, **rows.groups)
+        except (ConstraintError, DataError):
+            # Few test rows may leave a slice empty, over which nothing can be said.
+            continue
+        line = {str(name): plain(value) for name, value in table.reset_index().iloc[0].items()}
+        found.append({name: _number(value) if isinstance(value, float) else value for name, value in line.items()})
+    return found
+
+
+def _number(value: float) -> float | None:
+    """JSON has no infinity."""
+    return float(value) if np.isfinite(value) else None
 
 
 def scored(scores: Array, labels: Mapping[str, Any], index: pd.Index) -> pd.DataFrame:

@@ -17,26 +17,55 @@ QUALITY = {"accuracy": "ACC", "DEO": "DEO", "DFP": "DFP", "DFN": "DFN", "FR": "F
 
 
 def compare(results: Mapping[str, Mapping[str, Any]], rows: str = "test", title: str | None = None) -> Table:
-    """Runs as rows; quality on the given part of the data, then the price in communication."""
+    """Runs as rows; quality on the given part of the data, then the price in communication.
+
+    Under the values of a run are their standard errors, and the bounds of gaps for new people.
+    """
     table = _table(title)
     table.add_column("")
     for name in (*QUALITY.values(), "rounds", "bytes"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, result in results.items():
-        quality = result["quality"][rows]
-        cells = [f"{quality[key]:.3f}" if key in quality else "" for key in QUALITY]
-        table.add_row(_plain(name), *cells, str(result["certificate"]["rounds"]), decimal(result["bytes"]))
+        price = (str(result["certificate"]["rounds"]), decimal(result["bytes"]))
+        table.add_row(_plain(name), *_cells(result["quality"][rows], 3), *price)
+        for words, kind in {"  std. error": "standard_errors", "  95 % bound": "bounds"}.items():
+            if found := result.get(kind, {}).get(rows):
+                table.add_row(words, *_cells(found, 3), style="dim")
     return table
 
 
+def _cells(found: Mapping[str, float | None], digits: int) -> list[str]:
+    return [_cell(found.get(key), digits) for key in QUALITY]
+
+
+def _cell(value: float | None, digits: int = 4) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
 def quality_table(result: Mapping[str, Any], rows: str) -> Table:
-    """Every metric of one run with its 95 % bootstrap interval."""
-    table = _table(f"quality on {rows} rows", "metric", "value", "95 % interval")
+    """Every metric of one run with what it says of new people: standard error, 95 % interval, and bound of a gap."""
+    table = _table(f"quality on {rows} rows", "metric", "value", "std. error", "95 % interval", "95 % bound")
+    errors, bounds = (result.get(kind, {}).get(rows, {}) for kind in ("standard_errors", "bounds"))
     for name, value in result["quality"][rows].items():
         low_high = result["intervals"][rows].get(name)
-        table.add_row(
-            _plain(name), f"{value:.4f}", "" if low_high is None else f"{low_high[0]:.4f} to {low_high[1]:.4f}"
-        )
+        interval = "" if low_high is None else f"{low_high[0]:.4f} to {low_high[1]:.4f}"
+        table.add_row(_plain(name), _cell(value), _cell(errors.get(name)), interval, _cell(bounds.get(name)))
+    return table
+
+
+def constraints_table(result: Mapping[str, Any]) -> Table | None:
+    """How far the constraints hold on each part of the rows, exactly; None where nothing is known of any."""
+    found = [(part, one) for part, held in result.get("constraints", {}).items() for one in held]
+    if not found:
+        return None
+    table = _table("constraints")
+    for name in ("rows", "asked", "value", "std. error", "95 % bound"):
+        table.add_column(name, no_wrap=True)
+    # What is long comes last, where it can be folded.
+    table.add_column("constraint, and where it holds least")
+    for part, one in found:
+        numbers = [_cell(one[name]) for name in ("estimate", "standard_error", "bound")]
+        table.add_row(part, f"{one['asked']:g}", *numbers, _plain(f"{one['constraint']}: {one['row']}"))
     return table
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array
+from evenhand.constraints.kinds import Constraint
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, MissingExtraError, RunError
@@ -28,7 +29,7 @@ from evenhand.jobs.horizontal.tables import (
 from evenhand.jobs.quality import check_measurable, quality, scored
 from evenhand.jobs.tables import naming
 from evenhand.models.shared_linear import SharedLinear
-from evenhand.protocol.roles import Report, State
+from evenhand.protocol.roles import SERVER, Report, State
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.places import check_place
 from evenhand.training.horizontal import HorizontalRun, train_clients
@@ -143,7 +144,7 @@ def _result(
     result: dict[str, Any] = {
         "certificate": certificate,
         "solver": job.to_job().solver,
-        **quality(labelled, scores, gaps=True),
+        **quality(labelled, scores, gaps=True, constraints=_over_all(job)),
         "clients": {name: _of_client(rows, score) for name, rows in tables.clients.items()},
         "bytes": run.transcript.total_bytes,
         "messages": run.transcript.total_messages,
@@ -155,6 +156,12 @@ def _result(
         )
         result["privacy"] = {name: one.as_dict() for name, one in stated.items()}
     return result
+
+
+def _over_all(job: HorizontalJobFile) -> tuple[Constraint, ...]:
+    """The constraints that hold over everybody's rows together, with their bounds."""
+    where = job.to_where()
+    return () if where.scope == "local" else where.constraints_of(SERVER, job.to_job().constraints)
 
 
 def _of_client(rows: EncodedRows, score: Callable[[Array], Array]) -> dict[str, Any]:

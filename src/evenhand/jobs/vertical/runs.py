@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array
+from evenhand.constraints.kinds import Constraint
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, open_table
 from evenhand.data.tables.unchanged import require_unchanged
@@ -80,16 +81,17 @@ def run_vertical_job(
         for name, model in run.models.items():
             folder.write_party(name, "encoder", tables.encoders[name].to_state())
             folder.write_party(name, "weights", to_state(model))
-        result = _result(run, tables)
+        result = _result(run, tables, job.to_job().constraints)
         folder.finish(result)
     return FinishedVerticalRun(run, folder, result)
 
 
-def _result(run: VerticalRun, tables: VerticalTables) -> dict[str, Any]:
+def _result(run: VerticalRun, tables: VerticalTables, constraints: Sequence[Constraint]) -> dict[str, Any]:
     scores = np.sum([run.models[name].predict(matrix) for name, matrix in tables.matrices.items()], axis=0)
+    of_parts = {name: scores[rows] for name, rows in tables.parts().items()}
     return {
         "certificate": run.certificate.as_dict(),
-        **quality(tables.labelled(), {name: scores[rows] for name, rows in tables.parts().items()}),
+        **quality(tables.labelled(), of_parts, constraints=constraints),
         "bytes": run.transcript.total_bytes,
         "messages": run.transcript.total_messages,
         "statistics": dict(run.statistics),
