@@ -1,0 +1,99 @@
+"""Proximal AL Algorithms 1 and 2 line by line, from the messages alone.
+
+A bystander who reads every message, and can evaluate the programs, works out every u_i, λ_i and μ_i and checks each
+line of the paper on them. Answers would hide a wrong line: the method forgives much on its way to the optimum.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.programs import samples, strongly_convex
+
+from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.programs import Program, neyman_pearson
+from evenhand.protocol.messages import Message
+from evenhand.protocol.transcript import Transcript
+from evenhand.runtime.inprocess import InProcess
+from evenhand.training.programs import deal, prox_al_roles
+
+Array = np.ndarray
+BETA = 10.0
+
+
+class Bystander:
+    """One client's side of the exchange, reconstructed."""
+
+    def __init__(self, program: Program, clients: int, rho: float) -> None:
+        self.program, self.clients, self.rho = program, clients, rho
+        self.multipliers = np.zeros(program.own.n_sides)
+        self.centre: Array | None = None
+
+    def pushed(self, w: Array) -> Array:
+        """[μ + β c(w)]₊; none of the rows here is an equality."""
+        return np.maximum(self.multipliers + BETA * self.program.own.side_excess(self.program.at(w).constraints), 0.0)
+
+    def slope(self, w: Array) -> Array:
+        """∇P_i, from proximal AL Eq. 14."""
+        point, own = self.program.at(w), self.program.own
+        by_row = np.zeros(own.n_rows)
+        np.add.at(by_row, own.row, own.sign * self.pushed(w))
+        near = (w - self.centre) / ((self.clients + 1) * BETA)
+        return point.gradient + by_row @ point.jacobian + near
+
+    def outer(self, w: Array, first: bool) -> None:
+        """w^k is here: μ^k by proximal AL Algorithm 1, then where ADMM begins."""
+        self.centre = w
+        if not first:
+            self.multipliers = self.pushed(w)
+        self.u, self.consensus = w, -self.slope(w)
+
+    def answered(self, w: Array, anchor: Array, residual: float, tolerance: float) -> None:
+        """ũ_i and ε̃_i have come for the server's w."""
+        # proximal AL Eq. 20 and proximal AL Eq. 21, solved for u.
+        u = 0.5 * (anchor + w - self.consensus / self.rho)
+        at_u = self.slope(u) + self.consensus + self.rho * (u - w)
+        assert np.abs(at_u).max() <= tolerance * (1 + 1e-9) + 1e-11, "proximal AL Eq. 19"
+        expected = np.abs(self.slope(w) + self.consensus - self.rho * (w - self.u)).max()
+        assert residual == pytest.approx(expected, rel=1e-6, abs=1e-10), "proximal AL Eq. 22"
+        self.u, self.consensus = u, self.consensus + self.rho * (u - w)
+
+
+def conversation(programs: Any, server: Program | None, options: ProxALOptions) -> list[Message]:
+    head, clients = prox_al_roles(deal(programs, server), options)
+    transcript = Transcript(keep_messages=True)
+    InProcess([head, *clients], transcript=transcript).run()
+    assert transcript.messages is not None
+    return transcript.messages
+
+
+@pytest.mark.parametrize("rho", [0.05, 1.0, 20.0])
+@pytest.mark.parametrize("kind", ["quadratic", "slices of data, clients batched"])
+def test_every_line_of_both_algorithms(rho: float, kind: str) -> None:
+    quadratic, own = strongly_convex(5, 3, 4, 2)
+    programs, server = (quadratic, own) if kind == "quadratic" else (neyman_pearson(samples(), 0.3).clients, None)
+    options = ProxALOptions(penalty=BETA, subproblem=0.05, rho=rho, max_outer=4, max_inner=40)
+    sides = {f"c{place}": Bystander(program, 3, rho) for place, program in enumerate(programs)}
+    sent: dict[str, Message] = {}
+    residuals: dict[str, float] = {}
+    subproblems = answers = 0
+    for message in conversation(programs, server, options):
+        name = message.receiver if message.sender == "server" else message.sender
+        if message.kind == "prox-al outer":
+            # A subproblem ends by proximal AL Eq. 23, or at the cap.
+            if residuals:
+                total = sent[name].number("tolerance") + sum(residuals.values())
+                capped = sent[name].integer("inner") == options.max_inner
+                assert capped or total <= options.tau(message.integer("outer") - 1), "proximal AL Eq. 23"
+            sides[name].outer(message["weights"], first=message.integer("outer") == 0)
+            subproblems += 1
+        elif message.kind == "prox-al step":
+            sent[name] = message
+        elif message.kind == "prox-al answer":
+            asked, answers = sent[name], answers + 1
+            residuals[name] = message.number("residual")
+            sides[name].answered(asked["weights"], message["anchor"], residuals[name], asked.number("tolerance"))
+    assert subproblems == 3 * 5
+    assert answers > 3 * 5
