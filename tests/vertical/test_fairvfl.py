@@ -373,6 +373,45 @@ def test_active_parties_use_their_own_fresh_scores_and_the_others_as_last_receiv
     assert extra_steps > 0, "nobody stepped while the server was silent: the case shows nothing"
 
 
+def test_exactly_q_local_steps_each_refresh_the_partys_own_block_alone() -> None:
+    """FairVFL Algorithm 2 at a fixed pace, replayed: Q steps a round, whose scores are sent after the last of them."""
+    step, local_steps = 0.7, 3
+    options = {"step": step, "dual_step": 0.5, "local_steps": local_steps, "pace": "exact"}
+    asked = {"alpha": MU, "options": options, "max_rounds": 8, "tol": 0.0, "runtime": {"keep_messages": True}}
+    run = train(PROBLEM, EqualOpportunity(0.0), BLOCKS, (0, 2), **asked)
+    messages = run.transcript.messages or []
+    weights = {
+        name: np.zeros(len(block) + (name == "p0")) for name, block in zip(("p0", "p1", "p2"), BLOCKS, strict=True)
+    }
+    own = dict.fromkeys(weights, np.zeros(80))
+    for message in messages:
+        if message.sender == "server" and not message.integer("last"):
+            name = message.receiver
+            block = BLOCKS[int(name[1])]
+            columns = np.column_stack([PROBLEM.matrix[:, block], np.ones((80, int(name == "p0")))])
+            passive = message.kind == "weighted-derivative"
+            # A passive party steps once, with the server's ν.
+            others = None if passive else message["scores"] - own[name]
+            for _ in range(1 if passive else local_steps):
+                nu = message["nu"] if passive else _nu(PROBLEM, others + own[name], message["multipliers"])
+                gradient = columns.T @ nu
+                gradient[: len(block)] += MU * weights[name][: len(block)]
+                weights[name] = weights[name] - step * gradient
+                own[name] = columns @ weights[name]
+        elif message.kind == "scores":
+            np.testing.assert_allclose(message["scores"], own[message.sender], atol=1e-12)
+    np.testing.assert_allclose(pooled_weights(run, BLOCKS), _joined(weights), atol=1e-12)
+
+
+def _joined(weights: dict[str, np.ndarray]) -> np.ndarray:
+    """Everybody's weights in the order of the pooled columns, then the intercept, which the first party has."""
+    found = np.zeros(5)
+    for name, block in zip(("p0", "p1", "p2"), BLOCKS, strict=True):
+        found[block] = weights[name][: len(block)]
+    found[4] = weights["p0"][-1]
+    return found
+
+
 # -- (h) bytes
 
 
