@@ -1,0 +1,91 @@
+"""Constraint rows from sums over slices: what holders of rows of data can each say, and everybody can add up.
+
+Whoever has the constraint rows numbers the same parts, pairs of a measure and a slice, in the same order, without
+seeing anybody's rows of data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from evenhand.arrays import Array, Booleans, Integers
+from evenhand.constraints.losses import Loss
+from evenhand.constraints.measures import Measure, by_measure
+from evenhand.constraints.slices import ConstraintRow, Slice, bounds_of
+
+
+class PartSums(NamedTuple):
+    """Of each part: how many rows of data, and the sum of the exact measure over them and of its square."""
+
+    counts: Array
+    sums: Array
+    squares: Array
+
+
+class RowParts:
+    """Constraint rows, each linear in the means of a measure over slices.
+
+    Attributes
+    ----------
+    constraint_rows
+        The R constraint rows.
+    parts
+        The P pairs (measure, slice) whose means they need.
+    coefficients
+        (R, P): values are `coefficients @ means`.
+    bounds
+        Of the constraint rows.
+    """
+
+    def __init__(self, rows: Sequence[ConstraintRow]) -> None:
+        self.constraint_rows = tuple(rows)
+        places: dict[tuple[Measure, Slice], int] = {}
+        for row in self.constraint_rows:
+            for _, part in row.terms:
+                places.setdefault((row.measure, part), len(places))
+        self.parts = tuple(places)
+        self.coefficients: Array = np.zeros((len(self.constraint_rows), len(self.parts)))
+        for index, row in enumerate(self.constraint_rows):
+            for coefficient, part in row.terms:
+                self.coefficients[index, places[row.measure, part]] += coefficient
+        self.bounds = bounds_of(self.constraint_rows)
+
+    @property
+    def names(self) -> list[str]:
+        return [str(row) for row in self.constraint_rows]
+
+    @cached_property
+    def measures(self) -> dict[Measure, Integers]:
+        """Which of the parts use which measure."""
+        return by_measure(measure for measure, _ in self.parts)
+
+    def inside(self, labels: Array, groups: pd.DataFrame | Mapping[str, Any]) -> Booleans:
+        """(n, P): which rows of data are in the slice of which part."""
+        found = [part.inside(labels, groups) for _, part in self.parts]
+        return np.array(found, dtype=bool).reshape(len(self.parts), len(labels)).T
+
+    def sums(self, inside: Booleans, scores: Array, labels: Array, loss: Loss) -> PartSums:
+        """Exact measures at these scores, summed over the parts: people are counted, losses added up."""
+        found = np.zeros((2, len(self.parts)))
+        for measure, parts in self.measures.items():
+            of_loss = measure.name == "loss"
+            value: Array = loss.value(scores, labels) if of_loss else measure.exact(scores, labels).astype(np.float64)
+            found[:, parts] = np.stack([value, value**2]) @ inside[:, parts]
+        return PartSums(inside.sum(axis=0).astype(np.float64), *found)
+
+    def values(self, sums: Array, counts: Array) -> Array:
+        """a·g of each constraint row; not a number where one of its slices is empty."""
+        means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
+        values: Array = self.coefficients @ means
+        lacking = (self.coefficients != 0) @ (counts == 0)
+        return np.where(lacking, np.nan, values)
+
+    def grain(self, counts: Array) -> Array:
+        """What one row of data at most weighs in each constraint row."""
+        each = np.abs(self.coefficients) / np.maximum(counts, 1.0)
+        return each.max(axis=1, initial=0.0)
