@@ -210,7 +210,7 @@ def test_damping_leaves_a_bias_that_vanishes_with_it() -> None:
 
 
 def test_the_theorem_schedule_is_the_printed_formula() -> None:
-    """η_t and c_t with L, L₁₂, K, Q, τ recomputed here; the objective and the gap go down."""
+    """η_t and c_(t−1) with L, L₁₂, K, Q, τ recomputed here, β being the theorem's 1/β; objective and gap go down."""
     beta, steps, rounds = 2.0, 3, 60
     options = {"schedule": "theorem", "dual_step": beta, "local_steps": steps}
     run = train(
@@ -241,11 +241,11 @@ def test_the_theorem_schedule_is_the_printed_formula() -> None:
         net = abs(upper[t - 1] - lower[t - 1])
         smooth = 0.25 * (1 / 80 + net / min(in_a, in_b)) * squared + MU
         eta = (smooth**2 * (kq + 2) * (kq - 1) + 2 * (smooth + 1)) / 4
-        eta += coupling * kq * (1 + 32 * tau * np.sqrt(t)) / (2 * beta)
+        eta += coupling * kq * (1 + 32 * tau * np.sqrt(t)) * beta / 2
         assert 1 / message.number("step") == pytest.approx(eta, rel=1e-12)
     values = run.history[f"value[{name}]"].to_numpy()
     for t in range(1, rounds + 1):
-        c = beta * t**-0.25 / 2
+        c = max(t - 1, 1) ** -0.25 / (2 * beta)
         for side, sign in ((upper, 1.0), (lower, -1.0)):
             expected = max(0.0, side[t - 1] + beta * (sign * values[t] - c * side[t - 1]))
             assert side[t] == pytest.approx(expected, abs=1e-13)

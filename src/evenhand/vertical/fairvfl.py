@@ -38,11 +38,14 @@ class FairVFLOptions:
     ----------
     schedule
         ``"constant"``: `step`, `dual_step` and `damping` as given. ``"theorem"``: those of FairVFL Theorem 2,
-        with c_t = β t^(−1/4) / 2 and η_t at its lower bound, the Lipschitz constants estimated from the data.
+        with η_t at its lower bound and the Lipschitz constants estimated from the data. The theorem's β is the inverse
+        of the step β of FairVFL Eq. 10 (its proof has β/2 ‖λ^(t+1) − λ^(t)‖² where a step enters by its inverse), so
+        c_t = t^(−1/4) / (2β) in terms of `dual_step`. Its steps are far too short for practice:
+        `benchmarks/fairvfl_theorem.py` shows how short.
     step
         1/η. ``"auto"`` takes 1/L, with L a bound on the curvature of the Lagrangian at the present multipliers.
     dual_step
-        β. The theorem asks for β ≥ L_λ, and L_λ is zero since the Lagrangian is linear in λ.
+        β of FairVFL Eq. 10. The theorem asks for 1/β ≥ L_λ, and L_λ is zero since the Lagrangian is linear in λ.
     damping
         c, with the constant schedule.
     local_steps
@@ -102,9 +105,10 @@ class Schedule:
         self._regulariser = regulariser
 
     def damping(self, round_number: int) -> float:
+        """c_(t−1): what FairVFL Eq. 10 makes λ^(t) with. At t = 1 there is no λ yet that it could act on."""
         if self.options.schedule == "constant":
             return self.options.damping
-        return 0.5 * self.options.dual_step * max(round_number, 1) ** -0.25
+        return float(0.5 / self.options.dual_step * max(round_number - 1, 1) ** -0.25)
 
     def step(self, round_number: int, multipliers: Array, squared_norm: float) -> float:
         """1/η_t. `squared_norm` bounds the squared spectral norm of all parties' columns together."""
@@ -117,7 +121,7 @@ class Schedule:
         kq = self._local_updates
         coupling = self._lagrangian.coupling_limit() ** 2 * squared_norm
         inverse = (smooth**2 * (kq + 2) * (kq - 1) + 2 * (smooth + 1)) / 4
-        inverse += coupling * kq * (1 + 32 * self.TAU * np.sqrt(max(round_number, 1))) / (2 * self.options.dual_step)
+        inverse += coupling * kq * (1 + 32 * self.TAU * np.sqrt(max(round_number, 1))) * self.options.dual_step / 2
         return float(1.0 / inverse)
 
 
