@@ -100,3 +100,7 @@ class SmallSliceWarning(EvenhandWarning):
 
 class GridEdgeWarning(EvenhandWarning):
     """The best setting is the first or last that was tried: a better one may lie beyond."""
+
+
+class ExactRatesWarning(EvenhandWarning):
+    """No model was found whose exact rates on the training rows meet their bounds; the nearest one is returned."""

@@ -122,7 +122,7 @@ def _jobs(epsilon: float, rounds: int, published: bool) -> dict[str, dict[str, A
     jobs: dict[str, dict[str, Any]] = {
         "plain": common,
         "fair": common | {"constraint": deo},
-        "rates": common | {"constraint": rates, "options": {"exact_rates": epsilon > 0}},
+        "rates": common | {"constraint": rates},
         "published": common | {"solver": "fairvfl", "constraint": deo, "options": {"local_steps": 7}},
     }
     if not published:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ import pandas as pd
 from evenhand.arrays import Array
 from evenhand.constraints.binding import compared_groups
 from evenhand.constraints.groups import groups_frame
-from evenhand.errors import InputError
+from evenhand.errors import ExactRatesWarning, InputError
 from evenhand.models.base import PartyModel
 from evenhand.moved import keep_old_names
 from evenhand.protocol.certificate import Certificate
@@ -120,6 +121,8 @@ def train_vertical(
         lambda _: holdings.identity(),
     )
     server = finished.server
+    if told := server.shortfall():
+        warnings.warn(told, ExactRatesWarning, stacklevel=2)
     models = server.models if isinstance(server, CompiledRun) else {role.name: role.model for role in finished.others}
     return VerticalRun(
         models=models,

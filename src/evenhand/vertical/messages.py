@@ -92,8 +92,23 @@ DIRECTION = Schema(
 
 COEFFICIENTS = Schema(
     "coefficients",
-    {"round": INTEGER, "last": INTEGER, "coefficients": Field("f8", ("basis",)), "intercept": NUMBER},
-    reveals="How far the party is to go along its own direction and past steps: a few numbers.",
+    {
+        "round": INTEGER,
+        "last": INTEGER,
+        "keep": INTEGER,
+        "coefficients": Field("f8", ("basis",)),
+        "intercept": NUMBER,
+    },
+    reveals=(
+        "How far the party is to go along its own direction and past steps, and whether to keep the model that comes "
+        "of it as the best so far: a few numbers."
+    ),
+)
+
+GO_BACK = Schema(
+    "go-back",
+    {"round": INTEGER},
+    reveals="That the best model was the one that the party was last told to keep; it takes it up again.",
 )
 
 GRADIENT_NORM = Schema(
@@ -103,7 +118,15 @@ GRADIENT_NORM = Schema(
 )
 
 VOCABULARY = Vocabulary(
-    SPECTRUM, SCORES, WEIGHTED_DERIVATIVE, COMBINED_SCORES, DERIVATIVE, DIRECTION, COEFFICIENTS, GRADIENT_NORM
+    SPECTRUM,
+    SCORES,
+    WEIGHTED_DERIVATIVE,
+    COMBINED_SCORES,
+    DERIVATIVE,
+    DIRECTION,
+    COEFFICIENTS,
+    GO_BACK,
+    GRADIENT_NORM,
 )
 
 

@@ -74,9 +74,20 @@ class Server(Role):
     def objective(self, point: Point) -> float:
         return point.loss + 0.5 * self.regulariser * float(self.squared_norms.sum())
 
+    def violation(self, point: Point) -> float:
+        """By how much the worst row is exceeded, as its bound is meant."""
+        return point.violation
+
+    def complementarity(self, point: Point) -> float:
+        return point.complementarity(self.multipliers)
+
+    def shortfall(self) -> str:
+        """What of the result is not as it was asked for, beyond the certificate, in words; empty if nothing is."""
+        return ""
+
     def row_report(self, point: Point) -> dict[str, float]:
         """One row of history: objective, and value, exact rate and multipliers of each constraint row."""
-        report: dict[str, float] = {"objective": self.objective(point), "violation": point.violation}
+        report: dict[str, float] = {"objective": self.objective(point), "violation": self.violation(point)}
         for index, name in enumerate(self.lagrangian.constraints.names):
             report[f"value[{name}]"] = float(point.values[index])
             report[f"exact[{name}]"] = float(point.exact[index])
@@ -93,8 +104,8 @@ class Server(Role):
     def certify(self, point: Point, converged: bool) -> None:
         self.certificate = Certificate(
             stationarity=float(np.sqrt(self.squared_gradients.sum())),
-            violation=point.violation,
-            complementarity=point.complementarity(self.multipliers),
+            violation=self.violation(point),
+            complementarity=self.complementarity(point),
             objective=self.objective(point),
             rounds=self.round,
             converged=converged,

@@ -17,11 +17,13 @@ class SubspaceOptions:
         How many of its last steps each party and the server keep. More means fewer rounds on correlated columns, and
         columns of n numbers at the server. None keeps 2 to 16, so that there are about 56 columns in all.
     exact_rates
-        Meet the bounds of measures ``"error"`` and ``"positive"`` on the exact rates of the training rows.
+        Whether the bounds of measures ``"error"`` and ``"positive"`` are met by the exact rates of the training rows.
+        None: wherever lower and upper bound differ, since counts cannot be equal to the last digit. False keeps them
+        by the smooth rates only, which end on their bounds while the exact ones may be far beyond.
     """
 
     history: int | None = None
-    exact_rates: bool = False
+    exact_rates: bool | None = None
 
     def __post_init__(self) -> None:
         if self.history is not None and not 0 <= self.history <= 50:

@@ -12,7 +12,7 @@ from evenhand.models.preconditioner import make_preconditioner
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, SCORES
+from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, SCORES
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData
 from evenhand.vertical.subspace.options import SubspaceOptions
@@ -31,6 +31,7 @@ class SubspaceParty(Party):
         self.preconditioner = make_preconditioner(self.model.matrix, curvature, self.model.regulariser)
         self.direction: Array = np.zeros(self.model.columns)
         self.steps: list[Array] = []
+        self.best: Array | None = None
 
     def start(self) -> Sends:
         """Where a run begins with weights of an earlier one, what they score; at zero there is nothing to say."""
@@ -47,7 +48,12 @@ class SubspaceParty(Party):
             return [self._propose(message["nu"])]
         if message.kind == COEFFICIENTS.kind:
             self._go(message["coefficients"], message.number("intercept"))
+            if message.integer("keep"):
+                self.best = self.model.weights.copy()
             self.done = bool(message.integer("last"))
+            return ()
+        if message.kind == GO_BACK.kind and self.best is not None:
+            self.model.weights = self.best.copy()
             return ()
         raise ProtocolError(f"{self.name} takes no {message.kind!r}")
 
@@ -83,10 +89,12 @@ class SubspaceParty(Party):
 
     def snapshot(self) -> State:
         steps = {f"step {age}": step.copy() for age, step in enumerate(self.steps)}
-        return super().snapshot() | steps | {"direction": self.direction.copy()}
+        best = {} if self.best is None else {"best": self.best.copy()}
+        return super().snapshot() | steps | best | {"direction": self.direction.copy()}
 
     def restore(self, state: State) -> None:
         super().restore(state)
         self.direction = np.array(state["direction"])
+        self.best = np.array(state["best"]) if "best" in state else None
         ages = sorted(int(name.split()[1]) for name in state if name.startswith("step "))
         self.steps = [np.array(state[f"step {age}"]) for age in ages]

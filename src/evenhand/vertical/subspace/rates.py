@@ -1,46 +1,58 @@
 """The problem a subspace server works on, where rows bound rates.
 
 Rates are sigmoids of the score, and sharp ones trap the search in poor local optima: their temperature falls over the
-first rounds. Asked for exact rates, the server tightens the smooth bounds until the exact rates of the training rows
-hold. Both happen at the server alone.
+first rounds.
+
+After those, the bounds are moved so that the exact rates meet the ones asked for (`constraints/exact_rates.py`), by a
+few passes over the tiny problem of a round, each from where the one before ended. All of it happens at the server
+alone, and costs no message.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from evenhand.arrays import Array
-from evenhand.constraints.lagrangian import Lagrangian
-from evenhand.errors import InputError
+from evenhand.arrays import Array, Booleans
+from evenhand.constraints.exact_rates import ShiftedBounds
+from evenhand.constraints.lagrangian import Lagrangian, Point
+from evenhand.vertical.subspace.reduced import ReducedSolution
 
 LADDER = (8.0, 4.0, 2.0)
 """Factors on the temperature of rates in the first rounds; `benchmarks/subspace_choices.py` shows what they bring."""
+PASSES = 6
+"""Most solutions of a round's tiny problem; on hard cases one is not enough."""
+
+Solve = Callable[[Lagrangian, Array | None], ReducedSolution]
+"""Solves the tiny problem under the rows of a Lagrangian, from these coefficients (None: from zero)."""
 
 
 class RateSchedule:
-    """The problem the server works on: the rows asked for, with bounds tightened, and temperatures raised at first."""
+    """The rows asked for, with bounds moved, and temperatures raised at first.
 
-    FIRST_TIGHTENING = len(LADDER) + 1
-    MARGIN = 0.05
-    """Share of a row's half-width by which the exact rate shall end inside its bound."""
+    Parameters
+    ----------
+    wanted
+        With the rows as they were asked for.
+    exact_rates
+        See `ShiftedBounds`.
+    """
 
-    def __init__(self, wanted: Lagrangian, exact_rates: bool) -> None:
+    def __init__(self, wanted: Lagrangian, exact_rates: bool | None = None) -> None:
         self.wanted = wanted
-        self.lower = wanted.constraints.bounds.lower.copy()
-        self.upper = wanted.constraints.bounds.upper.copy()
-        self._rates = np.array([row.measure.name != "loss" for row in wanted.constraints.rows], dtype=bool)
-        self.exact_rates = exact_rates and bool(self._rates.any())
-        if self.exact_rates and (wanted.constraints.bounds.upper <= wanted.constraints.bounds.lower).any():
-            raise InputError(
-                "exact_rates needs an epsilon above zero: counts of rows cannot be equal to the last digit"
-            )
+        rows = wanted.constraints
+        self._rates: Booleans = np.array([row.measure.name != "loss" for row in rows.rows], dtype=bool)
+        grain = np.abs(rows.weights).max(axis=1, initial=0.0)
+        self.shifted = ShiftedBounds(rows.bounds, self._rates, grain, exact_rates)
 
     def at_round(self, number: int) -> Lagrangian:
+        """The round's problem: its temperature, and bounds where they are by now."""
         factor = LADDER[number - 1] if 0 < number <= len(LADDER) else 1.0
-        if not self._rates.any() or (factor == 1.0 and not self.exact_rates):
+        if not self._rates.any() or (factor == 1.0 and not self.shifted.exact.any()):
             return self.wanted
+        bounds = self.shifted.bounds
         rows = tuple(
             replace(
                 row,
@@ -48,31 +60,38 @@ class RateSchedule:
                 upper=upper,
                 measure=replace(row.measure, temperature=factor * row.measure.temperature),
             )
-            for row, lower, upper in zip(self.wanted.constraints.rows, self.lower, self.upper, strict=True)
+            for row, lower, upper in zip(self.wanted.constraints.rows, bounds.lower, bounds.upper, strict=True)
         )
         return Lagrangian(self.wanted.labels, self.wanted.constraints.with_rows(rows), self.wanted.loss)
 
-    def misses(self, exact: Array) -> bool:
-        """Whether exact rates were asked for and a row misses its bound."""
-        excess = self.wanted.constraints.bounds.excess(exact)[:, self._rates]
-        return self.exact_rates and bool((excess > 1e-12).any())
-
     def settling(self, number: int) -> bool:
         """Whether rounds up to this one still change the problem by the ladder."""
-        return bool(self._rates.any()) and number < self.FIRST_TIGHTENING
+        return bool(self._rates.any()) and number <= len(LADDER)
 
-    def tighten(self, exact: Array) -> None:
-        """Move the smooth bound of each row whose exact rate misses, by as much as it misses and a little more.
+    def solve(self, number: int, solve: Solve) -> ReducedSolution:
+        """The round's solution: bounds are moved and it is solved again, until the exact rates are right.
 
-        A bound is not moved back once its rate holds: that makes the rates of small slices swing from round to round.
+        If they never are, it is that of the pass whose exact rates miss least, then the one with the least objective.
         """
-        lower, upper = self.wanted.constraints.bounds.lower, self.wanted.constraints.bounds.upper
-        with np.errstate(invalid="ignore"):
-            margin = np.where(np.isfinite(upper - lower), self.MARGIN * (upper - lower) / 2, 1e-3)
-        over = np.where(self._rates & (exact > upper), exact - upper + margin, 0.0)
-        under = np.where(self._rates & (exact < lower), lower - exact + margin, 0.0)
-        self.upper -= over
-        self.lower += under
-        # Where the two cross, the side just moved has its way.
-        self.lower = np.where(over > 0, np.minimum(self.lower, self.upper), self.lower)
-        self.upper = np.where(under > 0, np.maximum(self.lower, self.upper), self.upper)
+        found = solve(self.at_round(number), None)
+        # On the ladder the bounds would follow other temperatures: tried, and no better for more passes.
+        if not self.shifted.exact.any() or self.settling(number):
+            return found
+        best, shift = found, self.shifted.shift
+        self.shifted.begin()
+        for _ in range(PASSES - 1):
+            if self.shifted.right(found.point.exact, found.multipliers):
+                break
+            self.shifted.follow(found.point.exact, found.point.values)
+            found = solve(self.at_round(number), found.coefficients)
+            if self._rank(found) < self._rank(best):
+                best, shift = found, self.shifted.shift
+        self.shifted.shift = shift
+        return best
+
+    def _rank(self, found: ReducedSolution) -> tuple[float, float]:
+        return self.shifted.excess(found.point.exact), found.objective
+
+    def values(self, point: Point) -> Array:
+        """The rows' values as their bounds are meant, at the temperatures that were asked for."""
+        return self.shifted.meant(point.exact, self.wanted.at(point.scores).values)

@@ -156,12 +156,13 @@ def solve_reduced(
     regulariser: Quadratic,
     multipliers: Array,
     *,
+    start: Array | None = None,
     penalty: float = 1.0,
     tolerance: float = 1e-9,
     feasibility: float = 1e-7,
     limit: int = 50,
 ) -> ReducedSolution:
-    """Minimise over the coefficients of `columns` (n, p), starting from zero; see the module for the problem.
+    """Minimise over the coefficients of `columns` (n, p); see the module for the problem.
 
     Parameters
     ----------
@@ -169,6 +170,8 @@ def solve_reduced(
         C. In Fortran order (each column contiguous) it is used without a copy.
     multipliers
         λ to start from; they shape the first Hessian only.
+    start
+        Coefficients to start from; None is zero.
     penalty
         ρ to start from; it is raised when the rows need it.
     tolerance
@@ -178,7 +181,9 @@ def solve_reduced(
     limit
         Steps at most.
     """
-    return _Search(lagrangian, scores, columns, regulariser).run(multipliers, penalty, tolerance, feasibility, limit)
+    search = _Search(lagrangian, scores, columns, regulariser)
+    first = np.zeros(columns.shape[1]) if start is None else start
+    return search.run(first, multipliers, penalty, tolerance, feasibility, limit)
 
 
 class _Search:
@@ -192,9 +197,9 @@ class _Search:
         self.regulariser = regulariser
 
     def run(
-        self, multipliers: Array, penalty: float, tolerance: float, feasibility: float, limit: int
+        self, first: Array, multipliers: Array, penalty: float, tolerance: float, feasibility: float, limit: int
     ) -> ReducedSolution:
-        now = _Trial(self, np.zeros(len(self.basis)))
+        now = _Trial(self, first)
         # Rows that each hold within the tolerance may add up to this.
         allowed = max(feasibility, now.point.violation), max(feasibility * len(self.rows), now.missed)
         safe = now

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.lagrangian import Point
+from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.errors import ProtocolError
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GRADIENT_NORM, SCORES
+from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, GRADIENT_NORM, SCORES
 from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server
+from evenhand.vertical.subspace.best import BestSeen
 from evenhand.vertical.subspace.options import SubspaceOptions
 from evenhand.vertical.subspace.rates import RateSchedule
 from evenhand.vertical.subspace.reduced import Quadratic, ReducedSolution, independent, solve_reduced
@@ -23,6 +24,8 @@ LARGEST_FIRST_PENALTY = 100.0
 """Where rows cannot hold, λ is as large as the penalty allows: a penalty made from it would grow without end."""
 PATIENCE = 10
 """Rounds without progress after which a run is given up: its rows cannot hold, or its tolerance is out of reach."""
+MISSES = 4
+"""Times that all but the exact rates say that a run has ended, before it does: they have had their passes each time."""
 FEASIBLE = 1e-6
 """Largest violation and complementarity at which a run may stop; the tiny problem is solved to a tenth of it."""
 
@@ -30,7 +33,8 @@ FEASIBLE = 1e-6
 class SubspaceServer(Server):
     """Asks for directions, combines them, and stops by certificate."""
 
-    kept = frozenset({"intercept_due", "decrement", "last_objective", "least_violation", "futile", "closing", "scores"})
+    kept = frozenset({"intercept_due", "decrement", "last_objective", "least_violation", "futile", "missed", "closing"})
+    kept |= {"scores"}
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
@@ -46,7 +50,9 @@ class SubspaceServer(Server):
         self.last_objective = np.inf
         self.least_violation = np.inf
         self.futile = 0
+        self.missed = 0
         self.closing = False
+        self.best: BestSeen | None = None
         # What each party's direction and last steps do to the scores, newest first.
         self.columns: list[list[Array]] = [[] for _ in self.parties]
         self.answers: dict[int, Message] = {}
@@ -83,10 +89,24 @@ class SubspaceServer(Server):
         return self._ask()
 
     def _ask(self) -> Sends:
-        """Send ν of the coming round's problem; after the last round, of the one just solved."""
-        self.closing = self.round >= self.job.max_rounds
-        self.squared_gradients[:] = np.nan
-        self.round += not self.closing
+        """Send ν of the coming round's problem."""
+        if self.round >= self.job.max_rounds:
+            return self._close()
+        self.round += 1
+        return self._derivative()
+
+    def _close(self) -> Sends:
+        """End without convergence, at the best model seen; what is asked for is its gradient."""
+        self.closing = True
+        back: list[Message] = []
+        if self.best is not None and self._seen_better():
+            self.scores, self.multipliers = self.best.scores, self.best.multipliers
+            self.squared_norms, self.problem.shifted.shift = self.best.squared_norms, self.best.shift
+            back = [GO_BACK.message(SERVER, party, round=self.round) for party in self.parties]
+        return [*back, *self._derivative()]
+
+    def _derivative(self) -> Sends:
+        self.squared_gradients = np.full(len(self.parties), np.nan)
         nu = self.present().derivative(self.multipliers)
         head = {"round": self.round, "last": int(self.closing)}
         return [DERIVATIVE.message(SERVER, party, **head, nu=nu) for party in self.parties]
@@ -98,13 +118,18 @@ class SubspaceServer(Server):
         self.squared_gradients = np.array([answer.number("squared_gradient") for answer in answers])
         self.decrement = sum(answer.number("decrement") for answer in answers)
         point = self.present()
-        settled, hopeless = self._settled(point), self._hopeless(point)
+        settled, misses = self._settled(point), self.problem.shifted.excess(point.exact) > 0.0
+        self.missed += settled and misses
+        converged = settled and not misses
+        hopeless = not converged and (self._hopeless(point) or self.missed >= MISSES)
         self.last_objective = self.objective(point)
         # Until a step is taken, all that is said is about the model as the round before left it.
         self.round -= 1
+        if hopeless and self._seen_better():
+            return self._close()
         self._report()
-        if settled or hopeless:
-            self.certify(point, converged=settled)
+        if converged or hopeless:
+            self.certify(point, converged)
             return self._return(np.zeros((len(self.parties), self.history + 1)), last=True)
         self.round += 1
         for columns, answer in zip(self.columns, answers, strict=True):
@@ -115,13 +140,46 @@ class SubspaceServer(Server):
         for place, (answer, share) in enumerate(zip(answers, shares, strict=True)):
             self.squared_norms[place] += share @ (2.0 * answer["linear"] + answer["gram"] @ share)
             self._keep_step(self.columns[place], share)
-        if self.problem.exact_rates and self.round >= RateSchedule.FIRST_TIGHTENING:
-            self.problem.tighten(solution.point.exact)
-        return [*self._return(shares, last=False), *self._ask()]
+        return [*self._return(shares, last=False, keep=self._keep()), *self._ask()]
+
+    def _keep(self) -> bool:
+        """Remember the present model if its exact rates make it the best so far; the first rounds solve others."""
+        if not self.problem.shifted.exact.any() or self.problem.settling(self.round):
+            return False
+        if self.best is None or self._rank() < self.best.rank:
+            norms, shift = self.squared_norms.copy(), self.problem.shifted.shift
+            self.best = BestSeen(*self._rank(), self.scores, self.multipliers, norms, shift)
+            return True
+        return False
+
+    def _seen_better(self) -> bool:
+        """Whether a better model than the present one has been seen."""
+        return self.best is not None and self.best.rank < self._rank()
+
+    def _rank(self) -> tuple[float, float]:
+        point = self.present()
+        return self.problem.shifted.excess(point.exact), self.objective(point)
 
     def present(self) -> Point:
-        """The present scores in the present round's problem."""
-        return self.problem.at_round(self.round).at(self.scores)
+        """The present scores in the present round's problem; at the end, at the temperatures that were asked for."""
+        return self.problem.at_round(0 if self.closing else self.round).at(self.scores)
+
+    def violation(self, point: Point) -> float:
+        return self.lagrangian.constraints.bounds.violation(self.problem.values(point))
+
+    def complementarity(self, point: Point) -> float:
+        return self.lagrangian.constraints.bounds.complementarity(self.problem.values(point), self.multipliers)
+
+    def shortfall(self) -> str:
+        missed = self.problem.shifted.excess(self.present().exact)
+        if missed == 0.0:
+            return ""
+        values = self.lagrangian.constraints.bounds.excess(self.problem.values(self.present())).max(axis=0)
+        row = self.lagrangian.constraints.names[int(np.argmax(np.where(self.problem.shifted.exact, values, -np.inf)))]
+        return (
+            f"no model was found whose exact rates on the training rows meet their bounds: {row} is missed by "
+            f"{missed:.2g} at best. Its slices may be too small for the bound; widen it or merge groups"
+        )
 
     def _settled(self, point: Point) -> bool:
         """Whether nothing is left to gain: the rows hold, and neither the parties' own quadratic models nor the last
@@ -136,7 +194,6 @@ class SubspaceServer(Server):
             and self.decrement <= tol * objective
             and self.last_objective - objective <= 5.0 * tol * objective
             and not self.problem.settling(self.round)
-            and not self.problem.misses(point.exact)
         )
 
     def _hopeless(self, point: Point) -> bool:
@@ -165,20 +222,30 @@ class SubspaceServer(Server):
             linear[start : start + count] = self.regulariser * answer["linear"][:count] * used
             start += count
         matrix[:, start:] = 1.0
-        solution = solve_reduced(
-            self.problem.at_round(self.round),
-            self.scores,
-            matrix,
-            Quadratic(gram, linear, 0.5 * self.regulariser * float(self.squared_norms.sum())),
-            self.multipliers,
-            # Anew each round: a weight that one round's columns needed makes the next creep along the curve of a row.
-            penalty=min(max(1.0, 2.0 * float(np.max(self.multipliers, initial=0.0))), LARGEST_FIRST_PENALTY),
-            tolerance=max(1e-10, 0.01 * self.decrement),
-            feasibility=0.1 * FEASIBLE,
-            limit=30,
-        )
-        self.effort += solution.iterations * float(matrix.size) * size
-        return solution
+        norms = Quadratic(gram, linear, 0.5 * self.regulariser * float(self.squared_norms.sum()))
+        # Anew each round: a weight that one round's columns needed makes the next creep along the curve of a row.
+        penalty = min(max(1.0, 2.0 * float(np.max(self.multipliers, initial=0.0))), LARGEST_FIRST_PENALTY)
+        multipliers = self.multipliers
+
+        def solve(lagrangian: Lagrangian, start: Array | None) -> ReducedSolution:
+            nonlocal multipliers
+            solution = solve_reduced(
+                lagrangian,
+                self.scores,
+                matrix,
+                norms,
+                multipliers,
+                start=start,
+                penalty=penalty,
+                tolerance=max(1e-10, 0.01 * self.decrement),
+                feasibility=0.1 * FEASIBLE,
+                limit=30,
+            )
+            self.effort += solution.iterations * float(matrix.size) * size
+            multipliers = solution.multipliers
+            return solution
+
+        return self.problem.solve(self.round, solve)
 
     def _shares(self, coefficients: Array) -> Array:
         """(parties, history + 1): each party's coefficients, zeros where it has fewer steps to its name."""
@@ -203,18 +270,18 @@ class SubspaceServer(Server):
         if self.job.fit_intercept:
             self.intercept_due += float(solution.coefficients[-1])
 
-    def _return(self, shares: Array, last: bool) -> Sends:
+    def _return(self, shares: Array, *, last: bool, keep: bool = False) -> Sends:
         sends = []
         for party, share in zip(self.parties, shares, strict=True):
             intercept = self.intercept_due if party == self.terms.active[0] else 0.0
             body = {"coefficients": share, "intercept": intercept}
-            sends.append(COEFFICIENTS.message(SERVER, party, round=self.round, last=int(last), **body))
+            sends.append(COEFFICIENTS.message(SERVER, party, round=self.round, last=int(last), keep=int(keep), **body))
         self.intercept_due = 0.0
         return sends
 
     def _report(self) -> None:
         point = self.lagrangian.at(self.scores)
-        stationarity, complementarity = np.sqrt(self.squared_gradients.sum()), point.complementarity(self.multipliers)
+        stationarity, complementarity = np.sqrt(self.squared_gradients.sum()), self.complementarity(point)
         extra = {"stationarity": stationarity, "complementarity": complementarity, "decrement": self.decrement}
         self.reports.append({"round": self.round, **self.row_report(point), **extra})
 
@@ -229,14 +296,15 @@ class SubspaceServer(Server):
             for place, answer in self.answers.items()
             for name, array in answer.body.items()
         }
-        own: State = {"awaited": sorted(self.awaited)}
-        own |= {"lower bounds": self.problem.lower.copy(), "upper bounds": self.problem.upper.copy()}
+        own: State = {"awaited": sorted(self.awaited), "shift": self.problem.shifted.shift.copy()}
+        own |= {} if self.best is None else self.best.snapshot()
         return super().snapshot() | own | columns | answers
 
     def restore(self, state: State) -> None:
         super().restore(state)
         self.awaited = set(state["awaited"])
-        self.problem.lower, self.problem.upper = np.array(state["lower bounds"]), np.array(state["upper bounds"])
+        self.problem.shifted.shift = np.array(state["shift"])
+        self.best = BestSeen.from_snapshot(state)
         self.columns = [[] for _ in self.parties]
         bodies: dict[int, dict[str, Array]] = {}
         for name in sorted((name for name in state if name.startswith("column ")), key=lambda key: int(key.split()[2])):

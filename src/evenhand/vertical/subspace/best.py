@@ -1,0 +1,48 @@
+"""The best model a subspace server has seen: what it must remember to have everybody go back to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.protocol.roles import State
+
+_ARRAYS = ("scores", "multipliers", "squared_norms", "shift")
+
+
+@dataclass(frozen=True, eq=False)
+class BestSeen:
+    """A model's scores and multipliers; the weights are with the parties.
+
+    Attributes
+    ----------
+    excess, objective
+        By how much its exact rates miss their bounds, and then its objective, say which of two models is the better.
+    shift
+        δ of `ShiftedBounds` with which it was found.
+    """
+
+    excess: float
+    objective: float
+    scores: Array
+    multipliers: Array
+    squared_norms: Array
+    shift: Array
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        return self.excess, self.objective
+
+    def snapshot(self) -> State:
+        numbers: State = {"best excess": self.excess, "best objective": self.objective}
+        return numbers | {f"best {name}": getattr(self, name).copy() for name in _ARRAYS}
+
+    @classmethod
+    def from_snapshot(cls, state: State) -> BestSeen | None:
+        """What a snapshot says was the best; None if there was none."""
+        if "best excess" not in state:
+            return None
+        arrays = {name: np.array(state[f"best {name}"]) for name in _ARRAYS}
+        return cls(float(state["best excess"]), float(state["best objective"]), **arrays)
