@@ -23,13 +23,15 @@ from evenhand.constraints.kinds import (
     NeymanPearson,
 )
 from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.losses import Logistic, Squared
 from evenhand.errors import InputError
 from evenhand.models import preconditioner
 from evenhand.models.preconditioner import make_preconditioner
 from evenhand.protocol.job import Job
-from evenhand.training.vertical import VerticalRun, train_vertical
+from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.subspace.options import SubspaceOptions
+from evenhand.vertical.subspace.party import SubspaceParty
 
 
 def subspace(problem: Problem, constraint: Constraint | None = None, blocks: Any = None, **job: Any) -> VerticalRun:
@@ -214,28 +216,48 @@ def test_bytes_of_a_round_are_the_arithmetic_sizes() -> None:
 
 @pytest.mark.parametrize("shape", [(50, 8), (8, 50), (30, 30)])
 @pytest.mark.parametrize("limit", ["factored", "by rows", "iterated"])
+@pytest.mark.parametrize("again", [True, False])
 def test_every_preconditioner_solves_with_the_same_matrix(
-    shape: Any, limit: str, monkeypatch: pytest.MonkeyPatch
+    shape: Any, limit: str, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With the weights of the round; where factoring again is too dear, with their bound."""
     rng = np.random.default_rng(1)
     matrix = rng.standard_normal(shape)
     if limit != "factored":
         monkeypatch.setattr(preconditioner, "LARGEST_FACTOR", shape[0] if limit == "by rows" else 0)
         if limit == "by rows" and shape[1] <= shape[0]:
             pytest.skip("a block no wider than it is tall is factored by columns")
-    gradient = rng.standard_normal(shape[1])
-    expected = np.linalg.solve(0.01 * matrix.T @ matrix + 0.1 * np.eye(shape[1]), gradient)
-    for block in (matrix, sp.csc_array(matrix)):
-        found = make_preconditioner(block, 0.01, 0.1).solve(gradient)
-        # Conjugate gradients stop early on purpose.
+    if not again:
+        monkeypatch.setattr(preconditioner, "LARGEST_AGAIN", 0.0)
+    gradient, weights = rng.standard_normal(shape[1]), 0.01 * rng.random(shape[0])
+    # Conjugate gradients factor nothing, and stop early on purpose.
+    used = weights if again or limit == "iterated" else np.full(shape[0], 0.01)
+    expected = np.linalg.solve(matrix.T @ (used[:, None] * matrix) + 0.1 * np.eye(shape[1]), gradient)
+    for block in (matrix, sp.csc_array(matrix), sp.csr_array(matrix)):
+        found = make_preconditioner(block, 0.01, 0.1).solve(gradient, weights)
         np.testing.assert_allclose(
             found, expected, rtol=0, atol=0.02 * np.abs(expected).max() if limit == "iterated" else 1e-9
         )
 
 
+def test_a_party_knows_the_curvature_of_the_loss_from_its_slope_alone() -> None:
+    problem = small(3, rows=50)
+    scores = 3.0 * problem.matrix[:, 0]
+    loss, curvature = Logistic(), Logistic().curvature(scores, problem.labels)
+    np.testing.assert_allclose(loss.curvature_by_derivative(loss.derivative(scores, problem.labels)), curvature)
+    # Tilted beyond what a loss can be: nothing is known but that it is small.
+    assert loss.curvature_by_derivative(np.array([-1.7]))[0] == 0.0
+    assert Squared().curvature_by_derivative(np.array([-1.7]))[0] == 1.0
+    job = Job(solver="subspace")
+    _, (party,) = Holdings.of(job, deal(problem), problem.labels, problem.sensitive).roles()
+    assert isinstance(party, SubspaceParty)
+    nu = Lagrangian(problem.labels, bind((), problem.labels)).at(scores).derivative(np.zeros((2, 0)))
+    np.testing.assert_allclose(party._curvature(nu), np.maximum(curvature, 0.02) / 50)
+
+
 def test_a_singular_block_without_regulariser_still_has_finite_directions() -> None:
     matrix = np.repeat(np.arange(6.0)[:, None], 3, axis=1)
-    direction = make_preconditioner(matrix, 0.25, 0.0).solve(np.ones(3))
+    direction = make_preconditioner(matrix, 0.25, 0.0).solve(np.ones(3), np.full(6, 0.2))
     assert np.isfinite(direction).all()
     run = subspace(
         Problem(matrix, np.array([1.0, -1, 1, -1, 1, -1]), pd.DataFrame({"g": list("ababab")})),

@@ -27,6 +27,8 @@ class Loss(Protocol):
     def derivative(self, scores: Array, labels: Array) -> Array: ...
     def value_and_derivative(self, scores: Array, labels: Array) -> tuple[Array, Array]: ...
     def curvature(self, scores: Array, labels: Array) -> Array: ...
+    def curvature_by_derivative(self, derivative: Array) -> Array:
+        """∂²l/∂z² where ∂l/∂z is this, for those who know neither score nor label."""
 
 
 class Logistic:
@@ -60,6 +62,11 @@ class Logistic:
         tail = np.exp(-np.abs(scores))
         return tail / (1.0 + tail) ** 2
 
+    def curvature_by_derivative(self, derivative: Array) -> Array:
+        """σ(1 − σ) with σ = |∂l/∂z|; a derivative of more than one, as tilts make it, counts as one."""
+        size: Array = np.minimum(np.abs(derivative), 1.0)
+        return size * (1.0 - size)
+
 
 class Squared:
     """l(z, y) = (z − y)² / 2, y real."""
@@ -80,6 +87,9 @@ class Squared:
 
     def curvature(self, scores: Array, labels: Array) -> Array:
         return np.ones_like(scores)
+
+    def curvature_by_derivative(self, derivative: Array) -> Array:
+        return np.ones_like(derivative)
 
 
 class Softmax:

@@ -1,12 +1,14 @@
-"""Solving with a bound on a linear block's curvature, κ XᵀX + μI: the local half of a subspace round.
+"""Solving with the curvature of a linear block, Xᵀ diag(w) X + μI: the local half of a subspace round.
 
-The bound needs only the party's own columns, so it is formed and factored once. Narrow blocks are factored as they
-are, short ones (fewer rows than columns) through their rows, and those too large either way are solved by conjugate
-gradients, which cost passes over the party's own data but no messages.
+The weights w are the curvature of the loss on each row of data, which changes from round to round. Narrow blocks are
+formed and factored anew each time, short ones (fewer rows than columns) through their rows, and those too large either
+way are solved by conjugate gradients, which cost passes over the party's own data but no messages. Where factoring is
+too dear to be done again, it is done once, with a bound on w.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -18,63 +20,93 @@ from evenhand.arrays import Array, Matrix
 
 LARGEST_FACTOR = 3000
 """Largest matrix to factor: 70 MB and about a second."""
+LARGEST_AGAIN = 1e9
+"""Most multiplications to spend on a new factor in every round: about a tenth of a second."""
+SPARSE_PRICE = 20.0
+"""What a multiplication of a sparse product costs, in those of a dense one."""
 RIDGE = 1e-10
 """Share of the mean diagonal added where μ is too small to make a singular block definite."""
 
 
 class Preconditioner(Protocol):
     effort: float
-    """Multiplications of one solve."""
+    """Multiplications of one solution."""
 
-    def solve(self, gradient: Array) -> Array: ...
+    def solve(self, gradient: Array, weights: Array) -> Array:
+        """(Xᵀ diag(w) X + μI)⁻¹ g, or the like with the bound in place of w."""
 
 
-def make_preconditioner(matrix: Matrix, curvature: float, regulariser: float) -> Preconditioner:
-    """(κ XᵀX + μI)⁻¹ for a block X (n × m), with κ = `curvature` and μ = `regulariser`."""
+def make_preconditioner(matrix: Matrix, bound: float, regulariser: float) -> Preconditioner:
+    """For a block X (n × m), weights of at most `bound`, and μ = `regulariser`."""
     rows, columns = matrix.shape
-    squares = np.asarray(
-        matrix.multiply(matrix).sum(axis=0) if sp.issparse(matrix) else (matrix**2).sum(axis=0)
-    ).ravel()
-    diagonal = curvature * squares
-    floor = max(regulariser, RIDGE * float(diagonal.mean()) if columns else 0.0, np.finfo(float).tiny)
+    floor = max(regulariser, RIDGE * bound * float(squared(matrix).sum()) / max(columns, 1), np.finfo(float).tiny)
     if columns <= LARGEST_FACTOR:
-        return _Factored(matrix, curvature, floor)
+        return _Factored(matrix, bound, floor)
     if rows <= LARGEST_FACTOR:
-        return _FactoredByRows(matrix, curvature, floor)
-    return _Iterated(matrix, curvature, floor, diagonal)
+        return _FactoredByRows(matrix, bound, floor)
+    return _Iterated(matrix, floor)
+
+
+def squared(matrix: Matrix) -> Matrix:
+    return matrix.multiply(matrix) if sp.issparse(matrix) else matrix**2
 
 
 class _Factored:
     """Cholesky, in units that make the diagonal one: ill-scaled columns then cost no digits."""
 
-    def __init__(self, matrix: Matrix, curvature: float, floor: float) -> None:
-        square = matrix.T @ matrix
-        dense = curvature * (square.toarray() if sp.issparse(square) else square)
-        dense[np.diag_indices_from(dense)] += floor
-        self._units = 1.0 / np.sqrt(dense.diagonal())
-        dense *= self._units * self._units[:, None]
+    def __init__(self, matrix: Matrix, bound: float, floor: float) -> None:
+        self._matrix, self._bound, self._floor = matrix, bound, floor
+        columns = matrix.shape[1]
+        self.effort = float(columns) ** 2
+        again = _products(matrix) + float(columns) ** 3 / 3.0
+        self._again = again <= LARGEST_AGAIN
+        if self._again:
+            self.effort += again
+
+    @cached_property
+    def _once(self) -> tuple[Array, Array]:
+        return self._factor(np.full(self._matrix.shape[0], self._bound))
+
+    def _factor(self, weights: Array) -> tuple[Array, Array]:
+        dense = _weighted_square(self._matrix, weights)
+        dense[np.diag_indices_from(dense)] += self._floor
+        units = 1.0 / np.sqrt(dense.diagonal())
+        dense *= units * units[:, None]
         # Dependent columns leave it semi-definite up to rounding; this much keeps the factor real.
         dense[np.diag_indices_from(dense)] += 1e-13
-        self._factor = cho_factor(dense, lower=True, overwrite_a=True, check_finite=False)
-        self.effort = float(dense.size)
+        return cho_factor(dense, lower=True, overwrite_a=True, check_finite=False)[0], units
 
-    def solve(self, gradient: Array) -> Array:
-        return self._units * cho_solve(self._factor, self._units * gradient, check_finite=False)
+    def solve(self, gradient: Array, weights: Array) -> Array:
+        factor, units = self._factor(weights) if self._again else self._once
+        return units * cho_solve((factor, True), units * gradient, check_finite=False)
 
 
 class _FactoredByRows:
-    """By the matrix inversion lemma: (κXᵀX + μI)⁻¹ = (I − Xᵀ (XXᵀ + (μ/κ) I)⁻¹ X) / μ."""
+    """By the matrix inversion lemma: (Xᵀ W X + μI)⁻¹ = (I − Xᵀ (XXᵀ + μ W⁻¹)⁻¹ X) / μ."""
 
-    def __init__(self, matrix: Matrix, curvature: float, floor: float) -> None:
+    def __init__(self, matrix: Matrix, bound: float, floor: float) -> None:
         outer = matrix @ matrix.T
-        dense = outer.toarray() if sp.issparse(outer) else outer
-        dense[np.diag_indices_from(dense)] += floor / curvature
-        self._matrix, self._floor = matrix, floor
-        self._factor = cho_factor(dense, lower=True, overwrite_a=True, check_finite=False)
-        self.effort = float(dense.size)
+        self._outer: Array = outer.toarray() if sp.issparse(outer) else outer
+        self._matrix, self._bound, self._floor = matrix, bound, floor
+        rows = matrix.shape[0]
+        self.effort = float(rows) ** 2
+        again = float(rows) ** 3 / 3.0
+        self._again = again <= LARGEST_AGAIN
+        if self._again:
+            self.effort += again
 
-    def solve(self, gradient: Array) -> Array:
-        inner = cho_solve(self._factor, self._matrix @ gradient, check_finite=False)
+    @cached_property
+    def _once(self) -> Array:
+        return self._factor(np.full(self._matrix.shape[0], self._bound))
+
+    def _factor(self, weights: Array) -> Array:
+        dense = self._outer.copy()
+        dense[np.diag_indices_from(dense)] += self._floor / weights
+        return cho_factor(dense, lower=True, overwrite_a=True, check_finite=False)[0]
+
+    def solve(self, gradient: Array, weights: Array) -> Array:
+        factor = self._factor(weights) if self._again else self._once
+        inner = cho_solve((factor, True), self._matrix @ gradient, check_finite=False)
         return (gradient - self._matrix.T @ inner) / self._floor
 
 
@@ -87,18 +119,46 @@ class _Iterated:
 
     STEPS = 20
 
-    def __init__(self, matrix: Matrix, curvature: float, floor: float, diagonal: Array) -> None:
-        columns = matrix.shape[1]
-        inverse = 1.0 / (diagonal + floor)
-        self._operator = LinearOperator(
-            (columns, columns),
-            matvec=lambda v: curvature * (matrix.T @ (matrix @ v)) + floor * v,
-            dtype=np.float64,
-        )
-        self._diagonal = LinearOperator((columns, columns), matvec=lambda v: inverse * v, dtype=np.float64)
+    def __init__(self, matrix: Matrix, floor: float) -> None:
+        self._matrix, self._floor = matrix, floor
         entries = matrix.nnz if sp.issparse(matrix) else matrix.size
-        self.effort = float(2 * self.STEPS * entries)
+        self.effort = float((2 * self.STEPS + 1) * entries)
 
-    def solve(self, gradient: Array) -> Array:
-        solution, _ = cg(self._operator, gradient, rtol=1e-3, maxiter=self.STEPS, M=self._diagonal)
+    @cached_property
+    def _squared(self) -> Matrix:
+        return squared(self._matrix)
+
+    def solve(self, gradient: Array, weights: Array) -> Array:
+        columns = len(gradient)
+        inverse = 1.0 / (self._squared.T @ weights + self._floor)
+
+        def times(v: Array) -> Array:
+            return self._matrix.T @ (weights * (self._matrix @ v)) + self._floor * v
+
+        operator = LinearOperator((columns, columns), matvec=times, dtype=np.float64)
+        diagonal = LinearOperator((columns, columns), matvec=lambda v: inverse * v, dtype=np.float64)
+        solution, _ = cg(operator, gradient, rtol=1e-3, maxiter=self.STEPS, M=diagonal)
         return np.asarray(solution, dtype=np.float64)
+
+
+def _products(matrix: Matrix) -> float:
+    """Multiplications that Xᵀ diag(w) X takes."""
+    if not sp.issparse(matrix):
+        return float(matrix.shape[0]) * float(matrix.shape[1]) ** 2
+    filled = np.bincount(matrix.tocsc().indices, minlength=matrix.shape[0]).astype(np.float64)
+    return SPARSE_PRICE * float(filled @ filled)
+
+
+def _weighted_square(matrix: Matrix, weights: Array) -> Array:
+    """Xᵀ diag(w) X."""
+    roots = np.sqrt(weights)
+    if sp.issparse(matrix):
+        columns = matrix.tocsc()
+        scaled = sp.csc_array((columns.data * roots[columns.indices], columns.indices, columns.indptr), matrix.shape)
+        return np.asarray((scaled.T @ scaled).toarray())
+    total = np.zeros((matrix.shape[1], matrix.shape[1]))
+    for start in range(0, len(roots), 1 << 16):
+        # In blocks: a scaled copy of a large table would not fit beside it.
+        part = matrix[start : start + (1 << 16)] * roots[start : start + (1 << 16), None]
+        total += part.T @ part
+    return total

@@ -2,13 +2,14 @@
 
 Round: the server sends ν = ∂f/∂z at the present scores and multipliers. Party k answers with its own direction
 
-    d_k = −(¼ X_kᵀX_k / n + μI)⁻¹ (X_kᵀν + μθ_k),
+    d_k = −(X_kᵀ W X_k + μI)⁻¹ (X_kᵀν + μθ_k),
 
-as the change X_k d_k it would make to every row's score. The server, which holds labels and groups, then knows what
-any combination of the parties' directions and of their last few steps would do to objective and constraints, and
-solves for the best one exactly (`reduced.py`): a constrained problem in a few dozen variables. It returns each party
-its few coefficients. Constraints hold to the solver's precision after the first round or two, the tiny problem's
-multipliers are next round's λ, and neither objective nor violation ever gets worse.
+with the curvature W of the loss on each row, which ν tells (`party.py`), as the change X_k d_k it would make to every
+row's score. The server, which holds labels and groups, then knows what any combination of the parties' directions and
+of their last few steps would do to objective and constraints, and solves for the best one exactly (`reduced.py`): a
+constrained problem in a few dozen variables. It returns each party its few coefficients. Constraints hold to the
+solver's precision after the first round or two, the tiny problem's multipliers are next round's λ, and neither
+objective nor violation ever gets worse.
 
 Past steps cost no messages: the server keeps their columns, the party keeps the steps.
 

@@ -17,6 +17,9 @@ from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData
 from evenhand.vertical.subspace.options import SubspaceOptions
 
+LEAST_CURVATURE = 0.08
+"""Share of its bound that the curvature of a row is taken for at least: a row that seems settled may yet move."""
+
 
 class SubspaceParty(Party):
     """Forms directions from its own columns, and goes where the server's coefficients say."""
@@ -27,8 +30,9 @@ class SubspaceParty(Party):
         super().__init__(terms, name, own)
         self.history = SubspaceOptions(**terms.job.options).steps_kept(len(terms.names))
         self.sizes = {**self.sizes, "basis": self.history + 1}
-        curvature = LOSSES[terms.job.loss].curvature_bound / terms.n_rows
-        self.preconditioner = make_preconditioner(self.model.matrix, curvature, self.model.regulariser)
+        self.loss = LOSSES[terms.job.loss]
+        bound = self.loss.curvature_bound / terms.n_rows
+        self.preconditioner = make_preconditioner(self.model.matrix, bound, self.model.regulariser)
         self.direction: Array = np.zeros(self.model.columns)
         self.steps: list[Array] = []
         self.best: Array | None = None
@@ -60,7 +64,7 @@ class SubspaceParty(Party):
     def _propose(self, nu: Array) -> Message:
         gradient = self.gradient(nu)
         slope = gradient[: self.model.columns]
-        self.direction = -self.preconditioner.solve(slope)
+        self.direction = -self.preconditioner.solve(slope, self._curvature(nu))
         self.effort += self.preconditioner.effort + self.model.effort
         basis = np.zeros((self.history + 1, self.model.columns))
         basis[: len(self.steps) + 1] = [self.direction, *self.steps]
@@ -76,6 +80,11 @@ class SubspaceParty(Party):
             squared_gradient=gradient @ gradient,
             decrement=-0.5 * slope @ self.direction,
         )
+
+    def _curvature(self, nu: Array) -> Array:
+        """Of the loss on each row, as far as ν tells: the tilt of slices is taken for a part of the loss's slope."""
+        curvature = self.loss.curvature_by_derivative(len(nu) * nu)
+        return np.maximum(curvature, LEAST_CURVATURE * self.loss.curvature_bound) / len(nu)
 
     def _go(self, coefficients: Array, intercept: float) -> None:
         change = np.zeros_like(self.model.weights)
