@@ -6,7 +6,12 @@ ends with, so that scripts can tell a typing mistake from a missing data set.
 
 from __future__ import annotations
 
+from typing import Final
+
 from evenhand.printing import printable
+
+FELL_SHORT: Final = 9
+"""The exit code of a training that is done and kept, but did not converge, or gives every row the same label."""
 
 
 class EvenhandError(Exception):

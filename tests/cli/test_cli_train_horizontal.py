@@ -13,6 +13,8 @@ import pytest
 from support.hospitals import HospitalJob, patients
 from support.tables import SmallJob, outcome
 
+from evenhand.errors import FELL_SHORT
+
 pytest.importorskip("torch")
 
 
@@ -46,7 +48,9 @@ def test_what_cannot_be_stated_about_privacy_is_printed(here: Any, hospitals: Ho
         "noise_multiplier": 2.0,
     }
     done = here("train", hospitals.write(), "--out", hospitals.folder / "run")
-    assert done.returncode == 0, done.stderr
+    # Two rounds of noise may well leave one label for everybody; of convergence nothing is known.
+    assert done.returncode in (0, FELL_SHORT), done.stderr
+    assert "did not converge" not in done.stderr
     said = " ".join(done.stdout.split())
     assert "privacy of every client: No ε can be stated" in said
     assert "so there is no certificate" in said
@@ -109,5 +113,5 @@ def test_a_killed_run_ends_where_an_uninterrupted_one_does(start: Any, evenhand:
     process.wait()
     assert not (out / "result.json").exists()
     last = evenhand("train", hospitals.path, "--out", out, "--resume", "-q")
-    assert last.returncode == 0, last.stderr
+    assert last.returncode == FELL_SHORT, last.stderr
     assert outcome(out) == outcome(whole.folder.path)

@@ -20,7 +20,8 @@ app = typer.Typer(
     name="evenhand",
     help="Train fair and constrained models across parties that may not pool their data.",
     epilog="Exit codes: 0 done, 2 wrong input or job file, 3 data set not to be had, 4 run folder unusable, "
-    "5 message refused, 6 training diverged, 7 optional part missing, 8 too little disk or memory, 130 interrupted.",
+    "5 message refused, 6 training diverged, 7 optional part missing, 8 too little disk or memory, "
+    "9 trained, but not converged or with one label for every row, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

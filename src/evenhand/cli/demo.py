@@ -65,6 +65,9 @@ def demo(
         finished = run_with_progress(read_job(path), path.parent, out / name, title=f"{name:>9}")
         results[name] = finished.result
     console.print(compare(results, title="on the held-out rows"))
+    for name, result in results.items():
+        for one in result["shortfalls"]:
+            console.print(f"{name}: {one}.")
     gap = results["plain"]["quality"]["test"]["DEO"] - results["fair"]["quality"]["test"]["DEO"]
     cost = results["plain"]["quality"]["test"]["accuracy"] - results["fair"]["quality"]["test"]["accuracy"]
     console.print(f"The bound on DEO takes {gap:.3f} off it at a price of {100 * cost:.1f} points of accuracy.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from evenhand.cli.memory import check_address_space
 from evenhand.cli.saying import remark, say
-from evenhand.errors import InputError
+from evenhand.errors import FELL_SHORT, InputError
 
 if TYPE_CHECKING:
     from evenhand.jobs.file import JobFile
@@ -36,12 +37,16 @@ def train(
       evenhand train job.toml
       evenhand train job.toml --out runs/monday
       evenhand train job.toml --out runs/monday --resume
+
+    Ends with exit code 9 where the solver did not converge or the model gives every row the same label; the run is
+    kept, and the last line (on stderr) says which.
     """
     check_address_space()
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
     from evenhand.jobs.file import read_job
     from evenhand.jobs.folder import has_finished
     from evenhand.report.tables import certificate_table, constraints_table, links_table, quality_table
+    from evenhand.runtime.folder import RunFolder
 
     if resume and out is None:
         raise InputError("--resume needs --out: the folder of the run to go on with")
@@ -51,6 +56,7 @@ def train(
     if resume and has_finished(content, folder):
         remark(f"the run in {folder} has finished; there is nothing left to do")
         say(str(folder))
+        _end_short(RunFolder.open(folder).result)
         return
     try:
         finished = run_with_progress(
@@ -70,13 +76,20 @@ def train(
     console.print(links_table(finished.run.transcript))
     if certificate["objective"] is None:
         console.print("Clients were not asked to measure the model on their rows, so there is no certificate.")
-    elif not certificate["converged"]:
-        console.print(
-            "The solver did not converge: it met its cap on rounds (max_rounds), or the rows cannot hold (violation)."
-        )
     for statement, clients in _privacy(finished.result).items():
         console.print(f"privacy of {clients}: {statement}")
     say(str(folder))
+    _end_short(finished.result)
+
+
+def _end_short(result: dict[str, Any]) -> None:
+    """Where the model falls short of what was asked for: say it last, and with the exit code. The run is kept."""
+    # Runs of 0.1.0 did not look.
+    if found := result.get("shortfalls"):
+        sys.stdout.flush()
+        for one in found:
+            remark(f"fell short: {one}")
+        raise typer.Exit(FELL_SHORT)
 
 
 def _privacy(result: dict[str, Any]) -> dict[str, str]:

@@ -4,9 +4,11 @@ from evenhand.estimators.horizontal import HorizontalClassifier
 from evenhand.estimators.split_table import SplitTableClassifier
 from evenhand.estimators.tables import aligned_inputs
 from evenhand.estimators.vertical import VerticalClassifier, VerticalRegressor
+from evenhand.estimators.warning import ShortfallWarning
 
 __all__ = [
     "HorizontalClassifier",
+    "ShortfallWarning",
     "SplitTableClassifier",
     "VerticalClassifier",
     "VerticalRegressor",

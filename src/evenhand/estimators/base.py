@@ -89,8 +89,11 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         tables, labels, groups = exchange_rows(preparation, tables, y, sensitive, draft.active[0])
         return Prepared(preparation, parts, draft.active[0], tables), labels, groups
 
-    def _train(self, job: Job, prepared: Prepared, labels: Array, groups: Any) -> None:
-        """Encode, train, and only then keep anything: a fit that was refused leaves an earlier one as it was."""
+    def _train(self, job: Job, prepared: Prepared, labels: Array, groups: Any) -> Array:
+        """Encode, train, and only then keep anything: a fit that was refused leaves an earlier one as it was.
+
+        Returns the scores of the training rows.
+        """
         runtime, clock = self._runtime()
         tables = prepared.tables
         encoders = {name: self._encoder(name, table) for name, table in tables.items()}
@@ -117,6 +120,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             )
         self.encoders_ = encoders
         self._keep(run)
+        return np.sum([run.models[party.name].predict(party.matrix) for party in parties], axis=0)
 
     def _start(self, parties: Sequence[PartyColumns]) -> Start | None:
         if not (self.warm_start and hasattr(self, "run_")):

@@ -28,6 +28,7 @@ from evenhand.estimators.client_rows import (
     read_inputs,
     take,
 )
+from evenhand.estimators.warning import warn_of
 from evenhand.horizontal.agreeing import draft_terms
 from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import ClientRows, Protection
@@ -38,6 +39,7 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.training.horizontal import HorizontalRun, train_clients
 from evenhand.training.preparing import Preparation
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
+from evenhand.training.shortfalls import shortfalls
 
 _MODELS = ("logistic", "mlp", "resnet18")
 
@@ -193,6 +195,12 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         server_rows
             Rows of the server's own, ``(X, y, sensitive_features)``; a global constraint is then over them alone
             (``"prox-al"`` and ``"sqp"``).
+
+        Warns
+        -----
+        ShortfallWarning
+            (A ``sklearn.exceptions.ConvergenceWarning``.) If the solver did not converge, as far as clients were asked
+            to measure it, or the model gives every training row the same label.
         """
         where = ConstraintScope(self.scope, self.limits, self.lacking)
         self._check_plain()
@@ -255,6 +263,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             unknown = self.groups is None or learns_crossings(job.constraints, self.groups)
             learned += [LEARNED_GROUPS] if inputs.sensitive is not None and unknown else []
             self.privacy_ = client_privacy(names, self.protect, run.transcript, self.delta, learned=learned)
+        warn_of(shortfalls(run.certificate, job.tol, self._decided(self._in_order(run.model.predict(features)))))
         return self
 
     # -- what is asked for
@@ -362,11 +371,15 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def decision_function(self, X: Any) -> Array:
         """Scores: of two classes one a row, positive in favour of ``classes_[1]``; otherwise one for each class."""
-        scores = self._scores(X)
+        return self._in_order(self._scores(X))
+
+    def _in_order(self, scores: Array) -> Array:
         return -scores if len(self.classes_) == 2 and self.positive_ != self.classes_[1] else scores
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        scores = self.decision_function(X)
+        return self._decided(self.decision_function(X))
+
+    def _decided(self, scores: Array) -> npt.NDArray[Any]:
         places = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[places]
 

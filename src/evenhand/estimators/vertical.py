@@ -18,9 +18,11 @@ from evenhand.constraints.small_slices import warn_of_small_slices
 from evenhand.errors import DataError
 from evenhand.estimators.base import RoleName, VerticalEstimator
 from evenhand.estimators.tables import Tables
+from evenhand.estimators.warning import warn_of
 from evenhand.printing import listed
 from evenhand.protocol.job import ModelName, RuntimeName
 from evenhand.runtime.clock import VirtualClock
+from evenhand.training.shortfalls import shortfalls
 from evenhand.vertical.solvers import check_job
 
 
@@ -137,6 +139,12 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             Labels of any two values.
         sensitive_features
             One column for each sensitive attribute.
+
+        Warns
+        -----
+        ShortfallWarning
+            (A ``sklearn.exceptions.ConvergenceWarning``.) If the solver did not converge, or the model gives every
+            training row the same label.
         """
         job = self._job()
         check_job(job)
@@ -144,8 +152,10 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         classes, positive, signs = self._signs(labels)
         groups = groups_frame(sensitive, len(signs))
         warn_of_small_slices(job.constraints, signs, groups)
-        self._train(job, prepared, signs, None if sensitive is None else groups)
+        scores = self._train(job, prepared, signs, None if sensitive is None else groups)
         self.classes_, self.positive_ = classes, positive
+        decisions = self._decided(scores if positive == classes[1] else -scores)
+        warn_of(shortfalls(self.certificate_, job.tol, decisions))
         return self
 
     def _signs(self, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any, Array]:
@@ -171,7 +181,9 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         return scores if self.positive_ == self.classes_[1] else -scores
 
     def predict(self, X: Tables) -> npt.NDArray[Any]:
-        scores = self.decision_function(X)
+        return self._decided(self.decision_function(X))
+
+    def _decided(self, scores: Array) -> npt.NDArray[Any]:
         return self.classes_[(scores > 0).astype(np.int64)]
 
     def predict_proba(self, X: Tables) -> Array:
@@ -227,7 +239,13 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         )
 
     def fit(self, X: Tables, y: Any) -> Self:
-        """Train on one table for each party, as :meth:`VerticalClassifier.fit` takes them, and real targets."""
+        """Train on one table for each party, as :meth:`VerticalClassifier.fit` takes them, and real targets.
+
+        Warns
+        -----
+        ShortfallWarning
+            (A ``sklearn.exceptions.ConvergenceWarning``.) If the solver did not converge.
+        """
         job = self._job()
         check_job(job)
         prepared, targets, _ = self._prepare(job, X, y, None)
@@ -238,6 +256,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         if not np.isfinite(targets).all():
             raise DataError(f"y has {int((~np.isfinite(targets)).sum())} missing or infinite values; drop those rows")
         self._train(job, prepared, targets, None)
+        warn_of(shortfalls(self.certificate_, job.tol))
         return self
 
     def predict(self, X: Tables) -> Array:

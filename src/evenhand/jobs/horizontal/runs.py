@@ -34,6 +34,7 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.places import check_place
 from evenhand.training.horizontal import HorizontalRun, train_clients
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
+from evenhand.training.shortfalls import shortfalls
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +144,7 @@ def _result(
     }
     result: dict[str, Any] = {
         "certificate": certificate,
+        "shortfalls": shortfalls(run.certificate, job.job.tol, tables.labels.named(scores["train"])),
         "solver": job.to_job().solver,
         **quality(labelled, scores, gaps=True, constraints=_over_all(job)),
         "clients": {name: _of_client(rows, score) for name, rows in tables.clients.items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array
-from evenhand.constraints.kinds import Constraint
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, open_table
 from evenhand.data.tables.unchanged import require_unchanged
@@ -22,10 +21,12 @@ from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
 from evenhand.models.saved import from_state, to_state
+from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Report
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.places import check_place
 from evenhand.training.preparing import Preparation
+from evenhand.training.shortfalls import shortfalls
 from evenhand.training.vertical import VerticalRun, train_vertical
 
 
@@ -81,17 +82,18 @@ def run_vertical_job(
         for name, model in run.models.items():
             folder.write_party(name, "encoder", tables.encoders[name].to_state())
             folder.write_party(name, "weights", to_state(model))
-        result = _result(run, tables, job.to_job().constraints)
+        result = _result(run, tables, job.to_job())
         folder.finish(result)
     return FinishedVerticalRun(run, folder, result)
 
 
-def _result(run: VerticalRun, tables: VerticalTables, constraints: Sequence[Constraint]) -> dict[str, Any]:
+def _result(run: VerticalRun, tables: VerticalTables, job: Job) -> dict[str, Any]:
     scores = np.sum([run.models[name].predict(matrix) for name, matrix in tables.matrices.items()], axis=0)
     of_parts = {name: scores[rows] for name, rows in tables.parts().items()}
     return {
         "certificate": run.certificate.as_dict(),
-        **quality(tables.labelled(), of_parts, constraints=constraints),
+        "shortfalls": shortfalls(run.certificate, job.tol, tables.labels.named(of_parts["train"])),
+        **quality(tables.labelled(), of_parts, constraints=job.constraints),
         "bytes": run.transcript.total_bytes,
         "messages": run.transcript.total_messages,
         "statistics": dict(run.statistics),

@@ -1,0 +1,90 @@
+"""Every estimator that ends unconverged, or with one label for all rows, says so with scikit-learn's warning."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from evenhand import HorizontalClassifier, SplitTableClassifier, VerticalClassifier, VerticalRegressor
+from evenhand.horizontal.solvers import SOLVERS as HORIZONTAL
+from evenhand.vertical.solvers import SOLVERS as VERTICAL
+
+ROWS = 240
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((ROWS, 4))
+# Many more of one label: a model that knows nothing gives everybody that one.
+Y = np.where(X @ [2.0, -1.0, 0.0, 0.5] + RNG.logistic(size=ROWS) > -2.0, "yes", "no")
+GROUPS = pd.DataFrame({"sex": RNG.choice(["f", "m"], ROWS)})
+CLIENTS = np.arange(ROWS) % 3
+
+
+def vertical(**settings: Any) -> Any:
+    return VerticalClassifier(random_state=0, **settings).fit([X[:, :2], X[:, 2:]], Y, GROUPS)
+
+
+def regressor(**settings: Any) -> Any:
+    return VerticalRegressor(random_state=0, **settings).fit([X[:, :2], X[:, 2:]], X @ [1.0, 2.0, 0.0, 1.0])
+
+
+def split_table(**settings: Any) -> Any:
+    return SplitTableClassifier(VerticalClassifier(random_state=0, **settings)).fit(X, Y, GROUPS)
+
+
+def horizontal(**settings: Any) -> Any:
+    if settings.get("solver", "auto") not in ("auto", "sqp", "prox-al"):
+        pytest.importorskip("torch")
+    return HorizontalClassifier(random_state=0, **settings).fit(X, Y, sensitive_features=GROUPS, clients=CLIENTS)
+
+
+FITS: list[tuple[Callable[..., Any], str]] = [
+    *((vertical, name) for name in VERTICAL),
+    *((horizontal, name) for name in HORIZONTAL),
+    (split_table, "auto"),
+    (regressor, "vfb2-svrg"),
+]
+
+
+@pytest.mark.parametrize(("fit", "solver"), FITS)
+def test_who_ends_unconverged_warns(fit: Callable[..., Any], solver: str) -> None:
+    with pytest.warns(ConvergenceWarning, match=r"did not converge in \d+ rounds") as caught:
+        model = fit(solver=solver, max_rounds=1, tol=1e-12)
+    told = [one for one in caught if "did not converge" in str(one.message)]
+    assert len(told) == 1
+    # Whoever called fit is told, except where another estimator did.
+    assert told[0].filename == __file__ or fit is split_table
+    assert not (model.classifier_ if fit is split_table else model).certificate_.converged
+
+
+@pytest.mark.parametrize("fit", [vertical, horizontal, split_table, regressor])
+def test_who_converges_does_not(fit: Callable[..., Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(tol=1e-3)
+
+
+@pytest.mark.parametrize("fit", [vertical, horizontal, split_table])
+def test_one_label_for_every_row_is_told(fit: Callable[..., Any]) -> None:
+    with pytest.warns(ConvergenceWarning, match=f"gives all {ROWS} rows the same label, yes"):
+        model = fit(alpha=1e6)
+    assert set(model.predict([X[:, :2], X[:, 2:]] if fit is vertical else X)) == {"yes"}
+
+
+def test_a_fit_is_kept_where_warnings_are_errors() -> None:
+    model = VerticalClassifier(max_rounds=1, tol=1e-12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ConvergenceWarning):
+            model.fit([X[:, :2], X[:, 2:]], Y)
+    assert len(model.predict([X[:, :2], X[:, 2:]])) == ROWS
+
+
+def test_where_clients_were_not_asked_to_measure_nothing_is_said_of_convergence() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        horizontal(solver="fedavg", max_rounds=30, solver_options={"report_every": 0, "step": 0.5, "batch_size": 8})
