@@ -18,7 +18,7 @@ import numpy.typing as npt
 from evenhand.errors import ProtocolError
 
 # Comparing with a dtype is several times faster than with its name, and every field of every message is compared.
-_DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "i8", "u1")}
+DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "i8", "u1")}
 LONGEST: Final = 2**30
 """Most entries of a dimension that has no size of its own: what is longer is refused."""
 
@@ -36,7 +36,7 @@ class Field:
 
     def fits(self, array: npt.NDArray[Any], sizes: Mapping[str, int]) -> bool:
         """Whether an array has the field's dtype and shape."""
-        if array.dtype != _DTYPES[self.dtype] or array.ndim != len(self.shape):
+        if array.dtype != DTYPES[self.dtype] or array.ndim != len(self.shape):
             return False
         # A size the role does not know belongs to another solver's message; no array has it.
         return all(
@@ -131,13 +131,18 @@ class Schema:
                     f"{_where(message)}: {name} is {array.dtype} of shape {array.shape}, "
                     f"expected {field.dtype} of shape {shape}"
                 )
-            if field.dtype in ("i8", "u1"):
-                continue
-            # A sum is finite only if every term is (short of overflow, which is refused just as well), and is cheap.
-            with np.errstate(over="ignore", invalid="ignore"):
-                total = array.sum() if array.ndim else array.item()
-            if not math.isfinite(total):
+            if not all_finite(array):
                 raise ProtocolError(f"{_where(message)}: {name} holds numbers that are not finite")
+
+
+def all_finite(array: npt.NDArray[Any]) -> bool:
+    """Whether every number of a message's array is finite; those so large that their sum is not are none either."""
+    if array.dtype.kind != "f":
+        return True
+    # A sum is finite only if every term is, and is cheap.
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = array.sum() if array.ndim else array.item()
+    return math.isfinite(total)
 
 
 def _where(message: Message) -> str:

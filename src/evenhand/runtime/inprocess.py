@@ -85,18 +85,19 @@ class InProcess:
         while self.events:
             event = heapq.heappop(self.events)
             self.time = event.time
-            mailbox = self.mailboxes[event.role]
-            if event.message is not None:
-                self._arrived(event.number, mailbox, event.message)
-                if not (mailbox.idle and mailbox.inbox):
-                    continue
-            self._serve(event.role, mailbox)
+            if self._happened(event):
+                self._serve(event.role, self.mailboxes[event.role])
         waiting = [name for name, mailbox in self.mailboxes.items() if not mailbox.role.done]
         if waiting:
             raise ProtocolError(f"the run stalled: nothing is under way, yet {', '.join(waiting)} wait for messages")
 
-    def _arrived(self, number: int, mailbox: Mailbox, message: Message) -> None:
-        mailbox.inbox.append(message)
+    def _happened(self, event: Event) -> bool:
+        """Take in an event; whether its role has a turn now."""
+        if event.message is None:
+            return True
+        mailbox = self.mailboxes[event.role]
+        mailbox.inbox.append(event.message)
+        return mailbox.idle
 
     def _serve(self, name: str, mailbox: Mailbox) -> None:
         before = mailbox.role.effort
@@ -123,9 +124,12 @@ class InProcess:
             if self.on_report is not None:
                 self.on_report({**report, "bytes": bytes_until_now, "time": finished})
 
-    def _send(self, time: float, sender: str, message: Message) -> None:
+    def _check_address(self, sender: str, message: Message) -> None:
         if message.sender != sender or message.receiver not in self.mailboxes:
             raise ProtocolError(f"{sender} tried to send {message.kind!r} from {message.sender} to {message.receiver}")
+
+    def _send(self, time: float, sender: str, message: Message) -> None:
+        self._check_address(sender, message)
         self.transcript.add(time, message)
         link = (sender, message.receiver)
         arrival = time + self.clock.sending(sender, message.receiver, message.nbytes)

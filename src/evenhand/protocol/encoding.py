@@ -1,0 +1,115 @@
+"""Messages as bytes: a header in JSON, then each array as it lies in memory. No pickle, nothing that could run.
+
+What comes from elsewhere is refused unless it is just what `encode` writes: nothing is left over, nothing is missing,
+every number is finite. Whether a message may come at all, and from whom, is its receiver's to check.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from evenhand.errors import ProtocolError
+from evenhand.protocol.messages import DTYPES, LONGEST, Message, all_finite
+
+LARGEST: Final = 2**30
+"""Most bytes of a message; what is larger is refused before it is looked into."""
+_MARK: Final = b"evm1"
+_HEAD: Final = struct.Struct("<4sI")
+_LONGEST_HEADER: Final = 2**14
+_MOST_FIELDS, _MOST_DIMENSIONS = 64, 8
+_HEADER_KEYS: Final = {"sender", "receiver", "kind", "fields"}
+_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def encode(message: Message) -> bytes:
+    """A message as bytes; one that `decode` would refuse is refused here."""
+    fields, parts = [], []
+    for name, array in message.body.items():
+        if array.dtype not in _NAMES or not all_finite(array):
+            raise ProtocolError(f"message {message.kind!r}: {name} cannot be sent: it is {array.dtype}, or not finite")
+        fields.append([name, _NAMES[array.dtype], list(array.shape)])
+        # Little-endian whatever the machine.
+        parts.append(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
+    header = json.dumps(
+        {"sender": message.sender, "receiver": message.receiver, "kind": message.kind, "fields": fields},
+        ensure_ascii=False,
+        separators=(",", ":"),
+    ).encode()
+    content = b"".join([_HEAD.pack(_MARK, len(header)), header, *parts])
+    if len(header) > _LONGEST_HEADER or len(content) > LARGEST:
+        raise ProtocolError(f"message {message.kind!r} has {len(content):,} bytes; the most is {LARGEST:,}")
+    return content
+
+
+def decode(content: bytes | memoryview, largest: int = LARGEST) -> Message:
+    """The message again; anything else is a ProtocolError."""
+    if len(content) > largest:
+        raise ProtocolError(f"a message of {len(content):,} bytes was refused; the most is {largest:,}")
+    content = memoryview(content)
+    if len(content) < _HEAD.size:
+        raise ProtocolError("a message was cut short; it was refused")
+    mark, length = _HEAD.unpack_from(content)
+    if mark != _MARK or length > min(_LONGEST_HEADER, len(content) - _HEAD.size):
+        raise ProtocolError("what arrived is no message; it was refused")
+    header = _header(bytes(content[_HEAD.size : _HEAD.size + length]))
+    body: dict[str, npt.NDArray[Any]] = {}
+    place = _HEAD.size + length
+    for name, dtype, shape in header["fields"]:
+        end = place + DTYPES[dtype].itemsize * math.prod(shape)
+        if end > len(content):
+            raise ProtocolError(f"message {header['kind']!r} was cut short at {name!r}; it was refused")
+        # A copy: it may be written to, begins where arrays do, and does not keep the whole message alive.
+        found = np.frombuffer(content[place:end], dtype=DTYPES[dtype].newbyteorder("<")).astype(DTYPES[dtype])
+        if not all_finite(found):
+            raise ProtocolError(f"message {header['kind']!r}: {name} holds numbers that are not finite")
+        body[name], place = found.reshape(shape), end
+    if place != len(content):
+        raise ProtocolError(f"message {header['kind']!r} has {len(content) - place:,} bytes too many; it was refused")
+    return Message(header["sender"], header["receiver"], header["kind"], body)
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("the header of a message is not JSON; it was refused") from error
+    if not _is_header(header):
+        raise ProtocolError("the header of a message is not one; it was refused")
+    return header
+
+
+def _is_header(header: Any) -> bool:
+    if not isinstance(header, dict) or header.keys() != _HEADER_KEYS:
+        return False
+    fields = header["fields"]
+    if not isinstance(fields, list) or len(fields) > _MOST_FIELDS or not all(map(_is_field, fields)):
+        return False
+    names = [header["sender"], header["receiver"], header["kind"]]
+    return len({field[0] for field in fields}) == len(fields) and all(map(_is_name, names))
+
+
+def _is_field(field: Any) -> bool:
+    if not isinstance(field, list) or len(field) != 3:
+        return False
+    name, dtype, shape = field
+    return (
+        _is_name(name)
+        and isinstance(dtype, str)
+        and dtype in DTYPES
+        and isinstance(shape, list)
+        and len(shape) <= _MOST_DIMENSIONS
+        and all(type(size) is int and size >= 0 for size in shape)
+        # Empty arrays too: numpy has no array of 0 × 2⁴⁰ × 2⁴⁰.
+        and math.prod(max(size, 1) for size in shape) <= LONGEST
+    )
+
+
+def _is_name(name: Any) -> bool:
+    """Text that can be shown and written to a file."""
+    return isinstance(name, str) and name.isprintable()

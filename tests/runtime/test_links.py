@@ -1,0 +1,200 @@
+"""Links: each message once and in order over a network that does anything to packets, or word that nobody is there."""
+
+from __future__ import annotations
+
+import heapq
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenhand.errors import InputError, ProtocolError, RunError
+from evenhand.protocol.messages import TEXT, Message, Schema, Vocabulary
+from evenhand.protocol.roles import Role, Sends
+from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.faults import Cut, Faults, FaultyInProcess
+from evenhand.runtime.links import LinkEnd, LinkSettings, Packet
+from evenhand.runtime.packets import packet_bytes, packet_from
+
+QUICK = LinkSettings(window=4, retry=1.0, longest_retry=8.0, ping=10.0, patience=5000.0)
+NOTE = Schema("note", {"text": TEXT}, reveals="Nothing.")
+
+
+def note(number: int) -> Message:
+    return Message("a", "b", "note", {"number": np.array(number)})
+
+
+def numbers(messages: list[Message]) -> list[int]:
+    return [message.integer("number") for message in messages]
+
+
+class Wire:
+    """Two ends and a bad network between them."""
+
+    def __init__(self, seed: int, loss: float, delay: float, link: LinkSettings = QUICK) -> None:
+        self.random = random.Random(seed)
+        self.loss, self.delay = loss, delay
+        self.ends = {"a": LinkEnd("b", link, 0.0), "b": LinkEnd("a", link, 0.0)}
+        self.under_way: list[tuple[float, int, str, Packet]] = []
+        self.got: dict[str, list[Message]] = {"a": [], "b": []}
+        self.most_under_way = 0
+        self.sent = 0
+
+    def step(self, now: float, takes: bool = True) -> None:
+        for name, end in self.ends.items():
+            for packet in end.due(now):
+                for _ in range(self.random.choice([1, 1, 2])):
+                    if self.random.random() >= self.loss:
+                        self.sent += 1
+                        arrival = now + self.random.random() * self.delay
+                        heapq.heappush(self.under_way, (arrival, self.sent, "ab"[name == "a"], packet))
+        while self.under_way and self.under_way[0][0] <= now:
+            _, _, to, packet = heapq.heappop(self.under_way)
+            ready = self.ends[to].arrive(now, packet)
+            self.got[to] += ready
+            for _ in ready if takes else ():
+                self.ends[to].take()
+
+    def run(self, until: float, takes: bool = True) -> None:
+        now = 0.0
+        while now < until and not all(end.delivered for end in self.ends.values()):
+            now += 0.25
+            self.step(now, takes)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(0, 10**6), st.floats(0, 0.7), st.floats(0, 6), st.integers(0, 40), st.integers(0, 40))
+def test_every_message_arrives_once_and_in_order_both_ways(
+    seed: int, loss: float, delay: float, forth: int, back: int
+) -> None:
+    wire = Wire(seed, loss, delay)
+    for number in range(forth):
+        wire.ends["a"].post(note(number))
+    for number in range(back):
+        wire.ends["b"].post(note(number))
+    wire.run(until=4000.0)
+    assert numbers(wire.got["b"]) == list(range(forth))
+    assert numbers(wire.got["a"]) == list(range(back))
+
+
+def test_who_takes_nothing_is_sent_no_more_than_the_window() -> None:
+    wire = Wire(0, loss=0.0, delay=0.1)
+    for number in range(20):
+        wire.ends["a"].post(note(number))
+    wire.run(until=50.0, takes=False)
+    assert numbers(wire.got["b"]) == [0, 1, 2, 3]
+    assert wire.ends["a"].holds_up
+    for _ in range(4):
+        wire.ends["b"].take()
+    for now in range(51, 56):
+        wire.step(float(now), takes=False)
+    assert numbers(wire.got["b"]) == list(range(8))
+
+
+def test_a_message_beyond_the_window_is_refused() -> None:
+    end = LinkEnd("b", QUICK, 0.0)
+    with pytest.raises(ProtocolError, match="room for 4"):
+        end.arrive(0.0, Packet(0, 4, 4, note(4)))
+    assert numbers(end.arrive(0.0, Packet(0, 4, 0, note(0)))) == [0]
+
+
+def test_an_acknowledgement_of_what_was_never_sent_is_refused_and_changes_nothing() -> None:
+    end = LinkEnd("b", QUICK, 0.0)
+    end.post(note(0))
+    with pytest.raises(ProtocolError, match="b acknowledges 2 messages and was sent 1"):
+        end.arrive(0.0, Packet(2, 9, 0, note(7)))
+    assert end.incoming.have == 0
+    assert not end.delivered
+
+
+def test_a_copy_is_dropped_and_acknowledged_again() -> None:
+    end = LinkEnd("b", QUICK, 0.0)
+    assert numbers(end.arrive(0.0, Packet(0, 4, 0, note(0)))) == [0]
+    assert end.due(0.0) == [Packet(1, 4)]
+    assert end.due(0.0) == []
+    assert end.arrive(0.1, Packet(0, 4, 0, note(0))) == []
+    assert end.due(0.1) == [Packet(1, 4)]
+
+
+def test_what_is_not_acknowledged_is_sent_again_at_growing_intervals() -> None:
+    end = LinkEnd("b", QUICK, 0.0)
+    end.post(note(0))
+    sent = [now for now in range(40) if any(packet.message is not None for packet in end.due(float(now)))]
+    assert sent == [0, 1, 3, 7, 15, 23, 31, 39]
+
+
+def test_who_hears_nothing_asks_and_at_last_gives_up() -> None:
+    end = LinkEnd("bank", LinkSettings(retry=1.0, ping=5.0, patience=20.0), 0.0)
+    asked = [now for now in range(21) if any(packet.asks for packet in end.due(float(now)))]
+    assert asked == [5, 10, 15, 20]
+    with pytest.raises(RunError, match="bank has not been heard of for 21 seconds"):
+        end.due(21.0)
+
+
+def test_who_is_asked_answers() -> None:
+    end = LinkEnd("b", QUICK, 0.0)
+    assert end.arrive(1.0, Packet(0, 4, asks=True)) == []
+    assert end.due(1.0) == [Packet(0, 4)]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"window": 0}, {"retry": 0.0}, {"retry": 60.0}, {"ping": 0.0}, {"ping": 300.0}], ids=str
+)
+def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="links: "):
+        LinkSettings(**wrong)  # type: ignore[arg-type]
+
+
+# -- packets as bytes
+
+
+@pytest.mark.parametrize("packet", [Packet(3, 9), Packet(0, 256, asks=True), Packet(5, 8, 7, note(7))])
+def test_a_packet_comes_back_as_it_was(packet: Packet) -> None:
+    again = packet_from(packet_bytes(packet))
+    assert again[:3] == packet[:3]
+    assert again.asks == packet.asks
+    assert (again.message is None) == (packet.message is None)
+
+
+def test_a_packet_with_any_bit_flipped_or_cut_anywhere_is_refused() -> None:
+    content = packet_bytes(Packet(5, 8, 7, note(7)))
+    for place in range(len(content)):
+        with pytest.raises(ProtocolError):
+            packet_from(content[:place])
+        for bit in range(8):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << bit
+            with pytest.raises(ProtocolError):
+                packet_from(bytes(damaged))
+
+
+# -- nothing hangs
+
+
+class Waiting(Role):
+    """Says something once, if asked to, and then waits for what never comes."""
+
+    vocabulary = Vocabulary(NOTE)
+
+    def __init__(self, name: str, to: str | None) -> None:
+        super().__init__(name, {})
+        self._to = to
+
+    def start(self) -> Sends:
+        return [] if self._to is None else [NOTE.message(self.name, self._to, text=np.zeros(1, np.uint8))]
+
+    def handle(self, message: Message) -> Sends:
+        return ()
+
+
+def test_a_network_that_stays_cut_ends_the_run_with_a_word_on_who_is_missing() -> None:
+    faults = Faults(cuts=[Cut(0.0, float("inf"), ("b",))], patience=100.0)
+    with pytest.raises(RunError, match="b has not been heard of"):
+        FaultyInProcess([Waiting("a", "b"), Waiting("b", None)], faults, VirtualClock(latency=0.01)).run()
+
+
+def test_a_run_in_which_everybody_waits_ends_with_a_word_on_who_does() -> None:
+    with pytest.raises(ProtocolError, match="the run stalled: nothing has moved, yet a, b wait"):
+        FaultyInProcess([Waiting("a", "b"), Waiting("b", None)], Faults(patience=100.0)).run()

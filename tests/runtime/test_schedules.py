@@ -1,0 +1,13 @@
+"""A slice of the fault schedules over every solver; `make soak` has many more."""
+
+from __future__ import annotations
+
+import pytest
+from support.schedules import ASYNCHRONOUS, NAMES, case_of
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_schedule_of_faults_ends_as_it_should(name: str) -> None:
+    case = case_of(name)
+    for seed in range(1 if name in ASYNCHRONOUS else 5):
+        case.run(seed)
