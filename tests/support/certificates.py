@@ -74,6 +74,7 @@ def from_outside(
     everybody: Problem,
     held: Sequence[tuple[Problem, ReferenceRow]],
     regulariser: Array,
+    counted: bool = False,
 ) -> Outside:
     """Measure a linear model.
 
@@ -85,6 +86,8 @@ def from_outside(
         The constraint rows, each with the data it is over.
     regulariser
         μ of each weight.
+    counted
+        Whether bounds on rates are meant of people counted.
     """
     weights = np.asarray(weights, dtype=np.float64)
     z, design = scores(everybody, weights)
@@ -95,7 +98,7 @@ def from_outside(
         z, design = scores(data, weights)
         net = multipliers[0, place] - multipliers[1, place]
         gradient = gradient + net * design.T @ row.slope(z, data.labels)
-        value = row.value(z, data.labels)
+        value = row.counted(z, data.labels) if counted else row.value(z, data.labels)
         excess[:, place] = value - row.upper, row.lower - value
     objective = float(loss.mean() + 0.5 * regulariser @ weights**2)
     return Outside(objective, gradient, excess, np.asarray(multipliers))

@@ -131,6 +131,13 @@ class ReferenceRow:
         values = phi(self.measure, self.temperature, z, y)[0]
         return sum(coefficient * float(np.mean(values[mask])) for coefficient, mask in self.terms)
 
+    def counted(self, z: Array, y: Array) -> float:
+        """The value with people counted instead of rates smoothed."""
+        if self.measure == "loss":
+            return self.value(z, y)
+        hits = (z > 0) if self.measure == "positive" else (z > 0) != (y > 0)
+        return sum(coefficient * float(np.mean(hits[mask])) for coefficient, mask in self.terms)
+
     def slope(self, z: Array, y: Array) -> Array:
         """Derivative of the value in each row's score."""
         derivative = phi(self.measure, self.temperature, z, y)[1]

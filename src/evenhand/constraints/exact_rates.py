@@ -14,7 +14,8 @@ Nothing but numbers is here. A solver says what the rates were, solves again und
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,6 +27,7 @@ PACE: Final = 0.6
 """Share of the difference by which δ follows it at first."""
 MARGIN: Final = 0.05
 """Share of a bound by which the exact rate shall end inside it, where one person is less than that."""
+_CHANGES: Final = ("shift", "pace", "apart")
 NOTHING: Final = 1e-12
 """Rounding of a rate: what misses by less does not miss."""
 
@@ -81,6 +83,14 @@ class ShiftedBounds:
         apart = np.where(self.exact, exact - smooth, 0.0) - self.shift
         self.pace = np.where(apart * self.apart < 0.0, 0.5 * self.pace, self.pace)
         self.apart, self.shift = apart, self.shift + self.pace * apart
+
+    def snapshot(self) -> dict[str, Array]:
+        """What changes."""
+        return {f"shift {name}": getattr(self, name).copy() for name in _CHANGES}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        for name in _CHANGES:
+            setattr(self, name, np.array(state[f"shift {name}"]))
 
     # -- the rows as they were asked for
 

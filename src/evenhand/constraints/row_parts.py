@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,9 @@ class PartSums(NamedTuple):
     counts: Array
     sums: Array
     squares: Array
+
+
+NO_SUMS: Final = PartSums(np.zeros(0), np.zeros(0), np.zeros(0))
 
 
 class RowParts:

@@ -104,13 +104,16 @@ class ProgramServer(HorizontalServer):
 
     def check(self, message: Message) -> None:
         """Clients have different numbers of constraint rows of their own."""
-        bounds = self.clients.get(message.sender)
-        if bounds is None:
+        if message.sender not in self.clients:
             raise ProtocolError(f"{message.sender!r} is not a client of this run; its message is refused")
-        self.vocabulary.check(message, {**self.sizes, "own": bounds.n_rows})
+        self.vocabulary.check(message, {**self.sizes, **self.sizes_of(message.sender)})
 
-    def row_report(self, values: Array) -> dict[str, float]:
-        """Each constraint row's value, and its multipliers where the server knows them, for the history."""
+    def sizes_of(self, client: str) -> dict[str, int]:
+        """Sizes of fields that differ from client to client."""
+        return {"own": self.clients[client].n_rows}
+
+    def row_report(self, values: Array, exact: Array | None = None) -> dict[str, float]:
+        """Each constraint row's value, and its exact one and multipliers where the server knows them."""
         if not self.row_names:
             return {}
         table = np.full((2, len(values)), np.nan)
@@ -119,6 +122,8 @@ class ProgramServer(HorizontalServer):
         report = {}
         for index, name in enumerate(self.row_names):
             report[f"value[{name}]"] = float(values[index])
+            if exact is not None:
+                report[f"exact[{name}]"] = float(exact[index])
             if not np.isnan(table[0, index]):
                 report[f"upper multiplier[{name}]"] = float(table[0, index])
                 report[f"lower multiplier[{name}]"] = float(table[1, index])

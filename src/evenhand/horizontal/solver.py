@@ -65,6 +65,10 @@ class HorizontalServer(Role):
     def outcome(self) -> Outcome:
         """The result of the finished run."""
 
+    def shortfall(self) -> str:
+        """What of the result is not as it was asked for, beyond the certificate, in words; empty if nothing is."""
+        return ""
+
 
 class HorizontalClient(Follower):
     """What every solver's client has once it is done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import pandas as pd
 
 from evenhand.arrays import Array
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
-from evenhand.errors import InputError
+from evenhand.errors import ExactRatesWarning, InputError
 from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, Protection, Single
 from evenhand.horizontal.solver import HorizontalClient, HorizontalModel, HorizontalServer
@@ -148,6 +149,8 @@ def train_clients(
         settings,
         lambda head: (head.snapshot(), agreed.to_plain(), repr(protections), *_parts(holders)),
     )
+    if told := finished.server.shortfall():
+        warnings.warn(told, ExactRatesWarning, stacklevel=2)
     return _run(agreed, finished)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.row_parts import NO_SUMS
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.solver import HorizontalClient
+from evenhand.horizontal.sqp.counting import CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS
 from evenhand.programs.program import Program
@@ -15,17 +17,27 @@ from evenhand.protocol.roles import SERVER, Sends, State
 
 
 class SQPClient(HorizontalClient):
-    """Holds f_i, c_i and its summands of shared rows; nothing but the round's number changes in it."""
+    """Holds f_i, c_i and its summands of shared rows; nothing but the round's number changes in it.
+
+    Parameters
+    ----------
+    exact
+        Whether it sends second derivatives.
+    counted
+        Its rows of data, where people are counted; None where nothing is.
+    """
 
     vocabulary = VOCABULARY
     kept = frozenset({"round"})
 
-    def __init__(self, name: str, program: Program, *, exact: bool) -> None:
+    def __init__(self, name: str, program: Program, *, exact: bool, counted: CountedRows | None = None) -> None:
         size = program.weights
         sizes = {"weights": size, "own": program.own.n_rows, "shared": program.shared, "trials": len(LENGTHS)}
+        sizes |= {"own parts": 0, "shared parts": 0} if counted is None else counted.sizes
         super().__init__(name, sizes | {"curvature": size * (size + 1) // 2 if exact else 0})
         self.program = program
         self.exact = exact
+        self.counted = counted
         self.round = 0
         self.weights: Array | None = None
 
@@ -54,6 +66,7 @@ class SQPClient(HorizontalClient):
             objective = first.hessian(np.zeros_like(net))[upper]
             curvature = first.hessian(net)[upper] if net.any() else objective
             self.effort += program.effort * program.weights
+        of_own, of_shared = (NO_SUMS, NO_SUMS) if self.counted is None else self.counted.at(trials[0])
         return JUDGED.message(
             self.name,
             SERVER,
@@ -66,6 +79,11 @@ class SQPClient(HorizontalClient):
             shared_slopes=jacobian[own:],
             curvature=curvature,
             objective_curvature=objective,
+            own_counts=of_own.counts,
+            own_sums=of_own.sums,
+            own_squares=of_own.squares,
+            shared_sums=of_shared.sums,
+            shared_squares=of_shared.squares,
         )
 
     def snapshot(self) -> State:

@@ -1,7 +1,8 @@
 """What the roles of sequential quadratic programming say to each other.
 
 Sizes: `weights` is d, `own` the client's own rows, `shared` the shared ones, `trials` the points judged in a round,
-`curvature` is d(d+1)/2, or zero where the server builds its own.
+`curvature` is d(d+1)/2, or zero where the server builds its own; `own parts` and `shared parts` are the slices of these
+rows that people are counted in, none where no rates are bounded.
 """
 
 from __future__ import annotations
@@ -37,12 +38,19 @@ JUDGED = Schema(
         "shared_slopes": Field("f8", ("shared", "weights")),
         "curvature": Field("f8", ("curvature",)),
         "objective_curvature": Field("f8", ("curvature",)),
+        "own_counts": Field("f8", ("own parts",)),
+        "own_sums": Field("f8", ("own parts",)),
+        "own_squares": Field("f8", ("own parts",)),
+        "shared_sums": Field("f8", ("shared parts",)),
+        "shared_squares": Field("f8", ("shared parts",)),
     },
     reveals=(
         "The client's objective, its own rows and its summands of the shared rows at each model, and at the first "
-        "their derivatives and the second derivatives of its Lagrangian and objective. Of objective, shared rows and "
-        "curvature only sums over clients are used, so they could be masked; own rows are the client's alone. From "
-        "gradients of few rows of data those can be reconstructed."
+        "their derivatives and the second derivatives of its Lagrangian and objective. Where rates are bounded, also "
+        "how many people of each slice the first model errs on, or selects, and how many there are in slices of the "
+        "client's own rows (sums, and sums of squares, of losses bounded beside them). Of objective, shared rows, "
+        "curvature and counts of shared slices only sums over clients are used, so they could be masked; own rows are "
+        "the client's alone. From gradients of few rows of data those can be reconstructed."
     ),
 )
 

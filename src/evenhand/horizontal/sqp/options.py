@@ -30,6 +30,10 @@ class SQPOptions:
         See `curvature`.
     penalty
         ν of the merit function f + h + ν Σ (what rows miss), to begin with; raised as the rows need it.
+    exact_rates
+        Whether the bounds of measures ``"error"`` and ``"positive"`` are met by the exact rates of the training rows.
+        None: wherever lower and upper bound differ, since counts cannot be equal to the last digit. False keeps them
+        by the smooth rates only, which end on their bounds while the exact ones may be far beyond.
     """
 
     stationarity: float = 1e-3
@@ -38,6 +42,7 @@ class SQPOptions:
     curvature: CurvatureRule = "auto"
     exact_limit: int = 1000
     penalty: float = 1.0
+    exact_rates: bool | None = None
 
     def __post_init__(self) -> None:
         for name in ("stationarity", "feasibility", "penalty"):
@@ -48,6 +53,8 @@ class SQPOptions:
             value = getattr(self, name)
             if not (is_whole(value) and value >= 1):
                 raise InputError(f"{name} is {value!r}; it must be a whole number, at least 1")
+        if self.exact_rates not in (None, True, False):
+            raise InputError(f"exact_rates is {self.exact_rates!r}; choose true or false, or leave it out")
         if self.curvature not in get_args(CurvatureRule):
             raise InputError(f"curvature is {self.curvature!r}; choose 'auto', 'exact' or 'bfgs'")
 

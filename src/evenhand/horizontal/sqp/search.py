@@ -37,12 +37,16 @@ LEAST = 0.2
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """All functions at one w: value, gradient, rows, their Jacobian, second derivatives of Lagrangian and objective."""
+    """All functions at one w: value, gradient, rows, their Jacobian, second derivatives of Lagrangian and objective.
+
+    `exact` are the rows' values with people counted where rates are bounded; otherwise they are those of `rows`.
+    """
 
     weights: Array
     value: float
     gradient: Array
     rows: Array
+    exact: Array
     jacobian: Array
     curvature: Array
     objective_curvature: Array

@@ -1,19 +1,29 @@
-"""The server of sequential quadratic programming: one quadratic program a round, over sums of what clients say."""
+"""The server of sequential quadratic programming: one quadratic program a round, over sums of what clients say.
+
+Where rates are bounded, the exact ones are meant (`constraints/exact_rates.py`). Clients count people at each model, so
+bounds can move whenever the program under the present ones is solved; its next step leads to the solution under the new
+ones. The best of these solutions is returned.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.exact_rates import ShiftedBounds
+from evenhand.constraints.row_parts import PartSums
 from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.horizontal.program_server import ProgramServer
+from evenhand.horizontal.sqp.counting import CountedParts, CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS, SQPOptions
 from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs
+from evenhand.horizontal.sqp.seen import Seen
 from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus
 from evenhand.programs.program import Program
@@ -23,14 +33,26 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 
 MOST_DAMPING = 1e6
-_LOCAL = ("weights", "gradient", "rows", "jacobian", "curvature", "objective_curvature")
+PASSES = 8
+"""Most times that bounds move without a better model; most runs need two or three."""
+_LOCAL = ("weights", "gradient", "rows", "exact", "jacobian", "curvature", "objective_curvature")
 
 
 class SQPServer(ProgramServer):
-    """Holds w and the multipliers of all constraint rows; see `ProgramServer` for the parameters."""
+    """Holds w and the multipliers of all constraint rows; see `ProgramServer` for the first parameters.
+
+    Parameters
+    ----------
+    counted
+        Where people are counted; None where no row bounds a rate.
+    counting
+        The server's own rows of data, if it has any.
+    """
 
     vocabulary = VOCABULARY
-    kept = frozenset({"trials", "net", "stage", "penalty", "damping", "best", "fallback", "fallback_merit"})
+    kept = frozenset(
+        {"trials", "net", "stage", "penalty", "damping", "best", "fallback", "fallback_merit", "grain", "patience"}
+    )
 
     def __init__(
         self,
@@ -41,14 +63,21 @@ class SQPServer(ProgramServer):
         start: Array,
         options: SQPOptions,
         row_names: Sequence[str] = (),
+        counted: CountedParts | None = None,
+        counting: CountedRows | None = None,
     ) -> None:
         size = len(start)
         self.exact = options.is_exact(size)
         sizes = {"weights": size, "shared": shared.n_rows, "trials": len(LENGTHS)}
         sizes["curvature"] = size * (size + 1) // 2 if self.exact else 0
+        sizes["shared parts"] = 0 if counted is None else len(counted.shared.parts)
         super().__init__(clients, program, shared, simple, row_names, sizes)
         self.options = options
-        self.model = SQPModel(self.bounds, simple, 0.5 * options.feasibility)
+        self.counted, self.counting = counted, counting
+        self.grain: Array = np.zeros(self.bounds.n_rows)
+        self.patience = PASSES
+        self.seen: Seen | None = None
+        self._bound()
         self.trials: Array = np.tile(simple.prox(start, 0.0), (len(LENGTHS), 1))
         self.net: Array = np.zeros(self.bounds.n_rows)
         self.evaluation: Evaluation | None = None
@@ -59,9 +88,39 @@ class SQPServer(ProgramServer):
         self.fallback: Array = self.trials[0].copy()
         self.fallback_merit = np.inf
 
+    def _bound(self) -> None:
+        """Take up bounds as they were asked for, with margins for what one person weighs."""
+        rates = np.zeros(self.bounds.n_rows, dtype=bool) if self.counted is None else self.counted.rates
+        self.shifted = ShiftedBounds(self.bounds, rates, self.grain, self.options.exact_rates)
+        self._remodel()
+
+    def _remodel(self) -> None:
+        """The program under the present bounds."""
+        margins = self.shifted.margin[self.shifted.exact]
+        self.feasibility = min(self.options.feasibility, 0.5 * float(np.min(margins, initial=np.inf)))
+        self.model = SQPModel(self.shifted.bounds, self.simple, 0.5 * self.feasibility)
+
     @property
     def answer(self) -> Array:
+        if self.done and self.seen is not None:
+            return self.seen.weights
         return self.trials[0] if self.evaluation is None else self.evaluation.weights
+
+    def shortfall(self) -> str:
+        last = self.seen or self.evaluation
+        missed = 0.0 if last is None else self.shifted.excess(last.exact)
+        if last is None or missed == 0.0:
+            return ""
+        beyond = np.where(self.shifted.exact, self.bounds.excess(last.exact).max(axis=0), -np.inf)
+        return (
+            "no model was found whose exact rates on the training rows meet their bounds: "
+            f"{self.row_names[int(np.argmax(beyond))]} is missed by {missed:.2g} at best. Its slices may be too small "
+            "for the bound; widen it or merge groups"
+        )
+
+    def sizes_of(self, client: str) -> dict[str, int]:
+        parts = 0 if self.counted is None else len(self.counted.own[client].parts)
+        return super().sizes_of(client) | {"own parts": parts}
 
     def tables(self) -> dict[str, Array]:
         whole = np.stack([np.maximum(self.net, 0.0), np.maximum(-self.net, 0.0)])
@@ -117,8 +176,29 @@ class SQPServer(ProgramServer):
                 curvature += points[0].hessian(net)
                 metric += points[0].hessian(np.zeros_like(net))
             self.effort += self.program.effort * (0.5 * count + 1.0)
-        first = Evaluation(self.trials[0].copy(), float(values[0]), gradient, rows[0], jacobian, curvature, metric)
+        exact = self._count(bodies, rows[0])
+        first = Evaluation(
+            self.trials[0].copy(), float(values[0]), gradient, rows[0], exact, jacobian, curvature, metric
+        )
         return values, rows, first
+
+    def _count(self, bodies: Mapping[str, Body], smooth: Array) -> Array:
+        """Exact values of all rows at the first trial."""
+        if self.counted is None:
+            return smooth
+        told = {
+            name: PartSums(body["own_counts"], body["own_sums"], body["own_squares"]) for name, body in bodies.items()
+        }
+        sums, squares = (
+            np.sum([body[name] for body in bodies.values()], axis=0) for name in ("shared_sums", "shared_squares")
+        )
+        told[SHARED] = PartSums(self.counted.shared_counts, sums, squares)
+        if self.counting is not None:
+            told[SERVER] = self.counting.at(self.trials[0])[0]
+        if not self.outer:
+            self.grain = self.counted.grain(told)
+            self._bound()
+        return self.counted.values(told)
 
     def _decide(self, values: Array, rows: Array, first: Evaluation) -> Sends:
         """Take the full step, or a corrected one, or a fraction (whose derivatives another round brings), or damp."""
@@ -180,43 +260,89 @@ class SQPServer(ProgramServer):
         else:
             change = to.gradient - before.gradient + self.net @ (to.jacobian - before.jacobian)
             matrix = bfgs(None if self.outer == 1 else before.curvature, to.weights - before.weights, change)
-        return Evaluation(to.weights, to.value, to.gradient, to.rows, to.jacobian, matrix, matrix)
+        return replace(to, curvature=matrix, objective_curvature=matrix)
 
     def _step(self) -> Sends:
         """Solve the quadratic program at w, judge (w, y), and go on or end."""
         assert self.evaluation is not None
         options, evaluation = self.options, self.evaluation
+        self._solve(evaluation)
+        present = self.model.residual(evaluation, self.net)
+        self.residual = self._as_asked(evaluation)
+        self.best = min(self.best, self._badness(present))
+        self._report(evaluation.rows, evaluation.exact)
+        solved = present.within(options.stationarity, self.feasibility)
+        if solved and self._right(evaluation):
+            return self._finish(SolveStatus.CONVERGED)
+        infeasible = not solved and self.model.infeasible(evaluation, self.feasibility)
+        if solved or infeasible:
+            if not self.patience or not self.shifted.exact.any():
+                return self._finish(SolveStatus.INFEASIBLE if infeasible else SolveStatus.LIMIT)
+            self._follow(evaluation)
+        if self.rounds >= options.max_rounds:
+            return self._finish(SolveStatus.LIMIT)
+        assert self.found is not None
+        self.stage = "search"
+        self.fallback_merit = np.inf
+        self.trials = self._settled(evaluation.weights + np.array(LENGTHS)[:, None] * self.found.step)
+        return self._ask()
+
+    def _report(self, rows: Array, exact: Array) -> None:
+        assert self.residual is not None
+        told = self.row_report(rows, None if self.counted is None else exact)
+        self.reports.append({"round": self.rounds, "penalty": self.penalty, **self.residual.__dict__, **told})
+
+    def _solve(self, evaluation: Evaluation) -> None:
         found = self.model.step(evaluation, self.penalty, self.damping)
-        while self.model.stuck(evaluation, found, options.feasibility):
+        while self.model.stuck(evaluation, found, self.feasibility):
             found = self.model.step(evaluation, min(10.0 * found.penalty, PENALTY_LIMIT), self.damping)
         self.effort += float(evaluation.weights.size) ** 3
         self.found, self.net, self.penalty = found, found.net, found.penalty
-        self.residual = self.model.residual(evaluation, found.net)
-        self.best = min(self.best, self._badness(self.residual))
-        rows = self.row_report(evaluation.rows)
-        self.reports.append({"round": self.rounds, "penalty": self.penalty, **self.residual.__dict__, **rows})
-        if self.residual.within(options.stationarity, options.feasibility):
-            return self._finish(SolveStatus.CONVERGED)
-        if self.model.infeasible(evaluation, options.feasibility):
-            return self._finish(SolveStatus.INFEASIBLE)
-        if self.rounds >= options.max_rounds:
-            return self._finish(SolveStatus.LIMIT)
-        self.stage = "search"
-        self.fallback_merit = np.inf
-        self.trials = self._settled(evaluation.weights + np.array(LENGTHS)[:, None] * found.step)
-        return self._ask()
+
+    def _as_asked(self, evaluation: Evaluation) -> Residual:
+        """The optimality conditions with the bounds that were asked for, and rates counted where those are meant."""
+        meant = self.shifted.meant(evaluation.exact, evaluation.rows)
+        return replace(self.model, bounds=self.bounds).residual(replace(evaluation, rows=meant), self.net)
+
+    def _right(self, evaluation: Evaluation) -> bool:
+        """Whether this solution is it; the best of them is remembered."""
+        if not self.shifted.exact.any():
+            return True
+        assert self.residual is not None
+        excess = self.shifted.excess(evaluation.exact)
+        if self.seen is None or (excess, self.residual.objective) < self.seen.rank:
+            self.seen = Seen(excess, evaluation.weights, evaluation.rows, evaluation.exact, self.net, self.residual)
+            self.patience = PASSES
+        return self.shifted.right(evaluation.exact, self.bounds.table(self.bounds.of_net(self.net)))
+
+    def _follow(self, evaluation: Evaluation) -> None:
+        """Move the bounds, and look for the solution under the new ones."""
+        self.patience -= 1
+        self.shifted.follow(evaluation.exact, evaluation.rows)
+        self._remodel()
+        self.best, self.damping = np.inf, 0.0
+        self._solve(evaluation)
 
     def _badness(self, residual: Residual) -> float:
-        return max(residual.stationarity / self.options.stationarity, residual.distance / self.options.feasibility)
+        return max(residual.stationarity / self.options.stationarity, residual.distance / self.feasibility)
 
     def _finish(self, status: SolveStatus) -> Sends:
-        self.status, self.done = status, True
+        self.status, self.done, seen = status, True, self.seen
+        if seen is not None:
+            if seen.excess == 0.0:
+                self.status = SolveStatus.CONVERGED
+            self.net, self.residual = seen.net, seen.residual
+            if self.evaluation is None or not np.array_equal(seen.weights, self.evaluation.weights):
+                # The history ends with the model that is returned.
+                self._report(seen.rows, seen.exact)
         return [FINISH.message(SERVER, name, weights=self.answer) for name in self.clients]
 
     # -- state
 
     def snapshot(self) -> State:
-        state = super().snapshot()
+        state = super().snapshot() | self.shifted.snapshot()
+        if self.seen is not None:
+            state |= self.seen.snapshot()
         if self.evaluation is not None:
             state |= {f"local {name}": getattr(self.evaluation, name).copy() for name in _LOCAL}
             state["local value"] = self.evaluation.value
@@ -227,6 +353,10 @@ class SQPServer(ProgramServer):
 
     def restore(self, state: State) -> None:
         super().restore(state)
+        self._bound()
+        self.shifted.restore(state)
+        self._remodel()
+        self.seen = Seen.restored(state)
         self.evaluation = self.found = None
         if "local value" in state:
             arrays = {name: np.array(state[f"local {name}"]) for name in _LOCAL}

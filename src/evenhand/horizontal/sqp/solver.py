@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evenhand.constraints.row_parts import RowParts
 from evenhand.horizontal.linear_programs import (
     client_program,
     first_weights,
@@ -12,13 +13,16 @@ from evenhand.horizontal.linear_programs import (
     shared_bounds,
     tolerances,
 )
-from evenhand.horizontal.problem import ClientData, HorizontalServerData
+from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.horizontal.solver import HorizontalSolver
 from evenhand.horizontal.sqp.client import SQPClient
+from evenhand.horizontal.sqp.counting import CountedParts, CountedRows, counted_parts
 from evenhand.horizontal.sqp.options import SQPOptions
 from evenhand.horizontal.sqp.server import SQPServer
 from evenhand.programs.regularisers import ZERO
+from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.job import Job
+from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms
 
 
@@ -32,20 +36,39 @@ def options_of(job: Job) -> SQPOptions:
 
 
 def server(terms: HorizontalTerms, own: HorizontalServerData) -> SQPServer:
+    options, program = options_of(terms.job), server_program(terms, own.rows)
+    counted = counted_parts(terms, options)
     return SQPServer(
         own_bounds(terms),
-        server_program(terms, own.rows),
+        program,
         shared_bounds(terms),
         ZERO,
         first_weights(terms, own),
-        options_of(terms.job),
+        options,
         terms.row_names,
+        counted,
+        _counting(terms, SERVER, program, own.rows, counted),
     )
 
 
 def client(terms: HorizontalTerms, name: str, own: ClientData) -> SQPClient:
-    program = client_program(terms, name, own.rows)
-    return SQPClient(name, program, exact=options_of(terms.job).is_exact(program.weights))
+    options, program = options_of(terms.job), client_program(terms, name, own.rows)
+    counting = _counting(terms, name, program, own.rows, counted_parts(terms, options))
+    return SQPClient(name, program, exact=options.is_exact(program.weights), counted=counting)
+
+
+def _counting(
+    terms: HorizontalTerms,
+    name: str,
+    program: SliceProgram | None,
+    rows: ClientRows | None,
+    counted: CountedParts | None,
+) -> CountedRows | None:
+    """A holder's rows of data, where people are counted in them."""
+    if program is None or rows is None or counted is None:
+        return None
+    shared = RowParts(()) if name == SERVER else counted.shared
+    return CountedRows(program, rows.agreed(terms.groups), counted.own[name], shared)
 
 
 SOLVER = HorizontalSolver(

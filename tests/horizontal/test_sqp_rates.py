@@ -1,0 +1,136 @@
+"""Exact rates across clients: people are counted in messages, and the counts end within the bounds asked for."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from horizontal_contract import CLOCK, Case, assert_ends_like
+from support.contracts import Reborn
+
+from evenhand import HorizontalClassifier
+from evenhand.constraints import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity, NeymanPearson
+from evenhand.errors import ExactRatesWarning, InputError
+from evenhand.metrics import constraint_gaps
+
+RATES = EqualizedOdds(0.05, "error")
+
+
+def people(groups: str = "ab", rows: int = 900, seed: int = 0) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
+    """Scores of the groups lie apart and spread differently, so that smooth rates say little of the exact ones."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(len(groups), size=rows)
+    hidden = rng.normal(size=rows) * (1.0 + 0.8 * group) + 0.7 * group
+    matrix = np.column_stack([hidden + rng.normal(size=rows), group + rng.normal(size=rows), rng.normal(size=rows)])
+    labels = np.where(hidden + 0.7 * rng.logistic(size=rows) > 0.5, 1, -1)
+    return matrix, labels, pd.DataFrame({"group": np.array(list(groups))[group]})
+
+
+def fitted(constraint: Constraint, groups: str = "ab", seed: int = 0, **settings: Any) -> tuple[Any, float]:
+    """A model of three clients, and by how much the constraint is missed when people are counted."""
+    matrix, labels, frame = people(groups, seed=seed)
+    model = HorizontalClassifier(solver="sqp", constraint=constraint, **settings)
+    model.fit(matrix, labels, sensitive_features=frame, clients=np.arange(len(labels)) % 3)
+    found = constraint_gaps(constraint, labels, model.decision_function(matrix), sensitive_features=frame)
+    return model, float((found["estimate"] - found["asked"]).max())
+
+
+@pytest.mark.parametrize(
+    ("constraint", "groups"),
+    [
+        (EqualOpportunity(0.02, "error"), "ab"),
+        (EqualizedOdds(0.02, "error"), "ab"),
+        (DemographicParity(0.02), "ab"),
+        (DemographicParity(0.03), "abcd"),
+        (EqualizedOdds(0.06, "error"), "abcd"),
+    ],
+    ids=str,
+)
+def test_people_counted_are_within_the_bounds(constraint: Constraint, groups: str) -> None:
+    _, missed = fitted(constraint, groups, solver_options={"exact_rates": False})
+    model, held = fitted(constraint, groups)
+    assert missed > 0.02
+    # Within, and not by more than it takes.
+    assert -0.015 <= held <= 1e-12
+    assert model.certificate_.converged
+    assert model.certificate_.violation == 0.0
+    assert model.certificate_.rounds <= 30
+
+
+def test_a_bound_that_smooth_rates_keep_too_tight_is_moved_out() -> None:
+    constraint = NeymanPearson(0.1, measure="error")
+    smooth, missed = fitted(constraint, solver_options={"exact_rates": False})
+    model, held = fitted(constraint)
+    assert missed < -0.05
+    assert -0.02 <= held <= 1e-12
+    assert model.certificate_.objective < smooth.certificate_.objective - 0.03
+
+
+@pytest.mark.parametrize("scope", ["local", "both"])
+def test_each_clients_own_rates_are_counted(scope: Any) -> None:
+    matrix, labels, frame = people()
+    clients = np.arange(len(labels)) % 3
+    constraint = EqualOpportunity(0.08, "error")
+    model = HorizontalClassifier(solver="sqp", constraint=constraint, scope=scope)
+    model.fit(matrix, labels, sensitive_features=frame, clients=clients)
+    scores = model.decision_function(matrix)
+    for client in range(3):
+        own = clients == client
+        gap = constraint_gaps(constraint, labels[own], scores[own], sensitive_features=frame[own]).iloc[0]
+        assert gap.estimate <= 0.08 + 1e-12
+    assert model.certificate_.violation == 0.0
+
+
+def test_the_servers_rates_are_counted_by_the_server() -> None:
+    matrix, labels, frame = people()
+    at_server = people(seed=5)
+    constraint = DemographicParity(0.02)
+    model = HorizontalClassifier(solver="sqp", constraint=constraint)
+    model.fit(matrix, labels, sensitive_features=frame, clients=np.arange(len(labels)) % 3, server_rows=at_server)
+    scores = model.decision_function(at_server[0])
+    gap = constraint_gaps(constraint, at_server[1], scores, sensitive_features=at_server[2]).iloc[0]
+    assert gap.estimate <= 0.02 + 1e-12
+    assert model.certificate_.violation == 0.0
+
+
+def test_where_no_model_has_them_the_nearest_is_returned_and_it_is_said() -> None:
+    matrix, labels, frame = people("abcd", rows=200)
+    model = HorizontalClassifier(solver="sqp", constraint=EqualizedOdds(0.01, "error"))
+    with pytest.warns(ExactRatesWarning, match="no model was found whose exact rates .* is missed by"):
+        model.fit(matrix, labels, sensitive_features=frame, clients=np.arange(200) % 2)
+    certificate, history = model.certificate_, model.history_
+    assert not certificate.converged
+    gaps = constraint_gaps(model.constraint, labels, model.decision_function(matrix), sensitive_features=frame)
+    assert certificate.violation == pytest.approx(gaps["estimate"].iloc[0] - 0.01)
+    # The last row is that of the model returned.
+    exact = history[[name for name in history if name.startswith("exact[")]].abs().max(axis=1)
+    assert exact.iloc[-1] - 0.01 == pytest.approx(certificate.violation)
+
+
+def test_rates_can_be_left_smooth_and_equalities_are() -> None:
+    model, _ = fitted(RATES, solver_options={"exact_rates": False})
+    assert not any(name.startswith("exact[") for name in model.history_)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ExactRatesWarning)
+        equal, _ = fitted(EqualOpportunity(0.0, "error"))
+    assert equal.certificate_.converged
+    with pytest.raises(InputError, match="exact_rates needs an epsilon above zero"):
+        fitted(EqualOpportunity(0.0, "error"), solver_options={"exact_rates": True})
+    with pytest.raises(InputError, match="exact_rates is 'yes'"):
+        fitted(RATES, solver_options={"exact_rates": "yes"})
+
+
+@pytest.mark.filterwarnings("ignore::evenhand.errors.ExactRatesWarning")
+def test_runs_go_on_from_any_message(tmp_path: Path) -> None:
+    case = Case("sqp", "both")
+    job = case.job(constraints=(EqualOpportunity(0.1, "error"),), max_rounds=9)
+    whole = case.train(job)
+    # Bounds have moved by then.
+    assert whole.certificate.rounds > 5
+    reborn = Reborn(case.maker(job), CLOCK, tmp_path)
+    reborn.run()
+    assert_ends_like(reborn.mailboxes["server"].role, whole)
