@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint types unit portable portable-short pythons lowest soak bench clean
+.PHONY: demo test lint types unit portable portable-short pythons lowest fuzz soak bench clean
 
 demo: .venv/installed
 	$(BIN)/evenhand demo
@@ -32,6 +32,10 @@ portable-short: .venv/installed-dev
 # The unit tests, but for those that need torch, under other Pythons and under the oldest libraries that we allow.
 pythons lowest: .venv/installed-dev
 	$(BIN)/python tests/environments.py $@
+
+# Inputs of every kind for whatever reads what others wrote: more than 100,000, in a few minutes.
+fuzz: .venv/installed-dev
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py
 
 soak: .venv/installed-dev
 	$(BIN)/pytest -m soak

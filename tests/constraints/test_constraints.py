@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from itertools import combinations
 from typing import Any
 
@@ -26,8 +27,9 @@ from evenhand.constraints import (
 )
 from evenhand.constraints.binding import BoundConstraints
 from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.scope import ConstraintScope
 from evenhand.constraints.slices import ConstraintRow, Slice
-from evenhand.errors import ConstraintError, DataError
+from evenhand.errors import ConstraintError, DataError, InputError
 
 PARITIES = {EqualOpportunity: (1,), EqualizedOdds: (1, -1), LossParity: (None,), DemographicParity: (None,)}
 EVERY_KIND = [
@@ -202,12 +204,58 @@ def test_an_unknown_measure_is_refused(kind: type[Constraint]) -> None:
         kind(measure="accuracy")
 
 
+ODD: list[Any] = ["0.1", None, [0.1], {}, 1j, np.array([0.1, 0.2]), object(), 10**400, True]
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
+def test_arguments_of_any_type_are_refused_by_name(kind: type[Constraint], odd: Any) -> None:
+    names = [field.name for field in fields(kind) if not (odd is True and field.name == "cross")]
+    for name in names:
+        with pytest.raises(ConstraintError, match=rf"^{name} is "):
+            kind(**{name: odd})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    problem, plain = small(), EqualOpportunity(0.25, temperature=0.5)
+    same = EqualOpportunity(np.float64(0.25), np.str_("loss"), np.float32(0.5), np.bool_(False))
+    assert _bound(problem, same).bounds.upper.tolist() == _bound(problem, plain).bounds.upper.tolist()
+    assert NeymanPearson(np.float32(0.5), np.int8(-1)) == NeymanPearson(0.5, -1)
+
+
+@pytest.mark.parametrize("labels", [["yes", "no", "no"], None, object(), [[1], [-1], [1]], [1, np.nan, -1]])
+def test_labels_that_are_no_numbers_are_refused(labels: Any) -> None:
+    with pytest.raises(DataError, match=r"^labels are .*; give"):
+        bind(NeymanPearson(), labels)
+
+
+@pytest.mark.parametrize("values", [[[1], [2], [1]], [1, "a", (2,)]])
+def test_groups_that_have_no_order_are_refused_by_the_attributes_name(values: list[Any]) -> None:
+    with pytest.raises(DataError, match="'odd' has values that cannot be put in order"):
+        bind(LossParity(), np.array([1.0, -1.0, 1.0]), pd.DataFrame({"odd": values}))
+
+
+def test_attributes_with_one_name_are_refused() -> None:
+    with pytest.raises(DataError, match="two sensitive attributes have one name"):
+        groups_frame(pd.DataFrame({1: ["a", "b"], "1": ["a", "b"]}), 2)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"scope": ["local"]}, {"lacking": {}}, {"limits": 0.1}, {"limits": {1: 0.1}}, {"limits": {"a": "x"}}]
+)
+def test_where_constraints_hold_is_checked_whatever_is_given(odd: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(odd)).rstrip("s")):
+        ConstraintScope(**{"scope": "both", **odd})
+
+
 def test_neyman_pearson_knows_two_labels() -> None:
     with pytest.raises(ConstraintError, match="label is 0"):
         NeymanPearson(0.1, label=0)
 
 
-@pytest.mark.parametrize("wrong", [["equal-opportunity"], [0.01], "equal-opportunity", 0.01, [None]])
+@pytest.mark.parametrize(
+    "wrong", [["equal-opportunity"], [0.01], "equal-opportunity", 0.01, [None], np.array(0.01), [object()]]
+)
 def test_what_is_no_constraint_is_refused(wrong: Any) -> None:
     with pytest.raises(ConstraintError, match="is not a constraint"):
         bind(wrong, small().labels, small().sensitive)

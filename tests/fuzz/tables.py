@@ -1,8 +1,4 @@
-"""Inputs of every kind for what reads tables: each is taken, and then rightly, or refused with an error of ours.
-
-A target makes one input from a source of randomness, feeds it, and says whether it was taken. Errors of ours are the
-only ones it lets pass.
-"""
+"""Inputs of every kind for what reads tables: each is taken, and then rightly, or refused with an error of ours."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ import json
 import lzma
 import math
 import random
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
@@ -26,28 +21,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fuzz.feeding import Target, in_a_file, mutated, taken
 from scipy import sparse
 from support.csv_files import random_table, random_writing, written
 from support.damage import damaged
 
 from evenhand.data import PartyEncoder, TableSource, align, encode_parquet, open_table, read_libsvm, read_table
 from evenhand.errors import EvenhandError
-
-
-def _taken(feed: Callable[[], None]) -> bool:
-    try:
-        feed()
-    except EvenhandError:
-        return False
-    return True
-
-
-def _in_a_file(name: str, content: bytes, feed: Callable[[Path], None]) -> bool:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        path.write_bytes(content)
-        return _taken(lambda: feed(path))
-
 
 # -- CSV
 
@@ -66,9 +46,9 @@ def fuzz_csv(rng: random.Random) -> bool:
             rows = [row for row in csv.reader(text, delimiter=writing.delimiter, strict=True) if row]
             assert (list(frame.columns), len(frame)) == (rows[0], len(rows) - 1), content
 
-    taken = _in_a_file("t.csv", content, feed)
-    assert taken or content != whole, content
-    return taken
+    found = in_a_file("t.csv", content, feed)
+    assert found or content != whole, content
+    return found
 
 
 # -- Parquet
@@ -87,7 +67,7 @@ def fuzz_parquet(rng: random.Random) -> bool:
         frame = read_table(TableSource(table=path, id="id"))
         assert len(frame) == pq.read_metadata(path).num_rows
 
-    return _in_a_file("t.parquet", content, feed)
+    return in_a_file("t.parquet", content, feed)
 
 
 def _parquet(rng: random.Random) -> bytes:
@@ -191,7 +171,7 @@ def fuzz_libsvm(rng: random.Random) -> bool:
             assert matrix.indices.tolist() == [int(index) - 1 for _, entries in rows for index, _ in entries], content
         open_table(TableSource(table=path), known=["label"]).encode(np.ones(len(labels), dtype=bool), True)
 
-    return _in_a_file(f"t.svm{ending}", packed, feed)
+    return in_a_file(f"t.svm{ending}", packed, feed)
 
 
 def _libsvm_line(rng: random.Random) -> bytes:
@@ -206,7 +186,7 @@ def fuzz_encoder_state(rng: random.Random) -> bool:
     """States with something put in the place of something else; what is taken is given back, and encodes."""
     frame, state = _state(rng)
     for _ in range(rng.choice([0, 1, 1, 1, 2])):
-        state = _mutated(state, rng)
+        state = mutated(state, rng)
     content = json.dumps(state).encode() if rng.random() < 0.9 else b"[" * rng.choice([10, 10**5])
     if rng.random() < 0.1:
         content = damaged(content, rng)
@@ -216,7 +196,7 @@ def fuzz_encoder_state(rng: random.Random) -> bool:
         assert encoder.to_state() == json.loads(content), content
         assert np.isfinite(encoder.transform(frame).sum()), content
 
-    return _taken(feed)
+    return taken(feed)
 
 
 def _state(rng: random.Random) -> tuple[Any, Any]:
@@ -232,28 +212,6 @@ def _state(rng: random.Random) -> tuple[Any, Any]:
     )
     data = frame if rng.random() < 0.7 else sparse.csr_array(frame[["age", "flag"]].astype(float).to_numpy())
     return data, PartyEncoder(scale=rng.random() < 0.7).fit(data).to_state()
-
-
-def _anything(rng: random.Random) -> Any:
-    nested: Any = []
-    for _ in range(rng.choice([1, 3, 200])):
-        nested = [nested]
-    values = [None, True, False, 0, 1, -1, 2, 10**30, 10**400, 0.0, -0.0, 0.5, -3.5, 5e-324, 1e308, math.nan, math.inf]
-    return rng.choice([*values, "", "age", "number", "text", "\ud800", "1", [], {}, nested, [1, 2], ["a", "a"], [None]])
-
-
-def _mutated(value: Any, rng: random.Random) -> Any:
-    """A JSON value with one place of it changed."""
-    if not isinstance(value, dict | list) or not value or rng.random() < 0.1:
-        return _anything(rng)
-    if isinstance(value, list):
-        k = rng.randrange(len(value))
-        kept = [value[k]] if rng.random() < 0.1 else []
-        return [*value[:k], *kept, _mutated(value[k], rng), *value[k + 1 :]]
-    key = rng.choice(list(value))
-    if rng.random() < 0.1:
-        return {name: one for name, one in value.items() if name != key}
-    return {**value, rng.choice([key] * 9 + ["other"]): _mutated(value[key], rng)}
 
 
 # -- alignment
@@ -296,7 +254,7 @@ def fuzz_align(rng: random.Random) -> bool:
             rows = dict(zip(before.index, before["row"], strict=True))
             assert [rows[one] for one in after.index] == after["row"].tolist()
 
-    return _taken(feed)
+    return taken(feed)
 
 
 def _frame(rng: random.Random) -> pd.DataFrame:
@@ -309,7 +267,7 @@ def _frame(rng: random.Random) -> pd.DataFrame:
     return pd.DataFrame({"row": range(len(ids))}, index=pd.Index(ids, dtype=object, tupleize_cols=False))
 
 
-TARGETS: dict[str, Callable[[random.Random], bool]] = {
+TARGETS: dict[str, Target] = {
     "csv": fuzz_csv,
     "parquet": fuzz_parquet,
     "libsvm": fuzz_libsvm,

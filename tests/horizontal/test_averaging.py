@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from evenhand.errors import DivergenceError, InputError, ProtocolError
 from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.averaging.options import AveragingOptions
-from evenhand.horizontal.problem import ClientRows, HorizontalServerData
+from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.horizontal.seeds import generator
 from evenhand.horizontal.solvers import SOLVERS
 from evenhand.protocol.job import Job
@@ -241,6 +241,28 @@ def test_a_client_that_claims_no_rows_is_refused(rows: int) -> None:
     server.start()
     with pytest.raises(ProtocolError, match=f"says it has {rows} rows"):
         server.receive(Message(update.sender, "server", "update", {**update.body, "rows": np.array(rows)}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value", "told"),
+    [
+        ("model", "round", -1, "0 of 2 rounds; a model of round -1 is refused"),
+        ("model", "round", 2**62, "is refused"),
+        ("tilt", "rows", 0, "all have 0 rows, fewer than its own"),
+    ],
+)
+def test_a_client_refuses_numbers_that_cannot_be(kind: str, field: str, value: int, told: str) -> None:
+    clients = deal_rows(PROBLEM, PARTS)
+    job = Job(solver="fedavg", max_rounds=2)
+    messages = train_clients(job, clients, keep_messages=True).transcript.messages or []
+    client = SOLVERS["fedavg"].client(horizontal_terms(job, clients), "c0", ClientData(clients[0]))
+    heard = [message for message in messages if message.receiver == "c0"]
+    before = [message.kind for message in heard].index(kind)
+    for message in heard[:before]:
+        client.receive(message)
+        client.work()
+    with pytest.raises(ProtocolError, match=told):
+        client.receive(Message("server", "c0", kind, {**heard[before].body, field: np.array(value)}))
 
 
 class Noise:

@@ -81,6 +81,35 @@ def test_what_is_no_array_is_refused(value: Any) -> None:
         NOTE.check(Message("a", "b", "note", {"size": value, "values": np.ones((ROWS, 2))}), {"rows": ROWS})
 
 
+@pytest.mark.parametrize("odd", [None, 3, ["note"], {}, np.array(["note"]), b"note", object()])
+def test_names_and_kinds_that_are_no_text_are_refused(odd: Any) -> None:
+    good: list[Any] = ["a", "b", "note"]
+    for place in range(3):
+        with pytest.raises(ProtocolError, match="which is no text"):
+            Message(*good[:place], odd, *good[place + 1 :], {})
+    with pytest.raises(ProtocolError, match="no table of fields by name"):
+        Message(*good, odd if not isinstance(odd, dict) else {1: np.array(3)})
+
+
+def test_numpy_scalars_can_be_put_into_a_message_but_do_not_fit_a_schema() -> None:
+    message = Message(np.str_("a"), "b", "note", {"size": np.int64(3), "values": np.ones((ROWS, 2))})
+    assert (message.nbytes, message.integer("size")) == (8 + 8 * ROWS * 2, 3)
+    with pytest.raises(ProtocolError, match="size is a int64, expected an array"):
+        NOTE.check(message, {"rows": ROWS})
+
+
+def test_an_array_of_a_kind_of_its_own_is_refused() -> None:
+    masked = np.ma.masked_array(np.ones((ROWS, 2)), mask=True)
+    with pytest.raises(ProtocolError, match="values is a MaskedArray"):
+        NOTE.check(_note(values=masked), {"rows": ROWS})
+
+
+@pytest.mark.parametrize("odd", ["three", None, [[1], [2, 3]], 2**70, {}, np.nan, 1j, object()])
+def test_a_message_cannot_be_made_of_what_is_no_number(odd: Any) -> None:
+    with pytest.raises(ProtocolError, match="note: size cannot be"):
+        NOTE.message("a", "b", size=odd, values=np.ones((ROWS, 2)))
+
+
 def test_numbers_whose_sum_overflows_are_refused_without_a_warning() -> None:
     """Each is finite; nothing a role works with is that large."""
     with pytest.raises(ProtocolError, match="not finite"):

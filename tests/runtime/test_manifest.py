@@ -97,6 +97,14 @@ def sealed(content: dict[str, Any], folder: Path) -> None:
         {"format": FORMAT, "run": "x", "evenhand": "x", "status": "running", "files": [], "records": {}},
         {"format": FORMAT, "run": "x", "evenhand": "x", "status": "running", "files": {"a": 1}, "records": {}},
         {"format": FORMAT, "run": "x", "evenhand": "x", "status": "running", "files": {}, "records": {}, "more": 1},
+        {
+            "format": FORMAT,
+            "run": "x",
+            "evenhand": "x",
+            "status": "running",
+            "files": {"a": {"owner": "x", "bytes": "many", "sha256": "0"}},
+            "records": {},
+        },
     ],
 )
 def test_what_no_run_writes_is_refused_though_its_digest_is_right(content: dict[str, Any], tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.constraints.measures import Measure, by_measure
 from evenhand.constraints.slices import ConstraintRow, bounds_of
 from evenhand.errors import ConstraintError, DataError
+from evenhand.printing import quoted
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +87,19 @@ class BoundConstraints:
 
 def bind(constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None = None) -> BoundConstraints:
     """Meet constraints with labels (±1) and groups, those that occur; an empty slice is an error that names it."""
+    labels = _numbers(labels)
     frame, groups = compared_groups(constraints, labels, groups_frame(sensitive, len(labels)))
     return bind_rows(constraint_rows(constraints, groups), groups, labels, frame)
+
+
+def _numbers(labels: Array) -> Array:
+    try:
+        found = np.asarray(labels, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"labels are {quoted(labels)}, not numbers; give 1 and -1") from error
+    if found.ndim != 1 or not np.isfinite(found).all():
+        raise DataError(f"labels are {quoted(labels)}; give one finite number for each row, 1 or -1")
+    return found
 
 
 def compared_groups(

@@ -39,6 +39,9 @@ def groups_frame(sensitive: pd.DataFrame | pd.Series | np.ndarray | None, rows: 
             raise DataError(f"sensitive features have {values.ndim} dimensions; give one column per attribute")
         names = ["group"] if values.shape[1] == 1 else [f"group{i}" for i in range(values.shape[1])]
         frame = pd.DataFrame(values, columns=names)
+    if not frame.columns.is_unique:
+        twice = listed(frame.columns[frame.columns.duplicated()].unique())
+        raise DataError(f"two sensitive attributes have one name ({twice}); names must differ")
     if len(frame) != rows:
         raise DataError(f"sensitive features have {len(frame)} rows, the data has {rows}")
     for name in frame.columns:
@@ -50,7 +53,17 @@ def groups_frame(sensitive: pd.DataFrame | pd.Series | np.ndarray | None, rows: 
 
 def groups_of(frame: pd.DataFrame) -> dict[str, tuple[Hashable, ...]]:
     """The values that occur, sorted."""
-    return {str(name): tuple(pd.factorize(frame[name], sort=True)[1]) for name in frame.columns}
+    return {str(name): tuple(_sorted_values(str(name), frame[name])) for name in frame.columns}
+
+
+def _sorted_values(name: str, column: pd.Series) -> Iterable[Hashable]:
+    try:
+        return pd.factorize(column, sort=True)[1]
+    except TypeError as error:
+        raise DataError(
+            f"sensitive attribute {name!r} has values that cannot be put in order ({error}); make all of them text, or "
+            "all numbers"
+        ) from error
 
 
 def check_groups(groups: Groups) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar, TypeAlias
@@ -18,6 +19,8 @@ from evenhand.constraints.groups import Groups
 from evenhand.constraints.measures import Measure, MeasureName
 from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.errors import ConstraintError
+from evenhand.numbers import is_number
+from evenhand.printing import quoted
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class Constraint(ABC):
 
 
 def _check_bound(name: str, value: float) -> None:
-    if not (np.isfinite(value) and value >= 0):
-        raise ConstraintError(f"{name} is {value}; it must be a finite number, zero or more")
+    if not (is_number(value) and value >= 0):
+        raise ConstraintError(f"{name} is {quoted(value)}; it must be a finite number, zero or more")
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class _Parity(Constraint):
     def __post_init__(self) -> None:
         _check_bound("epsilon", self.epsilon)
         Measure(self.measure, self.temperature)
+        if not isinstance(self.cross, (bool, np.bool_)):
+            raise ConstraintError(f"cross is {quoted(self.cross)}; it must be True or False")
 
     def rows(self, groups: Groups) -> list[ConstraintRow]:
         measure = Measure(self.measure, self.temperature)
@@ -153,8 +158,8 @@ class NeymanPearson(Constraint):
     def __post_init__(self) -> None:
         _check_bound("limit", self.limit)
         Measure(self.measure, self.temperature)
-        if self.label not in (-1, 1):
-            raise ConstraintError(f"label is {self.label!r}; it must be 1 (the positive class) or -1")
+        if not (is_number(self.label) and self.label in (-1, 1)):
+            raise ConstraintError(f"label is {quoted(self.label)}; it must be 1 (the positive class) or -1")
 
     def rows(self, groups: Groups) -> list[ConstraintRow]:
         measure = Measure(self.measure, self.temperature)
@@ -180,10 +185,12 @@ def as_list(constraints: Constraints) -> list[Constraint]:
         return []
     wanted: list[Any] = [constraints]
     if isinstance(constraints, Iterable) and not isinstance(constraints, (str, type)):
-        wanted = list(constraints)
+        # An array without dimensions looks as if it could be gone through.
+        with suppress(TypeError):
+            wanted = list(constraints)
     for constraint in wanted:
         if not isinstance(constraint, Constraint):
             raise ConstraintError(
-                f"{constraint!r} is not a constraint; use for example evenhand.EqualOpportunity(epsilon=0.01)"
+                f"{quoted(constraint)} is not a constraint; use for example evenhand.EqualOpportunity(epsilon=0.01)"
             )
     return wanted

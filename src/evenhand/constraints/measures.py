@@ -17,6 +17,8 @@ from scipy.special import expit
 from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.losses import Loss
 from evenhand.errors import ConstraintError
+from evenhand.numbers import is_number
+from evenhand.printing import quoted
 
 MeasureName = Literal["loss", "error", "positive"]
 MEASURES: tuple[MeasureName, ...] = ("loss", "error", "positive")
@@ -40,10 +42,10 @@ class Measure:
     temperature: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.name not in MEASURES:
-            raise ConstraintError(f"measure is {self.name!r}; choose one of {', '.join(map(repr, MEASURES))}")
-        if not 0 < self.temperature < np.inf:
-            raise ConstraintError(f"temperature is {self.temperature}; it must be a positive number")
+        if not isinstance(self.name, str) or self.name not in MEASURES:
+            raise ConstraintError(f"measure is {quoted(self.name)}; choose one of {', '.join(map(repr, MEASURES))}")
+        if not (is_number(self.temperature) and self.temperature > 0):
+            raise ConstraintError(f"temperature is {quoted(self.temperature)}; it must be a positive number")
 
     def _direction(self, labels: Array) -> Array | float:
         return -labels if self.name == "error" else 1.0

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final, Literal
 
-import numpy as np
-
 from evenhand.constraints.kinds import Constraint
 from evenhand.errors import InputError
+from evenhand.numbers import is_number
+from evenhand.printing import quoted
 from evenhand.protocol.roles import SERVER
 
 Scope = Literal["global", "local", "both"]
@@ -38,14 +38,17 @@ class ConstraintScope:
     lacking: Lacking = "refuse"
 
     def __post_init__(self) -> None:
-        if self.scope not in ("global", "local", "both"):
-            raise InputError(f"scope is {self.scope!r}; choose 'global', 'local' or 'both'")
-        if self.lacking not in ("refuse", "leave out"):
-            raise InputError(f"lacking is {self.lacking!r}; choose 'refuse' or 'leave out'")
+        if not isinstance(self.scope, str) or self.scope not in ("global", "local", "both"):
+            raise InputError(f"scope is {quoted(self.scope)}; choose 'global', 'local' or 'both'")
+        if not isinstance(self.lacking, str) or self.lacking not in ("refuse", "leave out"):
+            raise InputError(f"lacking is {quoted(self.lacking)}; choose 'refuse' or 'leave out'")
+        if self.limits is not None and not isinstance(self.limits, Mapping):
+            raise InputError(f"limits are {quoted(self.limits)}; give a bound for each name, such as {{'server': 0.1}}")
         for name, limit in (self.limits or {}).items():
-            number = isinstance(limit, (int, float, np.integer, np.floating)) and not isinstance(limit, bool)
-            if not (number and np.isfinite(limit) and limit >= 0):
-                raise InputError(f"the limit of {name!r} is {limit!r}; it must be a number, zero or more")
+            if not isinstance(name, str):
+                raise InputError(f"limits name {quoted(name)}; a client's name is text")
+            if not (is_number(limit) and limit >= 0):
+                raise InputError(f"the limit of {name!r} is {quoted(limit)}; it must be a number, zero or more")
             if self.scope == ("local" if name == SERVER else "global"):
                 raise InputError(
                     f"{name!r} has a limit of its own, which scope={self.scope!r} has no use for; choose "

@@ -139,14 +139,16 @@ def parsed(section: type[Section], check: Callable[[Section], None], content: di
 
 
 def _texts(content: Any) -> Iterator[str]:
-    """Every text in a file's content."""
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, dict):
-        yield from _texts([*content, *content.values()])
-    elif isinstance(content, list):
-        for one in content:
-            yield from _texts(one)
+    """Every text in a file's content, which may be deeper than functions can call themselves."""
+    rest = [content]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            rest += [*one, *one.values()]
+        elif isinstance(one, list):
+            rest += one
 
 
 def check_columns(section: Columned) -> None:

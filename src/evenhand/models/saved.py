@@ -10,6 +10,7 @@ from evenhand.errors import RunError
 from evenhand.models.base import PartyModel
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
+from evenhand.printing import quoted
 from evenhand.protocol.roles import State
 
 
@@ -28,15 +29,15 @@ def from_state(state: State) -> PartyModel:
         raise RunError("the weights file holds no list of weights")
     # Before anything is made that has so many columns.
     if not (type(columns) is int and 0 <= columns <= weights.size):
-        raise RunError(f"the weights file holds {weights.size} weights for {columns!r} columns")
-    no_rows = np.zeros((0, columns))
+        raise RunError(f"the weights file holds {weights.size} weights for {quoted(columns)} columns")
+    no_rows, kind, intercept, hidden = np.zeros((0, columns)), *map(state.get, ("model", "intercept", "hidden"))
     model: PartyModel
-    if state.get("model") == "linear":
-        model = LinearModel(no_rows, 0.0, intercept=bool(state.get("intercept")))
-    elif state.get("model") == "mlp" and _are_widths(state.get("hidden"), weights.size):
+    if isinstance(kind, str) and kind == "linear" and isinstance(intercept, bool):
+        model = LinearModel(no_rows, 0.0, intercept=intercept)
+    elif isinstance(kind, str) and kind == "mlp" and _are_widths(hidden, weights.size):
         model = MLPModel(no_rows, 0.0, hidden=tuple(state["hidden"]))
     else:
-        raise RunError(f"the weights file holds a model of an unknown kind ({state.get('model')!r})")
+        raise RunError(f"the weights file holds a model of an unknown kind ({quoted(kind)})")
     if model.weights.shape != weights.shape:
         raise RunError(f"the weights file holds {weights.size} weights, its model needs {model.weights.size}")
     model.weights = weights

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenhand.errors import ProtocolError
+from evenhand.printing import listed, quoted
 
 # Comparing with a dtype is several times faster than with its name, and every field of every message is compared.
 DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "i8", "u1")}
@@ -64,6 +65,17 @@ class Message:
     kind: str
     body: Mapping[str, npt.NDArray[Any]]
 
+    def __post_init__(self) -> None:
+        # Whoever sent it: what comes after looks names up and counts bytes, and need not ask again.
+        for what in ("sender", "receiver", "kind"):
+            if not isinstance(value := getattr(self, what), str):
+                raise ProtocolError(f"a message's {what} is {quoted(value)}, which is no text; refused")
+        if not isinstance(self.body, Mapping) or not all(isinstance(name, str) for name in self.body):
+            raise ProtocolError(f"{_where(self)}: the body is no table of fields by name; refused")
+        for name, value in self.body.items():
+            if not isinstance(value, (np.ndarray, np.generic)):
+                raise ProtocolError(f"{_where(self)}: {name} is a {type(value).__name__}, expected an array")
+
     @property
     def nbytes(self) -> int:
         """Bytes of content: what the arithmetic needs, without a transport's framing."""
@@ -107,8 +119,18 @@ class Schema:
         """Make a message of this kind; values are brought to the schema's dtypes."""
         if values.keys() != self.fields.keys():
             raise ProtocolError(f"{self.kind} takes {sorted(self.fields)}, was given {sorted(values)}")
-        body = {name: np.asarray(values[name], dtype=field.dtype) for name, field in self.fields.items()}
-        return Message(sender, receiver, self.kind, body)
+        return Message(sender, receiver, self.kind, {name: self._array(name, values[name]) for name in self.fields})
+
+    def _array(self, name: str, value: Any) -> npt.NDArray[Any]:
+        try:
+            found = np.asarray(value)
+            if found.dtype.kind == "c":
+                raise TypeError("complex numbers are not sent")
+            # Whole numbers have no NaN, and a number that is none must not become another.
+            with np.errstate(invalid="raise"):
+                return np.asarray(found, dtype=self.fields[name].dtype)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise ProtocolError(f"{self.kind}: {name} cannot be {quoted(value)} ({error})") from error
 
     def nbytes(self, sizes: Mapping[str, int]) -> int:
         """Bytes of content of a message of this kind."""
@@ -120,10 +142,13 @@ class Schema:
     def check(self, message: Message, sizes: Mapping[str, int]) -> None:
         """Refuse a message with wrong names, dtypes or shapes, or with anything but finite numbers."""
         if message.body.keys() != self.fields.keys():
-            raise ProtocolError(f"{_where(message)}: fields are {sorted(message.body)}, expected {sorted(self.fields)}")
+            raise ProtocolError(
+                f"{_where(message)}: fields are {listed(sorted(message.body))}, expected {listed(sorted(self.fields))}"
+            )
         for name, field in self.fields.items():
             array = message.body[name]
-            if not isinstance(array, np.ndarray):
+            # Nor a kind of array of its own, such as a masked one: a wire would not carry what is particular to it.
+            if type(array) is not np.ndarray:
                 raise ProtocolError(f"{_where(message)}: {name} is a {type(array).__name__}, expected an array")
             if not field.fits(array, sizes):
                 shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in field.shape)
@@ -146,7 +171,7 @@ def all_finite(array: npt.NDArray[Any]) -> bool:
 
 
 def _where(message: Message) -> str:
-    return f"message {message.kind!r} from {message.sender} to {message.receiver}"
+    return f"message {quoted(message.kind)} from {message.sender} to {message.receiver}"
 
 
 class Vocabulary:
@@ -161,5 +186,5 @@ class Vocabulary:
     def check(self, message: Message, sizes: Mapping[str, int]) -> None:
         schema = self._schemas.get(message.kind)
         if schema is None:
-            raise ProtocolError(f"unknown message kind {message.kind!r} from {message.sender}; refused")
+            raise ProtocolError(f"unknown message kind {quoted(message.kind)} from {message.sender}; refused")
         schema.check(message, sizes)

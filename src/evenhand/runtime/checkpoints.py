@@ -36,7 +36,7 @@ def put_back(runtime: InProcess, states: dict[str, State]) -> None:
         )
     try:
         _put_back(runtime, states)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise RunError(f"the checkpoint is not one of this run ({error!r}); it cannot go on from it") from error
 
 

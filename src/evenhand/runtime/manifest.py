@@ -68,7 +68,7 @@ class Manifest:
             raise RunError(f"{path} is of a format that this version of evenhand does not know; use a later one")
         try:
             for kind in ("files", "records"):
-                content[kind] = {name: FileEntry(**value) for name, value in content[kind].items()}
+                content[kind] = {name: _checked(FileEntry(**value)) for name, value in content[kind].items()}
             return cls(**content)
         except (AttributeError, KeyError, TypeError) as error:
             raise RunError(f"{path} does not hold what a run writes there ({error!r}); {RESTORE}") from error
@@ -84,6 +84,12 @@ class Manifest:
         holds = [other for other, its in self.files.items() if entry(its.owner, found) == its]
         what = f"it holds {holds[0]}" if holds else f"{len(found):,} bytes, {known.bytes:,} were written"
         raise RunError(f"{path} is not what the run wrote for {known.owner} ({what}); {RESTORE}")
+
+
+def _checked(value: FileEntry) -> FileEntry:
+    if not (isinstance(value.owner, str) and type(value.bytes) is int and isinstance(value.sha256, str)):
+        raise TypeError(f"{value} is no entry")
+    return value
 
 
 RESTORE: Final = "put it back from a copy of this folder, or train again in another"

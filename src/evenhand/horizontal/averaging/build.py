@@ -86,6 +86,7 @@ class _Builder:
                 options=options,
                 formulation=formulation,
                 seed=job.seed,
+                max_rounds=job.max_rounds,
                 report_every=_every(terms, options),
                 protect=own.protect,
             )

@@ -71,8 +71,10 @@ class ClosingClient(HorizontalClient):
             self.final = (message["weights"], message["statistics"])
             return [self.sums(*self.final)]
         if message.kind == TILT.kind and self.final is not None:
+            if (everybody := message.integer("rows")) < self.learner.n_rows:
+                raise ProtocolError(f"{self.name} is told that all have {everybody} rows, fewer than its own; refused")
             self.effort += 2.0 * self.learner.effort
-            gradient = self.learner.gradient(*self.final, message.integer("rows"), message["tilt"])
+            gradient = self.learner.gradient(*self.final, everybody, message["tilt"])
             self.final, self.done = None, True
             return [GRADIENT.message(self.name, SERVER, weights=gradient)]
         raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")

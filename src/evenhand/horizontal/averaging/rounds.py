@@ -182,6 +182,7 @@ class AveragingClient(ClosingClient):
         options: AveragingOptions,
         formulation: Formulation,
         seed: int,
+        max_rounds: int,
         report_every: int,
         protect: Protection | None = None,
     ) -> None:
@@ -189,6 +190,7 @@ class AveragingClient(ClosingClient):
         self.options = options
         self.formulation = formulation
         self.seed = seed
+        self.max_rounds = max_rounds
         self.report_every = report_every
         self.protect = protect
         self.request: TrainRequest | None = None
@@ -197,7 +199,13 @@ class AveragingClient(ClosingClient):
         """Training waits for `work`: by then all who were sent the model at the same time have noted it as well."""
         if message.kind != MODEL.kind:
             return super().handle(message)
-        self.round = message.integer("round")
+        told = message.integer("round")
+        if not self.round < told <= self.max_rounds:
+            raise ProtocolError(
+                f"{self.name} has been through {self.round} of {self.max_rounds} rounds; a model of round {told} is "
+                "refused"
+            )
+        self.round = told
         self.request = TrainRequest(
             self.name, self.round, message["weights"], message["statistics"], message["multipliers"]
         )
