@@ -175,6 +175,7 @@ NAMES: Final = {
     "horizontal.sqp.sqp": "training.programs.sqp",
     "horizontal.sqp_search.Judge": "horizontal.sqp.search.SQPModel",
     "horizontal.sqp_search.Local": "horizontal.sqp.search.Evaluation",
+    "jobs.checks.Located": "jobs.schema.TableSection",
     "jobs.client_tables.ClientTables": "jobs.horizontal.tables.HorizontalTables",
     "jobs.client_tables.load_clients": "jobs.horizontal.tables.load_horizontal_tables",
     "jobs.federation.Federation": "jobs.vertical.tables.VerticalTables",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from evenhand.arrays import Array
@@ -9,7 +11,10 @@ from evenhand.constraints.bounds import Bounds
 from evenhand.constraints.slices import bounds_of
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows, HorizontalServerData
+from evenhand.horizontal.program_server import ServerPart
+from evenhand.horizontal.solver import HorizontalSolver
 from evenhand.programs.classification import Sample, sample_program
+from evenhand.programs.regularisers import ZERO
 from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
@@ -37,9 +42,10 @@ def server_program(terms: HorizontalTerms, rows: ClientRows | None) -> SliceProg
     return None if rows is None else sample_program(_sample(terms, rows), terms.own_rows(SERVER))
 
 
-def own_bounds(terms: HorizontalTerms) -> dict[str, Bounds]:
-    """Bounds of every client's own constraint rows."""
-    return {name: bounds_of(terms.own_rows(name)) for name in terms.names}
+def server_part(terms: HorizontalTerms, own: HorizontalServerData, program: SliceProgram | None) -> ServerPart:
+    """What the server of a linear model is built from; `program` is its `server_program`."""
+    bounds = {name: bounds_of(terms.own_rows(name)) for name in terms.names}
+    return ServerPart(bounds, program, shared_bounds(terms), ZERO, first_weights(terms, own), terms.row_names)
 
 
 def shared_bounds(terms: HorizontalTerms) -> Bounds:
@@ -60,6 +66,20 @@ def first_weights(terms: HorizontalTerms, own: HorizontalServerData) -> Array:
     if own.start.weights.shape != (size,):
         raise InputError(f"{own.start.weights.size} weights to start from, {size} needed")
     return np.array(own.start.weights, dtype=np.float64)
+
+
+def program_solver(**given: Any) -> HorizontalSolver:
+    """A solver of programs, which all can do the same, from what is its own."""
+    return HorizontalSolver(
+        **given,
+        models=("logistic",),
+        many_classes=False,
+        takes_protection=False,
+        scopes=("global", "local", "both"),
+        takes_server_rows=True,
+        weighs_rows=True,
+        fixed_rounds=False,
+    )
 
 
 def tolerances(job: Job) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -22,12 +23,11 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, State
 
 
-class ProgramServer(HorizontalServer):
-    """Holds h, bounds of everybody's constraint rows, and constraint rows of its own if it has any.
+@dataclass(frozen=True, eq=False)
+class ServerPart:
+    """What the server has of a program, and knows of everybody's.
 
-    Constraint rows of all are numbered: clients' own in the order of names, the server's, then the shared ones.
-
-    Parameters
+    Attributes
     ----------
     clients
         Bounds of each client's own constraint rows, by name.
@@ -37,8 +37,24 @@ class ProgramServer(HorizontalServer):
         Bounds of the constraint rows that all clients have summands of.
     simple
         h.
+    start
+        w⁰.
     row_names
         All constraint rows in words, for the history; where there are none it has no columns for them.
+    """
+
+    clients: Mapping[str, Bounds]
+    program: Program | None
+    shared: Bounds
+    simple: Regulariser
+    start: Array
+    row_names: Sequence[str] = ()
+
+
+class ProgramServer(HorizontalServer):
+    """Holds h, bounds of everybody's constraint rows, and constraint rows of its own if it has any.
+
+    Constraint rows of all are numbered: clients' own in the order of names, the server's, then the shared ones.
 
     Attributes
     ----------
@@ -56,22 +72,13 @@ class ProgramServer(HorizontalServer):
 
     kept = frozenset({"rounds", "outer"})
 
-    def __init__(
-        self,
-        clients: Mapping[str, Bounds],
-        program: Program | None,
-        shared: Bounds,
-        simple: Regulariser,
-        row_names: Sequence[str],
-        sizes: Mapping[str, int],
-    ) -> None:
+    def __init__(self, own: ServerPart, sizes: Mapping[str, int]) -> None:
         super().__init__(SERVER, sizes)
-        self.clients = {name: clients[name] for name in sorted(clients)}
-        self.program = program
-        self.shared = shared
-        self.simple = simple
-        self.row_names = tuple(row_names)
-        holders = {**self.clients, **({} if program is None else {SERVER: program.own}), SHARED: shared}
+        self.clients = {name: own.clients[name] for name in sorted(own.clients)}
+        self.program, self.shared, self.simple = own.program, own.shared, own.simple
+        self.row_names = tuple(own.row_names)
+        mine = {} if own.program is None else {SERVER: own.program.own}
+        holders = {**self.clients, **mine, SHARED: own.shared}
         ends = np.cumsum([0, *(bounds.n_rows for bounds in holders.values())])
         self.places = {name: slice(int(a), int(b)) for name, (a, b) in zip(holders, pairwise(ends), strict=True)}
         self.bounds = Bounds(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
@@ -15,6 +16,16 @@ from evenhand.runtime import places
 from evenhand.runtime.folder import RunFolder
 
 JobFile = TypeVar("JobFile", bound=BaseModel)
+Run = TypeVar("Run")
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun(Generic[Run]):
+    """A run and its folder; `result` is what `result.json` holds."""
+
+    run: Run
+    folder: RunFolder
+    result: dict[str, Any]
 
 
 def run_folder(job: BaseModel, base: Path, out: Path, resume: bool) -> AbstractContextManager[RunFolder]:

@@ -18,6 +18,7 @@ from evenhand.data.tables.readers import TableSource, require_file_name
 from evenhand.data.tables.scrubbing import Scrubber
 from evenhand.errors import InputError, JobError
 from evenhand.printing import quoted
+from evenhand.protocol.job import Job
 from evenhand.protocol.names import check_name
 from evenhand.protocol.roles import SERVER
 from evenhand.runtime.clock import VirtualClock
@@ -77,15 +78,47 @@ class LabelSection(Strict):
     positive: Annotated[str | int | float | bool | None, PlainValidator(as_plain)] = None
 
 
-class Located(Protocol):
+class TableSection(Strict):
     """A section that says where a table is."""
 
-    @property
-    def table(self) -> str | None: ...
-    @property
-    def database(self) -> Address | None: ...
-    @property
-    def sql(self) -> str | None: ...
+    table: str | None = None
+    database: DatabaseAddress = None
+    sql: str | None = None
+
+
+class TrainingSection(Strict):
+    """What `[job]` says of training, whichever the split."""
+
+    split: str
+    solver: str = "auto"
+    constraint: ConstraintTables = Field(default_factory=list)
+    alpha: float | None = None
+    tol: float
+    seed: int = Field(default=0, ge=0)
+    hidden: list[int] = Field(default_factory=lambda: [32, 16])
+    options: dict[str, Any] = Field(default_factory=dict)
+    test_fraction: float = Field(default=0.0, ge=0.0, lt=1.0)
+
+    def to_job(self, **more: Any) -> Job:
+        """With what the split's own keys say."""
+        return Job(
+            constraints=tuple(to_constraint(one) for one in self.constraint),
+            alpha=self.alpha,
+            tol=self.tol,
+            seed=self.seed,
+            hidden=tuple(self.hidden),
+            options=self.options,
+            **more,
+        )
+
+
+class ClockedFile(Strict):
+    """A whole job file, with a clock if its run is to have one."""
+
+    clock: ClockSection | None = None
+
+    def to_clock(self) -> VirtualClock | None:
+        return to_clock(self.clock)
 
 
 class Columned(Protocol):
@@ -195,7 +228,7 @@ def to_clock(clock: ClockSection | None) -> VirtualClock | None:
     return None if clock is None else VirtualClock(**clock.model_dump())
 
 
-def located(section: Located, base: Path, id: str | None = None, first_index: Any = 1) -> TableSource:
+def located(section: TableSection, base: Path, id: str | None = None, first_index: Any = 1) -> TableSource:
     """Where a table is; paths, an SQLite file's too, are relative to the job file's folder."""
     table, database = None, section.database
     if section.table is not None:

@@ -30,6 +30,14 @@ class Column:
     larger_is_better: bool = False
 
 
+ERROR_RATES = (
+    Column("accuracy", "ACC %", 100.0, 2, 2, noticeable=1.5, larger_is_better=True),
+    Column("DFP", "DFP"),
+    Column("DFN", "DFN"),
+)
+"""What the journal version's tables print."""
+
+
 def tables(records: pd.DataFrame, columns: Sequence[Column], paper: PaperTable) -> list[tuple[str, str]]:
     """One table for each set: methods as rows, ours and the paper's number side by side, rounds and objective."""
     header = ["method"] + [title for column in columns for title in (column.title, "paper")]

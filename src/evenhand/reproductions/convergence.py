@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
 import pandas as pd
 
 from evenhand.reproductions.experiments import NEVER_BINDS
+from evenhand.reproductions.figures import draw_rounds
 from evenhand.reproductions.settings import SETS
 from evenhand.reproductions.writing import markdown_table
 
@@ -14,6 +19,14 @@ FREE = "FedBCD"
 def levels(epsilons: tuple[float, ...]) -> dict[str, float]:
     """Each curve's name and its bound. FedBCD's bound never binds: the same steps, and DEO is recorded."""
     return {FREE: NEVER_BINDS} | {f"ε={epsilon:g}": epsilon for epsilon in epsilons}
+
+
+def figure(
+    records: pd.DataFrame, drawn: Mapping[str, float], styles: Mapping[str, Mapping[str, Any]], title: str
+) -> Callable[[Path], None]:
+    """What draws the curves at the levels `drawn`, and each bound that can bind."""
+    bounds = {level: epsilon for level, epsilon in drawn.items() if level != FREE}
+    return lambda path: draw_rounds(records, path, styles=styles, bounds=bounds, title=title)
 
 
 def ends(records: pd.DataFrame) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.selection import Selection, select
 from evenhand.metrics import gap_bounds, summary
 from evenhand.protocol.job import ModelName
-from evenhand.reproductions.settings import Record
+from evenhand.reproductions.settings import SETS, Meter, Record
 
 PUBLISHED = {"step": 0.01, "dual_step": 0.1, "damping": 1e-3}
 """η = 100, β = 0.1, c = 10⁻³, both versions."""
@@ -134,6 +134,11 @@ def _fit(problem: FairVFLProblem, **options: Any) -> Fit:
     start = time.perf_counter()
     classifier = _classifier(problem, **options).fit(problem.train, problem.labels, problem.groups)
     return Fit(classifier, time.perf_counter() - start)
+
+
+def fitting(meter: Meter, problem: FairVFLProblem, method: str) -> None:
+    """Say what is being fitted."""
+    meter.at(f"{SETS[problem.name]}, seed {problem.seed}: {method}")
 
 
 def measured(problem: FairVFLProblem, method: str, fit: Fit, **more: Any) -> Record:

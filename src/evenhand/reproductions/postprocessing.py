@@ -6,7 +6,8 @@ import numpy as np
 from scipy.special import expit, logit
 
 from evenhand.central import CalibratedEqualOddsPostprocessor, EqualOddsPostprocessor
-from evenhand.reproductions.experiments import FairVFLProblem, Fit, head, on_test_rows
+from evenhand.protocol.job import ModelName
+from evenhand.reproductions.experiments import FairVFLProblem, Fit, head, measured, on_test_rows, published
 from evenhand.reproductions.settings import Record
 
 EO, CEO = "FedBCD + EO", "FedBCD + CEO"
@@ -22,6 +23,13 @@ HOW_DEO = (
     "right and 1.313 where wrong, so that DEO is exactly the gap in false-negative rates. CEO gives a probability, "
     "whose logit is the score."
 )
+
+
+def fedbcd(problem: FairVFLProblem, rounds: int, model: ModelName = "linear") -> list[Record]:
+    """FedBCD and the two baselines made of its scores, each to stand beside the paper's own row."""
+    plain = published(problem, None, rounds, model=model)
+    records = [measured(problem, "FedBCD", plain), equal_odds(problem, plain), calibrated(problem, plain)]
+    return [{**record, "beside": record["method"]} for record in records]
 
 
 def equal_odds(problem: FairVFLProblem, fit: Fit) -> Record:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.errors import InputError
-from evenhand.horizontal.program_server import ProgramServer
+from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.prox_al.batched import solve_together
 from evenhand.horizontal.prox_al.client import ProxALClient
 from evenhand.horizontal.prox_al.options import ProxALOptions
@@ -58,9 +58,9 @@ class DealtProgram:
     simple: Regulariser
     start: Array
 
-    @property
-    def own_bounds(self) -> dict[str, Bounds]:
-        return {name: program.own for name, program in self.clients.items()}
+    def server_part(self) -> ServerPart:
+        bounds = {name: program.own for name, program in self.clients.items()}
+        return ServerPart(bounds, self.server, self.shared, self.simple, self.start)
 
 
 def deal(
@@ -128,7 +128,7 @@ def sqp(
 
 def prox_al_roles(dealt: DealtProgram, options: ProxALOptions) -> tuple[ProxALServer, list[ProxALClient]]:
     """The roles of a run of `prox_al`."""
-    head = ProxALServer(dealt.own_bounds, dealt.server, dealt.shared, dealt.simple, dealt.start, options)
+    head = ProxALServer(dealt.server_part(), options)
     names = list(dealt.clients)
     clients = [ProxALClient(name, own, names, dealt.shared, options) for name, own in dealt.clients.items()]
     solve_together(clients)
@@ -141,7 +141,7 @@ def sqp_roles(dealt: DealtProgram, options: SQPOptions) -> tuple[SQPServer, list
     lacking = [name for name, program in dealt.clients.items() if program.curvature == "none"]
     if exact and lacking:
         raise InputError(f"client {lacking[0]!r} has no second derivatives; use curvature='bfgs'")
-    head = SQPServer(dealt.own_bounds, dealt.server, dealt.shared, dealt.simple, dealt.start, options)
+    head = SQPServer(dealt.server_part(), options)
     return head, [SQPClient(name, program, exact=exact) for name, program in dealt.clients.items()]
 
 

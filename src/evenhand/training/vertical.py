@@ -95,23 +95,12 @@ def train_vertical(
         everybody's work and counts the messages (VFB² only). ``"threads"``: a group of threads for each party, for
         solvers that stand it (VFB² only); no two such runs are the same. ``"auto"``: interleaved where the solver can
         and no clock is given, else messages.
-    clock
-        Speeds of machines and links, for ``"messages"``.
-    folder
-        Where to record the run. If it holds a checkpoint of the same job and data, training goes on from there, and
-        ends exactly where an uninterrupted run would have.
-    checkpoint_seconds
-        Least time between two checkpoints.
-    on_round
-        Called with each row of history as it appears.
-    keep_messages
-        Keep the arrays of all messages in the transcript.
+    clock, folder, checkpoint_seconds, on_round, keep_messages, transcript
+        As in `RunSettings`; a clock goes with ``"messages"``.
     start
         Weights and multipliers to begin with, of an earlier run on the same columns.
     terms
         What the participants have agreed on beforehand; by default it follows from the job and everybody's data.
-    transcript
-        Of the exchanges before, to be gone on with.
     """
     runtime = runtime_name(runtime)
     holdings = Holdings.of(job, parties, labels, sensitive, start, terms)

@@ -84,7 +84,8 @@ def decode_images(
     image_module = _pillow()
     place = cache / f"{name}-{_fingerprint(files, size, crop, on_corrupt)}"
     if not (place / _INDEX).is_file():
-        _build(place, _pictures(image_module, files, size, crop), len(files), size, on_corrupt, progress)
+        pictures = _pictures(image_module, files, size, crop)
+        _build(place, lambda folder: _write(folder, pictures, len(files), size, on_corrupt, progress))
     decoded = _open(place, files)
     if on_corrupt == "error" and decoded.skipped:
         file, reason = next(iter(decoded.skipped.items()))
@@ -143,14 +144,8 @@ def _decode(image_module: Any, file: Path, size: int, crop: int | None) -> Bytes
     return np.moveaxis(np.asarray(small, dtype=np.uint8), -1, 0)
 
 
-def _build(
-    place: Path,
-    pictures: Iterator[tuple[Path, Bytes | _Corrupt]],
-    total: int,
-    size: int,
-    on_corrupt: OnCorrupt,
-    progress: Progress | None,
-) -> None:
+def _build(place: Path, write: Callable[[Path], None]) -> None:
+    """Let a folder be written and put it in its place, whole or not at all."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         _clear_left_behind(place)
@@ -159,7 +154,7 @@ def _build(
             dir=place.parent, prefix=f".{place.name}.", ignore_cleanup_errors=True
         ) as name:
             partial = Path(name)
-            _write(partial, pictures, total, size, on_corrupt, progress)
+            write(partial)
             _move(partial, place)
     except OSError as error:
         raise DataError(f"cannot write to {place.parent}: {error.strerror or error}; name another cache") from error

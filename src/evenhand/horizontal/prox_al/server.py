@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import Bounds
 from evenhand.errors import ProtocolError
-from evenhand.horizontal.program_server import ProgramServer
+from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.prox_al.messages import ANSWER, BEGIN, FINISH, OUTCOME, OUTER, STEP, SUMMANDS, VOCABULARY
 from evenhand.horizontal.prox_al.options import ProxALOptions
 from evenhand.horizontal.seeds import generator
@@ -18,8 +17,6 @@ from evenhand.programs.augmented import Augmented
 from evenhand.programs.composite import minimise_composite
 from evenhand.programs.minimise import Minimiser, Pull
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus, is_infeasible, kkt_residual
-from evenhand.programs.program import Program
-from evenhand.programs.regularisers import Regulariser
 from evenhand.programs.shared import widened
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message, Schema
@@ -30,7 +27,7 @@ _WITH_CLIENTS = ("complementarity", "distance")
 
 
 class ProxALServer(ProgramServer):
-    """Holds w, h, and c_0 with its multipliers μ_0 if there is one; see `ProgramServer` for the parameters.
+    """Holds w, h, and c_0 with its multipliers μ_0 if there is one.
 
     Where there are shared constraint rows, w stands for (w, z) and c_0 has rows for the sums of the z.
 
@@ -65,29 +62,18 @@ class ProxALServer(ProgramServer):
         }
     )
 
-    def __init__(
-        self,
-        clients: Mapping[str, Bounds],
-        program: Program | None,
-        shared: Bounds,
-        simple: Regulariser,
-        start: Array,
-        options: ProxALOptions,
-        row_names: Sequence[str] = (),
-    ) -> None:
-        inner, count = len(start), len(clients)
+    def __init__(self, own: ServerPart, options: ProxALOptions) -> None:
+        inner, count, shared = len(own.start), len(own.clients), own.shared
         size = inner + count * shared.n_rows
-        super().__init__(
-            clients, program, shared, simple, row_names, {"model": inner, "weights": size, "shared": shared.n_rows}
-        )
+        super().__init__(own, {"model": inner, "weights": size, "shared": shared.n_rows})
         self.names = tuple(self.clients)
         self.inner_size = inner
-        self.head, self.wide_simple = widened(program, shared, simple, count, inner)
-        self.alone = program is None and not shared.n_rows
+        self.head, self.wide_simple = widened(own.program, shared, own.simple, count, inner)
+        self.alone = own.program is None and not shared.n_rows
         self.options = options
         self.minimiser = Minimiser(options.local_solver)
         self.multipliers: Array = np.zeros(self.head.own.n_sides)
-        first = simple.prox(np.array(start, dtype=np.float64), 0.0)
+        first = own.simple.prox(np.array(own.start, dtype=np.float64), 0.0)
         self.weights: Array = np.append(first, np.zeros(size - inner))
         self.centre = self.weights
         self.anchors: Array = np.zeros((count, size))

@@ -7,8 +7,8 @@ from typing import Any
 
 from evenhand.horizontal.linear_programs import (
     client_program,
-    first_weights,
-    own_bounds,
+    program_solver,
+    server_part,
     server_program,
     shared_bounds,
     tolerances,
@@ -18,8 +18,6 @@ from evenhand.horizontal.prox_al.batched import solve_together
 from evenhand.horizontal.prox_al.client import ProxALClient
 from evenhand.horizontal.prox_al.options import ProxALOptions
 from evenhand.horizontal.prox_al.server import ProxALServer
-from evenhand.horizontal.solver import HorizontalSolver
-from evenhand.programs.regularisers import ZERO
 from evenhand.protocol.job import Job
 from evenhand.protocol.terms import HorizontalTerms
 
@@ -30,15 +28,7 @@ def from_job(job: Job) -> dict[str, Any]:
 
 
 def server(terms: HorizontalTerms, own: HorizontalServerData) -> ProxALServer:
-    return ProxALServer(
-        own_bounds(terms),
-        server_program(terms, own.rows),
-        shared_bounds(terms),
-        ZERO,
-        first_weights(terms, own),
-        SOLVER.settings(terms.job),
-        terms.row_names,
-    )
+    return ProxALServer(server_part(terms, own, server_program(terms, own.rows)), SOLVER.settings(terms.job))
 
 
 def client(terms: HorizontalTerms, name: str, own: ClientData) -> ProxALClient:
@@ -53,18 +43,11 @@ def batched(terms: HorizontalTerms, owns: Mapping[str, ClientData]) -> list[Prox
     return roles
 
 
-SOLVER = HorizontalSolver(
-    ProxALOptions,
-    server,
-    client,
-    batched,
-    from_job,
-    models=("logistic",),
-    many_classes=False,
-    takes_protection=False,
-    scopes=("global", "local", "both"),
-    takes_server_rows=True,
-    weighs_rows=True,
-    fixed_rounds=False,
+SOLVER = program_solver(
+    options=ProxALOptions,
+    server=server,
+    client=client,
+    batched=batched,
+    from_job=from_job,
     default_rounds=100_000,
 )

@@ -7,18 +7,17 @@ ones. The best of these solutions is returned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import Bounds
 from evenhand.constraints.exact_rates import ShiftedBounds
 from evenhand.constraints.row_parts import PartSums
 from evenhand.errors import DivergenceError, ProtocolError
-from evenhand.horizontal.program_server import ProgramServer
+from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.sqp.counting import CountedParts, CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS, SQPOptions
@@ -26,8 +25,6 @@ from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs
 from evenhand.horizontal.sqp.seen import Seen
 from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus
-from evenhand.programs.program import Program
-from evenhand.programs.regularisers import Regulariser
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
@@ -39,7 +36,7 @@ _LOCAL = ("weights", "gradient", "rows", "exact", "jacobian", "curvature", "obje
 
 
 class SQPServer(ProgramServer):
-    """Holds w and the multipliers of all constraint rows; see `ProgramServer` for the first parameters.
+    """Holds w and the multipliers of all constraint rows.
 
     Parameters
     ----------
@@ -56,29 +53,24 @@ class SQPServer(ProgramServer):
 
     def __init__(
         self,
-        clients: Mapping[str, Bounds],
-        program: Program | None,
-        shared: Bounds,
-        simple: Regulariser,
-        start: Array,
+        own: ServerPart,
         options: SQPOptions,
-        row_names: Sequence[str] = (),
         counted: CountedParts | None = None,
         counting: CountedRows | None = None,
     ) -> None:
-        size = len(start)
+        size = len(own.start)
         self.exact = options.is_exact(size)
-        sizes = {"weights": size, "shared": shared.n_rows, "trials": len(LENGTHS)}
+        sizes = {"weights": size, "shared": own.shared.n_rows, "trials": len(LENGTHS)}
         sizes["curvature"] = size * (size + 1) // 2 if self.exact else 0
         sizes["shared parts"] = 0 if counted is None else len(counted.shared.parts)
-        super().__init__(clients, program, shared, simple, row_names, sizes)
+        super().__init__(own, sizes)
         self.options = options
         self.counted, self.counting = counted, counting
         self.grain: Array = np.zeros(self.bounds.n_rows)
         self.patience = PASSES
         self.seen: Seen | None = None
         self._bound()
-        self.trials: Array = np.tile(simple.prox(start, 0.0), (len(LENGTHS), 1))
+        self.trials: Array = np.tile(own.simple.prox(own.start, 0.0), (len(LENGTHS), 1))
         self.net: Array = np.zeros(self.bounds.n_rows)
         self.evaluation: Evaluation | None = None
         self.found: QuadraticStep | None = None

@@ -5,21 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from evenhand.constraints.row_parts import RowParts
-from evenhand.horizontal.linear_programs import (
-    client_program,
-    first_weights,
-    own_bounds,
-    server_program,
-    shared_bounds,
-    tolerances,
-)
+from evenhand.horizontal.linear_programs import client_program, program_solver, server_part, server_program, tolerances
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
-from evenhand.horizontal.solver import HorizontalSolver
 from evenhand.horizontal.sqp.client import SQPClient
 from evenhand.horizontal.sqp.counting import CountedParts, CountedRows, counted_parts
 from evenhand.horizontal.sqp.options import SQPOptions
 from evenhand.horizontal.sqp.server import SQPServer
-from evenhand.programs.regularisers import ZERO
 from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
@@ -38,17 +29,8 @@ def options_of(job: Job) -> SQPOptions:
 def server(terms: HorizontalTerms, own: HorizontalServerData) -> SQPServer:
     options, program = options_of(terms.job), server_program(terms, own.rows)
     counted = counted_parts(terms, options)
-    return SQPServer(
-        own_bounds(terms),
-        program,
-        shared_bounds(terms),
-        ZERO,
-        first_weights(terms, own),
-        options,
-        terms.row_names,
-        counted,
-        _counting(terms, SERVER, program, own.rows, counted),
-    )
+    counting = _counting(terms, SERVER, program, own.rows, counted)
+    return SQPServer(server_part(terms, own, program), options, counted, counting)
 
 
 def client(terms: HorizontalTerms, name: str, own: ClientData) -> SQPClient:
@@ -71,17 +53,10 @@ def _counting(
     return CountedRows(program, rows.agreed(terms.groups), counted.own[name], shared)
 
 
-SOLVER = HorizontalSolver(
-    SQPOptions,
-    server,
-    client,
+SOLVER = program_solver(
+    options=SQPOptions,
+    server=server,
+    client=client,
     from_job=from_job,
-    models=("logistic",),
-    many_classes=False,
-    takes_protection=False,
-    scopes=("global", "local", "both"),
-    takes_server_rows=True,
-    weighs_rows=True,
-    fixed_rounds=False,
     default_rounds=200,
 )

@@ -14,11 +14,11 @@ from evenhand.errors import InputError, JobError
 from evenhand.horizontal.problem import Protection
 from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, has_multipliers
 from evenhand.jobs.schema import (
-    ClockSection,
-    ConstraintTables,
-    DatabaseAddress,
+    ClockedFile,
     LabelSection,
     Strict,
+    TableSection,
+    TrainingSection,
     as_plain,
     build,
     check_clock,
@@ -26,35 +26,25 @@ from evenhand.jobs.schema import (
     check_names,
     located,
     parsed,
-    to_clock,
-    to_constraint,
 )
 from evenhand.printing import quoted
 from evenhand.privacy.accounting import noise_for
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
-from evenhand.runtime.clock import VirtualClock
 
 Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
 
 
-class HorizontalJobSection(Strict):
+class HorizontalJobSection(TrainingSection):
     """`[job]`: what to train and how."""
 
     split: Literal["horizontal"]
-    solver: str = "auto"
-    constraint: ConstraintTables = Field(default_factory=list)
     scope: Scope = "global"
     lacking: Lacking = "refuse"
     model: Literal["logistic", "mlp"] = "logistic"
-    alpha: float | None = None
     max_rounds: int | None = None
     tol: float = 1e-3
-    seed: int = Field(default=0, ge=0)
-    hidden: list[int] = Field(default_factory=lambda: [32, 16])
-    options: dict[str, Any] = Field(default_factory=dict)
-    test_fraction: float = Field(default=0.0, ge=0.0, lt=1.0)
 
 
 class DataSection(Strict):
@@ -69,12 +59,9 @@ class DataSection(Strict):
     groups: dict[str, list[Plain]] | None = None
 
 
-class ServerSection(Strict):
+class ServerSection(TableSection):
     """`[server]`: rows of the server's own, and the bound of the constraint there."""
 
-    table: str | None = None
-    database: DatabaseAddress = None
-    sql: str | None = None
     limit: float | None = None
 
     @property
@@ -82,13 +69,10 @@ class ServerSection(Strict):
         return self.table is not None or self.database is not None
 
 
-class ClientSection(Strict):
+class ClientSection(TableSection):
     """`[[client]]`: one client, its table, and its own bound if it has one."""
 
     name: str
-    table: str | None = None
-    database: DatabaseAddress = None
-    sql: str | None = None
     limit: float | None = None
 
 
@@ -105,7 +89,7 @@ class PrivacySection(Strict):
     delta: float = Field(default=1e-5, gt=0.0, lt=1.0)
 
 
-class HorizontalJobFile(Strict):
+class HorizontalJobFile(ClockedFile):
     """A whole job file."""
 
     job: HorizontalJobSection
@@ -113,7 +97,6 @@ class HorizontalJobFile(Strict):
     server: ServerSection = Field(default_factory=ServerSection)
     client: list[ClientSection] = Field(min_length=1)
     privacy: PrivacySection | None = None
-    clock: ClockSection | None = None
 
     def to_job(self) -> Job:
         section = self.job
@@ -123,20 +106,11 @@ class HorizontalJobFile(Strict):
             constrained=bool(section.constraint),
             protected=self.privacy is not None,
         )
-        return Job(
+        return section.to_job(
             solver=solver,
-            constraints=tuple(to_constraint(one) for one in section.constraint),
             model="linear" if section.model == "logistic" else "mlp",
-            alpha=section.alpha,
             max_rounds=SOLVERS[solver].default_rounds if section.max_rounds is None else section.max_rounds,
-            tol=section.tol,
-            seed=section.seed,
-            hidden=tuple(section.hidden),
-            options=section.options,
         )
-
-    def to_clock(self) -> VirtualClock | None:
-        return to_clock(self.clock)
 
     def to_where(self) -> ConstraintScope:
         limits = {client.name: client.limit for client in self.client if client.limit is not None}
@@ -189,7 +163,7 @@ def _check(job: HorizontalJobFile) -> None:
 
 def _check_clients(job: HorizontalJobFile) -> None:
     check_names("client", [client.name for client in job.client])
-    sections: dict[str, ClientSection | ServerSection] = {f"client {one.name!r}": one for one in job.client}
+    sections: dict[str, TableSection] = {f"client {one.name!r}": one for one in job.client}
     if job.server.has_rows or job.server.sql is not None:
         sections["[server]"] = job.server
     for owner, section in sections.items():

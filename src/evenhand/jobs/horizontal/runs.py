@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, MissingExtraError, RunError
 from evenhand.horizontal.crossings import learns_crossings
-from evenhand.jobs.folder import own_job, require_password, run_folder
+from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_folder
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.tables import (
     SERVER_ROWS,
@@ -36,14 +35,7 @@ from evenhand.training.horizontal import HorizontalRun, train_clients
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
 from evenhand.training.shortfalls import shortfalls
 
-
-@dataclass(frozen=True, eq=False)
-class FinishedHorizontalRun:
-    """A run and its folder; `result` is what `result.json` holds."""
-
-    run: HorizontalRun
-    folder: RunFolder
-    result: dict[str, Any]
+FinishedHorizontalRun: TypeAlias = FinishedRun[HorizontalRun]
 
 
 def run_horizontal_job(
@@ -56,17 +48,7 @@ def run_horizontal_job(
     checkpoint_seconds: float = 10.0,
     tables: HorizontalTables | None = None,
 ) -> FinishedHorizontalRun:
-    """Train as a job file says and leave a run folder.
-
-    Parameters
-    ----------
-    base
-        Folder that relative paths in the job start from.
-    resume
-        Go on with the run in `out` if it holds one; otherwise an existing folder is an error.
-    tables
-        The clients' tables, if they have been loaded already.
-    """
+    """Train as a job file says and leave a run folder; parameters are those of `run_vertical_job`."""
     check_place(out, resume)
     tables = load_horizontal_tables(job, base) if tables is None else tables
     check_measurable({part: tables.labelled(rows) for part, rows in tables.parts().items()}, gaps=True)

@@ -11,22 +11,18 @@ from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.data.tables.readers import TableSource
 from evenhand.errors import InputError, JobError
 from evenhand.jobs.schema import (
-    ClockSection,
-    ConstraintTables,
-    DatabaseAddress,
+    ClockedFile,
     LabelSection,
-    Strict,
+    TableSection,
+    TrainingSection,
     build,
     check_clock,
     check_columns,
     check_names,
     located,
     parsed,
-    to_clock,
-    to_constraint,
 )
 from evenhand.protocol.job import OLD_RUNTIMES, Job, ModelName, RuntimeName
-from evenhand.runtime.clock import VirtualClock
 from evenhand.vertical.solvers import SOLVERS, check_job, solver_name
 
 
@@ -35,34 +31,24 @@ def _as_runtime(given: Any) -> Any:
     return OLD_RUNTIMES.get(given, given) if isinstance(given, str) else given
 
 
-class VerticalJobSection(Strict):
+class VerticalJobSection(TrainingSection):
     """`[job]`: what to train and how."""
 
     split: Literal["vertical"] = "vertical"
-    solver: str = "auto"
-    constraint: ConstraintTables = Field(default_factory=list)
     model: ModelName = "linear"
-    alpha: float | None = None
     max_rounds: int = 1000
     tol: float = 1e-4
-    seed: int = Field(default=0, ge=0)
     fit_intercept: bool = True
-    hidden: list[int] = Field(default_factory=lambda: [32, 16])
-    options: dict[str, Any] = Field(default_factory=dict)
     scale: bool = True
     runtime: Annotated[RuntimeName, BeforeValidator(_as_runtime)] = "auto"
-    test_fraction: float = Field(default=0.0, ge=0.0, lt=1.0)
     ids: Literal["equal", "inner"] = "equal"
 
 
-class PartySection(Strict):
+class PartySection(TableSection):
     """`[[party]]`: one party, its table and what it holds."""
 
     name: str
     role: Literal["active", "passive"] = "passive"
-    table: str | None = None
-    database: DatabaseAddress = None
-    sql: str | None = None
     id: str | None = None
     first_index: Literal[0, 1] = 1
     columns: list[str] | None = None
@@ -70,30 +56,20 @@ class PartySection(Strict):
     sensitive: list[str] = Field(default_factory=list)
 
 
-class VerticalJobFile(Strict):
+class VerticalJobFile(ClockedFile):
     """A whole job file."""
 
     job: VerticalJobSection = Field(default_factory=VerticalJobSection)
-    clock: ClockSection | None = None
     party: list[PartySection] = Field(min_length=1)
 
     def to_job(self) -> Job:
         section = self.job
-        return Job(
+        return section.to_job(
             solver=section.solver,
-            constraints=tuple(to_constraint(one) for one in section.constraint),
             model=section.model,
-            alpha=section.alpha,
             max_rounds=section.max_rounds,
-            tol=section.tol,
-            seed=section.seed,
             fit_intercept=section.fit_intercept,
-            hidden=tuple(section.hidden),
-            options=section.options,
         )
-
-    def to_clock(self) -> VirtualClock | None:
-        return to_clock(self.clock)
 
     @property
     def label_party(self) -> PartySection:

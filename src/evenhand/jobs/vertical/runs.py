@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, open_table
 from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, RunError
-from evenhand.jobs.folder import own_job, require_password, run_folder
+from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_folder
 from evenhand.jobs.quality import check_measurable, quality, scored
 from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
@@ -29,14 +28,7 @@ from evenhand.training.preparing import Preparation
 from evenhand.training.shortfalls import shortfalls
 from evenhand.training.vertical import VerticalRun, train_vertical
 
-
-@dataclass(frozen=True, eq=False)
-class FinishedVerticalRun:
-    """A run and its folder; `result` is what `result.json` holds."""
-
-    run: VerticalRun
-    folder: RunFolder
-    result: dict[str, Any]
+FinishedVerticalRun: TypeAlias = FinishedRun[VerticalRun]
 
 
 def run_vertical_job(

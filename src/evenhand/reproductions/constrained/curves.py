@@ -17,14 +17,21 @@ from evenhand.horizontal.program_server import ProgramServer
 from evenhand.horizontal.prox_al.options import ProxALOptions
 from evenhand.horizontal.solver import HorizontalClient
 from evenhand.horizontal.sqp.options import SQPOptions
-from evenhand.reproductions.constrained.methods import BALANCED, PUBLISHED, SQP, TOLERANCE
-from evenhand.reproductions.constrained.problems import ConstrainedProblem
-from evenhand.reproductions.settings import SETS, Record
+from evenhand.reproductions.constrained import pages
+from evenhand.reproductions.constrained.methods import BALANCED, PUBLISHED, ROUNDS, SQP, TOLERANCE
+from evenhand.reproductions.constrained.problems import ConstrainedProblem, SetRows, read
+from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import markdown_table
 from evenhand.runtime.inprocess import InProcess, Mailbox
 from evenhand.training.programs import deal, prox_al_roles, solution, sqp_roles
 from evenhand.training.run import one_blas_thread
 
+COUNT: Final = 10
+"""The paper does not say how many clients its figures have."""
+AXES: Final = (
+    "The paper draws outer iterations; here every round of ADMM counts, and ticks mark the ends of outer iterations. "
+    "The axes are cut: within a subproblem the server's w can be far off."
+)
 POINTS_A_DECADE: Final = 25
 """Rounds looked at, beside the ends of outer iterations: evenly over a logarithmic axis."""
 LOWEST: Final = 1e-3
@@ -35,6 +42,20 @@ STYLES: Final[dict[str, dict[str, Any]]] = {
     BALANCED: {"linestyle": "-"},
     SQP: {"linestyle": "--", "marker": "o", "markersize": 3},
 }
+
+
+def compute(
+    settings: Settings, meter: Meter, methods: Sequence[str], make: Callable[[SetRows, int, int], ConstrainedProblem]
+) -> list[Record]:
+    """One draw of each set: a figure is of one run."""
+    meter.expect(len(methods) * len(settings.sets))
+    records: list[Record] = []
+    for name in settings.sets:
+        problem = make(read(name, settings.source), COUNT, settings.seed)
+        for method in methods:
+            pages.at(meter, name, COUNT, settings.seed, method)
+            records += curve(method, problem, settings.rounds_or(ROUNDS[name]))
+    return records
 
 
 def roles_of(method: str, problem: ConstrainedProblem, rounds: int) -> tuple[ProgramServer, Sequence[HorizontalClient]]:

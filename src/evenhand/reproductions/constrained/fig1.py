@@ -6,27 +6,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from evenhand.reproductions.constrained import curves, pages
-from evenhand.reproductions.constrained.methods import BALANCED, ROUNDS, SQP
-from evenhand.reproductions.constrained.problems import LOSS_LIMIT, neyman_pearson_problem, read
+from evenhand.reproductions.constrained import curves
+from evenhand.reproductions.constrained.methods import BALANCED, SQP
+from evenhand.reproductions.constrained.problems import LOSS_LIMIT, neyman_pearson_problem
 from evenhand.reproductions.settings import Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
-COUNT = 10
-"""The paper does not say how many clients its figure has."""
-METHODS = (BALANCED, SQP)
-
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
-    """One draw of each set: a figure is of one run."""
-    meter.expect(len(METHODS) * len(settings.sets))
-    records: list[Record] = []
-    for name in settings.sets:
-        problem = neyman_pearson_problem(read(name, settings.source), COUNT, settings.seed)
-        for method in METHODS:
-            pages.at(meter, name, COUNT, settings.seed, method)
-            records += curves.curve(method, problem, settings.rounds_or(ROUNDS[name]))
-    return records
+    return curves.compute(settings, meter, (BALANCED, SQP), neyman_pearson_problem)
 
 
 def page(records: pd.DataFrame) -> Page:
@@ -42,8 +30,7 @@ def page(records: pd.DataFrame) -> Page:
     ran = [
         f"Eq. (30), {records['clients'].iloc[0]} clients, seed {records['seed'].iloc[0]}, the problem of "
         "`constrained-table1`. prox-al with β = 300, s̄ = 0.001 and adaptive ρ from 0.01; sqp with default settings.",
-        "The paper draws outer iterations; here every round of ADMM counts, and ticks mark the ends of outer "
-        "iterations. The axes are cut: within a subproblem the server's w can be far off.",
+        curves.AXES,
     ]
     notes = [
         "As in the paper, the clients' losses of class 1 all come down to the limit, some of them below it, while the "

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 
 from evenhand.programs import SolveStatus
 from evenhand.reproductions.constrained import numbers
-from evenhand.reproductions.constrained.methods import POOLED, PUBLISHED, SLOW, SQP, TOLERANCE
+from evenhand.reproductions.constrained.methods import (
+    METHODS,
+    POOLED,
+    PUBLISHED,
+    ROUNDS,
+    SLOW,
+    SQP,
+    TOLERANCE,
+    measured,
+)
 from evenhand.reproductions.constrained.numbers import Reference
-from evenhand.reproductions.settings import SETS, Meter, Settings
+from evenhand.reproductions.constrained.problems import ConstrainedProblem, SetRows, read
+from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import markdown_table, spread
 
 FASTER = 20.0
@@ -55,6 +65,25 @@ def schedule(
         for method in methods
         if settings.runs is not None or method not in SLOW or seed < settings.seed + slow[name]
     ]
+
+
+def compute(
+    settings: Settings,
+    meter: Meter,
+    runs: int,
+    slow_runs: Mapping[str, int],
+    make: Callable[[SetRows, int, int], ConstrainedProblem],
+) -> list[Record]:
+    """All cells of a table over numbers of clients."""
+    data = {name: read(name, settings.source) for name in settings.sets}
+    todo = schedule(settings, runs, slow_runs, METHODS)
+    meter.expect(len(numbers.CLIENTS) * len(todo))
+    records = []
+    for count in numbers.CLIENTS:
+        for name, seed, method in todo:
+            at(meter, name, count, seed, method)
+            records.append(measured(method, make(data[name], count, seed), settings.rounds_or(ROUNDS[name])))
+    return records
 
 
 def at(meter: Meter, name: str, count: int, seed: int, method: str) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from evenhand.reproductions.constrained import pages
-from evenhand.reproductions.constrained.methods import METHODS, ROUNDS, measured
-from evenhand.reproductions.constrained.numbers import CLIENTS, TABLE1, TABLE3
-from evenhand.reproductions.constrained.problems import LOSS_LIMIT, neyman_pearson_problem, read
+from evenhand.reproductions.constrained.numbers import TABLE1, TABLE3
+from evenhand.reproductions.constrained.problems import LOSS_LIMIT, neyman_pearson_problem
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
@@ -17,16 +16,7 @@ SLOW_RUNS = {"breast-cancer-wisc": 3, "monks-1": 1, "adult-a": 1}
 
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
-    data = {name: read(name, settings.source) for name in settings.sets}
-    todo = pages.schedule(settings, RUNS, SLOW_RUNS, METHODS)
-    meter.expect(len(CLIENTS) * len(todo))
-    records = []
-    for count in CLIENTS:
-        for name, seed, method in todo:
-            pages.at(meter, name, count, seed, method)
-            problem = neyman_pearson_problem(data[name], count, seed)
-            records.append(measured(method, problem, settings.rounds_or(ROUNDS[name])))
-    return records
+    return pages.compute(settings, meter, RUNS, SLOW_RUNS, neyman_pearson_problem)
 
 
 def page(records: pd.DataFrame) -> Page:

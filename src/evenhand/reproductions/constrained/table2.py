@@ -5,14 +5,12 @@ from __future__ import annotations
 import pandas as pd
 
 from evenhand.reproductions.constrained import pages
-from evenhand.reproductions.constrained.methods import METHODS, ROUNDS, measured
-from evenhand.reproductions.constrained.numbers import CLIENTS, TABLE2
+from evenhand.reproductions.constrained.numbers import TABLE2
 from evenhand.reproductions.constrained.problems import (
     CLIENT_ROWS,
     DISPARITY_LIMIT,
     SERVER_ROWS,
     fairness_problem,
-    read,
 )
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
@@ -23,16 +21,7 @@ SLOW_RUNS = {"adult-b": 1}
 
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
-    data = {name: read(name, settings.source) for name in settings.sets}
-    todo = pages.schedule(settings, RUNS, SLOW_RUNS, METHODS)
-    meter.expect(len(CLIENTS) * len(todo))
-    records = []
-    for count in CLIENTS:
-        for name, seed, method in todo:
-            pages.at(meter, name, count, seed, method)
-            problem = fairness_problem(data[name], count, seed)
-            records.append(measured(method, problem, settings.rounds_or(ROUNDS[name])))
-    return records
+    return pages.compute(settings, meter, RUNS, SLOW_RUNS, fairness_problem)
 
 
 def page(records: pd.DataFrame) -> Page:

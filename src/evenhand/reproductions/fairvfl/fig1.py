@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,7 +9,6 @@ import pandas as pd
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.reproductions import convergence
 from evenhand.reproductions.experiments import curve, make_problem, published, subspace
-from evenhand.reproductions.figures import draw_rounds
 from evenhand.reproductions.papers import EPSILONS
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
@@ -42,11 +40,7 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
 
 
 def page(records: pd.DataFrame) -> Page:
-    def figure(path: Path) -> None:
-        bounds = {level: epsilon for level, epsilon in LEVELS.items() if level != convergence.FREE}
-        title = "Linear model: training objective and DEO over rounds"
-        draw_rounds(records, path, styles=STYLES, bounds=bounds, title=title)
-
+    figure = convergence.figure(records, LEVELS, STYLES, "Linear model: training objective and DEO over rounds")
     rounds = records[records["method"] == PUBLISHED]["round"].max()
     ran = [
         f"{records['seed'].nunique()} random run(s), first seed {records['seed'].min()}; six parties, one active; "

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 
 from evenhand.reproductions import convergence
 from evenhand.reproductions.experiments import ADAM, HIDDEN, curve, make_problem, published
-from evenhand.reproductions.figures import draw_rounds
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
@@ -34,11 +31,7 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
 
 
 def page(records: pd.DataFrame) -> Page:
-    def figure(path: Path) -> None:
-        bounds = {level: epsilon for level, epsilon in LEVELS.items() if level != convergence.FREE}
-        title = "Neural parties: training objective and DEO over rounds"
-        draw_rounds(records, path, styles=STYLES, bounds=bounds, title=title)
-
+    figure = convergence.figure(records, LEVELS, STYLES, "Neural parties: training objective and DEO over rounds")
     ran = [
         f"{records['seed'].nunique()} random run(s), first seed {records['seed'].min()}; six parties, one active, two "
         f"hidden layers of {HIDDEN[0]} and {HIDDEN[1]} units; η = 100, β = 0.1, c = 0.001, Q = 1; Adam with step 0.01 "

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 
 from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity
 from evenhand.reproductions import reasons
-from evenhand.reproductions.comparing import BEST, Column, differences, tables
-from evenhand.reproductions.experiments import FairVFLProblem, make_problem, measured, published, selected, subspace
+from evenhand.reproductions.comparing import BEST, ERROR_RATES, differences, tables
+from evenhand.reproductions.experiments import (
+    FairVFLProblem,
+    fitting,
+    make_problem,
+    measured,
+    published,
+    selected,
+    subspace,
+)
 from evenhand.reproductions.papers import EPSILONS, TABLE1, fair
-from evenhand.reproductions.postprocessing import HOW, calibrated, equal_odds
+from evenhand.reproductions.postprocessing import HOW, fedbcd
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page, means
 
@@ -50,11 +59,6 @@ TARGET = {"accuracy": 0.831, "DFP": 0.01, "DFN": 0.04}
 """For Adult: no fair row of the paper's table better in any column."""
 
 PLAIN = "subspace, no constraint"
-COLUMNS = (
-    Column("accuracy", "ACC %", 100.0, 2, 2, noticeable=1.5, larger_is_better=True),
-    Column("DFP", "DFP"),
-    Column("DFN", "DFN"),
-)
 
 
 def ours(epsilon: float) -> str:
@@ -71,14 +75,9 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
 
 
 def _run(problem: FairVFLProblem, rounds: int, meter: Meter) -> list[Record]:
-    def at(method: str) -> None:
-        meter.at(f"{SETS[problem.name]}, seed {problem.seed}: {method}")
-
+    at = partial(fitting, meter, problem)
     at("FedBCD")
-    plain = published(problem, None, rounds)
-    records = [measured(problem, "FedBCD", plain), equal_odds(problem, plain), calibrated(problem, plain)]
-    for record in records:
-        record["beside"] = record["method"]
+    records = fedbcd(problem, rounds)
     for epsilon in EPSILONS:
         at(method := fair(epsilon))
         records.append(measured(problem, method, published(problem, epsilon, rounds), beside=method))
@@ -118,13 +117,13 @@ def page(records: pd.DataFrame) -> Page:
         *reasons.reach(records, fair(0.01), ours(0.01)),
         *reasons.chance(records, RATES),
         *reasons.infeasible(records),
-        *differences(records, COLUMNS, TABLE1, reasons.usual),
+        *differences(records, ERROR_RATES, TABLE1, reasons.usual),
     ]
     if "compas" in set(records["set"]):
         notes.insert(1, reasons.COMPAS)
     if "communities-crime" in set(records["set"]):
         notes.insert(1, reasons.CRIME)
-    return Page(_ran(records, int(rounds)), tables(records, COLUMNS, TABLE1), notes, _checks(records))
+    return Page(_ran(records, int(rounds)), tables(records, ERROR_RATES, TABLE1), notes, _checks(records))
 
 
 def _ran(records: pd.DataFrame, rounds: int) -> list[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 
 from evenhand.reproductions import reasons
-from evenhand.reproductions.comparing import Column, differences, tables
-from evenhand.reproductions.experiments import ADAM, HIDDEN, FairVFLProblem, make_problem, measured, published
+from evenhand.reproductions.comparing import ERROR_RATES, differences, tables
+from evenhand.reproductions.experiments import ADAM, HIDDEN, FairVFLProblem, fitting, make_problem, measured, published
 from evenhand.reproductions.papers import EPSILONS, TABLE2, fair
-from evenhand.reproductions.postprocessing import HOW, calibrated, equal_odds
+from evenhand.reproductions.postprocessing import HOW, fedbcd
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
@@ -17,11 +19,6 @@ ROUNDS = {"adult": 80, "compas": 150, "communities-crime": 150}
 ADAM_ROUNDS = 50
 
 PLAIN = "Adam, no constraint"
-COLUMNS = (
-    Column("accuracy", "ACC %", 100.0, 2, 2, noticeable=1.5, larger_is_better=True),
-    Column("DFP", "DFP"),
-    Column("DFN", "DFN"),
-)
 
 
 def ours(epsilon: float) -> str:
@@ -39,14 +36,9 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
 
 
 def _run(problem: FairVFLProblem, rounds: int, adam_rounds: int, meter: Meter) -> list[Record]:
-    def at(method: str) -> None:
-        meter.at(f"{SETS[problem.name]}, seed {problem.seed}: {method}")
-
+    at = partial(fitting, meter, problem)
     at("FedBCD")
-    plain = published(problem, None, rounds, model="mlp")
-    records = [measured(problem, "FedBCD", plain), equal_odds(problem, plain), calibrated(problem, plain)]
-    for record in records:
-        record["beside"] = record["method"]
+    records = fedbcd(problem, rounds, "mlp")
     for epsilon in EPSILONS:
         at(method := fair(epsilon))
         fit = published(problem, epsilon, rounds, model="mlp")
@@ -71,13 +63,13 @@ def page(records: pd.DataFrame) -> Page:
         *_reach(records),
         *reasons.chance(records, ours(0.01)),
         *reasons.infeasible(records),
-        *differences(records, COLUMNS, TABLE2, _reason),
+        *differences(records, ERROR_RATES, TABLE2, _reason),
     ]
     if "compas" in set(records["set"]):
         notes.insert(1, reasons.COMPAS)
     if "communities-crime" in set(records["set"]):
         notes.insert(1, reasons.CRIME)
-    return Page(_ran(records), tables(records, COLUMNS, TABLE2), notes)
+    return Page(_ran(records), tables(records, ERROR_RATES, TABLE2), notes)
 
 
 def _reason(name: str, method: str) -> str:

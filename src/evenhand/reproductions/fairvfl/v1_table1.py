@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.reproductions import reasons
 from evenhand.reproductions.comparing import Column, differences, tables
-from evenhand.reproductions.experiments import FairVFLProblem, make_problem, measured, published, selected, subspace
+from evenhand.reproductions.experiments import (
+    FairVFLProblem,
+    fitting,
+    make_problem,
+    measured,
+    published,
+    selected,
+    subspace,
+)
 from evenhand.reproductions.papers import FIRST_TABLE1, fair
-from evenhand.reproductions.postprocessing import CEO, EO, HOW, HOW_DEO, calibrated, equal_odds
+from evenhand.reproductions.postprocessing import CEO, EO, HOW, HOW_DEO, fedbcd
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page, means
 
@@ -42,14 +52,9 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
 
 
 def _run(problem: FairVFLProblem, rounds: int, meter: Meter) -> list[Record]:
-    def at(method: str) -> None:
-        meter.at(f"{SETS[problem.name]}, seed {problem.seed}: {method}")
-
+    at = partial(fitting, meter, problem)
     at("FedBCD")
-    plain = published(problem, None, rounds)
-    records = [measured(problem, "FedBCD", plain), equal_odds(problem, plain), calibrated(problem, plain)]
-    for record in records:
-        record["beside"] = record["method"]
+    records = fedbcd(problem, rounds)
     at(FAIR)
     records.append(measured(problem, FAIR, published(problem, EPSILON, rounds), beside=FAIR))
     at(PLAIN)
