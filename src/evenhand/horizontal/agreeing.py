@@ -6,198 +6,34 @@ them each slice of the constraint rows has.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
-from evenhand.constraints.groups import Groups, crossed_name
+from evenhand.constraints.groups import Groups
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
-from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.constraints.small_slices import warn_of_counts
-from evenhand.errors import ConstraintError, DataError
+from evenhand.errors import DataError
 from evenhand.horizontal.crossings import Agree, crossed_groups, learns_crossings
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.solvers import SOLVERS, check_terms, choose_solver
+from evenhand.horizontal.summaries import (
+    RowsSummary,
+    SliceCounts,
+    added,
+    check_known_groups,
+    common_classes,
+    common_groups,
+    common_shape,
+    count_slices,
+    lacking_rows,
+    summarise,
+    total_counts,
+)
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms, Part, plain, with_solver
-
-SliceCounts = Mapping[Slice, int]
-
-
-@dataclass(frozen=True)
-class RowsSummary:
-    """What a client says of its rows before it knows the others'.
-
-    Attributes
-    ----------
-    labels
-        Those that occur.
-    groups
-        Of each sensitive attribute the values that occur.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    labels: tuple[float, ...]
-    groups: Mapping[str, tuple[Hashable, ...]]
-
-    def to_plain(self) -> Summary:
-        """As JSON has it; how many rows there are is said later, where it has to be."""
-        groups = {name: [plain(value) for value in values] for name, values in self.groups.items()}
-        return {"shape": list(self.shape), "labels": list(self.labels), "groups": groups}
-
-    @classmethod
-    def from_plain(cls, name: str, content: Summary) -> RowsSummary:
-        """Read what a client has said; whatever is wrong with it names the client."""
-        try:
-            groups = {str(key): tuple(values) for key, values in content["groups"].items()}
-            labels = tuple(float(label) for label in content["labels"])
-            return cls(name, tuple(int(size) for size in content["shape"]), labels, groups)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"client {name!r} has said nothing that its rows could be: {error!r}") from error
-
-
-def summarise(rows: ClientRows) -> RowsSummary:
-    assert rows.groups is not None
-    seen = {str(name): tuple(rows.groups[name].unique().tolist()) for name in rows.groups.columns}
-    labels = tuple(np.unique(rows.labels).tolist())
-    return RowsSummary(rows.name, tuple(rows.features.shape[1:]), labels, seen)
-
-
-def count_slices(rows: ClientRows, constraint_rows: Sequence[ConstraintRow]) -> dict[Slice, int]:
-    """How many of a client's rows are in each slice of the constraint rows."""
-    assert rows.groups is not None
-    parts = dict.fromkeys(part for row in constraint_rows for _, part in row.terms)
-    return {part: int(part.inside(rows.labels, rows.groups).sum()) for part in parts}
-
-
-# -- put together
-
-
-def common_shape(summaries: Sequence[RowsSummary]) -> tuple[int, ...]:
-    if not summaries:
-        raise DataError("a run needs at least one client")
-    first = summaries[0]
-    for one in summaries:
-        if one.shape != first.shape:
-            raise DataError(
-                f"client {one.name!r} has rows of shape {one.shape}, client {first.name!r} of shape {first.shape}; all "
-                "clients need the same columns"
-            )
-    return first.shape
-
-
-def common_classes(summaries: Sequence[RowsSummary], classes: int | None = None) -> int | None:
-    """The number of classes, given or found; None for labels of ±1."""
-    found = sorted({label for one in summaries for label in one.labels})
-    if classes is None and set(found) <= {-1.0, 1.0}:
-        if len(found) < 2:
-            raise DataError(f"all labels of all clients are {found[0]:+g}; there is nothing to learn")
-        return None
-    if classes is None and set(found) <= {0.0, 1.0}:
-        raise DataError("labels are 0 and 1; two classes are written -1 and +1 (or say classes=2)")
-    count = int(found[-1]) + 1 if classes is None else classes
-    for one in summaries:
-        if not all(0 <= label < count and label == int(label) for label in one.labels):
-            wrong = "±1, or whole numbers from 0" if classes is None else f"whole numbers from 0 to {count - 1}"
-            raise DataError(f"client {one.name!r} has labels that are not {wrong}")
-    if count < 2:
-        raise DataError("there is one class only; there is nothing to learn")
-    return count
-
-
-def common_groups(
-    summaries: Sequence[RowsSummary], groups: Groups | None = None, *, crosses: bool = False
-) -> dict[str, tuple[Hashable, ...]]:
-    """The values of each sensitive attribute: those given, or those that occur at any client.
-
-    Parameters
-    ----------
-    crosses
-        Whether a constraint crosses the attributes: whoever has these then has their crossing.
-    """
-    attributes = list(summaries[0].groups if groups is None else groups)
-    crossing = crossed_name(attributes) if crosses else None
-    derived = () if crossing is None else (crossing,)
-    for one in summaries:
-        if sorted({*one.groups, *derived}) != sorted(attributes):
-            raise DataError(
-                f"client {one.name!r} has the sensitive attributes {sorted(one.groups)}, expected {sorted(attributes)}"
-            )
-    if groups is None:
-        seen = {name: [value for one in summaries for value in one.groups[name]] for name in attributes}
-        groups = {name: tuple(pd.factorize(pd.Series(values), sort=True)[1]) for name, values in seen.items()}
-    for name in attributes:
-        if len(groups[name]) < 2:
-            raise DataError(f"sensitive attribute {name!r} has one group only ({groups[name]}); it needs two or more")
-    return {name: tuple(groups[name]) for name in attributes}
-
-
-def added(counts: Iterable[SliceCounts]) -> Counter[Slice]:
-    """Counts of several holders together."""
-    total: Counter[Slice] = Counter()
-    for one in counts:
-        total.update(one)
-    return total
-
-
-def check_known_groups(summaries: Sequence[RowsSummary], groups: Groups, crosses: bool) -> None:
-    """Refuse attributes and values that nobody agreed on."""
-    common_groups(summaries, groups, crosses=crosses)
-    crossing = crossed_name(groups)
-    for one in summaries:
-        for name, values in groups.items():
-            # People of a crossing that is left out are in none of its slices.
-            if name == crossing:
-                continue
-            unknown = [value for value in one.groups[name] if value not in values]
-            if unknown:
-                raise DataError(
-                    f"client {one.name!r}: {name!r} has the value {unknown[0]!r}, which is not among the agreed groups "
-                    f"{list(values)}"
-                )
-
-
-def total_counts(counts: Mapping[str, SliceCounts], rows: Sequence[ConstraintRow]) -> dict[Slice, int]:
-    """Rows of all clients in each slice of these constraint rows; one that nobody has any in is refused."""
-    together = added(counts.values())
-    total = {part: together[part] for row in rows for _, part in row.terms}
-    for part, count in total.items():
-        if count == 0:
-            raise ConstraintError(
-                f"slice [{part}] is empty: no client has a row in it; merge or drop that group, or choose another "
-                "constraint"
-            )
-    return total
-
-
-def lacking_rows(name: str, counts: SliceCounts, rows: Sequence[ConstraintRow], scope: ConstraintScope) -> list[int]:
-    """Constraint rows (by number) that have no meaning at a client, because it has no rows in a slice of them."""
-    found = []
-    for place, row in enumerate(rows):
-        empty = [part for _, part in row.terms if not counts[part]]
-        if empty and (scope.lacking == "refuse" or name == SERVER):
-            who = "the server" if name == SERVER else f"client {name!r}"
-            raise ConstraintError(
-                f"{who} has no rows in the slice [{empty[0]}], so {row} has no meaning there; merge or drop that group"
-                + (
-                    ""
-                    if name == SERVER
-                    else ", use scope 'global', or leave such constraints out with lacking 'leave out'"
-                )
-            )
-        if empty:
-            found.append(place)
-    return found
-
-
-# -- all of it, where everybody is in one process
 
 
 def horizontal_terms(
