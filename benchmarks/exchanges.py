@@ -1,7 +1,8 @@
 """What enrolling, aligning and agreeing cost where everything is in one process: their share of the demo's runs.
 
 The demo's job files (six parties, 45,222 people known by text ids, each table in an order of its own) are run as
-`evenhand train` runs them. The time inside the exchanges is measured in the same run.
+`evenhand train` runs them. The time inside the exchanges is measured in the same run; both are processor time, which a
+busy machine changes little.
 
     python benchmarks/exchanges.py [--source FOLDER]
 """
@@ -24,18 +25,22 @@ from evenhand.training.preparing import Preparation
 
 
 class Watch:
-    """Adds up the time inside the steps of a preparation."""
+    """Adds up the processor time inside the steps of a preparation, one that calls another once."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self._inside = 0
 
     def timed(self, step: Callable[..., Any]) -> Callable[..., Any]:
         def measured(*given: Any, **named: Any) -> Any:
-            start = time.perf_counter()
+            self._inside += 1
+            start = time.process_time()
             try:
                 return step(*given, **named)
             finally:
-                self.seconds += time.perf_counter() - start
+                self._inside -= 1
+                if not self._inside:
+                    self.seconds += time.process_time() - start
 
         return measured
 
@@ -50,9 +55,9 @@ def main() -> None:
         jobs = write_demo(data, out, 0.01, 1000, published=False)
         for turn in ("first", "again"):
             for name, path in jobs.items():
-                watch.seconds, start = 0.0, time.perf_counter()
+                watch.seconds, start = 0.0, time.process_time()
                 finished = run_vertical_job(read_job(path), out, out / f"{name}-{turn}")
-                whole = time.perf_counter() - start
+                whole = time.process_time() - start
                 sent = finished.run.transcript.frame()
                 before = sent[sent.kind.isin(["offer", "accepted", "outcome", "ids", "common-rows", "labels"])]
                 share, bytes_share = watch.seconds / whole, before.nbytes.sum() / sent.nbytes.sum()

@@ -51,9 +51,15 @@ def test_rows_columns_and_cells_are_those_of_pandas(tmp_path: Path, first_seed: 
         rng = random.Random(seed)
         table, writing = random_table(rng), random_writing(rng)
         path = write(tmp_path, written(table, writing))
-        expected = pd.read_csv(
-            path, sep=writing.delimiter, dtype=str, keep_default_na=False, na_values=[""], encoding="utf-8-sig"
-        )
+        try:
+            expected = pd.read_csv(
+                path, sep=writing.delimiter, dtype=str, keep_default_na=False, na_values=[""], encoding="utf-8-sig"
+            )
+        except pd.errors.ParserError as error:
+            # A fault of pandas before 3, on one of these files.
+            if "Buffer overflow caught" in str(error):
+                continue
+            raise
         found = read_csv(path, "id")
         assert found.column_names == list(expected.columns) == list(table)
         assert found.num_rows == len(expected) == len(next(iter(table.values())))

@@ -380,7 +380,7 @@ def test_summaries_of_clients_add_up_to_the_encoder_of_all_rows() -> None:
 
 @pytest.mark.parametrize("scale", [True, False])
 def test_summaries_of_sparse_matrices_add_up(scale: bool) -> None:
-    matrix = sparse.random_array((9, 5), density=0.5, rng=np.random.default_rng(0), format="csr")
+    matrix = sparse.random_array((9, 5), density=0.5, random_state=np.random.default_rng(0), format="csr")
     parts = {"one": matrix[:4], "two": matrix[4:]}
     summaries = {name: PartyEncoder(scale=scale).fit(part).to_summary() for name, part in parts.items()}
     found = PartyEncoder.from_summaries(summaries, scale=scale).transform(matrix)

@@ -44,7 +44,7 @@ def test_values_labels_and_form(tmp_path: Path, ending: str, pack: type) -> None
 
 def test_agrees_with_scikit_learn_whatever_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    rows = sparse.random_array((300, 50), density=0.1, rng=rng, format="csr")
+    rows = sparse.random_array((300, 50), density=0.1, random_state=rng, format="csr")
     path = tmp_path / "t.svm"
     write_libsvm(path, rows, rng.integers(0, 9, 300))
     expected, expected_labels = load_svmlight_file(str(path), n_features=50)
@@ -175,7 +175,7 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
 
 def test_memory_is_that_of_the_result_and_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libsvm, "_BLOCK", 1 << 14)
-    rows = sparse.random_array((20_000, 500), density=0.04, rng=np.random.default_rng(1), format="csr")
+    rows = sparse.random_array((20_000, 500), density=0.04, random_state=np.random.default_rng(1), format="csr")
     path = tmp_path / "t.libsvm"
     write_libsvm(path, rows, np.ones(20_000))
     read_libsvm(write(tmp_path, SMALL, "warm-up.libsvm"))

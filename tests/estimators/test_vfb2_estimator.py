@@ -63,7 +63,7 @@ def test_a_warm_start_begins_where_the_last_fit_ended() -> None:
 
 
 def test_wide_sparse_tables_train() -> None:
-    wide = sp.random_array((200, 5000), density=0.01, format="csr", rng=np.random.default_rng(1))
+    wide = sp.random_array((200, 5000), density=0.01, format="csr", random_state=np.random.default_rng(1))
     labels = np.where(np.asarray(wide[:, :50].sum(axis=1)).ravel() > 0.2, 1, 0)
     parts = [wide[:, :2000], wide[:, 2000:]]
     model = classifier(alpha=1e-3, scale=False, tol=1e-4).fit(parts, labels)

@@ -26,7 +26,7 @@ class SparseJob:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         rng = np.random.default_rng(0)
-        full = sparse.random_array((ROWS, 40), density=0.2, rng=rng, format="csr")
+        full = sparse.random_array((ROWS, 40), density=0.2, random_state=rng, format="csr")
         # Column 1 of the bank's file tells the group, and the last column of each is there.
         dense = full.toarray()
         dense[:, 0] = np.arange(ROWS) % 2

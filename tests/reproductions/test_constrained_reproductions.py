@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from evenhand.programs import measure
-from evenhand.reproductions.constrained import curves, fig1, pages, table1, table4
+from evenhand.reproductions.constrained import curves, numbers, pages, table4
 from evenhand.reproductions.constrained.methods import BALANCED, METHODS, POOLED, PUBLISHED, SQP, measured
 from evenhand.reproductions.constrained.numbers import CLIENTS, FEDERATED, TABLE1, TABLE2, TABLE4, Reference
 from evenhand.reproductions.constrained.problems import (
@@ -129,9 +129,9 @@ def test_residuals_are_measured_on_the_whole_problem() -> None:
 
 
 def test_pages_of_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (table1, fig1):
+    for module in (pages, curves):
         monkeypatch.setattr(module, "read", lambda name, source: rows(name))
-    monkeypatch.setattr(table1, "CLIENTS", (1, 5))
+    monkeypatch.setattr(numbers, "CLIENTS", (1, 5))
     settings = Settings(runs=1, rounds=2000, sets=("monks-1", "breast-cancer-wisc"))
     for name in ("constrained-table1", "constrained-fig1"):
         reproduce(name, settings, tmp_path, command="as asked", show=False)

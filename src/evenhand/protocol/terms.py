@@ -115,7 +115,7 @@ class Terms:
             "groups": {str(name): tuple(values) for name, values in content["groups"].items()},
         }
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A sum over the terms: two participants with the same one have agreed on the same run.
 
