@@ -14,6 +14,7 @@ from evenhand.horizontal.sqp import messages as sqp_messages
 from evenhand.protocol import agree, align, enrol
 from evenhand.protocol.messages import TEXT, Schema, Vocabulary
 from evenhand.vertical import messages as vertical
+from evenhand.vertical.trees import messages as trees
 from evenhand.vertical.vfb2 import messages as vfb2
 
 PAGE = Path(__file__).parent / "messages.md"
@@ -22,6 +23,7 @@ FAMILIES: dict[str, Vocabulary] = {
     "Before training: aligning rows": align.VOCABULARY,
     "Before training: agreeing": agree.VOCABULARY,
     "Vertical: subspace, FairVFL, FedBCD": vertical.VOCABULARY,
+    "Vertical: boosted trees": trees.VOCABULARY,
     "Vertical: VFB²": vfb2.VOCABULARY,
     "Horizontal: FedAvg and its fair relatives": averaging.VOCABULARY,
     "Horizontal: proximal augmented Lagrangian": prox_al_messages.VOCABULARY,
@@ -57,11 +59,14 @@ def messages_page() -> str:
 
 def _content(schema: Schema, name: str) -> str:
     field = schema.fields[name]
-    kind = {"f8": "number", "f4": "short number", "i8": "integer", "u1": "byte"}[field.dtype]
+    kind = {"f8": "number", "f4": "short number", "f2": "number of two bytes", "i8": "integer", "u1": "byte"}[
+        field.dtype
+    ]
     shape = " × ".join("any number of" if size is None else SYMBOLS.get(str(size), str(size)) for size in field.shape)
     if field == TEXT:
         return "text"
-    return f"{shape} {kind}s" if shape else f"one {kind}"
+    many = kind.replace("number", "numbers") if field.dtype == "f2" else f"{kind}s"
+    return f"{shape} {many}" if shape else f"one {kind}"
 
 
 if __name__ == "__main__":

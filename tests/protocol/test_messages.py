@@ -239,3 +239,10 @@ def test_message_sizes_are_the_arithmetic_ones() -> None:
     assert GOOD["p1"].nbytes == 8 * ROWS + 3 * 8
     assert SPECTRUM.message("p0", "server", squared_norm=1.0).nbytes == 8
     assert GRADIENT_NORM.message("p0", "server", squared_gradient=1.0).nbytes == 8
+
+
+def test_many_numbers_of_two_bytes_are_finite_though_their_sum_is_not_one_of_them() -> None:
+    schema = Schema("halves", {"x": Field("f2", ("rows",))}, reveals="Nothing.")
+    schema.check(schema.message("a", "b", x=np.full(10_000, 60_000.0)), {"rows": 10_000})
+    with pytest.raises(ProtocolError, match="not finite"):
+        schema.check(schema.message("a", "b", x=np.array([1.0, np.inf])), {"rows": 2})

@@ -106,8 +106,8 @@ def spoiled(message: Message) -> list[Message]:
         Message("stranger", message.receiver, message.kind, body),
     ]
     for name, array in body.items():
-        # No schema has halves: they are of the wrong type whatever the right one is.
-        wrong = [array[None], np.zeros(array.shape, np.float16)]
+        # No schema has complex numbers: they are of the wrong type whatever the right one is.
+        wrong = [array[None], np.zeros(array.shape, np.complex64)]
         if array.dtype.kind == "f":
             wrong += [np.full_like(array, np.nan), np.full_like(array, np.inf)]
         found += [Message(*head, message.kind, {**body, name: value}) for value in wrong if value.size]

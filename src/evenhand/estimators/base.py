@@ -16,6 +16,7 @@ from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.tables import Tables, align_rows, encode, exchange_rows, named_tables
+from evenhand.models.trees import TreesModel
 from evenhand.protocol.job import Job, LossName, ModelName, RuntimeName
 from evenhand.protocol.terms import Part
 from evenhand.report.progress import Progress
@@ -96,9 +97,10 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """
         runtime, clock = self._runtime()
         tables = prepared.tables
-        encoders = {name: self._encoder(name, table) for name, table in tables.items()}
+        as_is = job.model == "trees"
+        encoders = {name: self._encoder(name, table, as_is) for name, table in tables.items()}
         parties = [
-            PartyColumns(name, encode(name, encoders[name], tables[name]), part == "active")
+            PartyColumns(name, encode(name, encoders[name], tables[name]), part == "active", encoders[name].categorical)
             for name, part in prepared.parts.items()
         ]
         start = self._start(parties)
@@ -125,8 +127,10 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     def _start(self, parties: Sequence[PartyColumns]) -> Start | None:
         if not (self.warm_start and hasattr(self, "run_")):
             return None
+        if not hasattr(self, "coef_"):
+            return None
         last = {name: coefficients.size for name, coefficients in zip(self.models_, self.coef_, strict=True)}
-        same = self.model == "linear" and last == {party.name: party.matrix.shape[1] for party in parties}
+        same = self._job().model == "linear" and last == {party.name: party.matrix.shape[1] for party in parties}
         return self.run_.as_start() if same else None
 
     def _job(self) -> Job:
@@ -165,9 +169,9 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"a role is {role!r}; choose 'active' or 'passive'")
         return self.roles
 
-    def _encoder(self, name: str, table: Any) -> PartyEncoder:
+    def _encoder(self, name: str, table: Any, as_is: bool) -> PartyEncoder:
         try:
-            return PartyEncoder(scale=self.scale).fit(table)
+            return PartyEncoder(scale=self.scale, as_is=as_is).fit(table)
         except DataError as error:
             raise DataError(f"{name}: {error}") from error
 
@@ -177,7 +181,11 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         weights = {name: model.weights for name, model in run.models.items()}
         with_intercept = [name for name, model in run.models.items() if getattr(model, "intercept", False)]
         self.intercept_ = float(weights[with_intercept[0]][-1]) if with_intercept else 0.0
-        self.coef_ = [w[:-1] if name in with_intercept else w for name, w in weights.items()]
+        if any(isinstance(model, TreesModel) for model in run.models.values()):
+            # Not those of an earlier fit with another model.
+            self.__dict__.pop("coef_", None)
+        else:
+            self.coef_ = [w[:-1] if name in with_intercept else w for name, w in weights.items()]
         self.history_ = run.history
         self.certificate_ = run.certificate
         self.n_rounds_ = run.certificate.rounds

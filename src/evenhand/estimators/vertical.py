@@ -34,14 +34,15 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     Parameters
     ----------
     solver
-        ``"subspace"`` (linear parties, about ten rounds), ``"fairvfl"`` (the papers' method, also for neural
-        parties), ``"fedbcd"`` (which takes no constraint), or VFB²'s stochastic ``"vfb2-svrg"``, ``"vfb2-saga"`` and
-        ``"vfb2-sgd"`` (linear parties, scores summed behind masks, very wide sparse tables); ``"auto"`` is the first
-        that applies.
+        ``"subspace"`` (linear parties, about ten rounds), ``"trees"`` (boosted trees, about ten rounds),
+        ``"fairvfl"`` (the papers' method, also for neural parties), ``"fedbcd"`` (which takes no constraint), or VFB²'s
+        stochastic ``"vfb2-svrg"``, ``"vfb2-saga"`` and ``"vfb2-sgd"`` (linear parties, scores summed behind masks,
+        very wide sparse tables); ``"auto"`` is the first that applies.
     constraint
         One constraint or several, for instance ``EqualOpportunity(0.01)``. None trains without.
     model
-        ``"linear"``, or ``"mlp"`` for neural parties (needs the ``torch`` extra).
+        ``"linear"``, ``"mlp"`` for neural parties (needs the ``torch`` extra), or ``"trees"`` for boosted trees (needs
+        the ``trees`` extra), which take missing values and categories as they come.
     roles
         Which parties hold labels and groups: ``None`` makes the first party active and the others passive,
         ``"all-active"`` is the setting of FairVFL's first version, and a list names the role of each.
@@ -51,7 +52,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         Most communication rounds.
     tol
         When to stop: ``"subspace"`` when the parties' quadratic models promise a gain of at most this share of the
-        objective and every row holds, ``"fairvfl"`` and VFB² when their stationarity gap is at most this.
+        objective and every row holds, ``"fairvfl"`` and VFB² when their stationarity gap is at most this. A round of
+        ``"trees"`` that lowers the leave-one-out loss by a smaller share counts as one without progress.
     runtime
         ``"auto"``; ``"messages"``: parties take turns and exchange messages; ``"interleaved"`` or ``"threads"``: all
         parties in one compiled loop, or in real threads (VFB² only); or a :class:`~evenhand.VirtualClock` with speeds
@@ -62,7 +64,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         The label that counts as positive (the protected class of equal opportunity); None is the larger of the two.
     scale
         Whether each party standardises its numeric columns, on its own training rows. Categories are one-hot encoded
-        in any case.
+        in any case. Trees take both as they are.
     fit_intercept
         Whether the first active party has an intercept.
     hidden
@@ -77,7 +79,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     Attributes
     ----------
     classes_ : the two labels, sorted.
-    coef_ : one array of weights for each party, over the features it encoded.
+    coef_ : one array of weights for each party, over the features it encoded; not of trees.
+    models_ : each party's model.
     intercept_ : of the first active party.
     n_rounds_, bytes_sent_ : communication rounds, and bytes of all messages.
     history_ : DataFrame, one row a round.
@@ -198,11 +201,11 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
 
 
 class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc]
-    """Ridge regression over several parties' tables, by VFB²: the squared loss of a linear score.
+    """Regression over several parties' tables with the squared loss: ridge regression by VFB², or boosted trees.
 
-    Parameters are those of :class:`VerticalClassifier` that apply; `solver` is ``"vfb2-svrg"``, ``"vfb2-saga"`` or
-    ``"vfb2-sgd"``, and `alpha` the λ of mean squared error / 2 + λ/2 ‖θ‖². Targets should be of moderate size, as
-    standardised ones are: scores are masked in fixed point.
+    Parameters are those of :class:`VerticalClassifier` that apply; `solver` is ``"vfb2-svrg"``, ``"vfb2-saga"``,
+    ``"vfb2-sgd"`` or ``"trees"``, and `alpha` the λ of mean squared error / 2 + λ/2 ‖θ‖². For VFB² targets should be of
+    moderate size, as standardised ones are: scores are masked in fixed point.
     """
 
     _loss = "squared"

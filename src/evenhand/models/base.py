@@ -1,4 +1,4 @@
-"""The contract of a party's model."""
+"""The contracts of a party's model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ from typing import Protocol
 from evenhand.arrays import Array, Matrix
 
 
-class PartyModel(Protocol):
-    """A model over one party's columns, with its weights as one flat vector.
+class Scorer(Protocol):
+    """A model over one party's columns that scores rows; whatever it has learned in numbers is one flat vector."""
+
+    weights: Array
+
+    def predict(self, matrix: Matrix) -> Array:
+        """Scores of other rows."""
+        ...
+
+
+class PartyModel(Scorer, Protocol):
+    """A model that is trained along gradients in its weights.
 
     Its regulariser (μ/2)‖θ_k‖² is part of it, because only the party knows its weights.
     """
 
-    weights: Array
     rows: int
 
     @property
@@ -39,8 +48,4 @@ class PartyModel(Protocol):
 
     def spectral_bound(self) -> float:
         """A bound on the squared spectral norm of the scores' derivative in the weights."""
-        ...
-
-    def predict(self, matrix: Matrix) -> Array:
-        """Scores of other rows."""
         ...

@@ -6,32 +6,45 @@ from typing import Any
 
 import numpy as np
 
+from evenhand.arrays import Array
 from evenhand.errors import RunError
-from evenhand.models.base import PartyModel
+from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
+from evenhand.models.trees import TreesModel
 from evenhand.printing import quoted
 from evenhand.protocol.roles import State
 
 
-def to_state(model: PartyModel) -> State:
+def to_state(model: Scorer) -> State:
     if isinstance(model, LinearModel):
         return {"model": "linear", "weights": model.weights, "columns": model.columns, "intercept": model.intercept}
     if isinstance(model, MLPModel):
         return {"model": "mlp", "weights": model.weights, "columns": model.columns, "hidden": list(model.hidden)}
+    if isinstance(model, TreesModel):
+        head = {"model": "trees", "weights": model.weights, "columns": model.columns, "intercept": model.intercept}
+        return {**head, "leaves": model.leaf_counts}
     raise TypeError(f"no file format for {type(model).__name__}")
 
 
-def from_state(state: State) -> PartyModel:
-    """A model that can score other rows; it holds no training rows."""
+def from_state(state: State, text: str = "") -> Scorer:
+    """A model that can score other rows; it holds no training rows.
+
+    Parameters
+    ----------
+    text
+        LightGBM's text model, of trees.
+    """
     weights, columns = state.get("weights"), state.get("columns")
     if not (isinstance(weights, np.ndarray) and weights.dtype == np.float64 and weights.ndim == 1):
         raise RunError("the weights file holds no list of weights")
     # Before anything is made that has so many columns.
+    if state_is_of_trees(state) and type(columns) is int and 0 <= columns < 2**31:
+        return _trees(state, weights, columns, text)
     if not (type(columns) is int and 0 <= columns <= weights.size):
         raise RunError(f"the weights file holds {weights.size} weights for {quoted(columns)} columns")
     no_rows, kind, intercept, hidden = np.zeros((0, columns)), *map(state.get, ("model", "intercept", "hidden"))
-    model: PartyModel
+    model: LinearModel | MLPModel
     if isinstance(kind, str) and kind == "linear" and isinstance(intercept, bool):
         model = LinearModel(no_rows, 0.0, intercept=intercept)
     elif isinstance(kind, str) and kind == "mlp" and _are_widths(hidden, weights.size):
@@ -40,6 +53,32 @@ def from_state(state: State) -> PartyModel:
         raise RunError(f"the weights file holds a model of an unknown kind ({quoted(kind)})")
     if model.weights.shape != weights.shape:
         raise RunError(f"the weights file holds {weights.size} weights, its model needs {model.weights.size}")
+    model.weights = weights
+    return model
+
+
+def state_is_of_trees(state: State) -> bool:
+    """Whether there is a text of trees beside the state."""
+    kind = state.get("model")
+    return isinstance(kind, str) and kind == "trees"
+
+
+def _trees(state: State, weights: Array, columns: int, text: str) -> TreesModel:
+    counts, intercept = state.get("leaves"), state.get("intercept")
+    if (
+        not isinstance(intercept, bool)
+        or not _are_widths(counts, weights.size)
+        or sum(state["leaves"]) + intercept != weights.size
+    ):
+        raise RunError(f"the weights file holds {weights.size} weights, which are not those of its leaves")
+    model = TreesModel(np.zeros((0, columns)), intercept=intercept)
+    try:
+        model.read(text)
+        found = model.leaf_counts
+    except (ValueError, StopIteration) as error:
+        raise RunError(f"the trees cannot be read: {error}") from error
+    if found != counts:
+        raise RunError(f"the trees have {sum(found)} leaves, the weights file has values for {sum(state['leaves'])}")
     model.weights = weights
     return model
 

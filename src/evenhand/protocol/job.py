@@ -10,7 +10,7 @@ from evenhand.constraints.kinds import Constraint
 from evenhand.errors import InputError
 from evenhand.numbers import is_number, is_whole
 
-ModelName = Literal["linear", "mlp"]
+ModelName = Literal["linear", "mlp", "trees"]
 LossName = Literal["logistic", "squared"]
 RuntimeName = Literal["auto", "messages", "interleaved", "threads"]
 RUNTIMES: tuple[RuntimeName, ...] = ("auto", "messages", "interleaved", "threads")
@@ -33,11 +33,12 @@ class Job:
     Parameters
     ----------
     solver
-        Name of the solver, or ``"auto"``: ``"subspace"`` for linear parties, ``"fairvfl"`` for neural ones.
+        Name of the solver, or ``"auto"``: ``"subspace"`` for linear parties, ``"fairvfl"`` for neural ones, ``"trees"``
+        for boosted trees.
     constraints
         Constraints the model is trained under; none trains without.
     model
-        ``"linear"``, or ``"mlp"`` for neural parties.
+        ``"linear"``, ``"mlp"`` for neural parties, or ``"trees"``, which solver ``"trees"`` implies.
     alpha
         μ of the regulariser (μ/2)‖θ‖²; None is 2/n, the papers' choice.
     max_rounds
@@ -69,8 +70,11 @@ class Job:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.model not in ("linear", "mlp"):
-            raise InputError(f"model is {self.model!r}; choose 'linear' or 'mlp'")
+        if self.model not in ("linear", "mlp", "trees"):
+            raise InputError(f"model is {self.model!r}; choose 'linear', 'mlp' or 'trees'")
+        if self.solver == "trees" and self.model == "linear":
+            # The solver says it already, and "linear" is what a job has that says nothing.
+            object.__setattr__(self, "model", "trees")
         if self.loss not in ("logistic", "squared"):
             raise InputError(f"loss is {self.loss!r}; choose 'logistic' or 'squared'")
         if self.alpha is not None and not (is_number(self.alpha) and self.alpha >= 0):

@@ -19,7 +19,7 @@ from evenhand.errors import ProtocolError
 from evenhand.printing import listed, quoted
 
 # Comparing with a dtype is several times faster than with its name, and every field of every message is compared.
-DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "i8", "u1")}
+DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "f2", "i8", "u1")}
 LONGEST: Final = 2**30
 """Most entries of a dimension that has no size of its own: what is longer is refused."""
 
@@ -28,8 +28,8 @@ LONGEST: Final = 2**30
 class Field:
     """One entry of a message.
 
-    `dtype` is "f8", "f4", "i8" or "u1" (bytes). A named dimension is bound by the receiving role; None is any size, for
-    what is said before sizes are known.
+    `dtype` is "f8", "f4", "f2", "i8" or "u1" (bytes). A named dimension is bound by the receiving role; None is any
+    size, for what is said before sizes are known.
     """
 
     dtype: str = "f8"
@@ -164,9 +164,11 @@ def all_finite(array: npt.NDArray[Any]) -> bool:
     """Whether every number of a message's array is finite; those so large that their sum is not are none either."""
     if array.dtype.kind != "f":
         return True
-    # A sum is finite only if every term is, and is cheap.
+    # A sum is finite only if every term is, and is cheap; numbers of two bytes are summed as longer ones, or a few
+    # thousand would overflow.
+    wide = np.float32 if array.dtype.itemsize == 2 else None
     with np.errstate(over="ignore", invalid="ignore"):
-        total = array.sum() if array.ndim else array.item()
+        total = array.sum(dtype=wide) if array.ndim else array.item()
     return math.isfinite(total)
 
 

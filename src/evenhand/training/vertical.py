@@ -13,7 +13,7 @@ from evenhand.arrays import Array
 from evenhand.constraints.binding import compared_groups
 from evenhand.constraints.groups import groups_frame
 from evenhand.errors import ExactRatesWarning, InputError
-from evenhand.models.base import PartyModel
+from evenhand.models.base import Scorer
 from evenhand.moved import keep_old_names
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job, RuntimeName, runtime_name
@@ -53,7 +53,7 @@ class VerticalRun:
         What else the solver recorded; of VFB², how stale updates were.
     """
 
-    models: Mapping[str, PartyModel]
+    models: Mapping[str, Scorer]
     history: pd.DataFrame
     certificate: Certificate
     transcript: Transcript
@@ -146,7 +146,10 @@ class Holdings:
         known = LabelData(labels, sensitive)
         dealt = {
             one.name: PartyData(
-                one.matrix, None if start is None else start.weights[one.name], known if one.active else None
+                one.matrix,
+                None if start is None else start.weights[one.name],
+                known if one.active else None,
+                one.categorical,
             )
             for one in parties
         }
@@ -164,7 +167,7 @@ class Holdings:
         """All that makes the run what it is."""
         yield from (self.terms.to_plain(), self.server.labels, self.server.sensitive, self.server.multipliers)
         for own in self.parties.values():
-            yield from (own.matrix, own.weights)
+            yield from (own.matrix, own.weights, own.categorical)
 
     def roles(self) -> tuple[Server, list[Party]]:
         """Each from the terms and what it holds."""

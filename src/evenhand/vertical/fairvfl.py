@@ -24,7 +24,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES, GRADIENT_NORM, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
-from evenhand.vertical.parties import Party
+from evenhand.vertical.parties import GradientParty
 from evenhand.vertical.problem import PartyData, ServerData, party_lagrangian
 from evenhand.vertical.server import Server
 from evenhand.vertical.solver import Solver
@@ -248,7 +248,7 @@ class FairVFLServer(Server):
         self.latest = list(np.array(state["latest"]))
 
 
-class FairVFLParty(Party):
+class FairVFLParty(GradientParty):
     """What active and passive parties share: stepping, and sending scores that carry a running number."""
 
     kept = frozenset({"sequence"})

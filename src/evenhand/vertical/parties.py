@@ -1,4 +1,4 @@
-"""What parties of every vertical solver have in common: a model over their own columns, and scores to send."""
+"""What parties of every vertical solver have in common: a model over their own columns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError
+from evenhand.models.base import PartyModel, Scorer
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Follower, State
 from evenhand.protocol.terms import VerticalTerms
@@ -18,12 +19,29 @@ class Party(Follower):
 
     vocabulary = VOCABULARY
     kept = frozenset({"round"})
+    model: Scorer
 
-    def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
+    def __init__(self, terms: VerticalTerms, name: str, model: Scorer) -> None:
         super().__init__(name, message_sizes(terms))
         self.terms = terms
-        self.model = own_model(terms, name, own)
+        self.model = model
         self.round = 0
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {"weights": self.model.weights.copy()}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.model.weights = np.array(state["weights"])
+
+
+class GradientParty(Party):
+    """A party whose model is trained along gradients in its weights, and whose scores are sent."""
+
+    model: PartyModel
+
+    def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
+        super().__init__(terms, name, own_model(terms, name, own))
 
     def own_scores(self) -> Array:
         self.effort += self.model.effort
@@ -44,10 +62,3 @@ class Party(Follower):
         self.done = True
         gradient = self.gradient(nu)
         return GRADIENT_NORM.message(self.name, SERVER, squared_gradient=gradient @ gradient)
-
-    def snapshot(self) -> State:
-        return super().snapshot() | {"weights": self.model.weights.copy()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.model.weights = np.array(state["weights"])

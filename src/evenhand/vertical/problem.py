@@ -31,6 +31,8 @@ class PartyColumns:
     name: str
     matrix: Matrix
     active: bool = False
+    categorical: tuple[int, ...] = ()
+    """Which columns hold codes of categories, where they are taken as they are (by trees)."""
 
     def __post_init__(self) -> None:
         check_name("party", self.name)
@@ -71,11 +73,14 @@ class PartyData:
         Those of an earlier run, if it kept any.
     known
         Labels and groups, if it is active.
+    categorical
+        Which columns hold codes of categories, where they are taken as they are (by trees).
     """
 
     matrix: Matrix
     weights: Array | None = None
     known: LabelData | None = None
+    categorical: tuple[int, ...] = ()
 
 
 def own_lagrangian(terms: VerticalTerms, own: LabelData) -> Lagrangian:
@@ -100,9 +105,8 @@ def party_lagrangian(terms: VerticalTerms, name: str, own: PartyData) -> Lagrang
 
 def own_model(terms: VerticalTerms, name: str, own: PartyData) -> PartyModel:
     """A party's model over its columns; the intercept of linear ones sits at the first active party."""
-    job, (rows, _) = terms.job, own.matrix.shape
-    if rows != terms.n_rows:
-        raise DataError(f"{name}: its columns have {rows} rows; the terms are about {terms.n_rows}")
+    job = terms.job
+    check_rows(terms, name, own)
     model: PartyModel
     if job.model == "mlp":
         # A seed of its own for each party, so that adding a party changes nobody else's start.
@@ -119,6 +123,12 @@ def own_model(terms: VerticalTerms, name: str, own: PartyData) -> PartyModel:
     return model
 
 
+def check_rows(terms: VerticalTerms, name: str, own: PartyData) -> None:
+    rows = own.matrix.shape[0]
+    if rows != terms.n_rows:
+        raise DataError(f"{name}: its columns have {rows} rows; the terms are about {terms.n_rows}")
+
+
 def has_intercept(terms: VerticalTerms, name: str) -> bool:
-    """Whether a linear party's model has the intercept: the first active party's, where the job wants one."""
+    """Whether a party's model has the intercept: the first active party's, where the job wants one."""
     return terms.job.fit_intercept and name == terms.active[0]

@@ -9,20 +9,26 @@ from evenhand.errors import InputError
 from evenhand.protocol.job import Job
 from evenhand.protocol.options import check_options
 from evenhand.protocol.terms import Part, VerticalTerms, with_solver
-from evenhand.vertical import fairvfl, fedbcd, subspace, vfb2
+from evenhand.vertical import fairvfl, fedbcd, subspace, trees, vfb2
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData
 from evenhand.vertical.server import CompiledRun, Server
 from evenhand.vertical.solver import Solver
 
-SOLVERS = {"subspace": subspace.SOLVER, "fairvfl": fairvfl.SOLVER, "fedbcd": fedbcd.SOLVER, **vfb2.SOLVERS}
+SOLVERS = {
+    "subspace": subspace.SOLVER,
+    "trees": trees.SOLVER,
+    "fairvfl": fairvfl.SOLVER,
+    "fedbcd": fedbcd.SOLVER,
+    **vfb2.SOLVERS,
+}
+OF_MODEL = {"linear": "subspace", "mlp": "fairvfl", "trees": "trees"}
+"""What ``"auto"`` is."""
 
 
 def solver_name(job: Job) -> str:
-    """The job's solver; ``"auto"`` is the subspace solver, or FairVFL where parties are neural."""
-    if job.solver == "auto":
-        return "subspace" if job.model == "linear" else "fairvfl"
-    return job.solver
+    """The job's solver; ``"auto"`` is the one for the parties' kind of model."""
+    return OF_MODEL[job.model] if job.solver == "auto" else job.solver
 
 
 def check_job(job: Job) -> Solver:

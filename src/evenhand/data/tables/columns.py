@@ -40,7 +40,7 @@ class NumberColumn:
     def values(self, column: pd.Series) -> Array:
         """Return the standardised values."""
         require_complete(column, self.name)
-        _require_kind(column, self.name, NUMBER)
+        require_kind(column, self.name, NUMBER)
         with np.errstate(over="ignore", invalid="ignore"):
             values = (finite_values(column, self.name) - self.mean) / self.scale
         if not np.isfinite(values).all():
@@ -74,7 +74,7 @@ class LevelColumn:
     def codes(self, column: pd.Series) -> Integers:
         """Return each row's place among the levels, -1 for a value not seen at fit."""
         require_complete(column, self.name)
-        _require_kind(column, self.name, self.kind)
+        require_kind(column, self.name, self.kind)
         if isinstance(column.dtype, pd.CategoricalDtype):
             # Look the few categories up, not the many rows.
             places = self._index.get_indexer(column.cat.categories)
@@ -171,7 +171,8 @@ def finite_values(column: pd.Series, name: str) -> Array:
     return values
 
 
-def _require_kind(column: pd.Series, name: str, fitted: str) -> None:
+def require_kind(column: pd.Series, name: str, fitted: str) -> None:
+    """Refuse values of another kind than those at fit."""
     found = column_kind(column, name)
     if found != fitted:
         # One-hot rows of zeros would otherwise hide that, say, the codes "1" arrive as the numbers 1.

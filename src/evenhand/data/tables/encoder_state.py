@@ -20,12 +20,16 @@ _WIDEST: Final = 2**31 - 1
 
 @dataclass(frozen=True)
 class Learned:
-    """What an encoder has learned: named columns, or the width of a sparse matrix and perhaps its divisors."""
+    """What an encoder has learned: named columns, or the width of a sparse matrix and perhaps its divisors.
+
+    Columns that are taken `as_is` are one feature each.
+    """
 
     scale: bool
     columns: tuple[Column, ...] | None = None
     width: int | None = None
     divisors: Array | None = None
+    as_is: bool = False
 
     def to_state(self) -> dict[str, Any]:
         head = {"version": VERSION, "scale": self.scale}
@@ -33,7 +37,8 @@ class Learned:
             return {**head, "divisors": self.divisors.tolist()}
         if self.columns is None:
             return {**head, "unscaled": self.width}
-        return {**head, "columns": [column.to_state() for column in self.columns]}
+        kept = {"as_is": True} if self.as_is else {}
+        return {**head, **kept, "columns": [column.to_state() for column in self.columns]}
 
 
 def from_json(content: bytes) -> Any:
@@ -62,11 +67,13 @@ def learned_from_state(state: Any) -> Learned:
         width = state["unscaled"]
         _require(not scale and type(width) is int and 0 <= width <= _WIDEST, "unscaled", f"a count up to {_WIDEST:,}")
         return Learned(scale, width=width)
-    _require_keys(state, ("version", "scale", "columns"), "the state")
+    as_is = "as_is" in state
+    _require_keys(state, ("version", "scale", *(["as_is"] if as_is else []), "columns"), "the state")
+    _require(not as_is or (state["as_is"] is True and not scale), "as_is", "true, of an encoder that does not scale")
     _require(isinstance(state["columns"], list), "columns", "a list")
     columns = tuple(_column(one, f"columns[{k}]", scale) for k, one in enumerate(state["columns"]))
     _require(len({column.name for column in columns}) == len(columns), "columns", "a list of different names")
-    return Learned(scale, columns)
+    return Learned(scale, columns, as_is=as_is)
 
 
 def _column(state: Any, where: str, scale: bool) -> Column:

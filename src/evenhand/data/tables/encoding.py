@@ -10,6 +10,7 @@ import pandas as pd
 from scipy import sparse
 
 from evenhand.arrays import Array, Matrix
+from evenhand.data.tables.as_is import assemble_as_is, categorical_places, learn_column, learn_more, learned
 from evenhand.data.tables.columns import Column, fit_column
 from evenhand.data.tables.encoder_state import Learned, from_json, learned_from_state
 from evenhand.data.tables.learning import PartialColumn
@@ -32,10 +33,16 @@ class PartyEncoder:
     Parameters
     ----------
     scale : standardise numeric columns; otherwise they pass as they are.
+    as_is : one feature a column, for trees: numbers are not scaled and may be missing, categories become codes, and a
+        missing value or a level not seen at fit is NaN.
     """
 
-    def __init__(self, *, scale: bool = True) -> None:
-        self.scale = scale
+    # Of saved encoders that know nothing of it.
+    as_is = False
+
+    def __init__(self, *, scale: bool = True, as_is: bool = False) -> None:
+        self.scale = scale and not as_is
+        self.as_is = as_is
         self._columns: tuple[Column, ...] | None = None
         self._partial: tuple[PartialColumn, ...] | None = None
         # Of a sparse matrix: how many columns there are, and what each is divided by, if anything.
@@ -53,7 +60,10 @@ class PartyEncoder:
             frame = _as_frame(data)
             _require_rows(len(frame))
             names = _unique_names(frame)
-            columns = [fit_column(frame.iloc[:, k], name, self.scale) for k, name in enumerate(names)]
+            columns = [
+                learn_column(frame.iloc[:, k], name) if self.as_is else fit_column(frame.iloc[:, k], name, self.scale)
+                for k, name in enumerate(names)
+            ]
             self._columns, self._partial = tuple(columns), None
             self._width, self._divisors = None, None
         return self
@@ -71,7 +81,10 @@ class PartyEncoder:
         seen = self._partial or tuple(PartialColumn(name) for name in names)
         if [column.name for column in seen] != names:
             raise DataError(f"columns {', '.join(names)} came after {', '.join(column.name for column in seen)}")
-        self._partial = tuple(column.after(frame.iloc[:, k]) for k, column in enumerate(seen))
+        self._partial = tuple(
+            learn_more(column, frame.iloc[:, k]) if self.as_is else column.after(frame.iloc[:, k])
+            for k, column in enumerate(seen)
+        )
         self._columns, self._width, self._divisors = None, None, None
         return self
 
@@ -124,6 +137,8 @@ class PartyEncoder:
             raise DataError("this encoder was fitted on named columns and cannot encode a sparse matrix")
         frame = _as_frame(data)
         found = _find_columns(frame, columns)
+        if self.as_is:
+            return assemble_as_is(columns, found, len(frame))
         if self.gives_sparse:
             return assemble_sparse(columns, found, len(frame))
         return assemble_dense(columns, found, len(frame))
@@ -144,17 +159,26 @@ class PartyEncoder:
         """Names of the encoded features, such as ``age`` and ``education=Masters``."""
         if self._width is not None:
             return [f"x{k}" for k in range(self._width)]
+        if self.as_is:
+            return self.columns_in
         return [name for column in self._fitted() for name in column.names_out]
+
+    @property
+    def categorical(self) -> tuple[int, ...]:
+        """Which encoded features hold codes of categories: none, unless columns are taken as they are."""
+        return categorical_places(self._fitted()) if self.as_is and self._width is None else ()
 
     @property
     def width_out(self) -> int:
         """How many encoded features there are."""
-        return total_width(self._fitted()) if self._width is None else self._width
+        if self._width is not None:
+            return self._width
+        return len(self._fitted()) if self.as_is else total_width(self._fitted())
 
     @property
     def gives_sparse(self) -> bool:
         """Whether :meth:`transform` returns a sparse array."""
-        return self._width is not None or sparse_is_faster(self._fitted())
+        return self._width is not None or (not self.as_is and sparse_is_faster(self._fitted()))
 
     @property
     def sparse_columns(self) -> int | None:
@@ -164,14 +188,14 @@ class PartyEncoder:
     def to_state(self) -> dict[str, Any]:
         """Return what was learned as plain JSON values."""
         columns = self._fitted() if self._width is None else None
-        return Learned(self.scale, columns, self._width, self._divisors).to_state()
+        return Learned(self.scale, columns, self._width, self._divisors, self.as_is and columns is not None).to_state()
 
     @classmethod
     def from_state(cls, state: Any) -> Self:
         """Rebuild a fitted encoder from :meth:`to_state`; anything that it could not have given is refused."""
-        learned = learned_from_state(state)
-        encoder = cls(scale=learned.scale)
-        encoder._columns, encoder._width, encoder._divisors = learned.columns, learned.width, learned.divisors
+        found = learned_from_state(state)
+        encoder = cls(scale=found.scale, as_is=found.as_is)
+        encoder._columns, encoder._width, encoder._divisors = found.columns, found.width, found.divisors
         return encoder
 
     @classmethod
@@ -181,7 +205,9 @@ class PartyEncoder:
 
     def _fitted(self) -> tuple[Column, ...]:
         if self._columns is None and self._partial is not None:
-            self._columns = tuple(column.column(self.scale) for column in self._partial)
+            self._columns = tuple(
+                learned(column) if self.as_is else column.column(self.scale) for column in self._partial
+            )
         if self._columns is None:
             raise DataError("this encoder has not been fitted; call fit with the training rows first")
         return self._columns

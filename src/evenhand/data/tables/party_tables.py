@@ -46,8 +46,8 @@ class PartyTable(Protocol):
         """The same table with these rows in this order."""
         ...
 
-    def encode(self, training: Booleans, scale: bool) -> tuple[PartyEncoder, Matrix]:
-        """Fit an encoder on the training rows and encode all."""
+    def encode(self, training: Booleans, scale: bool, as_is: bool = False) -> tuple[PartyEncoder, Matrix]:
+        """Fit an encoder on the training rows and encode all; `as_is` is for trees."""
         ...
 
     def transform(self, encoder: PartyEncoder) -> Matrix:
@@ -77,9 +77,9 @@ class FrameTable:
         """The same table with ids as the text they were written as, if that is known."""
         return replace(self, known=self.known.set_axis(self.known.index.map(str))) if self.written else self
 
-    def encode(self, training: Booleans, scale: bool) -> tuple[PartyEncoder, Matrix]:
+    def encode(self, training: Booleans, scale: bool, as_is: bool = False) -> tuple[PartyEncoder, Matrix]:
         frame = self.known[list(self.features)]
-        encoder = PartyEncoder(scale=scale).fit(frame[training])
+        encoder = PartyEncoder(scale=scale, as_is=as_is).fit(frame[training])
         return encoder, encoder.transform(frame)
 
     def transform(self, encoder: PartyEncoder) -> Matrix:
@@ -99,10 +99,10 @@ class StreamedTable:
     def aligned(self, ids: pd.Index) -> Self:
         return self if self.known.index.equals(ids) else replace(self, known=self.known.loc[ids])
 
-    def encode(self, training: Booleans, scale: bool) -> tuple[PartyEncoder, Matrix]:
+    def encode(self, training: Booleans, scale: bool, as_is: bool = False) -> tuple[PartyEncoder, Matrix]:
         rows = self.known.index
         _, encoder, matrix = encode_parquet(
-            self.path, id=self.id, columns=self.features, scale=scale, rows=rows, training=training
+            self.path, id=self.id, columns=self.features, scale=scale, as_is=as_is, rows=rows, training=training
         )
         return encoder, matrix
 
@@ -127,10 +127,10 @@ class SparseTable:
         places = self.known.index.get_indexer(ids)
         return replace(self, known=self.known.iloc[places], matrix=self.matrix[places])
 
-    def encode(self, training: Booleans, scale: bool) -> tuple[PartyEncoder, Matrix]:
+    def encode(self, training: Booleans, scale: bool, as_is: bool = False) -> tuple[PartyEncoder, Matrix]:
         # Without scaling nothing is learned from the rows, and choosing some would copy them.
-        learned_from = self.matrix if training.all() or not scale else self.matrix[np.flatnonzero(training)]
-        encoder = PartyEncoder(scale=scale).fit(learned_from)
+        learned_from = self.matrix if training.all() or not scale or as_is else self.matrix[np.flatnonzero(training)]
+        encoder = PartyEncoder(scale=scale, as_is=as_is).fit(learned_from)
         return encoder, encoder.transform(self.matrix)
 
     def transform(self, encoder: PartyEncoder) -> Matrix:

@@ -23,6 +23,7 @@ def encode_parquet(
     id: str | None = None,
     columns: Sequence[str] | None = None,
     scale: bool = True,
+    as_is: bool = False,
     rows: pd.Index | None = None,
     training: Booleans | None = None,
 ) -> tuple[pd.Index, PartyEncoder, Matrix]:
@@ -42,6 +43,8 @@ def encode_parquet(
         The features; None takes all columns but the id.
     scale
         Standardise numeric columns.
+    as_is
+        Take columns as they are, for trees.
     rows
         The ids wanted, in the order wanted; None takes every row as it comes. Other rows are passed over.
     training
@@ -56,7 +59,7 @@ def encode_parquet(
     if rows is not None and training is not None and len(training) != len(rows):
         raise InputError(f"training has {len(training):,} entries for {len(rows):,} rows")
     file = _StreamedFile(path, id, columns)
-    encoder = PartyEncoder(scale=scale)
+    encoder = PartyEncoder(scale=scale, as_is=as_is)
     found = []
     for ids, frame in file.batches():
         if rows is None:

@@ -19,7 +19,8 @@ from evenhand.jobs.quality import check_measurable, quality, scored
 from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
-from evenhand.models.saved import from_state, to_state
+from evenhand.models.saved import from_state, state_is_of_trees, to_state
+from evenhand.models.trees import TreesModel
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Report
 from evenhand.runtime.folder import RunFolder
@@ -74,6 +75,8 @@ def run_vertical_job(
         for name, model in run.models.items():
             folder.write_party(name, "encoder", tables.encoders[name].to_state())
             folder.write_party(name, "weights", to_state(model))
+            if isinstance(model, TreesModel):
+                folder.write_trees(name, model.text)
         result = _result(run, tables, job.to_job())
         folder.finish(result)
     return FinishedVerticalRun(run, folder, result)
@@ -145,7 +148,7 @@ def _party_scores(folder: RunFolder, name: str, encoder: PartyEncoder, table: Pa
     matrix = table.transform(encoder)
     state = folder.read_party(name, "weights")
     try:
-        model = from_state(state)
+        model = from_state(state, folder.read_trees(name) if state_is_of_trees(state) else "")
     except RunError as error:
         raise RunError(f"{folder.path}: party {name!r}: {error}") from error
     if state["columns"] != matrix.shape[1]:

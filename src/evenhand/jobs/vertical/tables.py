@@ -66,7 +66,12 @@ class VerticalTables:
         # Choosing rows copies them: not where all are chosen.
         rows = np.flatnonzero(~self.test) if self.test.any() else slice(None)
         return [
-            PartyColumns(name, matrix if isinstance(rows, slice) else matrix[rows], name in self.terms.active)
+            PartyColumns(
+                name,
+                matrix if isinstance(rows, slice) else matrix[rows],
+                name in self.terms.active,
+                self.encoders[name].categorical,
+            )
             for name, matrix in self.matrices.items()
         ]
 
@@ -108,7 +113,9 @@ def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
     for party in job.party:
         with naming(f"party {party.name!r}"):
             # Taken out of the rest, so that a raw table is let go as soon as it is encoded.
-            encoders[party.name], matrices[party.name] = tables.pop(party.name).encode(~test, job.job.scale)
+            table = tables.pop(party.name)
+            encoders[party.name], matrices[party.name] = table.encode(~test, job.job.scale, trained.model == "trees")
+            del table
     return VerticalTables(ids, terms, preparation.transcript, encoders, matrices, labels, signs, sensitive, test, seen)
 
 

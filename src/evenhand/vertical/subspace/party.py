@@ -13,7 +13,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, SCORES
-from evenhand.vertical.parties import Party
+from evenhand.vertical.parties import GradientParty
 from evenhand.vertical.problem import PartyData
 from evenhand.vertical.subspace.options import SubspaceOptions
 
@@ -21,7 +21,7 @@ LEAST_CURVATURE = 0.08
 """Share of its bound that the curvature of a row is taken for at least: a row that seems settled may yet move."""
 
 
-class SubspaceParty(Party):
+class SubspaceParty(GradientParty):
     """Forms directions from its own columns, and goes where the server's coefficients say."""
 
     model: LinearModel

@@ -3,8 +3,8 @@
     min over α:   F(α) = mean loss(z₀ + C α) + c + bᵀα + ½ αᵀGα
     subject to    lower ≤ rows(z₀ + C α) ≤ upper
 
-n rows of data, p columns (a few dozen), R constraint rows. It is solved by sequential quadratic programming, made
-safe at four places:
+n rows of data, p columns (a few dozen; `columns.py` says what is asked of them), R constraint rows. It is solved by
+sequential quadratic programming, made safe at four places:
 
 - *Curvature.* H = Cᵀ diag(w) C + G with w = ∂²f/∂z². Tilts and sigmoids make w negative somewhere. H is split into
   H₊ (rows of data with w ≥ 0, and G) and H₋ (the others); in the metric of H₊ the eigenvalues of H are 1 + e with
@@ -20,7 +20,6 @@ Nothing here depends on the units of the columns; zero, repeated and dependent c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -31,6 +30,7 @@ from scipy.linalg import eigh, lapack, solve_triangular
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.errors import DivergenceError
+from evenhand.vertical.subspace.columns import Columns, DenseColumns
 from evenhand.vertical.subspace.elastic import ElasticStep, elastic_step, missed
 
 CURVATURE_FLOOR = 0.3
@@ -104,18 +104,13 @@ class ReducedSolution:
     iterations: int
 
 
-def _blocks(rows: int, size: int = 1 << 16) -> Iterator[slice]:
-    """Blocks of rows of data: with a million rows, temporary copies of all columns would not fit."""
-    return (slice(start, start + size) for start in range(0, rows, size))
-
-
 class _Trial:
     """Coefficients and what they give; each quantity is computed once, when first asked for."""
 
     def __init__(self, search: _Search, coefficients: Array) -> None:
         self._search = search
         self.coefficients = coefficients
-        self.point = search.lagrangian.at(search.start + coefficients @ search.basis)
+        self.point = search.lagrangian.at(search.start + search.columns.scores(coefficients))
 
     @cached_property
     def objective(self) -> float:
@@ -135,7 +130,7 @@ class _Trial:
         """∇F, and the derivative in α of every row's value."""
         search, of, rows = self._search, self._search.lagrangian, self._search.rows
         nu = self.point.derivative(rows.bounds.no_multipliers())
-        gradient = search.basis @ nu
+        gradient = search.columns.sums(nu)
         gradient += search.regulariser.linear + search.regulariser.gram @ self.coefficients
         jacobian = np.zeros((len(rows), len(self.coefficients)))
         for measure, indices in rows.measures.items():
@@ -143,16 +138,14 @@ class _Trial:
                 slope = nu * len(nu)  # without multipliers ν is the derivative of the mean loss
             else:
                 slope = measure.value_and_derivative(of.loss, self.point.scores, of.labels)[1]
-            for part in _blocks(len(nu)):
-                tilts = rows.weights[indices][:, rows.cell[part]] * slope[part]
-                jacobian[indices] += tilts @ search.basis[:, part].T
+            jacobian[indices] = search.columns.tilted_sums(rows.weights[indices], rows.cell, slope)
         return gradient, jacobian
 
 
 def solve_reduced(
     lagrangian: Lagrangian,
     scores: Array,
-    columns: Array,
+    columns: Array | Columns,
     regulariser: Quadratic,
     multipliers: Array,
     *,
@@ -162,12 +155,13 @@ def solve_reduced(
     feasibility: float = 1e-7,
     limit: int = 50,
 ) -> ReducedSolution:
-    """Minimise over the coefficients of `columns` (n, p); see the module for the problem.
+    """Minimise over the coefficients of `columns`; see the module for the problem.
 
     Parameters
     ----------
     columns
-        C. In Fortran order (each column contiguous) it is used without a copy.
+        C, (n, p): an array, which in Fortran order (each column contiguous) is used without a copy; or columns in a
+        form of their own.
     multipliers
         λ to start from; they shape the first Hessian only.
     start
@@ -181,19 +175,21 @@ def solve_reduced(
     limit
         Steps at most.
     """
-    search = _Search(lagrangian, scores, columns, regulariser)
-    first = np.zeros(columns.shape[1]) if start is None else start
-    return search.run(first, multipliers, penalty, tolerance, feasibility, limit)
+    given = DenseColumns(columns) if isinstance(columns, np.ndarray) else columns
+    first = np.zeros(given.width) if start is None else start
+    return _Search(lagrangian, scores, given, regulariser).run(
+        first, multipliers, penalty, tolerance, feasibility, limit
+    )
 
 
 class _Search:
     """The problem's data, and its passes over the rows of data."""
 
-    def __init__(self, lagrangian: Lagrangian, scores: Array, columns: Array, regulariser: Quadratic) -> None:
+    def __init__(self, lagrangian: Lagrangian, scores: Array, columns: Columns, regulariser: Quadratic) -> None:
         self.lagrangian = lagrangian
         self.rows = lagrangian.constraints
         self.start = scores
-        self.basis = np.ascontiguousarray(columns.T)
+        self.columns = columns
         self.regulariser = regulariser
 
     def run(
@@ -204,7 +200,7 @@ class _Search:
         allowed = max(feasibility, now.point.violation), max(feasibility * len(self.rows), now.missed)
         safe = now
         status, chord, last = Status.LIMIT, False, np.inf
-        root = np.zeros((len(self.basis), len(self.basis)))
+        root = np.zeros((self.columns.width, self.columns.width))
         iteration = 0
         while True:
             found = self.step(now, root, penalty) if chord else None
@@ -244,11 +240,7 @@ class _Search:
         weights = point.curvature(multipliers)
         # Saturated scores have no curvature left; the floor keeps Newton steps finite.
         floor = 1e-7 * self.lagrangian.loss.curvature_bound / len(weights)
-        roots = np.sqrt(np.maximum(weights, floor))
-        positive = self.regulariser.gram.copy()
-        for part in _blocks(len(weights)):
-            scaled = self.basis[:, part] * roots[part]
-            positive += scaled @ scaled.T
+        positive = self.columns.add_gram(self.regulariser.gram, np.maximum(weights, floor))
         if not np.isfinite(positive).all():
             raise DivergenceError("scores or columns of a subspace round are not finite; check the parties' columns")
         size = np.sqrt(positive.diagonal())
@@ -260,10 +252,8 @@ class _Search:
             factor, failed = lapack.dpotrf(positive, lower=1)
             ridge *= 100.0
         root: Array = solve_triangular(factor, np.diag(units), lower=True).T
-        below = np.flatnonzero(weights < 0.0)
-        if len(below):
-            whitened = (root.T @ self.basis[:, below]) * np.sqrt(-weights[below])
-            values, vectors = eigh(whitened @ whitened.T)
+        if (weights < 0.0).any():
+            values, vectors = eigh(self.columns.whitened_gram(root, np.maximum(-weights, 0.0)))
             root = root @ (vectors / np.sqrt(np.maximum(1.0 - values, CURVATURE_FLOOR)))
         return root
 

@@ -18,7 +18,7 @@ from evenhand.protocol.messages import Message, Schema
 from evenhand.protocol.roles import SERVER, Sends, State, Task
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES, WEIGHTED_DERIVATIVE
-from evenhand.vertical.parties import Party
+from evenhand.vertical.parties import GradientParty
 from evenhand.vertical.problem import PartyData, has_intercept
 from evenhand.vertical.vfb2.aggregation import Aggregation, MaskStream, Sums
 from evenhand.vertical.vfb2.batches import batch_scores, batch_update
@@ -50,7 +50,7 @@ FROM_SERVER = {schema.kind for schema in (FULL_PASS, CHANCES, BEGIN, WEIGHTED_DE
 """What only the server says; everything else comes from other parties."""
 
 
-class VFB2Party(Party):
+class VFB2Party(GradientParty):
     """What active and passive parties share. Where there is work to do, it is answered with a task."""
 
     vocabulary = VOCABULARY

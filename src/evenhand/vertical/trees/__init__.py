@@ -1,0 +1,45 @@
+"""Fair boosted trees across columns: a round for each party's whole tree.
+
+Round: the server, which holds labels and groups, sends first and second derivatives of the Lagrangian in every row's
+score. Each party grows whole trees on its own columns from them, by LightGBM, and answers with every row's leaf: one
+byte a row and tree. The server then solves for the values of all new leaves of all parties jointly, under the
+constraint rows (`leaf_values.py`), and that problem's multipliers make the next derivatives. At the end each party is
+sent the values of its own leaves, and predicts with them like any other party.
+
+Trees of one party see no interaction with another's columns.
+"""
+
+from __future__ import annotations
+
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.parties import Party
+from evenhand.vertical.problem import PartyData, ServerData
+from evenhand.vertical.server import Server
+from evenhand.vertical.solver import Solver
+from evenhand.vertical.trees.options import TreesOptions
+
+__all__ = ["SOLVER"]
+
+# The compiler takes a second to load, so it is loaded only by who needs it.
+
+
+def _server(terms: VerticalTerms, own: ServerData) -> Server:
+    from evenhand.vertical.trees.server import TreesServer
+
+    return TreesServer(terms, own)
+
+
+def _party(terms: VerticalTerms, name: str, own: PartyData) -> Party:
+    from evenhand.vertical.trees.party import TreesParty
+
+    return TreesParty(terms, name, own)
+
+
+SOLVER = Solver(
+    options=TreesOptions,
+    server=_server,
+    party=_party,
+    models=("trees",),
+    losses=("logistic", "squared"),
+    exact=False,
+)

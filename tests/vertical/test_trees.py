@@ -1,0 +1,382 @@
+"""Fair boosted trees across columns: leaf values, leave-one-out scores, exact rates, whole runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import NonlinearConstraint, minimize
+
+pytest.importorskip("lightgbm")
+
+from evenhand.constraints import (
+    Constraint,
+    DemographicParity,
+    EqualizedOdds,
+    EqualOpportunity,
+    NeymanPearson,
+    bind,
+)
+from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.errors import DataError, ExactRatesWarning, InputError, ProtocolError
+from evenhand.models.tree_text import leaf_values
+from evenhand.models.trees import TreeShape, TreesModel
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Message
+from evenhand.runtime.faults import Faults, FaultyInProcess
+from evenhand.runtime.inprocess import InProcess
+from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
+from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.subspace.columns import DenseColumns
+from evenhand.vertical.trees.leaf_values import LeafProblem
+from evenhand.vertical.trees.leaves import LeafColumns
+
+
+class People:
+    """Rows with numbers that have gaps, a category, labels that follow them, and groups that differ."""
+
+    def __init__(self, rows: int = 600, seed: int = 0, groups: str = "ab") -> None:
+        rng = np.random.default_rng(seed)
+        place = np.concatenate([np.repeat(np.arange(len(groups)), 8), rng.integers(len(groups), size=rows)])[:rows]
+        self.numbers = rng.normal(size=(rows, 3)) + place[:, None] / len(groups)
+        self.codes = rng.integers(0, 5, rows).astype(float)
+        truth = self.numbers[:, 0] - 2.0 * np.abs(self.numbers[:, 1]) + 2.0 * (self.codes == 2) + 1.0
+        self.labels = np.where(truth + rng.logistic(size=rows) > 0, 1.0, -1.0)
+        self.labels[: 8 * len(groups)] = np.tile([1.0, -1.0], 4 * len(groups))
+        self.sensitive = pd.DataFrame({"group": np.array(list(groups))[place]})
+        self.numbers[rng.random(rows) < 0.1, 1] = np.nan
+
+    def parties(self) -> list[PartyColumns]:
+        return [
+            PartyColumns("bank", self.numbers[:, :1], active=True),
+            PartyColumns("shop", np.column_stack([self.numbers[:, 1], self.codes]), categorical=(1,)),
+            PartyColumns("home", self.numbers[:, 2:]),
+        ]
+
+    def lagrangian(self, *constraints: Constraint) -> Lagrangian:
+        return Lagrangian(self.labels, bind(constraints, self.labels, self.sensitive))
+
+    def leaves(self, trees: int = 3, leaves: int = 4, seed: int = 0) -> LeafColumns:
+        found = np.random.default_rng(seed).integers(0, leaves, (len(self.labels), trees)).astype(np.uint8)
+        found[:, 0] = np.digitize(self.numbers[:, 0], [-0.5, 0.2, 1.0])
+        return LeafColumns(found, np.full(trees, leaves))
+
+
+def train(people: People, *constraints: Constraint, parties: Any = None, **job: Any) -> VerticalRun:
+    settings = {"solver": "trees", "constraints": constraints, "max_rounds": 6, **job}
+    return train_vertical(Job(**settings), parties or people.parties(), people.labels, people.sensitive)
+
+
+def scores(run: VerticalRun, parties: list[PartyColumns]) -> np.ndarray:
+    return np.sum([run.models[one.name].predict(one.matrix) for one in parties], axis=0)
+
+
+# -- leaves as columns
+
+
+def test_leaves_do_what_their_columns_of_zeros_and_ones_do() -> None:
+    people, rng = People(200), np.random.default_rng(1)
+    leaves = people.leaves(trees=4, leaves=4)
+    dense = np.zeros((200, leaves.width))
+    for tree, first in enumerate(leaves.first):
+        dense[np.arange(200), first + leaves.leaves[:, tree]] = 1.0
+    columns, root = DenseColumns(dense), rng.normal(size=(leaves.width, leaves.width))
+    values, weights, coefficients = rng.normal(size=200), rng.random(200), rng.normal(size=leaves.width)
+    cell, tilts = rng.integers(0, 4, 200), rng.normal(size=(2, 4))
+    np.testing.assert_allclose(leaves.scores(coefficients), columns.scores(coefficients), atol=1e-12)
+    np.testing.assert_allclose(leaves.sums(values), columns.sums(values), atol=1e-12)
+    np.testing.assert_allclose(
+        leaves.tilted_sums(tilts, cell, values), columns.tilted_sums(tilts, cell, values), atol=1e-12
+    )
+    np.testing.assert_allclose(leaves.add_gram(root, weights), columns.add_gram(root, weights), atol=1e-12)
+    weights[rng.random(200) < 0.5] = 0.0
+    np.testing.assert_allclose(leaves.whitened_gram(root, weights), columns.whitened_gram(root, weights), atol=1e-10)
+    forms = leaves.quadratic_forms(root + root.T)
+    np.testing.assert_allclose(forms, np.einsum("ij,jk,ik->i", dense, root + root.T, dense), atol=1e-12)
+
+
+# -- leaf values
+
+
+@pytest.mark.parametrize("shrinkage", [1.0, 0.3])
+def test_one_newton_step_of_one_tree_gives_the_closed_form_and_lightgbms_own_values(shrinkage: float) -> None:
+    people = People()
+    rows = len(people.labels)
+    of = people.lagrangian()
+    problem = LeafProblem(of, shrinkage, 3.0 / rows, judged=True)
+    start = np.full(rows, 0.2)
+    none = of.constraints.bounds.no_multipliers()
+    gradient, curvature = problem.derivatives(of.at(start), none)
+    model = TreesModel(people.numbers, TreeShape(l2=3.0))
+    leaves = model.grow(gradient, curvature)
+    columns = LeafColumns(leaves, np.array(model.leaf_counts))
+    found = problem.fit(columns, start, start, none, limit=1).values
+    sums = [np.bincount(leaves[:, 0], weights=one) for one in (gradient, curvature)]
+    np.testing.assert_allclose(found, -shrinkage * sums[0] / (sums[1] + 3.0), rtol=1e-9)
+    # LightGBM sums derivatives as numbers of four bytes.
+    np.testing.assert_allclose(found, shrinkage * leaf_values(model.trees[0]), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [EqualOpportunity(0.01), EqualizedOdds(0.03, measure="error"), DemographicParity(0.02), NeymanPearson(0.5)],
+    ids=lambda one: one.kind,
+)
+def test_leaf_values_agree_with_an_independent_solver_primal_and_dual(constraint: Constraint) -> None:
+    people = People(300)
+    of, columns = people.lagrangian(constraint), people.leaves()
+    problem = LeafProblem(of, 0.5, 0.01, judged=False)
+    start, none = np.full(300, 0.1), of.constraints.bounds.no_multipliers()
+    found = problem.fit(columns, start, start, none)
+    own = of.loss.curvature(start, people.labels) / 300
+    ridge = columns.sums(own) + 0.02
+
+    def objective(alpha: np.ndarray) -> float:
+        return of.at(start + columns.scores(alpha)).loss + 0.5 * float(ridge @ alpha**2)
+
+    bounds = of.constraints.bounds
+    rows = NonlinearConstraint(lambda alpha: of.at(start + columns.scores(alpha)).values, bounds.lower, bounds.upper)
+    begin = found.values + 0.05 * np.random.default_rng(0).normal(size=columns.width)
+    other = minimize(objective, begin, constraints=[rows], method="SLSQP", options={"ftol": 1e-14, "maxiter": 500})
+    assert found.violation <= 1e-6
+    assert objective(found.values) == pytest.approx(other.fun, abs=1e-6)
+    np.testing.assert_allclose(found.values, other.x, atol=2e-3)
+    # Dual: the multipliers make the Lagrangian stationary, and only tight sides have one.
+    point = of.at(found.scores)
+    slope = columns.sums(point.derivative(found.solution.multipliers)) + ridge * found.values
+    np.testing.assert_allclose(slope, 0.0, atol=1e-4)
+    assert (found.solution.multipliers >= 0).all()
+    assert found.solution.multipliers.max() > 0
+    assert point.complementarity(found.solution.multipliers) <= 1e-5
+
+
+@pytest.mark.parametrize("constraints", [(), (EqualOpportunity(0.01),)], ids=["free", "constrained"])
+def test_leave_one_out_scores_are_those_of_true_refits(constraints: tuple[Constraint, ...]) -> None:
+    people = People(450)
+    of, columns = people.lagrangian(*constraints), people.leaves(trees=2, leaves=4)
+    problem = LeafProblem(of, 0.5, 0.01, judged=False)
+    start, none = np.full(450, 0.1), of.constraints.bounds.no_multipliers()
+    whole = problem.fit(columns, start, start, none)
+    ridge = columns.sums(of.loss.curvature(start, people.labels) / 450) + 0.02
+    multipliers, told, true = whole.solution.multipliers, [], []
+    for row in range(0, 450, 45):
+        kept = np.ones(450)
+        kept[row] = 0.0
+
+        def lagrangian(alpha: np.ndarray, kept: np.ndarray = kept) -> tuple[float, np.ndarray]:
+            z = start + columns.scores(alpha)
+            nu = of.at(z).derivative(multipliers) * kept
+            loss = float((of.loss.value(z, people.labels) * kept).mean())
+            tilt = of.constraints.tilt(multipliers, np.arange(len(of.constraints)))
+            value = loss + float((tilt * kept) @ of.loss.value(z, people.labels))
+            return value + 0.5 * float(ridge @ alpha**2), columns.sums(nu) + ridge * alpha
+
+        alpha = minimize(lagrangian, whole.values, jac=True, method="BFGS", options={"gtol": 1e-9}).x
+        true.append(float(start[row] + columns.scores(alpha)[row] - whole.scores[row]))
+        told.append(float(whole.held_out[row] - whole.scores[row]))
+    assert np.abs(true).max() > 0.01
+    # Under a row the curvature has a floor, which makes leverages a little too small.
+    np.testing.assert_allclose(told, true, rtol=0.15 if constraints else 0.03, atol=1e-4)
+
+
+# -- whole runs
+
+
+def test_trees_learn_what_no_linear_model_can_with_gaps_and_categories() -> None:
+    people, new = People(2000), People(2000, seed=1)
+    run = train(people, max_rounds=4)
+    z = scores(run, new.parties())
+    linear = train_vertical(
+        Job(max_rounds=8),
+        [PartyColumns(one.name, np.nan_to_num(one.matrix), one.active) for one in people.parties()],
+        people.labels,
+    )
+    plain = np.sum([linear.models[one.name].predict(np.nan_to_num(one.matrix)) for one in new.parties()], axis=0)
+    assert np.logaddexp(0, -new.labels * z).mean() < np.logaddexp(0, -new.labels * plain).mean() - 0.01
+
+
+@pytest.mark.parametrize(
+    ("constraint", "groups"),
+    [
+        (EqualizedOdds(0.02, measure="error"), "ab"),
+        (EqualOpportunity(0.05, measure="error"), "abcde"),
+        (DemographicParity(0.03), "ab"),
+        (NeymanPearson(0.08, measure="error"), "ab"),
+        (EqualizedOdds(0.01), "ab"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.kind}-{value.measure}",
+)
+def test_constraints_hold_and_the_certificate_is_true(constraint: Constraint, groups: str) -> None:
+    people = People(1500, groups=groups)
+    run = train(people, constraint)
+    of, told = people.lagrangian(constraint), run.certificate
+    z = scores(run, people.parties())
+    point = of.at(z)
+    assert told.objective == pytest.approx(point.loss, rel=1e-9)
+    assert told.violation <= 0.05 * (constraint.epsilon if hasattr(constraint, "epsilon") else 0.08) + 0.005
+    history = run.history.set_index("round").loc[run.statistics["rounds kept"]]
+    assert told.violation == history["violation"]
+    assert history["objective"] == pytest.approx(point.loss, rel=1e-9)
+    assert run.statistics["leave-one-out loss"] == history["leave-one-out loss"] > point.loss
+    on_rows = point.exact if constraint.measure != "loss" else point.values
+    assert run.statistics["violation on training rows"] == pytest.approx(of.constraints.bounds.violation(on_rows))
+    # On new people the rows hold far better than those of a model that knew nothing of them.
+    new = People(20000, seed=1, groups=groups)
+    found = [new.lagrangian(constraint).at(scores(one, new.parties())) for one in (run, train(people))]
+    missed = [
+        of.constraints.bounds.violation(one.exact if constraint.measure != "loss" else one.values) for one in found
+    ]
+    assert missed[0] < 0.5 * missed[1]
+    assert told.stationarity < 1e-3
+    assert told.complementarity < 1e-5
+
+
+def test_exact_rates_are_asked_for_by_default_and_can_be_let_go() -> None:
+    people, new, constraint = People(1500, seed=7), People(20000, seed=1), EqualizedOdds(0.01, measure="error")
+    exact, smooth = (train(people, constraint, options={"exact_rates": one}) for one in (True, False))
+    bounds = people.lagrangian(constraint).constraints.bounds
+    missed = [
+        bounds.violation(new.lagrangian(constraint).at(scores(run, new.parties())).exact) for run in (exact, smooth)
+    ]
+    assert exact.certificate.violation <= 0.002
+    assert missed[0] < missed[1]
+
+
+def test_the_order_of_parties_does_not_matter() -> None:
+    people = People(800)
+    constraint = EqualizedOdds(0.02, measure="error")
+    one, other = people.parties(), people.parties()[::-1]
+    np.testing.assert_allclose(
+        scores(train(people, constraint, parties=one), one),
+        scores(train(people, constraint, parties=other), other),
+        atol=1e-6,
+    )
+
+
+def test_several_trees_a_round_need_fewer_rounds() -> None:
+    people = People(1500)
+    one, three = (train(people, max_rounds=3, options={"trees": trees}) for trees in (1, 3))
+    assert three.history["leave-one-out loss"].iloc[-1] < one.history["leave-one-out loss"].iloc[-1]
+    assert len(three.models["bank"].trees) == 3 * three.statistics["rounds kept"]  # type: ignore[attr-defined]
+
+
+def test_a_run_ends_by_leave_one_out_loss_with_the_best_model_it_had() -> None:
+    people = People(300)
+    run = train(people, max_rounds=60, options={"patience": 2, "rows_a_leaf": 2, "leaves": 32})
+    losses = run.history["leave-one-out loss"].to_numpy()
+    assert run.certificate.converged
+    assert run.certificate.rounds < 60
+    assert run.statistics["rounds kept"] == 1 + int(losses.argmin()) < run.certificate.rounds
+    assert len(run.models["bank"].trees) == run.statistics["rounds kept"]  # type: ignore[attr-defined]
+
+
+def test_rows_that_cannot_hold_end_without_convergence() -> None:
+    people = People(300)
+    impossible = (NeymanPearson(0.05, label=1, measure="error"), NeymanPearson(0.05, label=-1, measure="error"))
+    with pytest.warns(ExactRatesWarning, match="no model was found whose rows hold"):
+        run = train(people, *impossible, max_rounds=4)
+    assert not run.certificate.converged
+    assert run.certificate.violation > 0.01
+
+
+def test_a_million_rows_of_derivatives_fit_into_two_bytes_each_and_leaves_into_one() -> None:
+    people = People(400)
+    run = train(people, max_rounds=3)
+    # Three parties, three rounds: two halves and a byte a row, a few numbers beside.
+    assert run.transcript.total_bytes < 3 * 3 * (5 * 400 + 100) + 3 * (3 * 16 + 1) * 8
+
+
+def test_regression_targets_of_any_size_are_learned() -> None:
+    people = People(1200)
+    targets = 1e6 * (np.nan_to_num(people.numbers[:, 0]) ** 2 + people.codes)
+    job = Job(solver="trees", loss="squared", max_rounds=12)
+    run = train_vertical(job, people.parties(), targets)
+    z = scores(run, people.parties())
+    assert np.mean((z - targets) ** 2) < 0.1 * targets.var()
+
+
+@settings(max_examples=5, deadline=None, derandomize=True)
+@given(
+    faults=st.builds(
+        Faults,
+        drop=st.floats(0, 0.7),
+        duplicate=st.floats(0, 0.9),
+        delay=st.floats(0, 1.0),
+        crashes=st.dictionaries(
+            st.sampled_from(("server", "bank", "shop")), st.lists(st.integers(0, 10), max_size=3), max_size=2
+        ),
+        save_every=st.integers(1, 3),
+        seed=st.integers(0, 1000),
+    )
+)
+def test_any_fault_schedule_gives_the_same_model(faults: Faults) -> None:
+    people = People(200)
+    job = Job(solver="trees", constraints=(EqualOpportunity(0.02, measure="error"),), max_rounds=3)
+
+    def finish(runtime: Any) -> tuple[list[bytes], object]:
+        server, parties = Holdings.of(job, people.parties(), people.labels, people.sensitive).roles()
+        runtime([server, *parties]).run()
+        return [party.model.weights.tobytes() for party in parties], server.certificate
+
+    assert finish(InProcess) == finish(lambda roles: FaultyInProcess(roles, faults))
+
+
+# -- what is refused
+
+
+def roles() -> dict[str, Any]:
+    people = People(100)
+    server, parties = Holdings.of(Job(solver="trees"), people.parties(), people.labels, people.sensitive).roles()
+    return {role.name: role for role in [server, *parties]}
+
+
+def test_leaves_that_no_tree_has_are_refused() -> None:
+    everybody = roles()
+    asked = {message.receiver: message for message in everybody["server"].start()}
+    (answer,) = everybody["bank"].receive(asked["bank"])
+    wrong = dict(answer.body)
+    wrong["leaves"] = np.full_like(wrong["leaves"], 200)
+    for body in (wrong, {**answer.body, "counts": np.array([0])}, {**answer.body, "counts": np.array([300])}):
+        with pytest.raises(ProtocolError, match="leaves that its trees do not have"):
+            everybody["server"].receive(Message("bank", "server", "leaves", body))
+    everybody["server"].receive(answer)
+    with pytest.raises(ProtocolError, match="does not belong to round 1"):
+        everybody["server"].receive(answer)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"leaves": 257}, "leaves is 257"),
+        ({"trees": 0}, "trees is 0"),
+        ({"depth": 1.5}, "depth is 1.5"),
+        ({"shrinkage": 0.0}, "shrinkage is 0.0"),
+        ({"exact_rates": 1}, "exact_rates is 1"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        train(People(60), options=options)
+
+
+def test_what_trees_cannot_do_is_said() -> None:
+    people = People(60)
+    with pytest.raises(InputError, match="not 'trees' ones"):
+        train(people, solver="subspace", model="trees")
+    with pytest.raises(DataError, match="no column to grow trees on"):
+        train(people, parties=[PartyColumns("bank", np.zeros((60, 0)), active=True)])
+    run = train(people)
+    with pytest.raises(InputError, match="begin anew"):
+        train_vertical(Job(solver="trees"), people.parties(), people.labels, start=run.as_start())
+
+
+def test_a_party_whose_columns_say_nothing_does_no_harm() -> None:
+    people = People(200)
+    parties = [*people.parties(), PartyColumns("mute", np.ones((200, 1)))]
+    run = train(people, parties=parties)
+    assert np.isfinite(scores(run, parties)).all()
+    assert set(run.models["mute"].leaf_counts) == {1}  # type: ignore[attr-defined]
