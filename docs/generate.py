@@ -8,27 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from evenhand.horizontal.averaging import messages as averaging
-from evenhand.horizontal.prox_al import messages as prox_al_messages
-from evenhand.horizontal.sqp import messages as sqp_messages
-from evenhand.protocol import agree, align, enrol
-from evenhand.protocol.messages import TEXT, Schema, Vocabulary
-from evenhand.vertical import messages as vertical
-from evenhand.vertical.trees import messages as trees
-from evenhand.vertical.vfb2 import messages as vfb2
+from evenhand.protocol.messages import TEXT, Schema
+from evenhand.report.disclosure import FAMILIES
 
 PAGE = Path(__file__).parent / "messages.md"
-FAMILIES: dict[str, Vocabulary] = {
-    "Before training: enrolling": enrol.VOCABULARY,
-    "Before training: aligning rows": align.VOCABULARY,
-    "Before training: agreeing": agree.VOCABULARY,
-    "Vertical: subspace, FairVFL, FedBCD": vertical.VOCABULARY,
-    "Vertical: boosted trees": trees.VOCABULARY,
-    "Vertical: VFB²": vfb2.VOCABULARY,
-    "Horizontal: FedAvg and its fair relatives": averaging.VOCABULARY,
-    "Horizontal: proximal augmented Lagrangian": prox_al_messages.VOCABULARY,
-    "Horizontal: SQP": sqp_messages.VOCABULARY,
-}
 SYMBOLS = {"rows": "n", "constraints": "R", "basis": "(h + 1)", "batch": "B"}
 
 

@@ -21,7 +21,7 @@ from sklearn.metrics import accuracy_score, log_loss
 
 import evenhand.metrics.cells
 from evenhand.errors import DataError, InputError
-from evenhand.metrics import group_report, intervals, summary
+from evenhand.metrics import group_counts, group_report, intervals, summary
 
 GAPS = ["DEO", "DFP", "DFN", "DP", "equalized_odds"]
 
@@ -372,3 +372,23 @@ def test_coverage(groups: int, shift: float) -> None:
         table = intervals(y, z, sensitive_features=s, level=0.9, repeats=200, seed=trial).loc[truth.index]
         covered += (table["low"] <= truth) & (truth <= table["high"])
     assert (covered >= threshold).all(), covered
+
+
+def test_counts_by_group_give_every_rate_of_the_report() -> None:
+    rng = np.random.default_rng(3)
+    truth, scores = rng.choice(["no", "yes"], 200), rng.normal(size=200)
+    groups = pd.DataFrame({"sex": rng.choice(["f", "m"], 200), "ward": rng.choice([1, 2, 3], 200)})
+    decisions = np.where(scores > 0, "yes", "no")
+    report = group_report(truth, decisions, sensitive_features=groups, positive="yes")
+    found = group_counts(truth, scores, sensitive_features=groups, positive="yes")
+    assert [(one["attribute"], one["group"]) for one in found] == [(a, str(b)) for a, b in report.index]
+    for one, (_, row) in zip(found, report.iterrows(), strict=True):
+        right, wrong = one["true_positives"], one["false_positives"]
+        missed, rejected = one["false_negatives"], one["true_negatives"]
+        assert right + wrong + missed + rejected == row["count"]
+        assert wrong / (wrong + rejected) == pytest.approx(row["FPR"])
+        assert missed / (missed + right) == pytest.approx(row["FNR"])
+        rows, positives = np.array([cell[:2] for cell in one["calibration"]]).sum(axis=0)
+        assert (rows, positives) == (row["count"], right + missed)
+        means = [(low / 10, mean, (low + 1) / 10) for low, (_, _, mean) in enumerate(one["calibration"]) if mean]
+        assert all(low <= mean <= high for low, mean, high in means)

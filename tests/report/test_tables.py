@@ -58,8 +58,8 @@ def test_beside_a_gap_is_what_it_says_of_new_people() -> None:
         },
     }
     lines = [line.split() for line in shown(compare({"fair": result() | said}))]
-    assert ["std.", "error", "0.004", "0.015", "0.015"] in lines
-    assert ["95", "%", "bound", "0.040"] in lines
+    assert ["±", "s.e.", "0.004", "0.015", "0.015"] in lines
+    assert ["≤", "95", "%", "0.040"] in lines
     lines = [line.split() for line in shown(quality_table(result() | said, "test"))]
     assert ["DEO", "0.0099", "0.0152", "0.0000", "to", "0.0412", "0.0396"] in lines
     assert ["DFN", "0.0821"] in lines

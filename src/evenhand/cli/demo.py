@@ -51,6 +51,8 @@ def demo(
     check_address_space()
     from evenhand.data import load
     from evenhand.jobs.file import read_job
+    from evenhand.report.page import write_page
+    from evenhand.report.record import RunRecord
     from evenhand.report.tables import compare
     from evenhand.runtime.folder import check_free
 
@@ -70,7 +72,18 @@ def demo(
             console.print(f"{name}: {one}.")
     gap = results["plain"]["quality"]["test"]["DEO"] - results["fair"]["quality"]["test"]["DEO"]
     cost = results["plain"]["quality"]["test"]["accuracy"] - results["fair"]["quality"]["test"]["accuracy"]
+    console.print(
+        "± s.e. is the standard error of the value above it; ≤ 95 % is what a gap among new people is at most. "
+        "A gap that is no larger than its standard error may well be chance."
+    )
     console.print(f"The bound on DEO takes {gap:.3f} off it at a price of {100 * cost:.1f} points of accuracy.")
+    if published:
+        console.print(
+            "published: its steps are so short that it ends far from the optimum, which works like early stopping."
+        )
+    page = out / "report.html"
+    write_page([RunRecord.read(out / name) for name in jobs], page)
+    console.print(f"All of it as a page to look at: {printable(str(page))}", soft_wrap=True)
     console.print(f"Run folders, tables and job files to change and run again: {printable(str(out))}", soft_wrap=True)
     console.print(printable(f"  evenhand train {jobs['fair']} --out {out / 'again'}"), soft_wrap=True)
 

@@ -20,6 +20,7 @@ from evenhand.metrics import (
     decision_intervals,
     demographic_parity,
     equal_opportunity,
+    group_counts,
     intervals,
     summary,
 )
@@ -84,7 +85,12 @@ def quality(
             kind: {name: one[kind] for name, one in said.items()} for kind in ("intervals", "standard_errors", "bounds")
         },
         "constraints": {name: _held(constraints, rows, scores[name]) for name, rows in parts.items()},
+        "groups": {name: _counts(rows, scores[name]) for name, rows in parts.items()},
     }
+
+
+def _counts(rows: QualityRows, scores: Array) -> list[dict[str, Any]]:
+    return [] if rows.sensitive is None else group_counts(rows.labels.named(rows.signs), scores, **rows.groups)
 
 
 def _quality(rows: QualityRows, scores: Array, gaps: bool) -> dict[str, float]:

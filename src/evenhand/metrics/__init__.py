@@ -5,13 +5,15 @@ A value says how a model does on these rows; it does not make the model "fair" o
 at a time, and with ``cross=True`` crossed as well (sex × race); a summary keeps the worst of them.
 
 From scores of a two-label model (``scores.py``): :func:`summary`, :func:`gap_bounds`, :func:`intervals`,
-:func:`group_report`; of the gap that a constraint bounds, :func:`constraint_gaps` (``constraint_gaps.py``). From
-decisions over any number of labels (``decisions.py``): :func:`demographic_parity`, :func:`equal_opportunity`, what the
-code published with FairFedAvgALM computes in their place, :func:`label_gaps` and :func:`decision_intervals`.
+:func:`group_report`, and counts by group, :func:`group_counts` (``by_group.py``); of the gap that a constraint bounds,
+:func:`constraint_gaps` (``constraint_gaps.py``). From decisions over any number of labels (``decisions.py``):
+:func:`demographic_parity`, :func:`equal_opportunity`, what the code published with FairFedAvgALM computes in their
+place, :func:`label_gaps` and :func:`decision_intervals`.
 """
 
 from __future__ import annotations
 
+from evenhand.metrics.by_group import group_counts
 from evenhand.metrics.constraint_gaps import constraint_gaps
 from evenhand.metrics.decisions import (
     decision_intervals,
@@ -29,6 +31,7 @@ __all__ = [
     "demographic_parity",
     "equal_opportunity",
     "gap_bounds",
+    "group_counts",
     "group_report",
     "intervals",
     "label_gaps",

@@ -19,16 +19,16 @@ QUALITY = {"accuracy": "ACC", "DEO": "DEO", "DFP": "DFP", "DFN": "DFN", "FR": "F
 def compare(results: Mapping[str, Mapping[str, Any]], rows: str = "test", title: str | None = None) -> Table:
     """Runs as rows; quality on the given part of the data, then the price in communication.
 
-    Under the values of a run are their standard errors, and the bounds of gaps for new people.
+    Under the values of a run are their standard errors, and what gaps among new people are at most, at 95 %.
     """
     table = _table(title)
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for name in (*QUALITY.values(), "rounds", "bytes"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, result in results.items():
         price = (str(result["certificate"]["rounds"]), decimal(result["bytes"]))
         table.add_row(_plain(name), *_cells(result["quality"][rows], 3), *price)
-        for words, kind in {"  std. error": "standard_errors", "  95 % bound": "bounds"}.items():
+        for words, kind in {"  ± s.e.": "standard_errors", "  ≤ 95 %": "bounds"}.items():
             if found := result.get(kind, {}).get(rows):
                 table.add_row(words, *_cells(found, 3), style="dim")
     return table

@@ -18,7 +18,8 @@ import secrets
 import shutil
 import tomllib
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +32,17 @@ from evenhand.protocol.transcript import Entry
 from evenhand.runtime.checkpointfiles import Checkpoint, CheckpointFolder
 from evenhand.runtime.files import PARTIAL, make_folder, write_bytes
 from evenhand.runtime.lock import LOCK
-from evenhand.runtime.manifest import FORMAT, MANIFEST, OF_RUN, RESTORE, Manifest, entry, parse_json, read_bytes
+from evenhand.runtime.manifest import (
+    FORMAT,
+    MANIFEST,
+    OF_RUN,
+    RESTORE,
+    FileEntry,
+    Manifest,
+    entry,
+    parse_json,
+    read_bytes,
+)
 from evenhand.runtime.records import Record, rows
 from evenhand.runtime.statefiles import Mark, state_bytes, state_from
 
@@ -127,6 +138,11 @@ class RunFolder:
         return job.get("split") if isinstance(job, dict) else None
 
     @property
+    def files(self) -> dict[str, FileEntry]:
+        """Owner, size and digest of each file; nothing of a folder of 0.1.0, which keeps none."""
+        return {} if self._manifest is None else dict(self._manifest.files)
+
+    @property
     def base(self) -> Path:
         """Folder that relative paths in the run's job start from."""
         return Path(_text(self.description, "base", self.path / DESCRIPTION))
@@ -208,6 +224,13 @@ class RunFolder:
 
     def read_party(self, name: str, what: str) -> dict[str, Any]:
         return self._read_part(f"parties/{name}", f"party {name}", what)
+
+    @property
+    def owners(self) -> dict[str, Callable[[str], dict[str, Any]]]:
+        """Whose models are here, and how to read each: a party's own, or the one of all clients."""
+        parties = sorted(found.name for found in self.path.glob("parties/*") if found.is_dir())
+        readers = {name: partial(self.read_party, name) for name in parties}
+        return readers | ({"all clients": self.read_model} if (self.path / "model").is_dir() else {})
 
     def write_model(self, what: str, content: State | Mapping[str, Any]) -> None:
         self._write_part("model", "all clients", what, content)

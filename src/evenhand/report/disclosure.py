@@ -1,0 +1,33 @@
+"""All kinds of messages there are, by family, and what each reveals."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from evenhand.horizontal.averaging import messages as averaging
+from evenhand.horizontal.prox_al import messages as prox_al
+from evenhand.horizontal.sqp import messages as sqp
+from evenhand.protocol import agree, align, enrol
+from evenhand.protocol.messages import Vocabulary
+from evenhand.vertical import messages as vertical
+from evenhand.vertical.trees import messages as trees
+from evenhand.vertical.vfb2 import messages as vfb2
+
+FAMILIES: Final[dict[str, Vocabulary]] = {
+    "Before training: enrolling": enrol.VOCABULARY,
+    "Before training: aligning rows": align.VOCABULARY,
+    "Before training: agreeing": agree.VOCABULARY,
+    "Vertical: subspace, FairVFL, FedBCD": vertical.VOCABULARY,
+    "Vertical: boosted trees": trees.VOCABULARY,
+    "Vertical: VFB²": vfb2.VOCABULARY,
+    "Horizontal: FedAvg and its fair relatives": averaging.VOCABULARY,
+    "Horizontal: proximal augmented Lagrangian": prox_al.VOCABULARY,
+    "Horizontal: SQP": sqp.VOCABULARY,
+}
+
+
+@cache
+def reveals() -> dict[str, str]:
+    """What each kind of message reveals, in words."""
+    return {schema.kind: schema.reveals for vocabulary in FAMILIES.values() for schema in vocabulary}

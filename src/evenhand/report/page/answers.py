@@ -1,0 +1,161 @@
+"""What was asked for and what came of it, in sentences, and several runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rich.filesize import decimal
+
+from evenhand.report.frontier import LABELS
+from evenhand.report.page.charts import number, plane_chart
+from evenhand.report.page.markup import Markup, joined, section, table, tag
+from evenhand.report.record import RunRecord
+
+MEASURES: Final = {"loss": "mean losses", "error": "error rates", "positive": "selection rates"}
+PARTS: Final = {"train": "training", "test": "held-out"}
+QUALITY: Final = {
+    "accuracy": ("accuracy", "share of rows that are decided right"),
+    "DEO": ("DEO", "gap between groups in mean loss among positives"),
+    "DFP": ("DFP", "gap in false-positive rates"),
+    "DFN": ("DFN", "gap in false-negative rates"),
+    "DP": ("DP", "gap in the share of positive decisions"),
+}
+"""Columns of a comparison, and what they mean."""
+
+
+def part_shown(record: RunRecord) -> str:
+    """Rows that quality is best judged on: held-out ones where there are any."""
+    return "test" if "test" in record.parts else "train"
+
+
+def answer(record: RunRecord) -> Markup:
+    """Whether what was asked for was met, said in one sentence for each constraint; and how well the model does."""
+    held = record.result.get("constraints", {})
+    lines, met = [], True
+    for place, one in enumerate(held.get("train", [])):
+        met &= holds(one)
+        lines.append(_sentence(record, one, _at(held.get("test", []), place)))
+    if not lines:
+        asked = "What was asked for could not be measured on these rows" if record.constrained else "No constraint"
+        lines = [
+            tag(
+                "p",
+                tag("strong", asked),
+                " was asked for: the model is as accurate as training made it." if not record.constrained else ".",
+            )
+        ]
+    converged = record.result["certificate"]["converged"]
+    if not converged:
+        lines.append(
+            tag(
+                "p",
+                tag("strong", "Not converged."),
+                " The run ended at its limit of rounds or gave up: a longer run may end elsewhere.",
+            )
+        )
+    state = "plain" if not held.get("train") else "met" if met and converged else "missed"
+    return tag("div", *lines, _accuracy(record), klass=f"answer {state}")
+
+
+def verdict(record: RunRecord) -> str:
+    """What came of a run in a few words."""
+    held = record.result.get("constraints", {}).get("train", [])
+    asked = "; ".join(f"{one['constraint'].replace('-', ' ')} within {one['asked']:g}" for one in held)
+    ended = "" if record.result["certificate"]["converged"] else ", not converged"
+    if not asked:
+        return ("no constraint" if not record.constrained else "its constraint could not be measured") + ended
+    return f"{asked}: {'met' if all(map(holds, held)) else 'missed'} on the training rows{ended}"
+
+
+def holds(one: dict[str, Any]) -> bool:
+    """Whether a constraint's worst gap on some rows is what was asked for, to the solver's precision."""
+    return one["estimate"] is not None and one["estimate"] <= one["asked"] + 1e-6 + 1e-4 * abs(one["asked"])
+
+
+def _at(held: Sequence[dict[str, Any]], place: int) -> dict[str, Any] | None:
+    return held[place] if place < len(held) else None
+
+
+def _sentence(record: RunRecord, one: dict[str, Any], unseen: dict[str, Any] | None) -> Markup:
+    measure = MEASURES.get(one["row"].split("(")[0], "means")
+    what = f"{one['constraint'].replace('-', ' ')} on {measure}, within {one['asked']:g}"
+    rows = record.rows("train")
+    on = f"on the {rows:,} training rows" if rows else "on the training rows"
+    words = [f" Asked: {what}. {on.capitalize()} the largest gap is {number(one['estimate'])}."]
+    if unseen is not None:
+        rows = record.rows("test")
+        error = unseen["standard_error"]
+        words.append(f" On {f'{rows:,} ' if rows else ''}held-out rows it is {number(unseen['estimate'])}")
+        words.append("" if error is None else f" ± {number(error)} (standard error)")
+        bound = unseen["bound"]
+        words.append("." if bound is None else f"; among new people it is at most {number(bound)}, at 95 %.")
+    return tag("p", tag("strong", "Met." if holds(one) else "Missed."), *words)
+
+
+def _accuracy(record: RunRecord) -> Markup:
+    part = part_shown(record)
+    value = record.result["quality"][part]["accuracy"]
+    error = record.result.get("standard_errors", {}).get(part, {}).get("accuracy")
+    spread = "" if error is None else f" ± {100 * error:.1f}"
+    rounds, sent = record.result["certificate"]["rounds"], decimal(record.result["bytes"])
+    return tag(
+        "p",
+        f"It decides {100 * value:.1f}{spread} % of the {PARTS[part]} rows right, after {rounds} rounds and {sent}.",
+    )
+
+
+def comparison(records: Sequence[RunRecord]) -> Markup:
+    """Several runs side by side; the one without a constraint shows what the constraint costs."""
+    columns = ["run", *(name for name, _ in QUALITY.values()), "rounds", "bytes"]
+    rows = [[record.name, *(_quality(record, key) for key in QUALITY), *_price(record)] for record in records]
+    gap = _gap_of(records)
+    points = {}
+    for record in records:
+        quality = record.result["quality"][part_shown(record)]
+        if gap in quality:
+            points[record.name] = (quality[gap], 100 * quality["accuracy"])
+    drawn = (
+        plane_chart("What fairness costs", points, x_label=LABELS.get(gap, gap), y_label="accuracy, %")
+        if points
+        else ""
+    )
+    meaning = joined(joined([tag("dt", name), tag("dd", words)]) for name, words in QUALITY.values())
+    shown = PARTS[part_shown(records[0])]
+    said = [
+        tag("li", tag("a", record.name, href=f"#run-{place}"), ": ", verdict(record))
+        for place, record in enumerate(records)
+    ]
+    return section(
+        "runs",
+        "The runs side by side",
+        tag("ul", *said),
+        drawn,
+        table(columns, rows, caption=f"on {shown} rows, ± standard error", numbers=range(1, len(columns))),
+        tag("dl", meaning),
+    )
+
+
+def _gap_of(records: Sequence[RunRecord]) -> str:
+    """The gap that the constraints are about."""
+    for record in records:
+        for one in record.result.get("constraints", {}).get("train", []):
+            measure = one["row"].split("(")[0]
+            if measure == "positive":
+                return "DP"
+            if measure == "error":
+                return "equalized_odds" if one["constraint"] == "equalized-odds" else "DFN"
+    return "DEO"
+
+
+def _quality(record: RunRecord, key: str) -> Any:
+    part = part_shown(record)
+    value = record.result["quality"][part].get(key)
+    if value is None:
+        return ("–", "")
+    error = record.result.get("standard_errors", {}).get(part, {}).get(key)
+    return (f"{value:.3f}" + ("" if error is None else f" ± {error:.3f}"), value)
+
+
+def _price(record: RunRecord) -> list[Any]:
+    return [record.result["certificate"]["rounds"], (decimal(record.result["bytes"]), record.result["bytes"])]

@@ -1,0 +1,79 @@
+"""Sections become one page with its style and behaviour inside: no other file, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+from evenhand.errors import InputError
+from evenhand.report.page.answers import answer, comparison
+from evenhand.report.page.exchange import exchange
+from evenhand.report.page.markup import Markup, joined, section, tag, void
+from evenhand.report.page.particulars import card, particulars, weights
+from evenhand.report.page.people import people
+from evenhand.report.page.rounds import rounds
+from evenhand.report.record import RunRecord
+from evenhand.runtime.files import write_bytes
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+"""Nothing is fetched, whatever a name on the page holds."""
+
+
+def make_page(records: Sequence[RunRecord]) -> str:
+    """The page about these runs as HTML."""
+    if not records:
+        raise InputError("there is no run to report on; name at least one run folder")
+    title = records[0].name if len(records) == 1 else f"{len(records)} runs: {', '.join(one.name for one in records)}"
+    several = len(records) > 1
+    links = [("#runs", "Side by side")] if several else []
+    links += [(f"#run-{place}", record.name) for place, record in enumerate(records)]
+    head = tag(
+        "head",
+        void("meta", charset="utf-8"),
+        void("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        void("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("title", f"evenhand: {title}"),
+        tag("style", Markup(_own("style.css"))),
+    )
+    body = tag(
+        "body",
+        tag("a", "To the content", href="#content", klass="skip"),
+        tag(
+            "header",
+            tag("h1", title),
+            tag(
+                "p",
+                "A model trained across parties that do not pool their data, and what is known of it.",
+                klass="soft",
+            ),
+            tag("nav", tag("ul", *(tag("li", tag("a", name, href=to)) for to, name in links)), aria_label="Runs")
+            if several
+            else "",
+        ),
+        tag(
+            "main",
+            comparison(records) if several else "",
+            *(_run(record, place, several) for place, record in enumerate(records)),
+            id="content",
+        ),
+        tag("footer", tag("p", f"Written by evenhand {version('evenhand')} from the run's own records.")),
+        tag("script", Markup(_own("behaviour.js"))),
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def write_page(records: Sequence[RunRecord], path: Path) -> None:
+    write_bytes(path, make_page(records).encode())
+
+
+def _run(record: RunRecord, place: int, several: bool) -> Markup:
+    own = (people, rounds, exchange, weights, particulars, card)
+    parts = [part(record, f"{part.__name__}-{place}") for part in own]
+    title = record.name if several else "What was asked for, and what came of it"
+    return section(f"run-{place}", title, answer(record), joined(parts))
+
+
+def _own(name: str) -> str:
+    return files("evenhand.report.page").joinpath(name).read_text(encoding="utf-8")

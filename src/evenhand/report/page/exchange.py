@@ -1,0 +1,126 @@
+"""Who sent what to whom: the parties as a diagram, bytes, and what each kind of message reveals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from rich.filesize import decimal
+
+from evenhand.protocol.roles import SERVER
+from evenhand.report.disclosure import reveals
+from evenhand.report.page.charts import WIDTH
+from evenhand.report.page.markup import Markup, details, section, table, tag, void
+from evenhand.report.record import RunRecord
+
+_ROW = 46
+
+
+def exchange(record: RunRecord, identifier: str) -> Markup:
+    traffic = record.traffic
+    if traffic.empty:
+        return Markup("")
+    links = traffic.groupby(["sender", "receiver"], sort=False)[["messages", "nbytes"]].sum()
+    others = [name for name in dict.fromkeys([*traffic["sender"], *traffic["receiver"]]) if name != SERVER]
+    direct = int(links.loc[[SERVER not in link for link in links.index], "nbytes"].sum())
+    aside = f" Parties sent one another {decimal(direct)} directly." if direct else ""
+    total = f"{record.result['messages']:,} messages, {decimal(int(record.result['bytes']))} in all."
+    return section(
+        identifier,
+        "What was exchanged",
+        tag("p", total + aside),
+        _diagram(others, links),
+        _kinds(traffic),
+        details("Every link", _links(links)),
+        level=3,
+    )
+
+
+def _diagram(others: list[str], links: pd.DataFrame) -> Markup:
+    """The server on the left, everybody else on the right; a line is as thick as the logarithm of its bytes."""
+    height = _ROW * len(others) + 20
+    left, right = 110, WIDTH - 170
+    drawn = [
+        void("rect", klass="box", x=4, y=10, width=left - 4, height=height - 20, rx=6),
+        tag("text", SERVER, x=(left + 4) / 2, y=height / 2 + 4, text_anchor="middle"),
+    ]
+    most = float(links["nbytes"].max()) or 1.0
+    for place, name in enumerate(others):
+        y = 10 + _ROW * place + _ROW / 2
+        for back, link in ((False, (SERVER, name)), (True, (name, SERVER))):
+            sent = int(links["nbytes"].get(link, 0))
+            if not sent:
+                continue
+            at, thick = y + (4 if back else -6), 1 + 6 * np.log1p(sent) / np.log1p(most)
+            tip = f"{link[0]} to {link[1]}: {links['messages'][link]:,} messages, {decimal(sent)}"
+            drawn += [
+                tag(
+                    "line",
+                    tag("title", tip),
+                    klass="flow back" if back else "flow",
+                    x1=left + 4,
+                    x2=right - 4,
+                    y1=at,
+                    y2=at,
+                    stroke_width=round(thick, 1),
+                    data_tip=tip,
+                ),
+                tag(
+                    "text",
+                    f"{'← ' if back else ''}{decimal(sent)}{'' if back else ' →'}",
+                    klass="tick",
+                    x=left + 16 if back else right - 12,
+                    y=at + (12 if back else -5),
+                    text_anchor="start" if back else "end",
+                ),
+            ]
+        drawn += [
+            void("rect", klass="box", x=right, y=y - 12, width=WIDTH - right - 4, height=24, rx=6),
+            tag(
+                "text",
+                name if len(name) <= 22 else f"{name[:21]}…",
+                x=(right + WIDTH) / 2 - 2,
+                y=y + 4,
+                text_anchor="middle",
+            ),
+        ]
+    words = f"The server and {len(others)} others, with what each link carried"
+    svg = tag(
+        "svg",
+        *drawn,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {WIDTH} {height}",
+        role="img",
+        aria_label=words,
+        klass="chart",
+    )
+    return tag("figure", tag("figcaption", f"{words}; thicker lines carried more"), svg)
+
+
+def _kinds(traffic: pd.DataFrame) -> Markup:
+    known, rows = reveals(), []
+    for kind, of_kind in traffic.groupby("kind", sort=False):
+        senders = sorted({"server" if name == SERVER else "others" for name in of_kind["sender"]})
+        sent = int(of_kind["nbytes"].sum())
+        rows.append(
+            [
+                str(kind),
+                " and ".join(senders),
+                (f"{int(of_kind['messages'].sum()):,}", int(of_kind["messages"].sum())),
+                (decimal(sent), sent),
+                known.get(str(kind), ""),
+            ]
+        )
+    return table(
+        ["message", "sent by", "how many", "bytes", "what it reveals"],
+        rows,
+        caption="Kinds of messages, and what each reveals to whoever receives it",
+        numbers=(2, 3),
+    )
+
+
+def _links(links: pd.DataFrame) -> Markup:
+    rows = [
+        [sender, receiver, (f"{messages:,}", messages), (decimal(int(nbytes)), nbytes)]
+        for (sender, receiver), messages, nbytes in links.itertuples(name=None)
+    ]
+    return table(["from", "to", "messages", "bytes"], rows, caption="Messages and bytes of every link", numbers=(2, 3))

@@ -1,0 +1,131 @@
+"""What the model does to each group: rates with intervals, who was decided right and wrong, how scores came true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from evenhand.report.page.answers import PARTS, part_shown
+from evenhand.report.page.charts import Interval, interval_chart, line_chart, number
+from evenhand.report.page.markup import Markup, joined, section, table, tag
+from evenhand.report.record import RunRecord
+
+Counts = Mapping[str, Any]
+RATES: Final[dict[str, tuple[str, Callable[[Counts], tuple[int, int]]]]] = {
+    "decided positive": (
+        "of all rows of the group",
+        lambda one: (one["true_positives"] + one["false_positives"], _rows(one)),
+    ),
+    "false positives": (
+        "of those whose label is negative",
+        lambda one: (one["false_positives"], one["false_positives"] + one["true_negatives"]),
+    ),
+    "false negatives": (
+        "of those whose label is positive",
+        lambda one: (one["false_negatives"], one["false_negatives"] + one["true_positives"]),
+    ),
+    "wrong decisions": (
+        "of all rows of the group",
+        lambda one: (one["false_positives"] + one["false_negatives"], _rows(one)),
+    ),
+}
+"""Name, of whom, and (count, out of) from a group's counts."""
+
+
+def _rows(one: Counts) -> int:
+    names = ("true_positives", "false_positives", "false_negatives", "true_negatives")
+    return sum(int(one[name]) for name in names)
+
+
+def wilson(count: int, out_of: int) -> tuple[float | None, float, float]:
+    """A share and its 95 % interval, which is right for small counts too (Wilson, 1927)."""
+    if out_of == 0:
+        return None, 0.0, 0.0
+    z2, share = 1.96**2, count / out_of
+    middle = (share + z2 / (2 * out_of)) / (1 + z2 / out_of)
+    half = 1.96 * np.sqrt(share * (1 - share) / out_of + z2 / (4 * out_of**2)) / (1 + z2 / out_of)
+    # Rounding may put the share of none or of all outside.
+    return share, float(min(middle - half, share)), float(max(middle + half, share))
+
+
+def people(record: RunRecord, identifier: str) -> Markup:
+    """Nothing where no group was named."""
+    part = part_shown(record)
+    groups = record.result.get("groups", {}).get(part, [])
+    if not groups:
+        return Markup("")
+    attributes = list(dict.fromkeys(one["attribute"] for one in groups))
+    drawn = [
+        interval_chart(
+            f"{name.capitalize()}, {whom}, by {attribute}",
+            [
+                Interval(f"{one['group']} ({_rows(one):,})", *wilson(*rate(one)), group=place)
+                for place, one in enumerate(_of(groups, attribute))
+            ],
+            x_label="share",
+        )
+        for attribute in attributes
+        for name, (whom, rate) in RATES.items()
+    ]
+    return section(
+        identifier,
+        f"Groups, on {PARTS[part]} rows",
+        tag("p", "Shares with their 95 % intervals; in brackets how many rows the group has.", klass="soft"),
+        tag("div", *drawn, klass="pair"),
+        _confusion(groups, record.result.get("labels", {})),
+        joined(_calibration(_of(groups, attribute), attribute) for attribute in attributes),
+        level=3,
+    )
+
+
+def _of(groups: list[Counts], attribute: str) -> list[Counts]:
+    return [one for one in groups if one["attribute"] == attribute]
+
+
+def _confusion(groups: list[Counts], labels: Mapping[str, Any]) -> Markup:
+    positive, negative = labels.get("positive", "positive"), labels.get("negative", "negative")
+    names = ("true_positives", "false_negatives", "false_positives", "true_negatives")
+    columns = [
+        "group",
+        "rows",
+        f"{positive}, decided so",
+        f"{positive}, decided {negative}",
+        f"{negative}, decided {positive}",
+        f"{negative}, decided so",
+    ]
+    rows = [
+        [
+            f"{one['attribute']} {one['group']}",
+            (f"{_rows(one):,}", _rows(one)),
+            *((f"{one[name]:,}", one[name]) for name in names),
+        ]
+        for one in groups
+    ]
+    return table(columns, rows, caption="Who was decided right and wrong", numbers=range(1, 6))
+
+
+def _calibration(groups: list[Counts], attribute: str) -> Markup:
+    """Of those given a probability of about p, how many are positive."""
+    middles = (np.arange(10) + 0.5) / 10
+    lines = {}
+    for one in groups[:6]:
+        shares = [positives / rows if rows else np.nan for rows, positives, _ in one["calibration"]]
+        lines[str(one["group"])] = shares
+    chart = line_chart(
+        f"Predicted probability and what came true, by {attribute}; dotted: as often as predicted",
+        list(middles),
+        lines,
+        x_label="predicted probability",
+        y_label="share that is positive",
+        diagonal=True,
+    )
+    few = [
+        f"{one['group']} at {number(float(middle))}"
+        for one in groups
+        for middle, (rows, _, _) in zip(middles, one["calibration"], strict=True)
+        if 0 < rows < 20
+    ]
+    note = f"Fewer than 20 rows, so little to go by: {', '.join(few[:12])}{' …' if len(few) > 12 else ''}."
+    return joined([chart, tag("p", note, klass="soft") if few else ""])

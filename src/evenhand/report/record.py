@@ -1,0 +1,88 @@
+"""What a run folder tells, read once for a page or a table: nothing is trained or scored again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.protocol.transcript import Entry
+from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.manifest import FileEntry
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """One finished run.
+
+    Attributes
+    ----------
+    name
+        Of its folder.
+    description
+        The job as it was asked for, with versions and the run's id.
+    result
+        Certificate, quality, constraints, counts by group.
+    history
+        One row a round.
+    traffic
+        Messages and bytes of each sender, receiver and kind.
+    weights
+        Each owner's weights by the name of the column, where the model has one for each.
+    files
+        Digest and owner of each file; empty of a folder of 0.1.0, which keeps none.
+    """
+
+    name: str
+    description: Mapping[str, Any]
+    result: Mapping[str, Any]
+    history: pd.DataFrame
+    traffic: pd.DataFrame
+    weights: Mapping[str, pd.Series[float]]
+    files: Mapping[str, FileEntry]
+
+    @classmethod
+    def read(cls, path: Path) -> RunRecord:
+        folder = RunFolder.open(path)
+        result = folder.result
+        sent = pd.DataFrame(folder.read_lines("transcript.jsonl"), columns=list(Entry._fields))
+        traffic = sent.groupby(["sender", "receiver", "kind"], sort=False)[["messages", "nbytes"]].sum().reset_index()
+        history = pd.DataFrame(folder.read_lines("metrics.jsonl"))
+        name = path.resolve().name
+        return cls(name, folder.description, result, history, traffic, _weights(folder), folder.files)
+
+    @property
+    def constrained(self) -> bool:
+        return bool(self.job.get("constraint"))
+
+    @property
+    def job(self) -> Mapping[str, Any]:
+        found = self.description.get("job", {})
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def parts(self) -> list[str]:
+        """``"train"``, and ``"test"`` where rows were held out."""
+        return list(self.result["quality"])
+
+    def rows(self, part: str) -> int | None:
+        """How many rows of data a part has, if its groups were counted."""
+        groups = self.result.get("groups", {}).get(part, [])
+        first = [one for one in groups if one["attribute"] == groups[0]["attribute"]]
+        names = ("true_positives", "false_positives", "false_negatives", "true_negatives")
+        return sum(one[name] for one in first for name in names) if first else None
+
+
+def _weights(folder: RunFolder) -> dict[str, pd.Series[float]]:
+    """Of linear models, everybody's weights by the names of their encoded columns."""
+    found = {}
+    for owner, read in folder.owners.items():
+        state = read("weights")
+        if state.get("model") in ("linear", "logistic"):
+            names = PartyEncoder.from_state(read("encoder")).feature_names_out
+            found[owner] = pd.Series(state["weights"][: len(names)], index=names, dtype=float)
+    return found
