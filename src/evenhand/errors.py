@@ -109,3 +109,7 @@ class GridEdgeWarning(EvenhandWarning):
 
 class ExactRatesWarning(EvenhandWarning):
     """No model was found whose exact rates on the training rows meet their bounds; the nearest one is returned."""
+
+
+class UnprovenWarning(EvenhandWarning):
+    """A constraint asks for confidence, and the training rows do not prove its bound; they prove a wider one."""

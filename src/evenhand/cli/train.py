@@ -45,7 +45,7 @@ def train(
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
     from evenhand.jobs.file import read_job
     from evenhand.jobs.folder import has_finished
-    from evenhand.report.tables import certificate_table, constraints_table, links_table, quality_table
+    from evenhand.report.tables import certificate_table, constraints_table, links_table, proofs_table, quality_table
     from evenhand.runtime.folder import RunFolder
 
     if resume and out is None:
@@ -68,8 +68,9 @@ def train(
         raise
     rows = "test" if "test" in finished.result["quality"] else "train"
     console.print(quality_table(finished.result, rows))
-    if (constraints := constraints_table(finished.result)) is not None:
-        console.print(constraints)
+    for table in (constraints_table(finished.result), proofs_table(finished.result)):
+        if table is not None:
+            console.print(table)
     certificate = finished.result["certificate"]
     if certificate["objective"] is not None:
         console.print(certificate_table(certificate))

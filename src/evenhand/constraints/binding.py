@@ -6,7 +6,7 @@ That is why any weighted learner can take any constraint.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ import pandas as pd
 
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.confidence import critical_value
 from evenhand.constraints.groups import (
     Groups,
     check_groups,
@@ -23,7 +24,7 @@ from evenhand.constraints.groups import (
     groups_of,
     with_crossing,
 )
-from evenhand.constraints.kinds import Constraints, as_list
+from evenhand.constraints.kinds import Constraint, Constraints, as_list
 from evenhand.constraints.measures import Measure, by_measure
 from evenhand.constraints.slices import ConstraintRow, bounds_of
 from evenhand.errors import ConstraintError, DataError
@@ -144,7 +145,16 @@ def constraint_rows(constraints: Constraints, groups: Groups) -> tuple[Constrain
     if crossed and crossing is None:
         raise ConstraintError(f"constraint {crossed[0]} has cross=True, and nobody has crossed {', '.join(groups)}")
     plain = {name: values for name, values in groups.items() if not crossed or name != crossing}
-    return tuple(row for constraint in wanted for row in constraint.rows(groups if constraint.crosses else plain))
+    return tuple(row for constraint in wanted for row in _rows(constraint, groups if constraint.crosses else plain))
+
+
+def _rows(constraint: Constraint, groups: Groups) -> list[ConstraintRow]:
+    """One constraint's rows; where it asks for confidence, it is that of all of them at once."""
+    rows = constraint.rows(groups)
+    if constraint.level is None:
+        return rows
+    reach = critical_value(constraint.level, len(rows))
+    return [replace(row, reach=reach) for row in rows]
 
 
 def bind_rows(

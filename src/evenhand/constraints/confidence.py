@@ -11,8 +11,6 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from evenhand.arrays import Array
-from evenhand.constraints.binding import BoundConstraints
-from evenhand.constraints.losses import Logistic, Loss
 from evenhand.errors import InputError
 
 LEVEL = 0.95
@@ -39,29 +37,3 @@ def mean_variance(total: npt.ArrayLike, squares: npt.ArrayLike, rows: npt.ArrayL
     known = rows > 1
     spread = np.maximum(squares - np.divide(total**2, rows, out=np.zeros(total.shape), where=known), 0.0)
     return np.divide(spread, rows * (rows - 1.0), out=np.full(total.shape, np.inf), where=known)
-
-
-def exact_rows(bound: BoundConstraints, labels: Array, scores: Array, loss: Loss | None = None) -> tuple[Array, Array]:
-    """Each constraint row's exact value at these scores, and its standard error, for given sizes of the slices.
-
-    Exact is the rate one would report for the measures ``"error"`` and ``"positive"``; a mean loss is exact as it is.
-    """
-    values, errors = np.zeros((2, len(bound)))
-    for measure, places in bound.measures.items():
-        is_loss = measure.name == "loss"
-        measured: Array = (
-            (loss or Logistic()).value(scores, labels) if is_loss else measure.exact(scores, labels).astype(np.float64)
-        )
-        values[places] = bound.row_values(measured, places)
-        size, total, squares = (
-            np.bincount(bound.cell, weights=weights, minlength=bound.weights.shape[1])
-            for weights in (np.ones_like(measured), measured, measured**2)
-        )
-        for place in places:
-            # Rows of data that weigh the same in the row form a part; parts are disjoint even if its slices are not.
-            weight, part = np.unique(bound.weights[place], return_inverse=True)
-            rows, hits, squared = (np.bincount(part, weights=one) for one in (size, total, squares))
-            variance = mean_variance(hits, squared, rows) if is_loss else rate_variance(hits, rows)
-            inside = weight != 0
-            errors[place] = np.sqrt(np.sum((weight * rows)[inside] ** 2 * variance[inside]))
-    return values, errors

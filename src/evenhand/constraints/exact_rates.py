@@ -51,6 +51,8 @@ class ShiftedBounds:
     ----------
     exact
         Which rows are held by their exact rates.
+    aim
+        The bounds that these are to meet: those that were asked for, or tighter ones.
     margin
         m of each row.
     shift
@@ -64,9 +66,15 @@ class ShiftedBounds:
             )
         self.asked = asked
         self.exact: Booleans = rates & ~asked.equal & (exact_rates is not False)
-        self.margin: Array = np.where(self.exact, _margin(asked, grain), 0.0)
+        self._grain = grain
+        self.take(asked)
         self.shift: Array = np.zeros(asked.n_rows)
         self.begin()
+
+    def take(self, aim: Bounds) -> None:
+        """Have exact rates meet these bounds from now on, which are inside those that were asked for."""
+        self.aim = aim
+        self.margin: Array = np.where(self.exact, _margin(aim, self._grain), 0.0)
 
     def begin(self) -> None:
         """Follow at full pace again, from the present δ."""
@@ -76,7 +84,7 @@ class ShiftedBounds:
     @property
     def bounds(self) -> Bounds:
         """What smooth rates are solved under."""
-        return Bounds(self.asked.lower + self.margin - self.shift, self.asked.upper - self.margin - self.shift)
+        return Bounds(self.aim.lower + self.margin - self.shift, self.aim.upper - self.margin - self.shift)
 
     def follow(self, exact: Array, smooth: Array) -> None:
         """Move δ towards the difference of exact and smooth values at a solution."""
@@ -99,8 +107,15 @@ class ShiftedBounds:
         return np.where(self.exact, exact, smooth)
 
     def excess(self, exact: Array) -> float:
-        """By how much the worst exact rate misses its bound; zero where all hold, or none is asked for."""
-        worst = float(np.max(self.asked.excess(exact)[:, self.exact], initial=0.0))
+        """By how much the worst exact rate misses where it is to be; zero where all hold, or none is asked for."""
+        return self._worst(self.aim, exact)
+
+    def shortfall(self, exact: Array) -> float:
+        """By how much it misses what was asked for."""
+        return self._worst(self.asked, exact)
+
+    def _worst(self, bounds: Bounds, exact: Array) -> float:
+        worst = float(np.max(bounds.excess(exact)[:, self.exact], initial=0.0))
         return worst if worst > NOTHING else 0.0
 
     def right(self, exact: Array, table: Array) -> bool:
@@ -111,7 +126,7 @@ class ShiftedBounds:
         table
             (2, R): λ⁺ and λ⁻. Where one is positive, the rate is to be within two margins of that bound.
         """
-        excess = self.asked.excess(exact)[:, self.exact]
+        excess = self.aim.excess(exact)[:, self.exact]
         held = table[:, self.exact] > 0.0
         near = excess >= -2.0 * self.margin[self.exact] - NOTHING
         return bool((excess <= NOTHING).all() and near[held].all())

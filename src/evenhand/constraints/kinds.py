@@ -35,6 +35,11 @@ class Constraint(ABC):
         """Whether crossings of all attributes are compared as well as the groups of each."""
         return False
 
+    @property
+    def level(self) -> float | None:
+        """How sure the bound is to be of new people; None where it is of the training rows alone."""
+        return None
+
     @abstractmethod
     def rows(self, groups: Groups) -> list[ConstraintRow]:
         """The rows of this constraint when the sensitive attributes take these values."""
@@ -45,11 +50,18 @@ def _check_bound(name: str, value: float) -> None:
         raise ConstraintError(f"{name} is {quoted(value)}; it must be a finite number, zero or more")
 
 
+def _check_level(confidence: float | None) -> None:
+    if confidence is not None and not (is_number(confidence) and 0 < confidence < 1):
+        raise ConstraintError(f"confidence is {quoted(confidence)}; give a number between 0 and 1, such as 0.95")
+
+
 @dataclass(frozen=True)
 class _Parity(Constraint):
     """Slice means of any two groups differ by at most epsilon, for each label in `labels`.
 
     Several attributes are compared each on its own; with `cross` so are the combinations of their groups (sex × race).
+    With a `confidence` of 0.95 the difference among new people is to be at most epsilon, as far as these rows can
+    prove it: with a probability of 95 % over which people are in them.
     """
 
     labels: ClassVar[tuple[int | None, ...]]
@@ -58,13 +70,19 @@ class _Parity(Constraint):
     measure: MeasureName = "loss"
     temperature: float = 0.5
     cross: bool = False
+    confidence: float | None = None
 
     @property
     def crosses(self) -> bool:
         return self.cross
 
+    @property
+    def level(self) -> float | None:
+        return self.confidence
+
     def __post_init__(self) -> None:
         _check_bound("epsilon", self.epsilon)
+        _check_level(self.confidence)
         Measure(self.measure, self.temperature)
         if not isinstance(self.cross, (bool, np.bool_)):
             raise ConstraintError(f"cross is {quoted(self.cross)}; it must be True or False")
@@ -154,9 +172,15 @@ class NeymanPearson(Constraint):
     label: int = 1
     measure: MeasureName = "loss"
     temperature: float = 0.5
+    confidence: float | None = None
+
+    @property
+    def level(self) -> float | None:
+        return self.confidence
 
     def __post_init__(self) -> None:
         _check_bound("limit", self.limit)
+        _check_level(self.confidence)
         Measure(self.measure, self.temperature)
         if not (is_number(self.label) and self.label in (-1, 1)):
             raise ConstraintError(f"label is {quoted(self.label)}; it must be 1 (the positive class) or -1")

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers
+from evenhand.constraints.confidence import mean_variance, rate_variance
 from evenhand.constraints.losses import Loss
 from evenhand.constraints.measures import Measure, by_measure
 from evenhand.constraints.slices import ConstraintRow, Slice, bounds_of
@@ -87,6 +88,18 @@ class RowParts:
         values: Array = self.coefficients @ means
         lacking = (self.coefficients != 0) @ (counts == 0)
         return np.where(lacking, np.nan, values)
+
+    def errors(self, told: PartSums) -> Array:
+        """Standard errors of the constraint rows' values.
+
+        Slices of one row that overlap (a group, and everybody) are taken for disjoint, which errs to the safe side.
+        """
+        of_loss = np.array([measure.name == "loss" for measure, _ in self.parts], dtype=bool)
+        of_mean = mean_variance(told.sums, told.squares, told.counts)
+        variance = np.where(of_loss, of_mean, rate_variance(told.sums, told.counts))
+        # A slice that a row does not look at says nothing, however small it is.
+        squares = self.coefficients**2
+        return np.sqrt(np.where(squares > 0.0, squares * np.where(squares > 0.0, variance, 0.0), 0.0).sum(axis=1))
 
     def grain(self, counts: Array) -> Array:
         """What one row of data at most weighs in each constraint row."""

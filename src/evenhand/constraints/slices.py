@@ -44,12 +44,19 @@ class Slice:
 
 @dataclass(frozen=True)
 class ConstraintRow:
-    """lower ≤ Σ coefficient · mean of the measure over slice ≤ upper."""
+    """lower ≤ Σ coefficient · mean of the measure over slice ≤ upper.
+
+    Attributes
+    ----------
+    reach
+        How many standard errors beyond its value are to be within the bounds; zero where only the value is.
+    """
 
     terms: tuple[tuple[float, Slice], ...]
     lower: float
     upper: float
     measure: Measure
+    reach: float = 0.0
 
     def __str__(self) -> str:
         signs = {1.0: "+", -1.0: "−"}

@@ -188,6 +188,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             self.coef_ = [w[:-1] if name in with_intercept else w for name, w in weights.items()]
         self.history_ = run.history
         self.certificate_ = run.certificate
+        self.proofs_ = list(run.proofs)
         self.n_rounds_ = run.certificate.rounds
         self.n_iter_ = run.certificate.rounds
         self.bytes_sent_ = run.transcript.total_bytes

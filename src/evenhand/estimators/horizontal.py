@@ -120,6 +120,8 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     n_rounds_, n_iter_, bytes_sent_ : communication rounds, and bytes of all messages.
     history_ : DataFrame, one row a round.
     certificate_ : stationarity, violation and complementarity at the returned model.
+    proofs_ : what the training rows prove of new people, where a constraint has a `confidence`: a list of
+        :class:`~evenhand.constraints.proving.Proof`.
     privacy_ : None without `protect`; otherwise by client a `PrivacyStatement`, or a `NoStatement` with the reason.
         Measured quality that is published beside the model is not covered by it.
     encoder_ : how columns are encoded; None for images.
@@ -339,6 +341,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.run_ = run
         self.history_ = run.history
         self.certificate_ = run.certificate
+        self.proofs_ = list(run.proofs)
         self.n_rounds_ = self.n_iter_ = run.certificate.rounds
         self.bytes_sent_ = run.transcript.total_bytes
         for name in ("coef_", "intercept_"):

@@ -85,6 +85,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     n_rounds_, bytes_sent_ : communication rounds, and bytes of all messages.
     history_ : DataFrame, one row a round.
     certificate_ : stationarity, violation and complementarity at the returned model.
+    proofs_ : what the training rows prove of new people, where a constraint has a `confidence`: a list of
+        :class:`~evenhand.constraints.proving.Proof`.
     run_ : the whole run, with its transcript.
     """
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from evenhand.arrays import Array
 from evenhand.constraints.kinds import Constraint
+from evenhand.constraints.proving import Proof
 from evenhand.constraints.scope import Scope
 from evenhand.horizontal.problem import ClientData, HorizontalServerData, Single
 from evenhand.protocol.certificate import Certificate
@@ -69,6 +70,10 @@ class HorizontalServer(Role):
         """What of the result is not as it was asked for, beyond the certificate, in words; empty if nothing is."""
         return ""
 
+    def proofs(self) -> list[Proof]:
+        """What the training rows prove of new people, where a constraint asks for confidence."""
+        return []
+
 
 class HorizontalClient(Follower):
     """What every solver's client has once it is done."""
@@ -106,6 +111,8 @@ class HorizontalSolver:
         Where its constraints can hold.
     takes_server_rows
         Whether the server may have rows of its own.
+    takes_confidence
+        Whether it trains towards what holds among new people.
     needs_groups
         Whether it compares groups although it takes no constraint.
     weighs_rows
@@ -129,6 +136,7 @@ class HorizontalSolver:
     takes_protection: bool = True
     scopes: tuple[Scope, ...] = ("global",)
     takes_server_rows: bool = False
+    takes_confidence: bool = False
     needs_groups: bool = False
     weighs_rows: bool = False
     fixed_rounds: bool = True

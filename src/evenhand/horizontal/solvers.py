@@ -74,6 +74,8 @@ def check_job(
         raise InputError(f"solver {name!r} cannot protect what clients send; choose {_those('takes_protection')}")
     if job.constraints and not solver.takes_constraints:
         raise InputError(f"solver {name!r} trains without constraints; choose another, or drop the constraint")
+    if not solver.takes_confidence and any(one.level is not None for one in job.constraints):
+        raise InputError(f"solver {name!r} does not train towards a confidence; choose 'sqp', or drop it")
     local_scope = scope.scope not in solver.scopes
     if local_scope or (scope.limits and len(solver.scopes) == 1) or (has_server and not solver.takes_server_rows):
         asked = f"scope {scope.scope!r}" if local_scope else "limits or rows of the server's own"

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from evenhand.constraints.binding import bind
-from evenhand.constraints.confidence import LEVEL, critical_value, exact_rows
+from evenhand.constraints.confidence import LEVEL, critical_value
+from evenhand.constraints.exact_rows import exact_rows
 from evenhand.constraints.groups import groups_frame
 from evenhand.constraints.kinds import Constraint, Constraints, as_list
 from evenhand.errors import DataError

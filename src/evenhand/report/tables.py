@@ -69,6 +69,20 @@ def constraints_table(result: Mapping[str, Any]) -> Table | None:
     return table
 
 
+def proofs_table(result: Mapping[str, Any]) -> Table | None:
+    """What the training rows prove of new people; None where no constraint asks for confidence."""
+    if not (found := result.get("proofs")):
+        return None
+    table = _table("proven of new people, from the training rows")
+    for name in ("asked", "proven", ""):
+        table.add_column(name, no_wrap=True)
+    table.add_column("constraint row that needs it")
+    for one in found:
+        verdict = "holds" if one["holds"] else "not proven"
+        table.add_row(f"{one['asked']:g}", _cell(one["bound"]), verdict, _plain(one["row"]))
+    return table
+
+
 def _table(title: str | None, *columns: str, show_header: bool = True) -> Table:
     return Table(*columns, title=title, title_justify="left", show_header=show_header, box=SIMPLE_HEAD, pad_edge=False)
 

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array
+from evenhand.constraints.proving import Proof
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
-from evenhand.errors import ExactRatesWarning, InputError
+from evenhand.errors import ExactRatesWarning, InputError, UnprovenWarning
 from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, Protection, Single
 from evenhand.horizontal.solver import HorizontalClient, HorizontalModel, HorizontalServer
@@ -58,6 +59,8 @@ class HorizontalRun:
         The R constraint rows in words.
     terms
         What everybody knew before the run.
+    proofs
+        What the training rows prove of new people, where a constraint asks for confidence.
     """
 
     model: HorizontalModel
@@ -70,6 +73,7 @@ class HorizontalRun:
     raw_multipliers: Array
     row_names: Sequence[str]
     terms: HorizontalTerms
+    proofs: Sequence[Proof] = ()
 
     def as_start(self) -> ModelStart:
         """Where this run ended, for another to begin from."""
@@ -151,6 +155,8 @@ def train_clients(
     )
     if told := finished.server.shortfall():
         warnings.warn(told, ExactRatesWarning, stacklevel=2)
+    if unproven := [str(proof) for proof in finished.server.proofs() if not proof.holds]:
+        warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=2)
     return _run(agreed, finished)
 
 
@@ -183,6 +189,7 @@ def _run(terms: HorizontalTerms, finished: Finished[HorizontalServer, Horizontal
         raw_multipliers=raw,
         row_names=list(terms.row_names),
         terms=terms,
+        proofs=finished.server.proofs(),
     )
 
 

@@ -12,7 +12,8 @@ import pandas as pd
 from evenhand.arrays import Array
 from evenhand.constraints.binding import compared_groups
 from evenhand.constraints.groups import groups_frame
-from evenhand.errors import ExactRatesWarning, InputError
+from evenhand.constraints.proving import Proof
+from evenhand.errors import ExactRatesWarning, InputError, UnprovenWarning
 from evenhand.models.base import Scorer
 from evenhand.moved import keep_old_names
 from evenhand.protocol.certificate import Certificate
@@ -51,6 +52,8 @@ class VerticalRun:
         The R constraint rows in words.
     statistics
         What else the solver recorded; of VFB², how stale updates were.
+    proofs
+        What the training rows prove of new people, where a constraint asks for confidence.
     """
 
     models: Mapping[str, Scorer]
@@ -60,6 +63,7 @@ class VerticalRun:
     multipliers: Array
     row_names: Sequence[str]
     statistics: Mapping[str, Any] = field(default_factory=dict)
+    proofs: Sequence[Proof] = ()
 
     def as_start(self) -> Start:
         """Where this run ended, for another to begin from."""
@@ -112,6 +116,8 @@ def train_vertical(
     server = finished.server
     if told := server.shortfall():
         warnings.warn(told, ExactRatesWarning, stacklevel=2)
+    if unproven := [str(proof) for proof in server.proofs() if not proof.holds]:
+        warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=2)
     models = server.models if isinstance(server, CompiledRun) else {role.name: role.model for role in finished.others}
     return VerticalRun(
         models=models,
@@ -121,6 +127,7 @@ def train_vertical(
         multipliers=server.multipliers,
         row_names=[str(row) for row in holdings.terms.constraint_rows],
         statistics=server.statistics(),
+        proofs=server.proofs(),
     )
 
 

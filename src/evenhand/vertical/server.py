@@ -13,6 +13,7 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.lagrangian import Point
+from evenhand.constraints.proving import Proof
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.base import PartyModel
 from evenhand.protocol.certificate import Certificate
@@ -84,6 +85,10 @@ class Server(Role):
     def shortfall(self) -> str:
         """What of the result is not as it was asked for, beyond the certificate, in words; empty if nothing is."""
         return ""
+
+    def proofs(self) -> list[Proof]:
+        """What the training rows prove of new people, where a constraint asks for confidence."""
+        return []
 
     def row_report(self, point: Point) -> dict[str, float]:
         """One row of history: objective, and value, exact rate and multipliers of each constraint row."""

@@ -29,6 +29,8 @@ class Solver:
     compiled
         An optimisation for a process that has everybody's data: one role that does everybody's work in a compiled loop
         and only counts the messages. None where there is no faster way.
+    takes_confidence
+        Whether it trains towards what holds among new people.
     exact
         Whether it ends at the optimum, rather than near it or at that of a smaller problem.
     """
@@ -37,6 +39,7 @@ class Solver:
     server: Callable[[VerticalTerms, ServerData], Server]
     party: Callable[[VerticalTerms, str, PartyData], Party]
     takes_constraints: bool = True
+    takes_confidence: bool = False
     models: tuple[str, ...] = ("linear", "mlp")
     losses: tuple[str, ...] = ("logistic",)
     compiled: Callable[[VerticalTerms, ServerData, Mapping[str, PartyData]], CompiledRun] | None = None

@@ -38,6 +38,8 @@ def check_job(job: Job) -> Solver:
         raise InputError(f"solver is {job.solver!r}; choose 'auto' or one of {', '.join(map(repr, SOLVERS))}")
     if job.constraints and not solver.takes_constraints:
         raise InputError(f"solver {job.solver!r} trains without constraints; choose another, or drop the constraint")
+    if not solver.takes_confidence and any(one.level is not None for one in job.constraints):
+        raise InputError(f"solver {job.solver!r} does not train towards a confidence; choose 'subspace', or drop it")
     if job.loss not in solver.losses:
         named = [name for name, one in SOLVERS.items() if job.loss in one.losses]
         raise InputError(f"solver {job.solver!r} does not take the {job.loss} loss; choose {' or '.join(named)}")

@@ -100,7 +100,7 @@ class SQPServer(ProgramServer):
 
     def shortfall(self) -> str:
         last = self.seen or self.evaluation
-        missed = 0.0 if last is None else self.shifted.excess(last.exact)
+        missed = 0.0 if last is None else self.shifted.shortfall(last.exact)
         if last is None or missed == 0.0:
             return ""
         beyond = np.where(self.shifted.exact, self.bounds.excess(last.exact).max(axis=0), -np.inf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -126,6 +127,7 @@ def _result(
     }
     result: dict[str, Any] = {
         "certificate": certificate,
+        "proofs": [{**asdict(proof), "holds": proof.holds} for proof in run.proofs],
         "shortfalls": shortfalls(run.certificate, job.job.tol, tables.labels.named(scores["train"])),
         "solver": job.to_job().solver,
         **quality(labelled, scores, gaps=True, constraints=_over_all(job)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -87,6 +88,7 @@ def _result(run: VerticalRun, tables: VerticalTables, job: Job) -> dict[str, Any
     of_parts = {name: scores[rows] for name, rows in tables.parts().items()}
     return {
         "certificate": run.certificate.as_dict(),
+        "proofs": [{**asdict(proof), "holds": proof.holds} for proof in run.proofs],
         "shortfalls": shortfalls(run.certificate, job.tol, tables.labels.named(of_parts["train"])),
         **quality(tables.labelled(), of_parts, constraints=job.constraints),
         "bytes": run.transcript.total_bytes,

@@ -24,6 +24,8 @@ from evenhand.vertical.subspace.server import SubspaceServer
 
 __all__ = ["SOLVER"]
 
-SOLVER = Solver(options=SubspaceOptions, server=SubspaceServer, party=SubspaceParty, models=("linear",))
+SOLVER = Solver(
+    options=SubspaceOptions, server=SubspaceServer, party=SubspaceParty, models=("linear",), takes_confidence=True
+)
 
 keep_old_names(__name__)

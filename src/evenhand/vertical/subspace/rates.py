@@ -4,20 +4,22 @@ Rates are sigmoids of the score, and sharp ones trap the search in poor local op
 first rounds.
 
 After those, the bounds are moved so that the exact rates meet the ones asked for (`constraints/exact_rates.py`), by a
-few passes over the tiny problem of a round, each from where the one before ended. All of it happens at the server
-alone, and costs no message.
+few passes over the tiny problem of a round, each from where the one before ended. So are the bounds of rows that are to
+hold among new people (`constraints/proving.py`). All of it happens at the server alone, and costs no message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.exact_rates import ShiftedBounds
 from evenhand.constraints.lagrangian import Lagrangian, Point
+from evenhand.constraints.proving import Proving
 from evenhand.vertical.subspace.reduced import ReducedSolution
 
 LADDER = (8.0, 4.0, 2.0)
@@ -27,6 +29,8 @@ PASSES = 6
 
 Solve = Callable[[Lagrangian, Array | None], ReducedSolution]
 """Solves the tiny problem under the rows of a Lagrangian, from these coefficients (None: from zero)."""
+Measure = Callable[[ReducedSolution], tuple[Array, Array]]
+"""Standard errors and optimism of the rows at a solution."""
 
 
 class RateSchedule:
@@ -38,6 +42,11 @@ class RateSchedule:
         With the rows as they were asked for.
     exact_rates
         See `ShiftedBounds`.
+
+    Attributes
+    ----------
+    errors, optimism
+        Of the rows at the solution that was found last, where some are to hold among new people.
     """
 
     def __init__(self, wanted: Lagrangian, exact_rates: bool | None = None) -> None:
@@ -46,11 +55,13 @@ class RateSchedule:
         self._rates: Booleans = np.array([row.measure.name != "loss" for row in rows.rows], dtype=bool)
         grain = np.abs(rows.weights).max(axis=1, initial=0.0)
         self.shifted = ShiftedBounds(rows.bounds, self._rates, grain, exact_rates)
+        self.proving = Proving(rows.rows, rows.bounds)
+        self.errors, self.optimism = np.zeros((2, len(rows)))
 
     def at_round(self, number: int) -> Lagrangian:
         """The round's problem: its temperature, and bounds where they are by now."""
         factor = LADDER[number - 1] if 0 < number <= len(LADDER) else 1.0
-        if not self._rates.any() or (factor == 1.0 and not self.shifted.exact.any()):
+        if not self.moves and (factor == 1.0 or not self._rates.any()):
             return self.wanted
         bounds = self.shifted.bounds
         rows = tuple(
@@ -64,30 +75,47 @@ class RateSchedule:
         )
         return Lagrangian(self.wanted.labels, self.wanted.constraints.with_rows(rows), self.wanted.loss)
 
+    @property
+    def moves(self) -> bool:
+        """Whether bounds move at all."""
+        return self.proving.asks or bool(self.shifted.exact.any())
+
     def settling(self, number: int) -> bool:
         """Whether rounds up to this one still change the problem by the ladder."""
         return bool(self._rates.any()) and number <= len(LADDER)
 
-    def solve(self, number: int, solve: Solve) -> ReducedSolution:
+    def solve(self, number: int, solve: Solve, measure: Measure) -> ReducedSolution:
         """The round's solution: bounds are moved and it is solved again, until the exact rates are right.
 
         If they never are, it is that of the pass whose exact rates miss least, then the one with the least objective.
         """
         found = solve(self.at_round(number), None)
         # On the ladder the bounds would follow other temperatures: tried, and no better for more passes.
-        if not self.shifted.exact.any() or self.settling(number):
+        if not self.moves or self.settling(number):
             return found
         best, shift = found, self.shifted.shift
         self.shifted.begin()
         for _ in range(PASSES - 1):
-            if self.shifted.right(found.point.exact, found.multipliers):
+            aimed = self._aim(found, measure)
+            if not aimed and self.shifted.right(found.point.exact, found.multipliers):
                 break
             self.shifted.follow(found.point.exact, found.point.values)
             found = solve(self.at_round(number), found.coefficients)
-            if self._rank(found) < self._rank(best):
+            # What was found under other aims is not to be compared.
+            if aimed or self._rank(found) < self._rank(best):
                 best, shift = found, self.shifted.shift
         self.shifted.shift = shift
         return best
+
+    def _aim(self, found: ReducedSolution, measure: Measure) -> bool:
+        """Move the bounds of rows that are to hold among new people, if they do not fit this solution."""
+        if not self.proving.asks:
+            return False
+        self.errors, self.optimism = measure(found)
+        if not self.proving.update(self.errors, self.optimism):
+            return False
+        self.shifted.take(self.proving.aim)
+        return True
 
     def _rank(self, found: ReducedSolution) -> tuple[float, float]:
         return self.shifted.excess(found.point.exact), found.objective
@@ -95,3 +123,15 @@ class RateSchedule:
     def values(self, point: Point) -> Array:
         """The rows' values as their bounds are meant, at the temperatures that were asked for."""
         return self.shifted.meant(point.exact, self.wanted.at(point.scores).values)
+
+    def snapshot(self) -> dict[str, Array]:
+        """What changes."""
+        arrays = {"shift": self.shifted.shift, "errors": self.errors, "optimism": self.optimism}
+        return {name: array.copy() for name, array in arrays.items()} | self.proving.snapshot()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.proving.restore(state)
+        self.shifted.take(self.proving.aim)
+        self.shifted.shift, self.errors, self.optimism = (
+            np.array(state[name]) for name in ("shift", "errors", "optimism")
+        )

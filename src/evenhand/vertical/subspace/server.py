@@ -7,7 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.exact_rows import exact_rows
 from evenhand.constraints.lagrangian import Lagrangian, Point
+from evenhand.constraints.leave_one_out import measured
+from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
@@ -171,7 +174,7 @@ class SubspaceServer(Server):
         return self.lagrangian.constraints.bounds.complementarity(self.problem.values(point), self.multipliers)
 
     def shortfall(self) -> str:
-        missed = self.problem.shifted.excess(self.present().exact)
+        missed = self.problem.shifted.shortfall(self.present().exact)
         if missed == 0.0:
             return ""
         values = self.lagrangian.constraints.bounds.excess(self.problem.values(self.present())).max(axis=0)
@@ -180,6 +183,13 @@ class SubspaceServer(Server):
             f"no model was found whose exact rates on the training rows meet their bounds: {row} is missed by "
             f"{missed:.2g} at best. Its slices may be too small for the bound; widen it or merge groups"
         )
+
+    def proofs(self) -> list[Proof]:
+        if not self.problem.proving.asks:
+            return []
+        rows = self.lagrangian
+        values, errors = exact_rows(rows.constraints, rows.labels, self.scores, rows.loss)
+        return self.problem.proving.proofs(values, errors, self.problem.optimism)
 
     def _settled(self, point: Point) -> bool:
         """Whether nothing is left to gain: the rows hold, and neither the parties' own quadratic models nor the last
@@ -245,7 +255,11 @@ class SubspaceServer(Server):
             multipliers = solution.multipliers
             return solution
 
-        return self.problem.solve(self.round, solve)
+        def measure(found: ReducedSolution) -> tuple[Array, Array]:
+            self.effort += float(matrix.size) * size
+            return measured(self.lagrangian, found.point.scores, found.multipliers, matrix, norms.gram)
+
+        return self.problem.solve(self.round, solve, measure)
 
     def _shares(self, coefficients: Array) -> Array:
         """(parties, history + 1): each party's coefficients, zeros where it has fewer steps to its name."""
@@ -296,14 +310,14 @@ class SubspaceServer(Server):
             for place, answer in self.answers.items()
             for name, array in answer.body.items()
         }
-        own: State = {"awaited": sorted(self.awaited), "shift": self.problem.shifted.shift.copy()}
+        own: State = {"awaited": sorted(self.awaited), **self.problem.snapshot()}
         own |= {} if self.best is None else self.best.snapshot()
         return super().snapshot() | own | columns | answers
 
     def restore(self, state: State) -> None:
         super().restore(state)
         self.awaited = set(state["awaited"])
-        self.problem.shifted.shift = np.array(state["shift"])
+        self.problem.restore(state)
         self.best = BestSeen.from_snapshot(state)
         self.columns = [[] for _ in self.parties]
         bodies: dict[int, dict[str, Array]] = {}

@@ -1,0 +1,86 @@
+"""How much better a model looks on the rows it was trained on: each row's score as if it had not been among them.
+
+Without row i the loss lacks a term and the means of its slices move, so weights and multipliers do. To first order,
+with H the curvature of the Lagrangian, J the slopes of the constraint rows that hold the model back, ν_i and w_i the
+first and second derivative of the Lagrangian in the row's score and h_i = x_iᵀMx_i,
+
+    M = H⁻¹ − H⁻¹Jᵀ (J H⁻¹ Jᵀ)⁻¹ J H⁻¹,    K = (J H⁻¹ Jᵀ)⁻¹ J H⁻¹,
+    z_i + h_i ν_i / (1 − w_i h_i) + (K x_i)ᵀ a_i (φ_i − φ̄),
+
+where a_i (φ_i − φ̄) is what the row adds to each constraint row beyond the mean of its slice.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.exact_rows import exact_rows
+from evenhand.constraints.lagrangian import Lagrangian
+
+_MOST_LEVERAGE: Final = 0.9
+"""Beyond it the first order says nothing: a row that alone decides its score."""
+
+
+class Response(NamedTuple):
+    """M, (d, d), and K, (rows that hold, d): how weights answer a change of the gradient, and of constraint rows."""
+
+    free: Array
+    held: Array
+
+    @classmethod
+    def of(cls, curvature: Array, slopes: Array) -> Response:
+        """From H, made positive definite where it is not, and J."""
+        values, vectors = np.linalg.eigh((curvature + curvature.T) / 2.0)
+        known = values > 1e-10 * max(float(values.max(initial=0.0)), 1e-300)
+        inverse = (vectors[:, known] / values[known]) @ vectors[:, known].T
+        towards = slopes @ inverse
+        held = np.linalg.pinv(towards @ slopes.T, rcond=1e-10, hermitian=True) @ towards
+        return cls(inverse - towards.T @ held, held)
+
+    def left_out(self, columns: Array, nu: Array, bends: Array, surprise: Array) -> Array:
+        """By how much each row's score changes if it is left out; `surprise` has a_i (φ_i − φ̄), (n, rows that hold)."""
+        leverage = np.einsum("ij,ij->i", columns @ self.free, columns)
+        alone = leverage * nu / (1.0 - np.clip(bends * leverage, -np.inf, _MOST_LEVERAGE))
+        return alone + np.einsum("ij,ij->i", columns @ self.held.T, surprise)
+
+
+def optimism(bounds: Bounds, values: Array, left_out: Array) -> Array:
+    """How much worse rows are with everybody left out in turn: where they have grown, by how much."""
+    two_sided = np.isfinite(bounds.lower) & np.isfinite(bounds.upper)
+    growth = np.where(two_sided, np.abs(left_out) - np.abs(values), left_out - values)
+    return np.maximum(growth, 0.0)
+
+
+def measured(
+    lagrangian: Lagrangian, scores: Array, multipliers: Array, columns: Array, quadratic: Array
+) -> tuple[Array, Array]:
+    """Standard errors and optimism of all constraint rows, where everybody's labels, groups and scores are.
+
+    Parameters
+    ----------
+    columns
+        (n, d): how scores answer what was solved for.
+    quadratic
+        (d, d): curvature of what is not a function of the scores, as a regulariser is.
+    """
+    rows, labels, point = lagrangian.constraints, lagrangian.labels, lagrangian.at(scores)
+    bends = point.curvature(multipliers)
+    holding = np.flatnonzero(multipliers.any(axis=0))
+    surprise, slope = np.zeros((2, len(scores), len(holding)))
+    for place, index in enumerate(holding):
+        value, derivative = rows.rows[index].measure.value_and_derivative(lagrangian.loss, scores, labels)
+        weight = rows.weights[index][rows.cell]
+        slope[:, place] = weight * derivative
+        # Rows of data that weigh the same are in the same slice.
+        part = np.unique(rows.weights[index], return_inverse=True)[1][rows.cell]
+        mean = np.bincount(part, weights=value) / np.maximum(np.bincount(part), 1)
+        surprise[:, place] = weight * (value - mean[part])
+    curvature = columns.T @ (columns * bends[:, None]) + quadratic
+    response = Response.of(curvature, slope.T @ columns)
+    without = scores + response.left_out(columns, point.derivative(multipliers), bends, surprise)
+    values, errors = exact_rows(rows, labels, scores, lagrangian.loss)
+    return errors, optimism(rows.bounds, values, exact_rows(rows, labels, without, lagrangian.loss)[0])

@@ -1,0 +1,126 @@
+"""Bounds that hold among new people: trained inside those that were asked for, by what the rows cannot rule out.
+
+A row's value on the training rows proves nothing of people who are not in them. With confidence, what is to be within
+the bound is |value| + z·SE + optimism: z of all rows of the constraint at once, the standard error of the value, and
+how much better the model looks on rows it was trained on than on rows left out. So each row is trained at
+
+    aim = max(ε − z·SE − optimism, SE/4),
+
+and what it ends with says whether ε is proven. Where ε is less than z·SE no model can prove it on these rows; the row
+is then trained as far down as pays, and what it ends with is the smallest ε that these rows prove.
+
+Standard errors move a little with the model: an aim is kept while it does, a few hundredths of ε inside what is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.slices import ConstraintRow
+
+BAND: Final = 0.03
+"""Share of a bound by which an aim is set inside what is needed; it is kept until that is nothing, or twice as much."""
+LEAST: Final = 0.25
+"""The tightest aim, in standard errors: what is below is noise."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the training rows prove of new people.
+
+    Attributes
+    ----------
+    asked
+        ε, or the limit.
+    bound
+        With the confidence asked for, the value among new people is within this.
+    row
+        The constraint row that needs it, in words.
+    """
+
+    asked: float
+    bound: float
+    row: str
+
+    @property
+    def holds(self) -> bool:
+        return self.bound <= self.asked
+
+    def __str__(self) -> str:
+        return (
+            f"these rows prove no bound below {self.bound:.3g} of {self.row}, where {self.asked:g} was asked for: more "
+            "rows would, or fewer and larger groups"
+        )
+
+
+class Proving:
+    """Where rows that ask for confidence are trained.
+
+    Attributes
+    ----------
+    aim
+        The bounds to train at: those asked for, and tighter ones of rows that ask for confidence.
+    """
+
+    def __init__(self, rows: Sequence[ConstraintRow], asked: Bounds) -> None:
+        self.asked, self.aim = asked, asked
+        self.reach: Array = np.array([row.reach for row in rows], dtype=np.float64)
+        self.sure = self.reach > 0.0
+        self._names = [str(row) for row in rows]
+
+    @property
+    def asks(self) -> bool:
+        return bool(self.sure.any())
+
+    def update(self, errors: Array, optimism: Array) -> bool:
+        """Set the aims that no longer do, at a model with these standard errors; whether any has changed."""
+        half, centre = _room(self.asked)
+        # Rows that do not ask may have no standard error.
+        errors, optimism = (np.where(self.sure, one, 0.0) for one in (errors, optimism))
+        needed = half - self.reach * errors - optimism
+        least = LEAST * errors
+        low, fit, high = (
+            np.minimum(np.maximum(needed - share * BAND * half, least), half) for share in (2.0, 1.0, 0.0)
+        )
+        present = _room(self.aim)[0]
+        moved = self.sure & ((present < low) | (present > high)) & np.isfinite(fit)
+        if not moved.any():
+            return False
+        room = np.where(moved, fit, present)
+        one_sided = ~np.isfinite(self.asked.lower) | ~np.isfinite(self.asked.upper)
+        upper = np.where(self.sure, np.where(one_sided, room, centre + room), self.asked.upper)
+        lower = np.where(self.sure & ~one_sided, centre - room, self.asked.lower)
+        self.aim = Bounds(lower, np.where(np.isfinite(self.asked.upper), upper, self.asked.upper))
+        return True
+
+    def proofs(self, values: Array, errors: Array, optimism: Array) -> list[Proof]:
+        """What is proven, of the worst row for each bound that was asked for with confidence."""
+        half, centre = _room(self.asked)
+        errors, optimism = (np.where(self.sure, one, 0.0) for one in (errors, optimism))
+        two_sided = np.isfinite(self.asked.lower) & np.isfinite(self.asked.upper)
+        distance = np.where(two_sided, np.abs(values - centre), values) + self.reach * errors + optimism
+        worst: dict[tuple[float, float], int] = {}
+        for place in np.flatnonzero(self.sure):
+            key = (float(half[place]), float(self.reach[place]))
+            if key not in worst or distance[place] > distance[worst[key]]:
+                worst[key] = int(place)
+        return [Proof(float(half[place]), float(distance[place]), self._names[place]) for place in worst.values()]
+
+    def snapshot(self) -> dict[str, Array]:
+        return {"aim lower": self.aim.lower.copy(), "aim upper": self.aim.upper.copy()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.aim = Bounds(state["aim lower"], state["aim upper"])
+
+
+def _room(bounds: Bounds) -> tuple[Array, Array]:
+    """How far values may be from the middle of their bounds, and where that is; from zero, with an upper bound only."""
+    lower = np.where(np.isfinite(bounds.lower), bounds.lower, -bounds.upper)
+    upper = np.where(np.isfinite(bounds.upper), bounds.upper, -bounds.lower)
+    return (upper - lower) / 2.0, (upper + lower) / 2.0
