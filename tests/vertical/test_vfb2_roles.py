@@ -396,7 +396,7 @@ def test_what_does_not_fit_the_protocol_is_refused() -> None:
     request, theta = kinds[SCORE_REQUEST.kind][-1], kinds[THETA.kind][-1]
     # Again, from the wrong sender, or for another step or round: each is refused.
     wrong = [messages[-1] for kind, messages in kinds.items() if kind != BEGIN.kind]
-    wrong += [BEGIN.message("server", "p1", round=2)]
+    wrong += [BEGIN.message("server", "p1", round=2, keep=0)]
     other = {"p0": "p2", "p2": "p0"}[theta.sender]
     wrong += [Message(other, "p1", one.kind, one.body) for one in (request, theta)]
     wrong += [Message(request.sender, "p1", request.kind, {**request.body, "request": np.array(99)})]

@@ -59,6 +59,7 @@ class CompiledVFB2(EpochServer, CompiledRun):
         self._blocks = blocks
         self._gradient = np.zeros(len(self._storage.columns))
         self._scores: Array = np.zeros(len(order))
+        self._best: Array = np.zeros(0)
         tables = len(blocks) if self.rule == "saga" else 1
         self._references: Array = np.zeros((len(order) if self.rule != "sgd" else 0, tables))
         self._trees = build_trees(len(blocks), list(setting.active))
@@ -95,11 +96,16 @@ class CompiledVFB2(EpochServer, CompiledRun):
         self.open_round(point, self._sampler)
         self._take_gradients(point, self.weighting)
         if self.close_round(point):
+            if self.goes_back():
+                self._storage.columns[:, WEIGHT] = self._best
+                point = self.lagrangian.at(self.best.scores)
             self._take_gradients(point, self.multipliers)
             self.traffic += self._counter.closing
             self.certify(point, converged=bool(self.gap <= self.job.tol))
             self._hand_over_weights()
         else:
+            if self.best.is_present:
+                self._best = self._storage.columns[:, WEIGHT].copy()
             self.round += 1
             self._run_epoch(point)
         return ()
@@ -168,6 +174,7 @@ class CompiledVFB2(EpochServer, CompiledRun):
         return super().snapshot() | {
             "columns": self._storage.columns.copy(),
             "references": self._references.copy(),
+            "best": self._best.copy(),
             "masks": self._masks.view(np.int64).copy(),
             "delays": self._delays.view(np.int64).copy(),
         }
@@ -176,6 +183,7 @@ class CompiledVFB2(EpochServer, CompiledRun):
         super().restore(state)
         self._storage.columns[:] = state["columns"]
         self._references[:] = state["references"]
+        self._best = np.array(state["best"])
         self._masks[:] = np.array(state["masks"]).view(np.uint64)
         self._delays[:] = np.array(state["delays"]).view(np.uint64)
         if self.done:

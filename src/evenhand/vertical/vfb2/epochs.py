@@ -14,11 +14,14 @@ import numpy as np
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.constraints.measures import MEASURES
+from evenhand.protocol.roles import State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server
+from evenhand.vertical.vfb2.best import BestPoint
 from evenhand.vertical.vfb2.interleaver import ThetaInputs
 from evenhand.vertical.vfb2.kernels import LOSSES
+from evenhand.vertical.vfb2.penalty import Penalties
 from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.setting import Setting
 
@@ -46,6 +49,8 @@ class EpochServer(Server):
         weights = np.abs(shares).max(axis=1, initial=0.0) if self.multipliers.size else np.zeros(0)
         self._scales = np.broadcast_to(1.0 / (terms.n_rows * weights), self.multipliers.shape)
         self.dual_steps = self.options.dual_step * self._scales
+        self.penalties = Penalties(self.options, shares, terms.n_rows, self.job.tol)
+        self.best = BestPoint(terms.n_rows, self.multipliers)
         self.last_excess = np.zeros(self.multipliers.shape)
         self.last_move = np.zeros(self.multipliers.shape)
         self.settled = np.nan
@@ -71,7 +76,7 @@ class EpochServer(Server):
             self._learn_dual_steps(excess)
             self._move_multipliers(excess)
             self.settled = np.nan
-        self.weighting = np.maximum(self.multipliers + float(self.options.penalty) * self._scales * excess, 0.0)
+        self.weighting = self.penalties.push(self.multipliers, self._scales, excess)
         self.step = self._choose_step(sampler)
 
     def _move_multipliers(self, excess: Array) -> None:
@@ -115,10 +120,29 @@ class EpochServer(Server):
             self.settled = SETTLED * gradient
         self.gap = float(np.hypot(gradient, dual_gap))
         self.reports.append({"round": self.round, **self.row_report(point), "gap": self.gap, "step": self.step})
+        self.best.consider(point, self.objective(point), self.multipliers)
         return self.gap <= self.job.tol or self.round >= self.job.max_rounds
+
+    def goes_back(self) -> bool:
+        """At the end of the last round: whether an earlier point is returned; its multipliers are then taken up.
+
+        Only without convergence: stationary points are what is looked for.
+        """
+        if self.gap <= self.job.tol or not self.best.is_better():
+            return False
+        self.multipliers = self.best.multipliers
+        return True
 
     def statistics(self) -> dict[str, Any]:
         return {"staleness": self.staleness.tolist()}
+
+    def snapshot(self) -> State:
+        return super().snapshot() | self.penalties.snapshot() | self.best.snapshot()
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.penalties.restore(state)
+        self.best.restore(state)
 
 
 def theta_inputs(lagrangian: Lagrangian, weighting: Array, order: Integers) -> ThetaInputs:

@@ -50,8 +50,8 @@ NORMS = Schema(
 )
 BEGIN = Schema(
     "begin",
-    {"round": INTEGER},
-    reveals="That an epoch begins.",
+    {"round": INTEGER, "keep": INTEGER},
+    reveals="That an epoch begins, and whether the model so far is the best one: the party then keeps its weights.",
 )
 SCORE_REQUEST = Schema(
     "score-request",

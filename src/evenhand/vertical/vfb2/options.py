@@ -66,7 +66,8 @@ class VFB2Options:
         share of all rows). Where constraints are on losses, each adapts by itself.
     penalty
         ρ, in the same units: during an epoch the rows are weighted with λ + ρ · excess, the excess being that of the
-        last full pass. ``"auto"`` is 0 for losses and 5 for rates.
+        last full pass. ``"auto"`` is 5 for rates; for losses 0 until a sample weight turns negative, then 2, halved
+        whenever the row's excess overshoots.
     """
 
     step: float | Literal["auto"] = "auto"
@@ -105,11 +106,11 @@ class VFB2Options:
             raise InputError(f"penalty is {self.penalty!r}; it must be a number, zero or more, or 'auto'")
 
     def resolved(self, rule: Rule, on_rates: bool) -> VFB2Options:
-        """With numbers in place of ``"auto"``, for constraints on rates or not."""
+        """With numbers in place of ``"auto"``, on rates or not; ρ of losses is found as the run goes."""
         return replace(
             self,
             epoch=(RATE_EPOCH if on_rates else 1.0) if self.epoch == "auto" else self.epoch,
-            penalty=(RATE_PENALTY if on_rates else 0.0) if self.penalty == "auto" else self.penalty,
+            penalty=RATE_PENALTY if self.penalty == "auto" and on_rates else self.penalty,
             growth=self.growth and rule == "svrg" and not on_rates,
         )
 

@@ -42,7 +42,7 @@ from evenhand.vertical.vfb2.messages import (
     VOCABULARY,
 )
 from evenhand.vertical.vfb2.sampler import RowSampler
-from evenhand.vertical.vfb2.setting import OF_NORMS, OF_SCORES, Setting
+from evenhand.vertical.vfb2.setting import LAST_AT_KEPT, OF_NORMS, OF_SCORES, Setting
 from evenhand.vertical.vfb2.staleness import Staleness, most_stale
 from evenhand.vertical.vfb2.steps import ADDED, ASKED, HEARD, UNASKED, EpochSteps
 
@@ -76,6 +76,7 @@ class VFB2Party(GradientParty):
         """1 / (n p_i) of each row, in the order in which the block has them."""
         self._references: Array = np.zeros(terms.n_rows if setting.rule != "sgd" else 0)
         self._step = 0.0
+        self._best: Array = np.zeros(0)
         self._handlers: dict[str, Callable[[Message], Task | Sends]] = {
             FULL_PASS.kind: self._begin_full_pass,
             MASKED_TOTALS.kind: self._add_to_total,
@@ -207,6 +208,8 @@ class VFB2Party(GradientParty):
         # The last exchange is about a round that is opened and has no epoch.
         if self._sampler is None or number != self.round + (not last):
             raise ProtocolError(f"{self.name} is in round {self.round} and cannot open this one; it is refused")
+        if last == LAST_AT_KEPT:
+            self._go_back()
         gradient = self._block.loss_gradient(nu)
         self.effort += len(self._block.data)
         sends: list[Message] = []
@@ -220,6 +223,12 @@ class VFB2Party(GradientParty):
             self.round, self._step = number, message.number("step")
             self._prepare(self._sampler, nu, gradient)
         return sends
+
+    def _go_back(self) -> None:
+        if not len(self._best):
+            raise ProtocolError(f"{self.name} was not told to keep any weights, so it cannot go back; it is refused")
+        self.model.weights = self._best
+        self._block.columns[:, WEIGHT] = self._best
 
     def _prepare(self, sampler: RowSampler, nu: Array, gradient: Array) -> None:
         if self.setting.rule == "svrg" or (self.setting.rule == "saga" and self.round == 1):
@@ -235,6 +244,9 @@ class VFB2Party(GradientParty):
         """Said to everybody; only dominators have something to begin."""
         if message.integer("round") != self.round:
             raise ProtocolError(f"{self.name} is in round {self.round} and cannot begin this one; it is refused")
+        if message.integer("keep"):
+            # Those of the last full pass; the next one makes others.
+            self._best = self.model.weights
         return ()
 
     def _take_request(self, message: Message) -> Task | Sends:
@@ -295,6 +307,7 @@ class VFB2Party(GradientParty):
             "columns": self._block.columns.copy(),
             "references": self._references.copy(),
             "step": self._step,
+            "best": self._best.copy(),
         }
         parts = self._masks.snapshot() | self._sums.snapshot() | self._staleness.snapshot() | self._steps.snapshot()
         return super().snapshot() | parts | own
@@ -308,6 +321,7 @@ class VFB2Party(GradientParty):
         self._block.columns[:] = state["columns"]
         self._references = np.array(state["references"])
         self._step = float(state["step"])
+        self._best = np.array(state["best"])
         self._masks.restore(state)
         self._sums.restore(state)
         self._staleness.restore(state)

@@ -32,7 +32,7 @@ from evenhand.vertical.vfb2.messages import (
     VOCABULARY,
 )
 from evenhand.vertical.vfb2.sampler import RowSampler
-from evenhand.vertical.vfb2.setting import OF_NORMS, OF_SCORES, Setting
+from evenhand.vertical.vfb2.setting import LAST, LAST_AT_KEPT, OF_NORMS, OF_SCORES, Setting
 
 SUMMING, OPENING, EPOCH, CLOSING = "full pass", "opening", "epoch", "closing"
 """What the server waits for: a sum over all rows, everybody's norms, the end of an epoch, everybody's last norms."""
@@ -140,14 +140,17 @@ class VFB2Server(EpochServer):
             return ()
         if self.close_round(point):
             self.phase = CLOSING
-            return self._ask_for_norms(point, self.multipliers, last=1)
+            if self.goes_back():
+                self._scores = self.best.scores
+                return self._ask_for_norms(self.present(), self.multipliers, last=LAST_AT_KEPT)
+            return self._ask_for_norms(point, self.multipliers, last=LAST)
         return self._begin_epoch()
 
     def _begin_epoch(self) -> Sends:
         assert self._sampler is not None
         self.round += 1
         self.phase = EPOCH
-        sends = self._to_all(BEGIN, round=self.round)
+        sends = self._to_all(BEGIN, round=self.round, keep=int(self.best.is_present))
         if not self._synchronous:
             self._awaited[list(self.setting.active)] = True
             return sends

@@ -18,6 +18,8 @@ from evenhand.vertical.vfb2.staleness import most_stale
 
 OF_NORMS, OF_SCORES = 0, 1
 """What a full pass sums."""
+LAST, LAST_AT_KEPT = 1, 2
+"""How a run ends: where the parties are, or at the weights that they were last told to keep."""
 NORM_BITS = 36
 """Fraction bits of squared norms, which may be far larger than scores and need not be as exact."""
 ROWS_IN_A_MESSAGE = 64
