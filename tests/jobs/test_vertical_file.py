@@ -16,6 +16,7 @@ from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical, table_source
 from evenhand.protocol.job import Job
 from evenhand.runtime.clock import VirtualClock
+from evenhand.vertical.solvers import stopping_at
 
 FULL = """
 [job]
@@ -87,7 +88,7 @@ def test_a_full_file_becomes_a_job_and_a_clock(tmp_path: Path) -> None:
 def test_a_short_file_takes_the_defaults() -> None:
     party = {"name": "bank", "role": "active", "table": "b.csv", "id": "c", "label": {"column": "y"}}
     content = parse_vertical({"party": [party]}, "job.toml")
-    assert content.to_job() == Job()
+    assert content.to_job() == stopping_at(Job(), None)
     assert content.to_clock() is None
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
+import pytest
 from rich.console import Console
 from rich.table import Table
 
 from evenhand.protocol.messages import Message
 from evenhand.protocol.transcript import Transcript
+from evenhand.report.progress import Progress
 from evenhand.report.tables import certificate_table, compare, constraints_table, links_table, quality_table
 
 QUALITY = {"accuracy": 0.8141, "DEO": 0.0099, "DFP": 0.0123, "DFN": 0.0821, "FR": 0.9901, "HM": 0.8935, "DP": 0.1}
@@ -90,3 +93,20 @@ def test_links_add_up_messages_and_bytes() -> None:
     assert ["from", "to", "messages", "bytes"] in rows
     assert ["bank", "server", "2", "64", "bytes"] in rows
     assert ["server", "bank", "1", "8.0", "kB"] in rows
+
+
+def test_how_far_from_the_optimum_is_said_as_a_bound_or_as_an_estimate_or_not_at_all() -> None:
+    told = shown(certificate_table(CERTIFICATE | {"bound": 1.5e-3, "estimate": None}))
+    assert any("from the optimum, at most" in line and "1.500e-03" in line for line in told)
+    assert not any("about" in line or "None" in line for line in told)
+    told = shown(certificate_table(CERTIFICATE | {"bound": None, "estimate": 1.5e-3}))
+    assert any("from the optimum, about" in line and "1.500e-03" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"), [({"bound": 2e-3}, "≤ 2.0e-03"), ({"estimate": 2e-3}, "≈ 2.0e-03"), ({}, "violation 0.0e+00")]
+)
+def test_progress_says_it_while_it_goes_on(told: dict[str, float], expected: str, capsys: Any) -> None:
+    with Progress(10) as progress:
+        progress.round({"round": 3, "objective": 0.5, "violation": 0.0, **told})
+    assert expected in capsys.readouterr().err

@@ -56,23 +56,23 @@ class Point:
     """The Lagrangian at given scores; each quantity is computed once, when first asked for."""
 
     def __init__(self, lagrangian: Lagrangian, scores: Array) -> None:
-        self._of = lagrangian
+        self.lagrangian = lagrangian
         self.scores = scores
 
     @cached_property
     def _loss(self) -> tuple[Array, Array]:
-        return self._of.loss.value_and_derivative(self.scores, self._of.labels)
+        return self.lagrangian.loss.value_and_derivative(self.scores, self.lagrangian.labels)
 
     @cached_property
     def _loss_derivative(self) -> Array:
         # An active party's local steps need no loss values: spare their logarithms unless they are there already.
         if "_loss" in self.__dict__:
             return self._loss[1]
-        return self._of.loss.derivative(self.scores, self._of.labels)
+        return self.lagrangian.loss.derivative(self.scores, self.lagrangian.labels)
 
     @cached_property
     def _other_measures(self) -> dict[Measure, tuple[Array, Array]]:
-        of = self._of
+        of = self.lagrangian
         return {
             measure: measure.value_and_derivative(of.loss, self.scores, of.labels)
             for measure in of.constraints.measures
@@ -87,7 +87,7 @@ class Point:
     @cached_property
     def values(self) -> Array:
         """The value a·g of each constraint row."""
-        rows = self._of.constraints
+        rows = self.lagrangian.constraints
         values = np.zeros(len(rows))
         for measure, indices in rows.measures.items():
             measured = self._loss if measure.name == "loss" else self._other_measures[measure]
@@ -97,7 +97,7 @@ class Point:
     @cached_property
     def exact(self) -> Array:
         """The same with exact rates in place of the measures: error rates, or selection rates for ``positive``."""
-        of = self._of
+        of = self.lagrangian
         values = np.zeros(len(of.constraints))
         for measure, indices in of.constraints.measures.items():
             indicator = measure.exact(self.scores, of.labels).astype(np.float64)
@@ -106,18 +106,18 @@ class Point:
 
     @cached_property
     def violation(self) -> float:
-        return self._of.constraints.bounds.violation(self.values)
+        return self.lagrangian.constraints.bounds.violation(self.values)
 
     def complementarity(self, multipliers: Array) -> float:
-        return self._of.constraints.bounds.complementarity(self.values, multipliers)
+        return self.lagrangian.constraints.bounds.complementarity(self.values, multipliers)
 
     def dual_gradient(self) -> Array:
         """∂f/∂λ: how far each side of each row is exceeded."""
-        return self._of.constraints.bounds.excess(self.values)
+        return self.lagrangian.constraints.bounds.excess(self.values)
 
     def derivative(self, multipliers: Array) -> Array:
         """ν = ∂f/∂z (FairVFL Eq. 12)."""
-        of = self._of
+        of = self.lagrangian
         nu = self._loss_derivative / len(self.scores)
         for measure, rows in of.constraints.measures.items():
             if multipliers[:, rows].any():
@@ -127,7 +127,7 @@ class Point:
 
     def curvature(self, multipliers: Array) -> Array:
         """∂²f/∂z²; negative where the tilt outweighs the row's own loss."""
-        of = self._of
+        of = self.lagrangian
         curvature = of.loss.curvature(self.scores, of.labels) / len(self.scores)
         for measure, rows in of.constraints.measures.items():
             if multipliers[:, rows].any():

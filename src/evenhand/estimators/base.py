@@ -24,7 +24,7 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.training.preparing import Preparation
 from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns, Start
-from evenhand.vertical.solvers import vertical_terms
+from evenhand.vertical.solvers import stopping_at, vertical_terms
 
 RoleName = Literal["active", "passive"]
 
@@ -52,7 +52,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         roles: Sequence[RoleName] | Literal["all-active"] | None = None,
         alpha: float | None = None,
         max_rounds: int = 1000,
-        tol: float = 1e-4,
+        tol: float | None = None,
         runtime: RuntimeName | VirtualClock = "auto",
         random_state: int | np.random.RandomState | None = None,
         scale: bool = True,
@@ -138,19 +138,19 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         seed = int(state) if isinstance(state, (int, np.integer)) else int(check_random_state(state).randint(2**31))
         if not isinstance(self.hidden, Sequence):
             raise InputError(f"hidden is {self.hidden!r}; give the width of each hidden layer, for instance (32, 16)")
-        return Job(
+        job = Job(
             solver=self.solver,
             constraints=tuple(as_list(self.constraint)),
             model=self.model,
             alpha=self.alpha,
             max_rounds=self.max_rounds,
-            tol=self.tol,
             seed=seed,
             fit_intercept=self.fit_intercept,
             hidden=tuple(self.hidden),
             loss=self._loss,
             options=dict(self.solver_options or {}),
         )
+        return stopping_at(job, self.tol)
 
     def _runtime(self) -> tuple[RuntimeName, VirtualClock | None]:
         return ("messages", self.runtime) if isinstance(self.runtime, VirtualClock) else (self.runtime, None)

@@ -51,9 +51,10 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     max_rounds
         Most communication rounds.
     tol
-        When to stop: ``"subspace"`` when the parties' quadratic models promise a gain of at most this share of the
-        objective and every row holds, ``"fairvfl"`` and VFB² when their stationarity gap is at most this. A round of
-        ``"trees"`` that lowers the leave-one-out loss by a smaller share counts as one without progress.
+        When to stop. ``"subspace"``: the relative distance of the objective from the constrained optimum, judged by the
+        bound in `certificate_`, with every row held. ``"fairvfl"`` and VFB²: the stationarity gap. A round of
+        ``"trees"`` that lowers the leave-one-out loss by a smaller share counts as one without progress. None is 1e-3
+        for ``"subspace"`` and 1e-4 for the others.
     runtime
         ``"auto"``; ``"messages"``: parties take turns and exchange messages; ``"interleaved"`` or ``"threads"``: all
         parties in one compiled loop, or in real threads (VFB² only); or a :class:`~evenhand.VirtualClock` with speeds
@@ -84,7 +85,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     intercept_ : of the first active party.
     n_rounds_, bytes_sent_ : communication rounds, and bytes of all messages.
     history_ : DataFrame, one row a round.
-    certificate_ : stationarity, violation and complementarity at the returned model.
+    certificate_ : stationarity, violation and complementarity at the returned model; how far it is from the optimum,
+        as a `bound` or, where none holds, an `estimate`.
     proofs_ : what the training rows prove of new people, where a constraint has a `confidence`: a list of
         :class:`~evenhand.constraints.proving.Proof`.
     run_ : the whole run, with its transcript.
@@ -101,7 +103,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         roles: Sequence[RoleName] | Literal["all-active"] | None = None,
         alpha: float | None = None,
         max_rounds: int = 1000,
-        tol: float = 1e-4,
+        tol: float | None = None,
         runtime: RuntimeName | VirtualClock = "auto",
         random_state: int | np.random.RandomState | None = None,
         positive: Any = None,

@@ -93,7 +93,6 @@ class TrainingSection(Strict):
     solver: str = "auto"
     constraint: ConstraintTables = Field(default_factory=list)
     alpha: float | None = None
-    tol: float
     seed: int = Field(default=0, ge=0)
     hidden: list[int] = Field(default_factory=lambda: [32, 16])
     options: dict[str, Any] = Field(default_factory=dict)
@@ -104,7 +103,6 @@ class TrainingSection(Strict):
         return Job(
             constraints=tuple(to_constraint(one) for one in self.constraint),
             alpha=self.alpha,
-            tol=self.tol,
             seed=self.seed,
             hidden=tuple(self.hidden),
             options=self.options,

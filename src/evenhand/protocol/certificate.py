@@ -23,6 +23,11 @@ class Certificate:
         Communication rounds used.
     converged
         Whether the solver's own stopping rule was met, rather than a cap on rounds.
+    bound
+        (F − F*) / F is at most this: how far the objective can still be above the constrained optimum. None where that
+        cannot be said, or nobody has measured it.
+    estimate
+        About how far it is, where no bound holds: for rates, and where constraints give a row of data negative weight.
     """
 
     stationarity: float
@@ -31,6 +36,8 @@ class Certificate:
     objective: float
     rounds: int
     converged: bool
+    bound: float | None = None
+    estimate: float | None = None
 
-    def as_dict(self) -> dict[str, float | int | bool]:
+    def as_dict(self) -> dict[str, float | int | bool | None]:
         return asdict(self)

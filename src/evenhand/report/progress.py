@@ -1,4 +1,4 @@
-"""A progress display for training: rounds done, the objective and the worst violation."""
+"""A progress display for training: rounds done, the objective, the worst violation, the distance from the optimum."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ class Progress:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("objective {task.fields[objective]:.5f}  violation {task.fields[violation]:.1e}"),
+            TextColumn("{task.fields[distance]}"),
             TimeElapsedColumn(),
         )
         self._bar = Bar(*columns, console=Console(stderr=True), disable=not enabled)
-        self._task = self._bar.add_task(title, total=max_rounds, objective=float("nan"), violation=float("nan"))
+        nothing = float("nan")
+        self._task = self._bar.add_task(title, total=max_rounds, objective=nothing, violation=nothing, distance="")
         self._enabled = enabled
 
     def round(self, report: Report) -> None:
         if self._enabled:
-            objective, violation = report["objective"], report["violation"]
-            self._bar.update(self._task, completed=report["round"], objective=objective, violation=violation)
+            objective, violation, distance = report["objective"], report["violation"], _distance(report)
+            done = report["round"]
+            self._bar.update(self._task, completed=done, objective=objective, violation=violation, distance=distance)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -40,3 +43,10 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+
+
+def _distance(report: Report) -> str:
+    """How far the round's model is from the optimum, if that can be said."""
+    if "bound" in report:
+        return f"from the optimum ≤ {report['bound']:.1e}"
+    return f"from the optimum ≈ {report['estimate']:.1e}" if "estimate" in report else ""

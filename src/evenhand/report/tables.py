@@ -92,10 +92,16 @@ def _plain(name: str) -> Text:
     return Text(printable(name))
 
 
+DISTANCES = {"bound": "from the optimum, at most", "estimate": "from the optimum, about"}
+
+
 def certificate_table(certificate: Mapping[str, Any]) -> Table:
+    """What the certificate says; of what nobody measured, nothing."""
     table = _table("certificate", show_header=False)
     for name, value in certificate.items():
-        table.add_row(_plain(name), f"{value:.3e}" if isinstance(value, float) else str(value))
+        if value is not None:
+            shown = f"{value:.3e}" if isinstance(value, float) else str(value)
+            table.add_row(_plain(DISTANCES.get(name, name)), shown)
     return table
 
 

@@ -20,6 +20,7 @@ from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Role, Sends, State
 from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.distance import Distance, distance
 from evenhand.vertical.messages import VOCABULARY, message_sizes
 from evenhand.vertical.problem import ServerData, own_lagrangian
 
@@ -82,6 +83,18 @@ class Server(Role):
     def complementarity(self, point: Point) -> float:
         return point.complementarity(self.multipliers)
 
+    def distance(self, point: Point) -> Distance:
+        """How far a linear model is from the optimum, as the parties' last gradients tell."""
+        if self.job.model != "linear":
+            return Distance()
+        return distance(
+            point,
+            self.multipliers,
+            squared_gradient=float(self.squared_gradients.sum()),
+            objective=self.objective(point),
+            regulariser=self.regulariser,
+        )
+
     def shortfall(self) -> str:
         """What of the result is not as it was asked for, beyond the certificate, in words; empty if nothing is."""
         return ""
@@ -114,6 +127,7 @@ class Server(Role):
             objective=self.objective(point),
             rounds=self.round,
             converged=converged,
+            **self.distance(point)._asdict(),
         )
         self.done = True
 

@@ -33,6 +33,8 @@ class Solver:
         Whether it trains towards what holds among new people.
     exact
         Whether it ends at the optimum, rather than near it or at that of a smaller problem.
+    tol
+        Where it stops unless it is told.
     """
 
     options: type[Any]
@@ -44,3 +46,4 @@ class Solver:
     losses: tuple[str, ...] = ("logistic",)
     compiled: Callable[[VerticalTerms, ServerData, Mapping[str, PartyData]], CompiledRun] | None = None
     exact: bool = True
+    tol: float = 1e-4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from evenhand.constraints.groups import Groups
 from evenhand.errors import InputError
@@ -47,6 +48,14 @@ def check_job(job: Job) -> Solver:
         raise InputError(f"solver {job.solver!r} takes {' or '.join(solver.models)} parties, not {job.model!r} ones")
     check_options(solver_name(job), solver.options, job.options)
     return solver
+
+
+def stopping_at(job: Job, tol: float | None) -> Job:
+    """The job with this tolerance; None is that of its solver."""
+    known = SOLVERS.get(solver_name(job))
+    if tol is None:
+        tol = job.tol if known is None else known.tol
+    return replace(job, tol=tol)
 
 
 def vertical_terms(

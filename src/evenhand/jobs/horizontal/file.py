@@ -110,6 +110,7 @@ class HorizontalJobFile(ClockedFile):
             solver=solver,
             model="linear" if section.model == "logistic" else "mlp",
             max_rounds=SOLVERS[solver].default_rounds if section.max_rounds is None else section.max_rounds,
+            tol=section.tol,
         )
 
     def to_where(self) -> ConstraintScope:

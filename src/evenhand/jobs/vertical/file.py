@@ -23,7 +23,7 @@ from evenhand.jobs.schema import (
     parsed,
 )
 from evenhand.protocol.job import OLD_RUNTIMES, Job, ModelName, RuntimeName
-from evenhand.vertical.solvers import SOLVERS, check_job, solver_name
+from evenhand.vertical.solvers import SOLVERS, check_job, solver_name, stopping_at
 
 
 def _as_runtime(given: Any) -> Any:
@@ -37,7 +37,7 @@ class VerticalJobSection(TrainingSection):
     split: Literal["vertical"] = "vertical"
     model: ModelName = "linear"
     max_rounds: int = 1000
-    tol: float = 1e-4
+    tol: float | None = None
     fit_intercept: bool = True
     scale: bool = True
     runtime: Annotated[RuntimeName, BeforeValidator(_as_runtime)] = "auto"
@@ -64,12 +64,13 @@ class VerticalJobFile(ClockedFile):
 
     def to_job(self) -> Job:
         section = self.job
-        return section.to_job(
+        job = section.to_job(
             solver=section.solver,
             model=section.model,
             max_rounds=section.max_rounds,
             fit_intercept=section.fit_intercept,
         )
+        return stopping_at(job, section.tol)
 
     @property
     def label_party(self) -> PartySection:

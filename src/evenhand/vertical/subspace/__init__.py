@@ -25,7 +25,12 @@ from evenhand.vertical.subspace.server import SubspaceServer
 __all__ = ["SOLVER"]
 
 SOLVER = Solver(
-    options=SubspaceOptions, server=SubspaceServer, party=SubspaceParty, models=("linear",), takes_confidence=True
+    options=SubspaceOptions,
+    server=SubspaceServer,
+    party=SubspaceParty,
+    takes_confidence=True,
+    models=("linear",),
+    tol=1e-3,
 )
 
 keep_old_names(__name__)

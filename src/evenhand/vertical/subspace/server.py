@@ -29,6 +29,11 @@ PATIENCE = 10
 """Rounds without progress after which a run is given up: its rows cannot hold, or its tolerance is out of reach."""
 MISSES = 4
 """Times that all but the exact rates say that a run has ended, before it does: they have had their passes each time."""
+SHARPNESS = 8.0
+"""How many times the true distance from the optimum its bound is, as a rule: a run stops when the bound is as many
+times tol. Fitted with `benchmarks/stopping.py`."""
+PROMISE = 0.2
+"""Share of the true distance that the parties' quadratic models promise, as a rule."""
 FEASIBLE = 1e-6
 """Largest violation and complementarity at which a run may stop; the tiny problem is solved to a tenth of it."""
 
@@ -76,7 +81,7 @@ class SubspaceServer(Server):
         if message.kind == GRADIENT_NORM.kind and self.closing:
             self.receive_gradient_norm(message, converged=False)
             if self.done:
-                self._report()
+                self._report(self.present())
             return ()
         raise ProtocolError(f"server: {message.kind!r} from {message.sender} does not belong to round {self.round}")
 
@@ -130,7 +135,7 @@ class SubspaceServer(Server):
         self.round -= 1
         if hopeless and self._seen_better():
             return self._close()
-        self._report()
+        self._report(point)
         if converged or hopeless:
             self.certify(point, converged)
             return self._return(np.zeros((len(self.parties), self.history + 1)), last=True)
@@ -192,17 +197,19 @@ class SubspaceServer(Server):
         return self.problem.proving.proofs(values, errors, self.problem.optimism)
 
     def _settled(self, point: Point) -> bool:
-        """Whether nothing is left to gain: the rows hold, and neither the parties' own quadratic models nor the last
-        round promise more than a small share of the objective.
+        """Whether the rows hold and the optimum is near: by the bound on the distance, and by the last round's gain.
 
-        The models see no coupling between parties and so promise too little: the last round's gain is asked as well.
+        Without regulariser there is no bound, and the parties' own quadratic models must do. They see no coupling
+        between parties, and so promise too little.
         """
         objective, tol = self.objective(point), self.job.tol
         slack = max(point.violation, point.complementarity(self.multipliers))
+        left = self.distance(point).value
+        near = self.decrement <= PROMISE * tol * objective if left is None else left <= SHARPNESS * tol
         return (
             slack <= FEASIBLE
-            and self.decrement <= tol * objective
-            and self.last_objective - objective <= 5.0 * tol * objective
+            and near
+            and self.last_objective - objective <= 0.5 * tol * objective
             and not self.problem.settling(self.round)
         )
 
@@ -247,8 +254,9 @@ class SubspaceServer(Server):
                 multipliers,
                 start=start,
                 penalty=penalty,
-                tolerance=max(1e-10, 0.01 * self.decrement),
-                feasibility=0.1 * FEASIBLE,
+                # Whoever asks for the last digits must have them in the tiny problem, too.
+                tolerance=max(1e-13, min(1e-10, 0.01 * self.job.tol), 0.01 * self.decrement),
+                feasibility=max(1e-12, 0.1 * min(FEASIBLE, self.job.tol)),
                 limit=30,
             )
             self.effort += solution.iterations * float(matrix.size) * size
@@ -293,11 +301,12 @@ class SubspaceServer(Server):
         self.intercept_due = 0.0
         return sends
 
-    def _report(self) -> None:
+    def _report(self, worked_on: Point) -> None:
         point = self.lagrangian.at(self.scores)
         stationarity, complementarity = np.sqrt(self.squared_gradients.sum()), self.complementarity(point)
         extra = {"stationarity": stationarity, "complementarity": complementarity, "decrement": self.decrement}
-        self.reports.append({"round": self.round, **self.row_report(point), **extra})
+        known = {name: value for name, value in self.distance(worked_on)._asdict().items() if value is not None}
+        self.reports.append({"round": self.round, **self.row_report(point), **extra, **known})
 
     def snapshot(self) -> State:
         columns = {

@@ -1,0 +1,89 @@
+"""How far a model is from the optimum: the bound holds, and runs stop by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.problems import Problem, Reference, parity_rows, pooled_weights, small, train
+
+from evenhand.constraints.kinds import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity, LossParity
+from evenhand.protocol.job import Job
+from evenhand.training.vertical import VerticalRun
+from evenhand.vertical.solvers import stopping_at
+
+BLOCKS = [[0, 1], [2, 3]]
+LABELS: dict[str, list[int | None]] = {"equal-opportunity": [1], "equalized-odds": [1, -1], "loss-parity": [None]}
+
+
+def subspace(problem: Any, constraint: Constraint | None, blocks: Any = BLOCKS, **job: Any) -> VerticalRun:
+    return train(problem, constraint, blocks, **{"solver": "subspace", "max_rounds": 200, **job})
+
+
+def optimum(problem: Any, constraint: Any, regulariser: float) -> tuple[Reference, float]:
+    """By SLSQP on the pooled rows."""
+    rows = [] if constraint is None else parity_rows(problem, LABELS[constraint.kind], constraint.epsilon)
+    reference = Reference(problem, rows, regulariser)
+    return reference, reference.objective(reference.optimum()[0])
+
+
+CONSTRAINTS = [None, EqualOpportunity(0.05), EqualizedOdds(0.05), LossParity(0.05)]
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+@pytest.mark.parametrize("seed", [1, 4])
+def test_the_bound_holds_in_every_round(seed: int, constraint: Any) -> None:
+    problem = small(seed, rows=120)
+    reference, best = optimum(problem, constraint, 2.0 / 120)
+    run = subspace(problem, constraint, tol=1e-6)
+    told = run.history[run.history.get("bound", run.history["objective"]).notna()]
+    if "bound" in run.history:
+        distance = (told["objective"] - best) / told["objective"]
+        # Up to the precision of the reference.
+        assert (distance <= told["bound"] + 1e-8).all()
+    # From outside: the sum over all weights, and every multiplier's slack.
+    weights, certificate = pooled_weights(run, BLOCKS), run.certificate
+    gradient, excess = reference.gradient(weights, run.multipliers), reference.excess(weights)
+    expected = (60.0 * 0.5 * gradient @ gradient + np.abs(run.multipliers * excess).sum()) / certificate.objective
+    said = certificate.bound if certificate.estimate is None else certificate.estimate
+    assert said == pytest.approx(expected, rel=1e-4, abs=1e-12)
+    tilted = np.ones(120)
+    for place, row in enumerate(reference.rows):
+        net = run.multipliers[0, place] - run.multipliers[1, place]
+        tilted += 120 * net * sum(coefficient * mask / mask.sum() for coefficient, mask in row.terms)
+    assert (certificate.bound is not None) == bool((tilted >= 0.0).all())
+
+
+@pytest.mark.parametrize("constraint", [None, EqualOpportunity(0.05)])
+def test_tol_is_the_distance_from_the_optimum(constraint: Any) -> None:
+    """Columns that go together and are dealt to all parties; 0.1.0 stopped at 13 and 16 times tol here."""
+    plain = small(5, rows=500, columns=60)
+    problem = Problem(plain.matrix @ np.tril(np.ones((60, 60))) / 6.0, plain.labels, plain.sensitive)
+    _, best = optimum(problem, constraint, 2.0 / 500)
+    for tol in (1e-3, 1e-4):
+        run = subspace(problem, constraint, [list(range(first, 60, 3)) for first in range(3)], tol=tol)
+        assert run.certificate.converged
+        assert run.certificate.objective - best <= 1.5 * tol * best
+
+
+def test_rates_and_negative_weights_have_an_estimate_and_no_regulariser_nothing() -> None:
+    problem = small(2, rows=400)
+    rates = subspace(problem, DemographicParity(0.02), tol=1e-3).certificate
+    assert rates.bound is None
+    assert rates.estimate is not None
+    # A slice is made worse on purpose: its people weigh less than nothing.
+    tight = subspace(small(4, rows=120), EqualOpportunity(0.02), tol=1e-3)
+    assert tight.certificate.converged
+    assert (tight.certificate.bound, tight.certificate.estimate is None) == (None, False)
+    free = subspace(problem, EqualOpportunity(0.05), alpha=0.0, tol=1e-4)
+    assert free.certificate.converged
+    assert (free.certificate.bound, free.certificate.estimate) == (None, None)
+    assert not {"bound", "estimate"} & set(free.history)
+
+
+def test_the_tolerance_that_nobody_gives_is_the_solver_s() -> None:
+    assert stopping_at(Job(), None).tol == 1e-3
+    assert stopping_at(Job(model="mlp"), None).tol == 1e-4
+    assert stopping_at(Job(solver="vfb2-svrg"), None).tol == 1e-4
+    assert stopping_at(Job(), 1e-6).tol == 1e-6
