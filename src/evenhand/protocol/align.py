@@ -81,6 +81,8 @@ class AlignServer(Role):
         Why rows cannot be aligned; empty if they can.
     lacks
         Who lacks whose rows.
+    places
+        Once all have answered: for each party the rows to take, in order; none if there was a problem.
     """
 
     vocabulary = VOCABULARY
@@ -93,6 +95,7 @@ class AlignServer(Role):
         self.sums: dict[str, Integers] = {}
         self.problem = ""
         self.lacks: list[Lack] = []
+        self.places: dict[str, Integers] = {}
 
     def handle(self, message: Message) -> Sends:
         if message.kind != IDS.kind or message.sender not in self.parties or message.sender in self.sums:
@@ -130,6 +133,7 @@ class AlignServer(Role):
                 self.problem = "no id is common to all"
         if self.problem:
             return self._unmatched()
+        self.places = places
         return [COMMON_ROWS.message(SERVER, name, places=places[name]) for name in self.parties]
 
     def _index(self, name: str) -> pd.Index:

@@ -185,6 +185,9 @@ class Vocabulary:
     def __iter__(self) -> Iterator[Schema]:
         return iter(self._schemas.values())
 
+    def has(self, kind: str) -> bool:
+        return kind in self._schemas
+
     def check(self, message: Message, sizes: Mapping[str, int]) -> None:
         schema = self._schemas.get(message.kind)
         if schema is None:

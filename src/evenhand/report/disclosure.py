@@ -8,7 +8,7 @@ from typing import Final
 from evenhand.horizontal.averaging import messages as averaging
 from evenhand.horizontal.prox_al import messages as prox_al
 from evenhand.horizontal.sqp import messages as sqp
-from evenhand.protocol import agree, align, enrol
+from evenhand.protocol import agree, align, enrol, scoring
 from evenhand.protocol.messages import Vocabulary
 from evenhand.vertical import messages as vertical
 from evenhand.vertical.trees import messages as trees
@@ -18,6 +18,7 @@ FAMILIES: Final[dict[str, Vocabulary]] = {
     "Before training: enrolling": enrol.VOCABULARY,
     "Before training: aligning rows": align.VOCABULARY,
     "Before training: agreeing": agree.VOCABULARY,
+    "After training: scoring": scoring.VOCABULARY,
     "Vertical: subspace, FairVFL, FedBCD": vertical.VOCABULARY,
     "Vertical: boosted trees": trees.VOCABULARY,
     "Vertical: VFB²": vfb2.VOCABULARY,

@@ -43,6 +43,12 @@ class VerticalJobSection(TrainingSection):
     runtime: Annotated[RuntimeName, BeforeValidator(_as_runtime)] = "auto"
     ids: Literal["equal", "inner"] = "equal"
 
+    def as_job(self) -> Job:
+        job = self.to_job(
+            solver=self.solver, model=self.model, max_rounds=self.max_rounds, fit_intercept=self.fit_intercept
+        )
+        return stopping_at(job, self.tol)
+
 
 class PartySection(TableSection):
     """`[[party]]`: one party, its table and what it holds."""
@@ -63,14 +69,7 @@ class VerticalJobFile(ClockedFile):
     party: list[PartySection] = Field(min_length=1)
 
     def to_job(self) -> Job:
-        section = self.job
-        job = section.to_job(
-            solver=section.solver,
-            model=section.model,
-            max_rounds=section.max_rounds,
-            fit_intercept=section.fit_intercept,
-        )
-        return stopping_at(job, section.tol)
+        return self.job.as_job()
 
     @property
     def label_party(self) -> PartySection:
@@ -83,8 +82,7 @@ def parse_vertical(content: dict[str, Any], where: str) -> VerticalJobFile:
 
 def _check(job: VerticalJobFile) -> None:
     _check_parties(job)
-    _check_options(job.to_job())
-    check_job(job.to_job())
+    check_training(job.to_job())
     check_clock(job.clock, "party", [party.name for party in job.party])
 
 
@@ -96,24 +94,31 @@ def _check_parties(job: VerticalJobFile) -> None:
     if with_label[0].role != "active":
         raise JobError(f'party {with_label[0].name!r} holds the label, so its role must be "active"')
     for number, party in enumerate(job.party):
-        if party.table is None or not is_libsvm(party.table):
-            if party.id is None:
-                raise JobError(f"key party.{number}.id is missing; only a LIBSVM file's rows are known by number")
-            if "first_index" in party.model_fields_set:
-                raise JobError(f"party {party.name!r}: first_index goes with a table in LIBSVM's format")
-        if party.sensitive and party.label is None:
-            raise JobError(f"party {party.name!r} names sensitive columns; only the party with the label may")
-        try:
-            check_columns(party)
-            table_source(party, Path())
-        except InputError as error:
-            raise JobError(f"party {party.name!r}: {error}") from error
+        check_party(party, f"party.{number}")
 
 
-def _check_options(job: Job) -> None:
+def check_party(party: PartySection, key: str) -> None:
+    """Refuse what a party's section cannot mean, wherever it stands."""
+    if party.table is None or not is_libsvm(party.table):
+        if party.id is None:
+            raise JobError(f"key {key}.id is missing; only a LIBSVM file's rows are known by number")
+        if "first_index" in party.model_fields_set:
+            raise JobError(f"party {party.name!r}: first_index goes with a table in LIBSVM's format")
+    if party.sensitive and party.label is None:
+        raise JobError(f"party {party.name!r} names sensitive columns; only the party with the label may")
+    try:
+        check_columns(party)
+        table_source(party, Path())
+    except InputError as error:
+        raise JobError(f"party {party.name!r}: {error}") from error
+
+
+def check_training(job: Job) -> None:
+    """Refuse a job that its solver cannot do."""
     name = solver_name(job)
     if name in SOLVERS:
         build(SOLVERS[name].options, job.options, "job.options", f"solver {name!r}")
+    check_job(job)
 
 
 def table_source(party: PartySection, base: Path) -> TableSource:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array
+from evenhand.constraints.proving import Proof
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, open_table
 from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, RunError
 from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_folder
-from evenhand.jobs.quality import check_measurable, quality, scored
+from evenhand.jobs.quality import QualityRows, check_measurable, quality, scored
 from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
 from evenhand.models.saved import from_state, state_is_of_trees, to_state
 from evenhand.models.trees import TreesModel
+from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Report
+from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.places import check_place
 from evenhand.training.preparing import Preparation
@@ -86,15 +89,36 @@ def run_vertical_job(
 def _result(run: VerticalRun, tables: VerticalTables, job: Job) -> dict[str, Any]:
     scores = np.sum([run.models[name].predict(matrix) for name, matrix in tables.matrices.items()], axis=0)
     of_parts = {name: scores[rows] for name, rows in tables.parts().items()}
+    told = ServersWord(run.certificate, run.proofs, run.statistics)
+    return vertical_result(job, told, of_parts, tables.labelled(), run.transcript)
+
+
+class ServersWord(NamedTuple):
+    """What the server of a run says at its end."""
+
+    certificate: Certificate
+    proofs: Sequence[Proof]
+    statistics: Mapping[str, Any]
+
+
+def vertical_result(
+    job: Job,
+    told: ServersWord,
+    scores: Mapping[str, Array],
+    rows: Mapping[str, QualityRows],
+    transcript: Transcript,
+) -> dict[str, Any]:
+    """What `result.json` holds of a vertical run, by whoever holds the labels; scores and rows by part of the data."""
+    labels = rows["train"].labels
     return {
-        "certificate": run.certificate.as_dict(),
-        "proofs": [{**asdict(proof), "holds": proof.holds} for proof in run.proofs],
-        "shortfalls": shortfalls(run.certificate, job.tol, tables.labels.named(of_parts["train"])),
-        **quality(tables.labelled(), of_parts, constraints=job.constraints),
-        "bytes": run.transcript.total_bytes,
-        "messages": run.transcript.total_messages,
-        "statistics": dict(run.statistics),
-        "labels": tables.labels._asdict(),
+        "certificate": told.certificate.as_dict(),
+        "proofs": [{**asdict(proof), "holds": proof.holds} for proof in told.proofs],
+        "shortfalls": shortfalls(told.certificate, job.tol, labels.named(scores["train"])),
+        **quality(rows, scores, constraints=job.constraints),
+        "bytes": transcript.total_bytes,
+        "messages": transcript.total_messages,
+        "statistics": dict(told.statistics),
+        "labels": labels._asdict(),
     }
 
 

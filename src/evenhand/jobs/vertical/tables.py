@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Matrix
-from evenhand.constraints import bind, groups_frame
+from evenhand.constraints import Constraint, bind, groups_frame
 from evenhand.constraints.small_slices import warn_of_small_slices
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, open_table, with_one_kind_of_ids
@@ -76,16 +76,11 @@ class VerticalTables:
         ]
 
     def parts(self) -> dict[str, Booleans]:
-        """Which rows are ``"train"`` and which ``"test"`` rows, if there are any."""
-        parts = {"train": ~self.test, "test": self.test}
-        return {name: rows for name, rows in parts.items() if rows.any()}
+        return parts_of(self.test)
 
     def labelled(self) -> dict[str, QualityRows]:
-        """The same parts, to measure quality on."""
-        return {
-            name: QualityRows(self.labels, self.signs[rows], None if self.sensitive is None else self.sensitive[rows])
-            for name, rows in self.parts().items()
-        }
+        """The rows of each part, to measure quality on."""
+        return by_part(QualityRows(self.labels, self.signs, self.sensitive), self.test)
 
 
 def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
@@ -95,20 +90,14 @@ def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
     parts: dict[str, Part] = {party.name: party.role for party in job.party}
     trained, preparation = job.to_job(), Preparation()
     preparation.enrol(vertical_terms(trained, parts, 0, {}))
-    tables = align_parties({party.name: _open(party, base) for party in job.party}, job.job.ids, preparation)
+    tables = align_parties({party.name: open_party(party, base) for party in job.party}, job.job.ids, preparation)
     ids = tables[names[0]].known.index
     test = hold_out(ids, job.job.test_fraction, job.job.seed)
     holder = job.label_party
     with naming(f"party {holder.name!r}"):
-        labels, signs = _labels(tables[holder.name], holder)
-        sensitive = tables[holder.name].known[holder.sensitive] if holder.sensitive else None
-        if len(set(signs[~test])) < 2:
-            raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
-        known = None if sensitive is None else sensitive[~test]
-        # Bound here once, so that an empty slice or a single group is found before training.
-        bind(trained.constraints, signs[~test], known)
-        warn_of_small_slices(trained.constraints, signs[~test], groups_frame(known, int((~test).sum())))
-        terms = preparation.vertical_terms(trained, parts, holder.name, signs[~test], known)
+        held = held_labels(tables[holder.name], holder, test, trained.constraints)
+        known = None if held.sensitive is None else held.sensitive[~test]
+        terms = preparation.vertical_terms(trained, parts, holder.name, held.signs[~test], known)
     encoders, matrices = {}, {}
     for party in job.party:
         with naming(f"party {party.name!r}"):
@@ -116,7 +105,8 @@ def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
             table = tables.pop(party.name)
             encoders[party.name], matrices[party.name] = table.encode(~test, job.job.scale, trained.model == "trees")
             del table
-    return VerticalTables(ids, terms, preparation.transcript, encoders, matrices, labels, signs, sensitive, test, seen)
+    labelled = held.labels, held.signs, held.sensitive
+    return VerticalTables(ids, terms, preparation.transcript, encoders, matrices, *labelled, test, seen)
 
 
 def _look(party: PartySection, base: Path) -> SeenTable:
@@ -124,7 +114,7 @@ def _look(party: PartySection, base: Path) -> SeenTable:
         return SeenTable.of(table_source(party, base))
 
 
-def _open(party: PartySection, base: Path) -> PartyTable:
+def open_party(party: PartySection, base: Path) -> PartyTable:
     """A party's table; label and sensitive columns are features only if they are named."""
     label = [] if party.label is None else [party.label.column]
     with naming(f"party {party.name!r}"):
@@ -135,11 +125,35 @@ def _open(party: PartySection, base: Path) -> PartyTable:
     return table
 
 
-def _labels(table: PartyTable, party: PartySection) -> tuple[Labels, Array]:
+def held_labels(
+    table: PartyTable, party: PartySection, test: Booleans, constraints: Sequence[Constraint]
+) -> QualityRows:
+    """Labels and groups of all rows, from the party that holds them; what cannot be trained on is refused."""
     assert party.label is not None
     values = label_column(table.known, party.label, table.names)
     labels = two_labels([values], party.label)
-    return labels, labels.signs(values)
+    signs = labels.signs(values)
+    sensitive = table.known[party.sensitive] if party.sensitive else None
+    if len(set(signs[~test])) < 2:
+        raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
+    known = None if sensitive is None else sensitive[~test]
+    # Bound here once, so that an empty slice or a single group is found before training.
+    bind(constraints, signs[~test], known)
+    warn_of_small_slices(constraints, signs[~test], groups_frame(known, int((~test).sum())))
+    return QualityRows(labels, signs, sensitive)
+
+
+def by_part(rows: QualityRows, test: Booleans) -> dict[str, QualityRows]:
+    """The rows of each part that has any, to measure quality on."""
+    return {
+        name: QualityRows(rows.labels, rows.signs[part], None if rows.sensitive is None else rows.sensitive[part])
+        for name, part in parts_of(test).items()
+    }
+
+
+def parts_of(test: Booleans) -> dict[str, Booleans]:
+    """Which rows are ``"train"`` and which ``"test"`` rows, if there are any."""
+    return {name: rows for name, rows in {"train": ~test, "test": test}.items() if rows.any()}
 
 
 def align_parties(tables: Mapping[str, PartyTable], how: How, preparation: Preparation) -> dict[str, PartyTable]:

@@ -1,0 +1,106 @@
+"""Two files: the job, which everybody has and which holds nothing private, and each party's own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field
+
+from evenhand.errors import JobError
+from evenhand.jobs.schema import Strict, check_names, parsed, read_toml
+from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_party, check_training
+from evenhand.protocol.job import Job
+from evenhand.protocol.policy import OwnPolicy
+from evenhand.protocol.terms import Part
+
+# Names become those of machines and of their addresses.
+_SITE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+
+
+class MemberSection(Strict):
+    """`[[party]]` of a job between organisations: a name and a part, and nothing of what the party has."""
+
+    name: str
+    role: str = "passive"
+
+
+class FederationJob(Strict):
+    """A job that is submitted to a federation."""
+
+    job: VerticalJobSection = Field(default_factory=VerticalJobSection)
+    party: list[MemberSection] = Field(min_length=1)
+
+    def to_job(self) -> Job:
+        return self.job.as_job()
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        return {one.name: "active" if one.role == "active" else "passive" for one in self.party}
+
+    @property
+    def holder(self) -> str:
+        """Who holds the labels: the first active party. The server is where it is, or where it is trusted."""
+        return next(one.name for one in self.party if one.role == "active")
+
+
+class PolicySection(Strict):
+    """`[policy]`: on which terms the party takes part."""
+
+    solvers: list[str] | None = None
+    most_rounds: int | None = Field(default=None, ge=1)
+    least_rows: int = Field(default=0, ge=0)
+    participants: list[str] | None = None
+    protected: bool = False
+    never_send: list[str] = Field(default_factory=list)
+
+    def to_policy(self) -> OwnPolicy:
+        return OwnPolicy(**self.model_dump())
+
+
+class PartyFile(Strict):
+    """What is a party's own: where its table is, what is in it, and on which terms it takes part."""
+
+    party: PartySection
+    policy: PolicySection = Field(default_factory=PolicySection)
+
+
+def parse_federation_job(content: dict[str, Any], where: str) -> FederationJob:
+    return parsed(FederationJob, _check_job, content, where)
+
+
+def read_federation_job(path: Path) -> FederationJob:
+    return parse_federation_job(read_toml(path), path.name)
+
+
+def read_party(path: Path) -> PartyFile:
+    return parsed(PartyFile, _check_own, read_toml(path), path.name)
+
+
+def site_name(name: str) -> str:
+    """The name of a party's machine, which is the party's own."""
+    if not _SITE.fullmatch(name) or name == "server":
+        raise JobError(
+            f"{name!r} cannot be the name of a site; between organisations a name has letters, digits, '-' and '_', "
+            "begins with a letter, and is not 'server'"
+        )
+    return name
+
+
+def _check_job(job: FederationJob) -> None:
+    check_names("party", [one.name for one in job.party])
+    for number, one in enumerate(job.party):
+        site_name(one.name)
+        if one.role not in ("active", "passive"):
+            raise JobError(f'key party.{number}.role is {one.role!r}; it is "active" or "passive"')
+    if "active" not in job.parts.values():
+        raise JobError("no party is active; the one that holds the labels must be")
+    if job.job.runtime != "auto":
+        raise JobError("key job.runtime: between organisations there is only one way to run; leave it out")
+    check_training(job.to_job())
+
+
+def _check_own(own: PartyFile) -> None:
+    site_name(own.party.name)
+    check_party(own.party, "party")

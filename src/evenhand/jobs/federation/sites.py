@@ -1,0 +1,196 @@
+"""Each one's part of a job between organisations, as a program: one role after the other, from enrolling to measuring.
+
+The same roles in the same order as in one process (`jobs/vertical`, `training/preparing`), so models come out the same;
+here everybody has nothing but its own file. The server reads labels and groups from the file of the party that holds
+them: it runs there, or with somebody whom that party trusts with both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from evenhand.arrays import Integers
+from evenhand.constraints.binding import compared_groups
+from evenhand.constraints.groups import crossed_name, group_codes, groups_frame
+from evenhand.data.tables.align import check_ids
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.party_tables import PartyTable
+from evenhand.data.tables.unchanged import SeenTable, require_unchanged
+from evenhand.errors import DataError, JobError, RunError
+from evenhand.jobs.federation.files import FederationJob, PartyFile
+from evenhand.jobs.quality import check_measurable
+from evenhand.jobs.tables import hold_out, naming
+from evenhand.jobs.vertical.file import table_source
+from evenhand.jobs.vertical.runs import ServersWord, vertical_result
+from evenhand.jobs.vertical.tables import by_part, held_labels, open_party, parts_of
+from evenhand.models.base import Scorer
+from evenhand.protocol.agree import LabelParty, LabelServer
+from evenhand.protocol.align import AlignParty, AlignServer
+from evenhand.protocol.enrol import EnrolParty, EnrolServer
+from evenhand.protocol.scoring import ScoreParty, ScoreServer
+from evenhand.protocol.terms import Terms, VerticalTerms
+from evenhand.protocol.transcript import Transcript
+from evenhand.runtime.site import Program
+from evenhand.training.run import certified
+from evenhand.vertical import solvers
+from evenhand.vertical.problem import LabelData, PartyData, ServerData
+
+
+@dataclass(frozen=True, eq=False)
+class PartyEnd:
+    """What a party has when the run is over, for its own run folder."""
+
+    terms: VerticalTerms
+    encoder: PartyEncoder
+    model: Scorer
+
+
+def party_program(
+    job: FederationJob, own: PartyFile, base: Path, on_terms: Callable[[Terms], None] | None = None
+) -> Program[PartyEnd]:
+    """What a party does.
+
+    Parameters
+    ----------
+    base
+        Folder that relative paths of the party's file start from.
+    on_terms
+        Called with terms that the party's policy has accepted, before anything about its rows is said.
+    """
+    name, section = own.party.name, job.job
+    if job.parts.get(name) != own.party.role:
+        part = job.parts.get(name)
+        said = f"it is {part!r}" if part else "it takes no part"
+        raise JobError(f"by the job {said}; {name}'s own file says {own.party.role!r}")
+    if (own.party.label is not None) != (name == job.holder):
+        raise JobError(f"the label is at {job.holder}, the first active party of the job; {name}'s own file differs")
+    policy = own.policy.to_policy()
+    draft = solvers.vertical_terms(job.to_job(), job.parts, 0, {})
+    enrolled = EnrolParty(name, VerticalTerms, policy, draft)
+    yield enrolled
+    accepted = _accepted(enrolled)
+    if on_terms is not None:
+        on_terms(accepted)
+
+    with naming(f"party {name!r}"):
+        seen = SeenTable.of(table_source(own.party, base))
+        table = open_party(own.party, base)
+        check_ids(table.known.index, name)
+    aligned = AlignParty(name, table.known.index)
+    yield aligned
+    if aligned.places is None:
+        raise DataError(f"the rows cannot be aligned: {aligned.problem}; {len(aligned.unmatched):,} are of {name}")
+    table = _rows(table, aligned.places)
+    test = hold_out(table.known.index, section.test_fraction, section.seed)
+
+    again = EnrolParty(name, VerticalTerms, policy, accepted)
+    yield again
+    terms = _accepted(again)
+    if terms.n_rows != int((~test).sum()):
+        raise RunError(f"the terms are about {terms.n_rows} rows, {name} has {int((~test).sum())} to train on")
+    known: LabelData | None = None
+    if name == job.holder:
+        held = held_labels(table, own.party, test, job.to_job().constraints)
+        known = LabelData(held.signs[~test], None if held.sensitive is None else held.sensitive[~test])
+    elif name in terms.active:
+        told = LabelParty(name, terms.n_rows, _attributes(terms))
+        yield told
+        assert told.labels is not None
+        known = LabelData(told.labels, _groups(terms, told.codes))
+
+    with naming(f"party {name!r}"):
+        encoder, matrix = table.encode(~test, section.scale, terms.job.model == "trees")
+    del table
+    training = matrix[np.flatnonzero(~test)] if test.any() else matrix
+    role = solvers.party(terms, name, PartyData(training, None, known, encoder.categorical))
+    yield role
+    yield ScoreParty(name, role.model.predict(matrix))
+    require_unchanged({f"party {name!r}": seen})
+    return PartyEnd(terms, encoder, role.model)
+
+
+def server_program(
+    job: FederationJob, holder: PartyFile, base: Path, transcript: Callable[[], Transcript]
+) -> Program[dict[str, Any]]:
+    """What the server does; it ends with what `result.json` holds.
+
+    Parameters
+    ----------
+    holder
+        The file of the party that holds the labels; nothing but ids, labels and groups is read from its table.
+    transcript
+        Of this site.
+    """
+    trained, section, names = job.to_job(), job.job, list(job.parts)
+    if holder.party.name != job.holder or holder.party.label is None:
+        raise JobError(f"the server needs the file of {job.holder}, who holds the label by the job")
+    draft = EnrolServer(solvers.vertical_terms(trained, job.parts, 0, {}))
+    yield draft
+    _check_enrolled(draft)
+    alignment = AlignServer(names, section.ids)
+    yield alignment
+    if alignment.problem:
+        raise DataError(f"the rows cannot be aligned: {alignment.problem}")
+    with naming(f"party {job.holder!r}"):
+        table = _rows(open_party(holder.party, base), alignment.places[job.holder])
+        test = hold_out(table.known.index, section.test_fraction, section.seed)
+        held = held_labels(table, holder.party, test, trained.constraints)
+        measured = by_part(held, test)
+        check_measurable(measured)
+    del table
+    labels, known = held.signs[~test], None if held.sensitive is None else held.sensitive[~test]
+    frame = groups_frame(known, len(labels))
+    _, groups = compared_groups(trained.constraints, labels, frame)
+    terms = solvers.vertical_terms(trained, job.parts, len(labels), groups)
+    whole = EnrolServer(terms)
+    yield whole
+    _check_enrolled(whole)
+    if others := [name for name in terms.active if name != job.holder]:
+        attributes = {name: terms.groups[name] for name in _attributes(terms)}
+        yield LabelServer(others, labels, group_codes(frame, attributes))
+    server = solvers.server(terms, ServerData(labels, known))
+    yield server
+    scoring = ScoreServer(names, len(test))
+    yield scoring
+    scores = scoring.scores
+    trained_with = Transcript()
+    # Some parties may have begun with the measuring before others had ended the training.
+    trained_with.restart(entry for entry in transcript() if not scoring.vocabulary.has(entry.kind))
+    told = ServersWord(certified(server.certificate), server.proofs(), server.statistics())
+    of_parts = {name: scores[rows] for name, rows in parts_of(test).items()}
+    return vertical_result(trained, told, of_parts, measured, trained_with)
+
+
+def _accepted(role: EnrolParty) -> VerticalTerms:
+    if role.outcome:
+        raise RunError(f"the terms were refused by {role.outcome}")
+    assert isinstance(role.terms, VerticalTerms)
+    return role.terms
+
+
+def _check_enrolled(role: EnrolServer) -> None:
+    if role.refusals:
+        told = "; ".join(f"{name}: {reason}" for name, reason in role.refusals.items())
+        raise RunError(f"the terms were refused by {told}")
+
+
+def _rows(table: PartyTable, places: Integers) -> PartyTable:
+    return table.aligned(table.known.index[places])
+
+
+def _attributes(terms: VerticalTerms) -> list[str]:
+    """The sensitive attributes themselves, without their crossing."""
+    return [name for name in terms.groups if name != crossed_name(terms.groups)]
+
+
+def _groups(terms: VerticalTerms, codes: dict[str, Integers]) -> pd.DataFrame | None:
+    """Groups by value again, from their places among the agreed ones."""
+    if not codes:
+        return None
+    return pd.DataFrame({name: pd.Index(terms.groups[name]).take(places) for name, places in codes.items()})

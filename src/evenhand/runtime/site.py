@@ -1,0 +1,261 @@
+"""One participant where it is: its roles one after the other, its links to the others, and a word on what may leave.
+
+A transport calls `arrived` with bytes and the name of whoever it has found to have sent them, and is called with bytes
+and a name; it may lose, delay, double and reorder them. What a participant does is a program: a generator that gives
+one role after the other and goes on when it is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeAlias, TypeVar
+
+from evenhand.errors import EvenhandError, ProtocolError, RunError
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Report, Role, Sends
+from evenhand.protocol.transcript import Transcript
+from evenhand.runtime.links import LinkEnd, LinkSettings, Packet
+from evenhand.runtime.packets import packet_bytes, packet_from
+
+Result = TypeVar("Result")
+Program: TypeAlias = Generator[Role, None, Result]
+Transmit: TypeAlias = Callable[[str, bytes], None]
+Veto: TypeAlias = Callable[[Message], str | None]
+_LAST_WORDS = 5.0
+"""Seconds in which what was sent before an error may still arrive."""
+_LONGEST_WAIT = 0.5
+"""Seconds after which whoever waits looks around, whether or not anything has happened."""
+
+
+def nothing_is_kept(_: Message) -> str | None:
+    return None
+
+
+class Site:
+    """A participant's end of everything; a context in which its links are alive.
+
+    Parameters
+    ----------
+    name
+        Whose it is.
+    peers
+        Everybody else.
+    transmit
+        Sends bytes to somebody, or loses them; it may be slow.
+    veto
+        The participant's own rule on messages that are about to leave: a text keeps one, and ends the run.
+    stopped
+        Whether the run was ended from outside.
+    most_silence
+        Seconds for which nothing may move, though everybody is there.
+    on_report
+        Called with each row of history a role reports, stamped with seconds since the start and the bytes so far.
+
+    Attributes
+    ----------
+    transcript
+        Everything that left, and everything that came.
+    refused
+        Packets that were refused, in words.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        peers: Sequence[str],
+        transmit: Transmit,
+        *,
+        links: LinkSettings | None = None,
+        veto: Veto = nothing_is_kept,
+        stopped: Callable[[], bool] = lambda: False,
+        most_silence: float = 3600.0,
+        on_report: Callable[[Report], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.transcript = Transcript()
+        self.refused: list[str] = []
+        self._transmit = transmit
+        self._veto = veto
+        self._stopped = stopped
+        self._most_silence = most_silence
+        self._on_report = on_report
+        self._began = time.monotonic()
+        settings = LinkSettings() if links is None else links
+        self._ends: Mapping[str, LinkEnd] = {peer: LinkEnd(peer, settings, self._began) for peer in peers}
+        self._inbox: deque[Message] = deque()
+        self._news = threading.Condition()
+        """Held while links and inbox change."""
+        self._failure: BaseException | None = None
+        self._over = False
+        self._gone: set[str] = set()
+        self._post = threading.Thread(target=self._carry, name=f"links of {name}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._post.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._news:
+            self._over = True
+            self._news.notify_all()
+        self._post.join()
+
+    # -- what the transport calls
+
+    def arrived(self, sender: str, content: bytes) -> None:
+        """Take bytes that `sender` has sent; whatever is wrong with them, they are refused and change nothing."""
+        try:
+            end = self._ends.get(sender)
+            if end is None:
+                raise ProtocolError(f"{sender!r} takes no part in this run; what it sent was refused")
+            packet = packet_from(content)
+            if packet.message is not None:
+                self._check_address(sender, packet.message)
+            with self._news:
+                now = time.monotonic()
+                ready = end.arrive(now, packet)
+                for message in ready:
+                    self.transcript.add(now - self._began, message)
+                self._inbox.extend(ready)
+                self._news.notify_all()
+        except ProtocolError as error:
+            self.refused.append(str(error))
+
+    def gone(self, peer: str) -> None:
+        """Somebody has ended its part: it has everything that it needs, and answers no more."""
+        with self._news:
+            self._gone.add(peer)
+            self._news.notify_all()
+
+    def _check_address(self, sender: str, message: Message) -> None:
+        if message.sender != sender:
+            raise ProtocolError(f"{sender} spoke in the name of {message.sender!r}; it was refused")
+        if message.receiver != self.name:
+            raise ProtocolError(f"a message for {message.receiver!r} reached {self.name}; it was refused")
+
+    # -- links
+
+    def _carry(self) -> None:
+        """The life of the thread that sends what is due."""
+        try:
+            while True:
+                with self._news:
+                    if self._over:
+                        return
+                    due = self._due(time.monotonic())
+                    if not due:
+                        self._news.wait(self._until_due())
+                        continue
+                for peer, packet in due:
+                    self._transmit(peer, packet_bytes(packet))
+        except BaseException as error:
+            with self._news:
+                self._failure = error
+                self._news.notify_all()
+
+    def _due(self, now: float) -> list[tuple[str, Packet]]:
+        return [(peer, one) for peer, end in self._ends.items() if peer not in self._gone for one in end.due(now)]
+
+    def _until_due(self) -> float:
+        at = min((end.wakes_at() for peer, end in self._ends.items() if peer not in self._gone), default=math.inf)
+        return min(max(at - time.monotonic(), 0.0), _LONGEST_WAIT)
+
+    # -- roles
+
+    def run(self, program: Program[Result]) -> Result:
+        """Go through a program to its end, and until everybody has what was sent to it."""
+        with contextlib.closing(program):
+            try:
+                role = next(program)
+                while True:
+                    self._drive(role)
+                    role = next(program)
+            except StopIteration as end:
+                result: Result = end.value
+            except EvenhandError:
+                # Others learn from its last words why.
+                with contextlib.suppress(EvenhandError):
+                    self._wait_for(self._delivered, _LAST_WORDS)
+                raise
+        self._wait_for(self._delivered, self._most_silence)
+        return result
+
+    def _delivered(self) -> bool:
+        return all(end.delivered or peer in self._gone for peer, end in self._ends.items())
+
+    def _drive(self, role: Role) -> None:
+        self._after(role, role.start())
+        while not role.done:
+            message, held_up = self._next(role)
+            if message is not None:
+                self._after(role, role.receive(message))
+            elif held_up:
+                self._wait_for(lambda: self._has_mail(role) or not self._held_up(), self._most_silence)
+            elif not self._works(role):
+                self._wait_for(lambda: self._has_mail(role), self._most_silence)
+
+    def _works(self, role: Role) -> bool:
+        before = role.effort
+        sends = role.work()
+        self._after(role, sends)
+        return bool(sends) or role.effort != before
+
+    def _next(self, role: Role) -> tuple[Message | None, bool]:
+        """The next message for a role, and whether others are so slow that its own work should wait."""
+        with self._news:
+            message = self._mail_for(role)
+            if message is not None:
+                self._inbox.remove(message)
+                self._ends[message.sender].take()
+                self._news.notify_all()
+            return message, self._held_up()
+
+    def _mail_for(self, role: Role) -> Message | None:
+        """Others may be ahead by a role: what this one has no word for waits for the next."""
+        return next((one for one in self._inbox if role.vocabulary.has(one.kind)), None)
+
+    def _has_mail(self, role: Role) -> bool:
+        return self._mail_for(role) is not None
+
+    def _held_up(self) -> bool:
+        return any(end.holds_up for peer, end in self._ends.items() if peer not in self._gone)
+
+    def _after(self, role: Role, sends: Sends) -> None:
+        for message in sends:
+            if message.sender != self.name or message.receiver not in self._ends:
+                raise ProtocolError(f"{self.name} tried to send {message.kind!r} to {message.receiver!r}")
+            if reason := self._veto(message):
+                raise RunError(f"{self.name} keeps what it was about to send to {message.receiver}: {reason}")
+        with self._news:
+            seconds = time.monotonic() - self._began
+            so_far = self.transcript.total_bytes
+            for message in sends:
+                self.transcript.add(seconds, message)
+                self._ends[message.receiver].post(message)
+            self._news.notify_all()
+        for report in role.take_reports():
+            if self._on_report is not None:
+                self._on_report({**report, "bytes": so_far, "time": seconds})
+
+    def _wait_for(self, happens: Callable[[], bool], at_most: float) -> None:
+        waited_since = time.monotonic()
+        with self._news:
+            while not happens():
+                if self._failure is not None:
+                    raise self._failure
+                if self._stopped():
+                    raise RunError("the run was ended from outside")
+                if time.monotonic() - waited_since > at_most:
+                    raise RunError(
+                        f"{self.name} has waited for {at_most:.0f} seconds; everybody is there, but nothing "
+                        "moves. Go on from the last checkpoint, or give the run more time"
+                    )
+                self._news.wait(_LONGEST_WAIT)

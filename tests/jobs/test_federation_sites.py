@@ -1,0 +1,181 @@
+"""Between organisations as in one process: every participant on its own file, the same models bit for bit."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.contracts import assert_same_state
+from support.federation import Network, run_sites, write_shops
+
+from evenhand.errors import DataError, EvenhandError, JobError, RunError
+from evenhand.jobs.federation.files import read_federation_job, read_party
+from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
+from evenhand.jobs.file import read_job
+from evenhand.jobs.vertical.runs import run_vertical_job
+from evenhand.models.saved import to_state
+from evenhand.protocol.policy import OwnPolicy
+from evenhand.runtime.site import Site
+from evenhand.training.run import one_blas_thread
+from evenhand.vertical.solvers import SOLVERS
+
+PARTIES = ("bank", "shop", "phone")
+FAIR = {"kind": "equal-opportunity", "epsilon": 0.05}
+
+
+def programs(paths: dict[str, Path]) -> dict[str, Any]:
+    job = read_federation_job(paths["job"])
+
+    def server(site: Site) -> Any:
+        return server_program(job, read_party(paths["bank"]), paths["bank"].parent, lambda: site.transcript)
+
+    def party(name: str) -> Any:
+        return lambda _: party_program(job, read_party(paths[name]), paths[name].parent)
+
+    return {"server": server, **{name: party(name) for name in PARTIES}}
+
+
+def run(paths: dict[str, Path], network: Network | None = None, **settings: Any) -> dict[str, Any]:
+    with one_blas_thread():
+        return run_sites(programs(paths), Network() if network is None else network, **settings)
+
+
+@pytest.mark.parametrize(
+    ("solver", "active", "more", "loss"),
+    [
+        ("subspace", ("bank",), {"constraint": FAIR, "test_fraction": 0.2}, 0.3),
+        ("subspace", ("bank", "phone"), {"ids": "inner"}, 0.0),
+        ("fairvfl", ("bank",), {"constraint": FAIR, "max_rounds": 4}, 0.2),
+        ("fairvfl", ("bank", "phone"), {"constraint": FAIR, "max_rounds": 4, "model": "mlp", "hidden": [3]}, 0.0),
+        ("fedbcd", ("bank", "shop", "phone"), {"max_rounds": 4}, 0.0),
+        ("trees", ("bank",), {"constraint": FAIR, "max_rounds": 3, "model": "trees"}, 0.0),
+    ],
+)
+def test_models_and_results_are_those_of_one_process(
+    solver: str, active: tuple[str, ...], more: dict[str, Any], loss: float, tmp_path: Path
+) -> None:
+    if solver == "trees":
+        pytest.importorskip("lightgbm")
+    paths = write_shops(tmp_path, {"solver": solver, "max_rounds": 20, "runtime": "auto"} | more, active)
+    ends = run(paths, Network(loss))
+    together = run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    for name in PARTIES:
+        assert isinstance(ends[name], PartyEnd), ends
+        assert_same_state(to_state(ends[name].model), to_state(together.run.models[name]))
+        assert ends[name].encoder.to_state() == together.folder.read_party(name, "encoder")
+    assert ends["server"] == together.result
+
+
+@pytest.mark.parametrize("solver", [name for name in SOLVERS if name.startswith(("vfb2", "af"))])
+def test_parties_that_talk_to_each_other_end_with_a_certificate(solver: str, tmp_path: Path) -> None:
+    paths = write_shops(tmp_path, {"solver": solver, "max_rounds": 2, "options": {"batch_size": 32}}, ("bank", "phone"))
+    ends = run(paths, Network(0.05))
+    assert ends["server"]["certificate"]["rounds"] == 2, ends
+    assert ends["server"]["quality"]["train"]["accuracy"] > 0.5
+
+
+def test_a_policy_that_does_not_agree_ends_the_run_before_any_row_is_spoken_of(tmp_path: Path) -> None:
+    paths = write_shops(tmp_path, {"max_rounds": 20})
+    own = paths["shop"].read_text() + "\n[policy]\nmost_rounds = 10\n"
+    paths["shop"].write_text(own)
+    network = Network()
+    ends = run(paths, network)
+    for name in ("server", *PARTIES):
+        assert isinstance(ends[name], RunError)
+        assert "shop: 20 rounds are more than its 10" in str(ends[name])
+    kinds = {entry.kind for site in network.sites.values() for entry in site.transcript}
+    assert kinds == {"offer", "accepted", "refused", "outcome"}
+
+
+def test_a_party_decides_what_leaves_it(tmp_path: Path) -> None:
+    paths = write_shops(tmp_path, {"max_rounds": 20})
+    network = Network()
+    ends = run(paths, network, vetoes={"shop": OwnPolicy(never_send=["direction"]).veto})
+    assert "shop keeps what it was about to send to server" in str(ends["shop"])
+    assert all(isinstance(end, EvenhandError) for end in ends.values())
+    assert "direction" not in {entry.kind for entry in network.sites["shop"].transcript}
+
+
+def test_the_site_of_a_party_knows_all_that_left_it_and_nothing_of_others(tmp_path: Path) -> None:
+    paths = write_shops(tmp_path, {"max_rounds": 5})
+    network = Network(0.2)
+    run(paths, network)
+    at_server = network.sites["server"].transcript
+    for name in PARTIES:
+        own = network.sites[name].transcript
+        assert all(name in (entry.sender, entry.receiver) for entry in own)
+        assert [e[1:] for e in own if e.sender == name] == [e[1:] for e in at_server if e.sender == name]
+
+
+def test_nobody_can_speak_in_anothers_name_or_send_what_is_no_packet(tmp_path: Path) -> None:
+    """A thief at phone sends shop's words as its own; what the transport says of the sender counts."""
+    paths = write_shops(tmp_path, {"max_rounds": 5})
+
+    def forge(sender: str, to: str, content: bytes) -> bytes:
+        if sender != "phone" or b'"sender":"phone"' not in content:
+            return content
+        forged = content[4:].replace(b'"sender":"phone"', b'"sender":"shop" ')
+        network.sites[to].arrived(sender, struct.pack("<I", zlib.crc32(forged)) + forged)
+        network.sites[to].arrived("stranger", content)
+        network.sites[to].arrived(sender, b"GET / HTTP/1.1")
+        return content
+
+    network = Network(meddle=forge)
+    ends = run(paths, network)
+    assert ends["server"]["certificate"]["rounds"] > 0
+    refused = " ".join(network.sites["server"].refused)
+    assert "phone spoke in the name of 'shop'" in refused
+    assert "'stranger' takes no part" in refused
+    assert "was refused" in refused
+
+
+def test_rows_that_do_not_match_end_the_run_everywhere_and_name_no_id(tmp_path: Path) -> None:
+    paths = write_shops(tmp_path, {"max_rounds": 5})
+    table = tmp_path / "shop" / "table.csv"
+    table.write_text("\n".join(table.read_text().splitlines()[:-7]) + "\n")
+    ends = run(paths)
+    assert isinstance(ends["server"], DataError)
+    assert "shop lacks 7 of bank's 120 ids" in str(ends["server"])
+    assert all(isinstance(ends[name], EvenhandError) for name in PARTIES)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("shop", 'role = "passive"', 'role = "active"'), "shop's own file says 'active'"),
+        (("job", 'name = "shop"', 'name = "shops"'), "it takes no part"),
+    ],
+)
+def test_a_file_that_does_not_fit_the_job_is_refused_at_once(
+    change: tuple[str, str, str], says: str, tmp_path: Path
+) -> None:
+    paths = write_shops(tmp_path, {})
+    which, old, new = change
+    paths[which].write_text(paths[which].read_text().replace(old, new))
+    job = read_federation_job(paths["job"])
+    with pytest.raises(JobError, match=says):
+        next(party_program(job, read_party(paths["shop"]), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('name = "shop"', 'name = "server"', "cannot be the name of a site|which is the server's own"),
+        ('name = "shop"', 'name = "St. Mary"', "cannot be the name of a site"),
+        ('role = "active"', 'role = "passive"', "no party is active"),
+        ('role = "active"', 'role = "boss"', "party.0.role"),
+        ("[job]", '[job]\nsolver = "magic"', "magic"),
+        ("[job]", '[job]\nruntime = "threads"', "job.runtime"),
+        ('name = "shop"', 'name = "shop"\ntable = "shop.csv"', "table"),
+    ],
+)
+def test_a_job_for_a_federation_is_checked_and_holds_nothing_private(
+    old: str, new: str, says: str, tmp_path: Path
+) -> None:
+    path = write_shops(tmp_path, {})["job"]
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(JobError, match=says):
+        read_federation_job(path)

@@ -1,0 +1,133 @@
+"""A federation in threads: every participant on its own files, and a network between them that may do anything."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import tomli_w
+
+from evenhand.runtime.links import LinkSettings
+from evenhand.runtime.site import Program, Site, Veto, nothing_is_kept
+
+LINKS = LinkSettings(window=16, retry=0.05, longest_retry=0.2, ping=0.5, patience=20.0)
+
+
+@dataclass
+class Network:
+    """Carries bytes between sites in a thread; loses, doubles and reorders some."""
+
+    loss: float = 0.0
+    seed: int = 0
+    meddle: Callable[[str, str, bytes], bytes] = lambda _sender, _to, content: content
+    sites: dict[str, Site] = field(default_factory=dict)
+    _under_way: queue.SimpleQueue[tuple[str, str, bytes] | None] = field(default_factory=queue.SimpleQueue)
+
+    def transmit(self, sender: str) -> Callable[[str, bytes], None]:
+        return lambda to, content: self._under_way.put((sender, to, content))
+
+    def carry(self) -> None:
+        rng, kept = random.Random(self.seed), list[tuple[str, str, bytes]]()
+        while (one := self._under_way.get()) is not None:
+            if rng.random() < self.loss:
+                continue
+            kept.append(one)
+            if rng.random() < self.loss:
+                kept.append(one)
+            if self.loss and len(kept) < 3 and rng.random() < self.loss:
+                continue
+            rng.shuffle(kept) if self.loss else None
+            for sender, to, content in kept:
+                self.sites[to].arrived(sender, self.meddle(sender, to, content))
+            kept.clear()
+
+    def stop(self) -> None:
+        self._under_way.put(None)
+
+
+def run_sites(
+    programs: Mapping[str, Callable[[Site], Program[Any]]],
+    network: Network,
+    vetoes: Mapping[str, Veto] | None = None,
+    links: LinkSettings = LINKS,
+) -> dict[str, Any]:
+    """What each program ends with: its result, or the error it ended with."""
+    over = threading.Event()
+    for name in programs:
+        others = [one for one in programs if one != name]
+        veto = (vetoes or {}).get(name, nothing_is_kept)
+        network.sites[name] = Site(name, others, network.transmit(name), links=links, veto=veto, stopped=over.is_set)
+    ends: dict[str, Any] = {}
+
+    def run(name: str) -> None:
+        site = network.sites[name]
+        try:
+            ends[name] = site.run(programs[name](site))
+        except Exception as error:
+            ends[name] = error
+            # As a supervisor would: it takes a moment to notice.
+            threading.Timer(1.0, over.set).start()
+        for other in network.sites.values():
+            if other is not site:
+                other.gone(name)
+
+    carrier = threading.Thread(target=network.carry, daemon=True)
+    threads = [threading.Thread(target=run, args=(name,), daemon=True) for name in programs]
+    with ExitStack() as stack:
+        for site in network.sites.values():
+            stack.enter_context(site)
+        carrier.start()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a participant hangs"
+    network.stop()
+    carrier.join(10)
+    return ends
+
+
+def write_shops(folder: Path, job: dict[str, Any], active: tuple[str, ...] = ("bank",)) -> dict[str, Path]:
+    """Three parties' tables and files, a job for a federation, and the same as a job of one process."""
+    rng = np.random.default_rng(5)
+    ids = [f"c{number:03d}" for number in rng.permutation(120)]
+    numbers = rng.normal(size=(120, 5))
+    sex = np.where(rng.random(120) < 0.4, "f", "m")
+    good = numbers @ rng.normal(size=5) + (sex == "f") + rng.logistic(size=120) > 0
+    frames = {
+        "bank": pd.DataFrame({"income": numbers[:, 0], "debt": numbers[:, 1], "good": np.where(good, "yes", "no")}),
+        "shop": pd.DataFrame({"visits": numbers[:, 2], "town": rng.choice(["x", "y", "z"], 120)}),
+        "phone": pd.DataFrame({"calls": numbers[:, 3], "age": numbers[:, 4]}),
+    }
+    frames["bank"]["sex"] = sex
+    paths: dict[str, Path] = {}
+    sections: dict[str, dict[str, Any]] = {}
+    for name, frame in frames.items():
+        own = folder / name
+        own.mkdir(parents=True)
+        frame.assign(id=ids).iloc[rng.permutation(120)].to_csv(own / "table.csv", index=False)
+        sections[name] = {
+            "name": name,
+            "role": "active" if name in active else "passive",
+            "table": "table.csv",
+            "id": "id",
+        }
+        if name == "bank":
+            sections[name] |= {"label": {"column": "good", "positive": "yes"}, "sensitive": ["sex"]}
+        paths[name] = own / "party.toml"
+        paths[name].write_text(tomli_w.dumps({"party": sections[name]}))
+    members = [{"name": name, "role": section["role"]} for name, section in sections.items()]
+    paths["job"] = folder / "job.toml"
+    paths["job"].write_text(tomli_w.dumps({"job": job, "party": members}))
+    together = [section | {"table": f"{name}/table.csv"} for name, section in sections.items()]
+    paths["together"] = folder / "together.toml"
+    paths["together"].write_text(tomli_w.dumps({"job": job, "party": together}))
+    return paths
