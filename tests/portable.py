@@ -3,7 +3,8 @@
     python tests/portable.py [--short] [arguments for pytest]
 
 Libraries of numbers choose their kernels by the processor they find, and can be told to take those of another. Each
-trial sets one variable (the last one all that make an old machine) and runs the tests in a process of its own. Whether
+trial sets one variable (the last one all that make an old machine), runs the tests in a process of its own, and trains
+with every solver to see how far the weights are from those with nothing set. Whether
 a variable took effect is read back from the library, after a few sums with it: some are taken without a word and
 ignored, some end at the first instruction that the processor lacks.
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -34,9 +36,14 @@ VALUES = {
     HASHES: ["0", "1"],
 }
 OLDEST = {ATEN: "default", OPENBLAS: "Nehalem", NUMPY: "X86_V3 X86_V4", NUMBA: "generic", THREADS: "1", HASHES: "0"}
-ROOMS = ["tests/horizontal", "tests/vertical", "tests/runtime"]
+ROOMS = ["tests/horizontal", "tests/vertical", "tests/runtime", "tests/models"]
 # A few of the tests, for every `make test`.
 SHORT = ["-k", "company or restored_after_every_message", "tests/horizontal"]
+
+RESULTS = Path(__file__).resolve().parent / "support" / "across_kernels.py"
+# How far weights may be from those of another processor, as a share of the largest (docs/decisions/0012-bits.md): of
+# solvers in double precision, of one whose inner iterations end at a tolerance, and of those in single precision.
+ALLOWED = {"double": 1e-12, "inner": 1e-9, "single": 1e-6}
 
 SAME = "the same as with nothing set"
 PROBE = """
@@ -76,6 +83,7 @@ print(json.dumps(found))
 """
 
 Found = Mapping[str, Any]
+Weights = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 @dataclass
@@ -85,6 +93,7 @@ class Trial:
     variables: dict[str, str]
     passed: bool | None = None
     said: str = ""
+    apart: str = ""
 
     @property
     def name(self) -> str:
@@ -154,6 +163,39 @@ def run(trial: Trial, arguments: Sequence[str]) -> None:
         print(f"-- {trial.name}\n{done.stdout[-6000:]}{done.stderr[-2000:]}", flush=True)
 
 
+def weights_of_all(environment: Mapping[str, str]) -> Weights | str:
+    """The final weights of every solver by what is allowed for it, or why there are none."""
+    done = subprocess.run([sys.executable, RESULTS], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1] if done.stderr else f"ended by signal {-done.returncode}"
+    found: Weights = json.loads(done.stdout)
+    return found
+
+
+def judge(trial: Trial, usual: Weights | str) -> None:
+    """Train in the trial's environment, and compare with what comes out with nothing set."""
+    found = weights_of_all(trial.environment)
+    if isinstance(usual, str) or isinstance(found, str):
+        trial.passed, trial.apart = False, str(found if isinstance(found, str) else usual)
+        return
+    # Threads and hashes are no reason for anything to differ.
+    exact = trial.variables.keys() <= {THREADS, HASHES}
+    largest = []
+    for kind, allowed in ALLOWED.items():
+        apart = {name: _apart(one, found[kind][name]) for name, one in usual[kind].items()}
+        largest.append(f"{kind} {max(apart.values(), default=0.0):.1e}")
+        for name, distance in apart.items():
+            if distance > (0.0 if exact else allowed):
+                trial.passed = False
+                print(f"-- {trial.name}: the weights of {name} are {distance:.1e} from the usual", flush=True)
+    trial.apart = ", ".join(largest)
+
+
+def _apart(usual: Sequence[float], found: Sequence[float]) -> float:
+    """The largest difference of two lists of weights, as a share of the largest weight."""
+    return float(np.abs(np.subtract(usual, found)).max() / np.abs(usual).max())
+
+
 def main() -> int:
     arguments = sys.argv[1:]
     short = "--short" in arguments
@@ -165,14 +207,17 @@ def main() -> int:
         return 1
     single = [Trial({variable: value}) for variable, values in VALUES.items() for value in values]
     trials = [Trial(OLDEST)] if short else [plain, *single, Trial(OLDEST)]
-    table = Table("kernels", "tried", "passed", "")
+    weights = None if short else weights_of_all(plain.environment)
+    table = Table("kernels", "tried", "passed", "", "apart")
     for trial in trials:
         reason = untried(trial, usual)
         if reason is None:
             run(trial, arguments)
+        if reason is None and weights is not None:
+            judge(trial, weights)
         tried = "yes" if reason is None else "by the first" if reason == SAME else "no"
         passed = "" if trial.passed is None else "yes" if trial.passed else "NO"
-        table.add_row(trial.name, tried, passed, reason or trial.said)
+        table.add_row(trial.name, tried, passed, reason or trial.said, trial.apart)
     about = f"torch {usual['torch']}, OpenBLAS {', '.join(usual['openblas'])}, numpy {', '.join(usual['numpy'])}"
     Console(width=150).print(f"With nothing set this machine takes: {about}.", table, sep="\n")
     return 0 if all(trial.passed is not False for trial in trials) else 1

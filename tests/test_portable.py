@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import portable
 import pytest
@@ -45,6 +46,39 @@ def test_failures_of_the_tests_are_failures(monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setattr(portable, "probe", lambda _: USUAL)
     monkeypatch.setattr(portable, "VALUES", {})
     monkeypatch.setattr(portable, "OLDEST", {})
+    monkeypatch.setattr(portable, "weights_of_all", lambda _: {"double": {}, "inner": {}, "single": {}})
     monkeypatch.setattr(sys, "argv", ["portable.py", "--no-such-argument"])
     assert portable.main() == 1
     assert "NO" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("variables", "double", "single", "passed"),
+    [
+        ({portable.OPENBLAS: "Nehalem"}, 1e-13, 1e-7, True),
+        ({portable.OPENBLAS: "Nehalem"}, 1e-11, 1e-7, False),
+        ({portable.OPENBLAS: "Nehalem"}, 1e-13, 1e-5, False),
+        ({portable.THREADS: "2"}, 0.0, 0.0, True),
+        ({portable.THREADS: "2"}, 1e-15, 0.0, False),
+        ({}, 0.0, 1e-9, False),
+    ],
+)
+def test_weights_beyond_the_bounds_are_a_failure(
+    variables: dict[str, str], double: float, single: float, passed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def weights(double: float, single: float) -> portable.Weights:
+        found = {"double": {"subspace": [1.0 + double, -0.5]}, "single": {"fedavg": [0.25, 1.0 + single]}}
+        return {**found, "inner": {}}
+
+    monkeypatch.setattr(portable, "weights_of_all", lambda _: weights(double, single))
+    trial = portable.Trial(variables, passed=True)
+    portable.judge(trial, weights(0.0, 0.0))
+    assert trial.passed is passed
+
+
+def test_trainings_that_end_in_an_error_are_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(portable, "RESULTS", tmp_path / "none.py")
+    trial = portable.Trial({}, passed=True)
+    portable.judge(trial, {"double": {}, "inner": {}, "single": {}})
+    assert not trial.passed
+    assert "none.py" in trial.apart

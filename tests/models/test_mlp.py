@@ -78,3 +78,20 @@ def test_without_torch_the_message_gives_the_pip_command(monkeypatch: pytest.Mon
     with pytest.raises(MissingExtraError, match=r"model='mlp'.*pip install 'evenhand\[torch\]'") as refusal:
         MLPModel(DATA, 0.1)
     assert isinstance(refusal.value, ImportError)
+
+
+@pytest.mark.portable
+def test_the_number_of_threads_changes_no_bit() -> None:
+    """Rows enough that torch would share them among threads."""
+    torch = pytest.importorskip("torch")
+    rng, before = np.random.default_rng(0), torch.get_num_threads()
+    model, nu = MLPModel(rng.normal(size=(100_000, 5)), 1e-3, (8, 4), seed=0), rng.normal(size=100_000)
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append((model.scores().tobytes(), model.gradient(nu).tobytes(), model.spectral_bound()))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1] == found[2]

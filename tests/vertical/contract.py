@@ -123,6 +123,25 @@ class SolverContract:
         job = make_job(solver, max_rounds=6)
         assert_same_run(train(job), train(job))
 
+    @pytest.mark.portable
+    @pytest.mark.parametrize("interleaved", [False, True])
+    @pytest.mark.parametrize("model", ["linear", "mlp"])
+    def test_the_order_of_parties_changes_nothing(self, solver: str, model: str, interleaved: bool) -> None:
+        """Bit for bit, the first active party aside: it has the intercept."""
+        if model not in SOLVERS[solver].models:
+            pytest.skip(f"{solver} takes no {model} parties")
+        if interleaved and SOLVERS[solver].compiled is None:
+            pytest.skip(f"{solver} does not run interleaved")
+        job = make_job(solver, model=model, hidden=(3, 2), max_rounds=5, tol=0.0)
+        runtime = {"runtime": "interleaved"} if interleaved else {"runtime": "messages", "clock": CLOCK}
+        parties = deal(PROBLEM, [[2], [0], [1], [3]], (1, 3))
+        one, *others = (
+            train_vertical(job, [parties[place] for place in order], PROBLEM.labels, PROBLEM.sensitive, **runtime)
+            for order in ([0, 1, 2, 3], [1, 2, 0, 3], [2, 0, 1, 3], [1, 3, 2, 0])
+        )
+        for other in others:
+            assert_same_run(one, other)
+
     def test_neural_parties_begin_where_the_seed_says_or_are_refused(self, solver: str) -> None:
         if "mlp" not in SOLVERS[solver].models:
             with pytest.raises(InputError, match="not 'mlp' ones"):

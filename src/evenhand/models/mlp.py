@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,14 +74,21 @@ class MLPModel:
         return self._evaluate(self._tensor(matrix))
 
     def _evaluate(self, data: torch.Tensor) -> Array:
-        with self._torch.no_grad():
+        with self._one_thread(), self._torch.no_grad():
             scores: Array = self._forward(self._torch.from_numpy(self.weights), data).numpy()
         return scores
+
+    def _one_thread(self) -> AbstractContextManager[None]:
+        """Sums over rows are split among threads, and come out otherwise with another number of them."""
+        from evenhand.models.stacked import one_thread
+
+        return one_thread()
 
     def gradient(self, nu: Array) -> Array:
         flat = self._torch.from_numpy(self.weights).clone().requires_grad_(True)
         pull = self._torch.from_numpy(np.ascontiguousarray(nu))
-        (gradient,) = self._torch.autograd.grad(self._forward(flat, self._data), flat, grad_outputs=pull)
+        with self._one_thread():
+            (gradient,) = self._torch.autograd.grad(self._forward(flat, self._data), flat, grad_outputs=pull)
         return gradient.numpy() + self.regulariser * self.weights
 
     def move(self, change: Array) -> None:
@@ -94,10 +102,11 @@ class MLPModel:
         torch = self._torch
         flat = torch.from_numpy(self.weights).clone()
         vector = torch.ones_like(flat)
-        for _ in range(10):
-            vector /= torch.linalg.vector_norm(vector)
-            # autograd's own jvp (two backward passes): torch.func.jvp loads deprecated torch.jit code.
-            _, image = torch.autograd.functional.jvp(lambda w: self._forward(w, self._data), flat, vector)
-            _, pull = torch.func.vjp(lambda w: self._forward(w, self._data), flat)
-            (vector,) = pull(image)
-        return 1.05 * float(torch.linalg.vector_norm(vector))
+        with self._one_thread():
+            for _ in range(10):
+                vector /= torch.linalg.vector_norm(vector)
+                # autograd's own jvp (two backward passes): torch.func.jvp loads deprecated torch.jit code.
+                _, image = torch.autograd.functional.jvp(lambda w: self._forward(w, self._data), flat, vector)
+                _, pull = torch.func.vjp(lambda w: self._forward(w, self._data), flat)
+                (vector,) = pull(image)
+            return 1.05 * float(torch.linalg.vector_norm(vector))

@@ -120,7 +120,7 @@ def train_vertical(
         warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=2)
     models = server.models if isinstance(server, CompiledRun) else {role.name: role.model for role in finished.others}
     return VerticalRun(
-        models=models,
+        models={party.name: models[party.name] for party in parties},
         history=pd.DataFrame(finished.history),
         certificate=certified(server.certificate),
         transcript=finished.transcript,
@@ -166,9 +166,10 @@ class Holdings:
             parts: dict[str, Part] = {one.name: "active" if one.active else "passive" for one in parties}
             _, groups = compared_groups(job.constraints, labels, groups_frame(sensitive, len(labels)))
             terms = solvers.vertical_terms(job, parts, len(labels), groups, warm=start is not None)
-        elif terms.names != tuple(dealt):
+        elif set(terms.names) != set(dealt):
             raise InputError(f"the terms are of {', '.join(terms.names)}; the parties are {', '.join(dealt)}")
-        return cls(terms, ServerData(labels, sensitive, None if start is None else start.multipliers), dealt)
+        in_order = {name: dealt[name] for name in terms.names}
+        return cls(terms, ServerData(labels, sensitive, None if start is None else start.multipliers), in_order)
 
     def identity(self) -> Iterator[Any]:
         """All that makes the run what it is."""

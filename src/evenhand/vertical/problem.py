@@ -109,7 +109,7 @@ def own_model(terms: VerticalTerms, name: str, own: PartyData) -> PartyModel:
     check_rows(terms, name, own)
     model: PartyModel
     if job.model == "mlp":
-        # A seed of its own for each party, so that adding a party changes nobody else's start.
+        # A seed of its own for each party.
         seed = int(np.random.SeedSequence([job.seed, terms.names.index(name)]).generate_state(1)[0])
         model = MLPModel(own.matrix, terms.regulariser, job.hidden, seed)
     else:

@@ -64,7 +64,19 @@ def vertical_terms(
     """The terms of a job that can be run, with the solver by name."""
     check_job(job)
     agreed = {name: tuple(values) for name, values in groups.items()}
-    return VerticalTerms(with_solver(job, solver_name(job)), participants, n_rows, agreed, warm)
+    return VerticalTerms(with_solver(job, solver_name(job)), _in_order(participants), n_rows, agreed, warm)
+
+
+def _in_order(participants: Mapping[str, Part]) -> dict[str, Part]:
+    """The first active party, whose model has the intercept, then all others by name.
+
+    Parties are numbered so: scores are summed, steps launched and delays drawn in this order, whatever order they were
+    given in. Shorter names come first, so that numbered ones stay in the order of their numbers.
+    """
+    first = next((name for name, part in participants.items() if part == "active"), "")
+    return {
+        name: participants[name] for name in sorted(participants, key=lambda name: (name != first, len(name), name))
+    }
 
 
 def server(terms: VerticalTerms, own: ServerData) -> Server:
