@@ -12,6 +12,7 @@ from test_rooms import PACKAGE, SOURCE, is_inside, modules
 # By room, the classes that hold what one participant has, or (the second set) what several have.
 OWN_DATA: dict[str, tuple[set[str], set[str]]] = {
     "vertical": ({"PartyColumns", "LabelData", "ServerData", "PartyData"}, {"Start"}),
+    "horizontal": ({"ClientRows", "ClientData", "HorizontalServerData"}, set()),
 }
 CONTAINERS = {"Sequence", "Mapping", "Iterable", "Iterator", "Collection", "list", "dict", "tuple", "set", "frozenset"}
 # Who may be given several participants' data, and why: optimisations for a process that has everybody's data anyway.
@@ -20,6 +21,16 @@ SEES_EVERYBODY = {
     "evenhand.vertical.solvers.compiled": "its way in",
     "evenhand.vertical.vfb2._compiled": "loads the compiled loop",
     "evenhand.vertical.vfb2.compiled.CompiledVFB2.__init__": "all parties' rows side by side, for the compiled loop",
+    "evenhand.horizontal.solver.HorizontalSolver.batched": "the place in the contract for clients in one tensor",
+    "evenhand.horizontal.averaging.build._Builder.batched": "builds them",
+    "evenhand.horizontal.averaging.batched.BatchedClients.__init__": "all clients' rows in one tensor",
+    "evenhand.horizontal.averaging.batched.BatchedClients._check_normalisation": "refuses rows that cannot be in it",
+    "evenhand.horizontal.averaging.measuring.LocalData.__init__": "the tensor itself",
+    "evenhand.horizontal.prox_al.solver.batched": "clients that solve side by side",
+    # Not roles: the loop over everybody by which terms come about. Nothing but summaries goes from one to another.
+    "evenhand.horizontal.agreeing.horizontal_terms": "asks each client for its summaries",
+    "evenhand.horizontal.agreeing._values": "groups as the clients' tables write them",
+    "evenhand.horizontal.crossings.crossed_groups": "asks each client which crossings it has",
 }
 
 

@@ -40,7 +40,7 @@ class Field:
         if array.dtype != DTYPES[self.dtype] or array.ndim != len(self.shape):
             return False
         # A size the role does not know belongs to another solver's message; no array has it.
-        return all(
+        return not self.shape or all(
             found <= LONGEST if size is None else found == (sizes.get(size, -1) if isinstance(size, str) else size)
             for found, size in zip(array.shape, self.shape, strict=True)
         )
@@ -67,10 +67,10 @@ class Message:
 
     def __post_init__(self) -> None:
         # Whoever sent it: what comes after looks names up and counts bytes, and need not ask again.
-        for what in ("sender", "receiver", "kind"):
-            if not isinstance(value := getattr(self, what), str):
-                raise ProtocolError(f"a message's {what} is {quoted(value)}, which is no text; refused")
-        if not isinstance(self.body, Mapping) or not all(isinstance(name, str) for name in self.body):
+        for what, text in (("sender", self.sender), ("receiver", self.receiver), ("kind", self.kind)):
+            if not isinstance(text, str):
+                raise ProtocolError(f"a message's {what} is {quoted(text)}, which is no text; refused")
+        if not isinstance(self.body, Mapping) or not {*map(type, self.body)} <= {str}:
             raise ProtocolError(f"{_where(self)}: the body is no table of fields by name; refused")
         for name, value in self.body.items():
             if not isinstance(value, (np.ndarray, np.generic)):
@@ -79,7 +79,7 @@ class Message:
     @property
     def nbytes(self) -> int:
         """Bytes of content: what the arithmetic needs, without a transport's framing."""
-        return sum(array.nbytes for array in self.body.values())
+        return sum([array.nbytes for array in self.body.values()])
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         return self.body[name]
@@ -124,6 +124,8 @@ class Schema:
     def _array(self, name: str, value: Any) -> npt.NDArray[Any]:
         try:
             found = np.asarray(value)
+            if found.dtype == DTYPES[self.fields[name].dtype]:
+                return found
             if found.dtype.kind == "c":
                 raise TypeError("complex numbers are not sent")
             # Whole numbers have no NaN, and a number that is none must not become another.
@@ -164,12 +166,13 @@ def all_finite(array: npt.NDArray[Any]) -> bool:
     """Whether every number of a message's array is finite; those so large that their sum is not are none either."""
     if array.dtype.kind != "f":
         return True
+    if not array.ndim:
+        return math.isfinite(array.item())
     # A sum is finite only if every term is, and is cheap; numbers of two bytes are summed as longer ones, or a few
     # thousand would overflow.
     wide = np.float32 if array.dtype.itemsize == 2 else None
     with np.errstate(over="ignore", invalid="ignore"):
-        total = array.sum(dtype=wide) if array.ndim else array.item()
-    return math.isfinite(total)
+        return math.isfinite(array.sum(dtype=wide))
 
 
 def _where(message: Message) -> str:

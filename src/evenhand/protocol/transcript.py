@@ -36,12 +36,14 @@ class Transcript:
         self.total_bytes = 0
         self.messages: list[Message] | None = [] if keep_messages else None
 
-    def add(self, time: float, message: Message) -> None:
+    def add(self, time: float, message: Message) -> int:
+        """Take down a message; its bytes."""
         nbytes = message.nbytes
         self.entries.append(Entry(time, message.sender, message.receiver, message.kind, nbytes))
         self.total_bytes += nbytes
         if self.messages is not None:
             self.messages.append(message)
+        return nbytes
 
     def count(self, time: float, traffic: Traffic) -> None:
         """Take down messages that one role has counted instead of sending them, without their content."""

@@ -44,5 +44,7 @@ class VirtualClock:
         return effort / self.speeds.get(role, self.speed)
 
     def sending(self, sender: str, receiver: str, nbytes: int) -> float:
-        ends = [self.latencies[end] for end in (sender, receiver) if end in self.latencies]
-        return max(ends, default=self.latency) + nbytes / self.bandwidth
+        latency = self.latency
+        if self.latencies:
+            latency = max((self.latencies[end] for end in (sender, receiver) if end in self.latencies), default=latency)
+        return latency + nbytes / self.bandwidth

@@ -130,9 +130,9 @@ class InProcess:
 
     def _send(self, time: float, sender: str, message: Message) -> None:
         self._check_address(sender, message)
-        self.transcript.add(time, message)
+        nbytes = self.transcript.add(time, message)
         link = (sender, message.receiver)
-        arrival = time + self.clock.sending(sender, message.receiver, message.nbytes)
+        arrival = time + self.clock.sending(sender, message.receiver, nbytes)
         arrival = max(arrival, self.last_arrival.get(link, 0.0))
         self.last_arrival[link] = arrival
         self._schedule(arrival, ARRIVAL, message.receiver, message)
