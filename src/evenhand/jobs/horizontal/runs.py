@@ -217,14 +217,7 @@ def score_clients(
 ) -> pd.DataFrame:
     """Score rows with a finished run; the index has the client's name and the row's id, or its number.
 
-    Parameters
-    ----------
-    job
-        A job file whose clients say where their tables are; None takes the run's own.
-    tables
-        Files to score instead of the clients' tables, by a name of any client, known to the run or not.
-    base
-        Folder that relative paths in `job` start from; None is that of the run's own job.
+    Parameters are those of `score_parties`, but that `tables` may name any client, known to the run or not.
     """
     labels = folder.labels
     encoder, score = read_model(folder)
