@@ -34,6 +34,27 @@ def problem(name: str, source: Path | None, seed: int = 10) -> Problem:
     return Problem(matrix, parties, labels, data.sensitive.loc[train])
 
 
+def draw(name: str, source: Path | None, seed: int, *, parties: int = 4, most: int = 8000) -> tuple[Problem, Problem]:
+    """Some rows of a set to train on and others to measure on, at most so many of each; columns at parties by lot.
+
+    Groups are those of the set's first sensitive attribute.
+    """
+    data, random = load(name, source=source), np.random.default_rng(seed)
+    order = random.permutation(len(data.frame))
+    cut = min(most, int(0.7 * len(order)))
+    train, test = order[:cut], order[cut : cut + most]
+    encoder = PartyEncoder().fit(data.frame.iloc[train])
+    labels = np.where(data.label == data.positive, 1.0, -1.0)
+    shares = np.array_split(random.permutation(encoder.transform(data.frame.iloc[train[:1]]).shape[1]), parties)
+
+    def part(rows: np.ndarray) -> Problem:
+        matrix = encoder.transform(data.frame.iloc[rows])
+        blocks = [PartyColumns(f"party{k}", matrix[:, share], k == 0) for k, share in enumerate(shares)]
+        return Problem(matrix, blocks, labels[rows], data.sensitive.iloc[rows, :1].reset_index(drop=True))
+
+    return part(train), part(test)
+
+
 def arguments(description: str | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, help="local folder with the data files")

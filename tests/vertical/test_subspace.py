@@ -28,6 +28,7 @@ from evenhand.errors import InputError
 from evenhand.models import preconditioner
 from evenhand.models.preconditioner import make_preconditioner
 from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Message
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.subspace.options import SubspaceOptions
@@ -253,6 +254,17 @@ def test_a_party_knows_the_curvature_of_the_loss_from_its_slope_alone() -> None:
     assert isinstance(party, SubspaceParty)
     nu = Lagrangian(problem.labels, bind((), problem.labels)).at(scores).derivative(np.zeros((2, 0)))
     np.testing.assert_allclose(party._curvature(nu), np.maximum(curvature, 0.02) / 50)
+
+
+def test_the_tiny_problem_is_solved_whatever_parties_promise() -> None:
+    """At steep multipliers they promise a thousand times the objective, and a share of that is no tolerance."""
+    problem = small(4, rows=60)
+    server, (party,) = Holdings.of(Job("subspace"), deal(problem), problem.labels, problem.sensitive).roles()
+    (asked,) = server.start()
+    before = server.objective(server.present())
+    (answer,) = party.receive(asked)
+    server.receive(Message(answer.sender, "server", answer.kind, {**answer.body, "decrement": np.array(1e6)}))
+    assert server.objective(server.present()) < 0.95 * before
 
 
 def test_a_singular_block_without_regulariser_still_has_finite_directions() -> None:

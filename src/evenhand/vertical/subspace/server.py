@@ -34,6 +34,8 @@ SHARPNESS = 8.0
 times tol. Fitted with `benchmarks/stopping.py`."""
 PROMISE = 0.2
 """Share of the true distance that the parties' quadratic models promise, as a rule."""
+LOOSEST = 1e-3
+"""To which a tiny problem is solved at least, whatever parties promise: at steep multipliers they promise anything."""
 FEASIBLE = 1e-6
 """Largest violation and complementarity at which a run may stop; the tiny problem is solved to a tenth of it."""
 
@@ -255,7 +257,7 @@ class SubspaceServer(Server):
                 start=start,
                 penalty=penalty,
                 # Whoever asks for the last digits must have them in the tiny problem, too.
-                tolerance=max(1e-13, min(1e-10, 0.01 * self.job.tol), 0.01 * self.decrement),
+                tolerance=max(1e-13, min(1e-10, 0.01 * self.job.tol), min(0.01 * self.decrement, LOOSEST)),
                 feasibility=max(1e-12, 0.1 * min(FEASIBLE, self.job.tol)),
                 limit=30,
             )
