@@ -86,7 +86,8 @@ class Proving:
         needed = half - self.reach * errors - optimism
         least = LEAST * errors
         low, fit, high = (
-            np.minimum(np.maximum(needed - share * BAND * half, least), half) for share in (2.0, 1.0, 0.0)
+            np.minimum(np.maximum(needed - share * BAND * half, room * least), half)
+            for share, room in ((2.0, 0.8), (1.0, 1.0), (0.0, 1.2))
         )
         present = _room(self.aim)[0]
         moved = self.sure & ((present < low) | (present > high)) & np.isfinite(fit)

@@ -21,14 +21,15 @@ from evenhand.constraints.slices import ConstraintRow, Slice, bounds_of
 
 
 class PartSums(NamedTuple):
-    """Of each part: how many rows of data, and the sum of the exact measure over them and of its square."""
+    """Of each part: how many rows of data, sums over them of the exact measure and of its square, and of the smooth."""
 
     counts: Array
     sums: Array
     squares: Array
+    smooth: Array
 
 
-NO_SUMS: Final = PartSums(np.zeros(0), np.zeros(0), np.zeros(0))
+NO_SUMS: Final = PartSums(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
 
 
 class RowParts:
@@ -74,12 +75,12 @@ class RowParts:
         return np.array(found, dtype=bool).reshape(len(self.parts), len(labels)).T
 
     def sums(self, inside: Booleans, scores: Array, labels: Array, loss: Loss) -> PartSums:
-        """Exact measures at these scores, summed over the parts: people are counted, losses added up."""
-        found = np.zeros((2, len(self.parts)))
+        """Measures at these scores, summed over the parts: people are counted, losses added up."""
+        found = np.zeros((3, len(self.parts)))
         for measure, parts in self.measures.items():
-            of_loss = measure.name == "loss"
-            value: Array = loss.value(scores, labels) if of_loss else measure.exact(scores, labels).astype(np.float64)
-            found[:, parts] = np.stack([value, value**2]) @ inside[:, parts]
+            smooth = measure.value_and_derivative(loss, scores, labels)[0]
+            value: Array = smooth if measure.name == "loss" else measure.exact(scores, labels).astype(np.float64)
+            found[:, parts] = np.stack([value, value**2, smooth]) @ inside[:, parts]
         return PartSums(inside.sum(axis=0).astype(np.float64), *found)
 
     def values(self, sums: Array, counts: Array) -> Array:
@@ -100,6 +101,19 @@ class RowParts:
         # A slice that a row does not look at says nothing, however small it is.
         squares = self.coefficients**2
         return np.sqrt(np.where(squares > 0.0, squares * np.where(squares > 0.0, variance, 0.0), 0.0).sum(axis=1))
+
+    def surprise(self, inside: Booleans, measured: Array, counts: Array, means: Array) -> Array:
+        """(n, R): what each row of data adds to each constraint row beyond the means of its slices.
+
+        Parameters
+        ----------
+        measured
+            (R, n): the constraint rows' smooth measures on the rows of data.
+        counts, means
+            Of the parts: how many rows of data there are, and the means of the smooth measures over them.
+        """
+        each = self.coefficients / np.maximum(counts, 1.0)
+        return (inside @ each.T) * measured.T - inside @ (each * means).T
 
     def grain(self, counts: Array) -> Array:
         """What one row of data at most weighs in each constraint row."""

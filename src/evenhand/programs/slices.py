@@ -117,6 +117,23 @@ class SlicePoint:
         self._weights = weights
         self._scores: Array = program.features @ weights
 
+    @property
+    def scores(self) -> Array:
+        """x_jᵀw of each row of data."""
+        return self._scores
+
+    def in_scores(self, net: Array) -> tuple[Array, Array]:
+        """First and second derivative of f + Σ net · c in each row of data's score, regularisers aside."""
+        slopes = self._slopes
+        return slopes[0] + net @ slopes[1:], self._bends(net)
+
+    def measured(self) -> Array:
+        """(rows, n): φ of each constraint row on each row of data."""
+        found = np.empty((len(self._of.measures), len(self._of.labels)))
+        for measure, rows in self._of.by_measure.items():
+            found[rows] = self._measured(measure)[0]
+        return found
+
     @cached_property
     def _loss(self) -> tuple[Array, Array]:
         return self._of.loss.value_and_derivative(self._scores, self._of.labels)

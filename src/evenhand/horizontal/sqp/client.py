@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.leave_one_out import Response
 from evenhand.constraints.row_parts import NO_SUMS
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.solver import HorizontalClient
 from evenhand.horizontal.sqp.counting import CountedRows
-from evenhand.horizontal.sqp.messages import FINISH, JUDGED, TRIALS, VOCABULARY
+from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS
+from evenhand.horizontal.sqp.search import symmetric
 from evenhand.programs.program import Program
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
@@ -45,6 +47,10 @@ class SQPClient(HorizontalClient):
         if not self.done and message.kind == TRIALS.kind and message.integer("round") == self.round + 1:
             self.round += 1
             return [self._judge(message)]
+        counts = self.counted is not None
+        if not self.done and counts and message.kind == LEAVE_OUT.kind and message.integer("round") == self.round + 1:
+            self.round += 1
+            return [self._leave_out(message)]
         if not self.done and message.kind == FINISH.kind:
             self.weights, self.done = message["weights"].copy(), True
             return ()
@@ -84,7 +90,19 @@ class SQPClient(HorizontalClient):
             own_squares=of_own.squares,
             shared_sums=of_shared.sums,
             shared_squares=of_shared.squares,
+            shared_smooth=of_shared.smooth,
         )
+
+    def _leave_out(self, message: Message) -> Message:
+        assert self.counted is not None
+        size = self.program.weights
+        net = np.concatenate([message["own_net"], message["shared_net"]])
+        response = Response(
+            symmetric(message["free"], size), np.concatenate([message["own_held"], message["shared_held"]])
+        )
+        own, shared = self.counted.left_out(message["weights"], net, response, message["shared_smooth"])
+        self.effort += self.program.effort * size
+        return LEFT_OUT.message(self.name, SERVER, round=self.round, own_sums=own, shared_sums=shared)
 
     def snapshot(self) -> State:
         state = super().snapshot()

@@ -43,17 +43,46 @@ JUDGED = Schema(
         "own_squares": Field("f8", ("own parts",)),
         "shared_sums": Field("f8", ("shared parts",)),
         "shared_squares": Field("f8", ("shared parts",)),
+        "shared_smooth": Field("f8", ("shared parts",)),
     },
     reveals=(
         "The client's objective, its own rows and its summands of the shared rows at each model, and at the first "
         "their derivatives and the second derivatives of its Lagrangian and objective. Where rates are bounded, also "
         "how many people of each slice the first model errs on, or selects, and how many there are in slices of the "
-        "client's own rows (sums, and sums of squares, of losses bounded beside them). Of objective, shared rows, "
+        "client's own rows (sums of smooth rates and of losses too, and of their squares). Of objective, shared rows, "
         "curvature and counts of shared slices only sums over clients are used, so they could be masked; own rows are "
         "the client's alone. From gradients of few rows of data those can be reconstructed."
     ),
 )
 
+LEAVE_OUT = Schema(
+    "sqp leave out",
+    {
+        "round": INTEGER,
+        "weights": WEIGHTS,
+        "own_net": Field("f8", ("own",)),
+        "shared_net": Field("f8", ("shared",)),
+        "free": Field("f8", ("curvature",)),
+        "own_held": Field("f8", ("own", "weights")),
+        "shared_held": Field("f8", ("shared", "weights")),
+        "shared_smooth": Field("f8", ("shared parts",)),
+    },
+    reveals=(
+        "Where a constraint is to hold among new people: a model with its multipliers, how the weights answer changes "
+        "of the gradient and of the client's constraint rows (from sums of everybody's second derivatives), and sums "
+        "of smooth rates over everybody's rows."
+    ),
+)
+
+LEFT_OUT = Schema(
+    "sqp left out",
+    {"round": INTEGER, "own_sums": Field("f8", ("own parts",)), "shared_sums": Field("f8", ("shared parts",))},
+    reveals=(
+        "How many people of each slice a model would err on, or select, that was trained without each of them in turn. "
+        "Of shared slices only sums over clients are used."
+    ),
+)
+
 FINISH = Schema("sqp finish", {"weights": WEIGHTS}, reveals="The final model, to every client.")
 
-VOCABULARY = Vocabulary(TRIALS, JUDGED, FINISH)
+VOCABULARY = Vocabulary(TRIALS, JUDGED, LEAVE_OUT, LEFT_OUT, FINISH)

@@ -40,6 +40,7 @@ class Evaluation:
     """All functions at one w: value, gradient, rows, their Jacobian, second derivatives of Lagrangian and objective.
 
     `exact` are the rows' values with people counted where rates are bounded; otherwise they are those of `rows`.
+    `errors` are their standard errors, where those are known.
     """
 
     weights: Array
@@ -47,6 +48,7 @@ class Evaluation:
     gradient: Array
     rows: Array
     exact: Array
+    errors: Array
     jacobian: Array
     curvature: Array
     objective_curvature: Array
@@ -195,3 +197,12 @@ def bfgs(matrix: Array | None, step: Array, change: Array) -> Array:
     share = 1.0 if curve >= 0.2 * model else 0.8 * model / (model - curve)
     mixed = share * change + (1.0 - share) * image
     return matrix - np.outer(image, image) / model + np.outer(mixed, mixed) / float(mixed @ step)
+
+
+def symmetric(upper: Array, size: int) -> Array:
+    """A matrix from its upper triangle, row by row; zero where none was sent."""
+    matrix = np.zeros((size, size))
+    if len(upper):
+        matrix[np.triu_indices(size)] = upper
+        matrix += np.triu(matrix, 1).T
+    return matrix

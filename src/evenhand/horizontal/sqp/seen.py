@@ -10,7 +10,7 @@ from evenhand.arrays import Array
 from evenhand.programs.optimality import Residual
 from evenhand.protocol.roles import State
 
-_ARRAYS = ("weights", "rows", "exact", "net")
+_ARRAYS = ("weights", "rows", "exact", "errors", "net")
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +21,7 @@ class Seen:
     weights: Array
     rows: Array
     exact: Array
+    errors: Array
     net: Array
     residual: Residual
 

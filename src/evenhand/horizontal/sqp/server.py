@@ -15,13 +15,15 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.exact_rates import ShiftedBounds
+from evenhand.constraints.leave_one_out import Response, optimism
+from evenhand.constraints.proving import Proof, Proving
 from evenhand.constraints.row_parts import PartSums
 from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.sqp.counting import CountedParts, CountedRows
-from evenhand.horizontal.sqp.messages import FINISH, JUDGED, TRIALS, VOCABULARY
+from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS, SQPOptions
-from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs
+from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs, symmetric
 from evenhand.horizontal.sqp.seen import Seen
 from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus
@@ -32,7 +34,7 @@ from evenhand.protocol.roles import SERVER, Sends, State
 MOST_DAMPING = 1e6
 PASSES = 8
 """Most times that bounds move without a better model; most runs need two or three."""
-_LOCAL = ("weights", "gradient", "rows", "exact", "jacobian", "curvature", "objective_curvature")
+_LOCAL = ("weights", "gradient", "rows", "exact", "errors", "jacobian", "curvature", "objective_curvature")
 
 
 class SQPServer(ProgramServer):
@@ -49,7 +51,7 @@ class SQPServer(ProgramServer):
     vocabulary = VOCABULARY
     kept = frozenset(
         {"trials", "net", "stage", "penalty", "damping", "best", "fallback", "fallback_merit", "grain", "patience"}
-    )
+    ) | {"shared_smooth", "own_counts", "optimism", "caution", "measured"}
 
     def __init__(
         self,
@@ -69,12 +71,16 @@ class SQPServer(ProgramServer):
         self.grain: Array = np.zeros(self.bounds.n_rows)
         self.patience = PASSES
         self.seen: Seen | None = None
+        self.shared_smooth: Array = np.zeros(sizes["shared parts"])
+        self.own_counts: Array = np.zeros(0)
+        self.optimism, self.caution = np.zeros((2, self.bounds.n_rows))
+        self.measured = False
         self._bound()
         self.trials: Array = np.tile(own.simple.prox(own.start, 0.0), (len(LENGTHS), 1))
         self.net: Array = np.zeros(self.bounds.n_rows)
         self.evaluation: Evaluation | None = None
         self.found: QuadraticStep | None = None
-        self.stage: Literal["first", "search", "corrected", "confirm"] = "first"
+        self.stage: Literal["first", "search", "corrected", "confirm", "left out"] = "first"
         self.penalty, self.damping, self.best = options.penalty, 0.0, np.inf
         # The best acceptable fraction of the step at hand, while a correction of it is judged.
         self.fallback: Array = self.trials[0].copy()
@@ -84,6 +90,7 @@ class SQPServer(ProgramServer):
         """Take up bounds as they were asked for, with margins for what one person weighs."""
         rates = np.zeros(self.bounds.n_rows, dtype=bool) if self.counted is None else self.counted.rates
         self.shifted = ShiftedBounds(self.bounds, rates, self.grain, self.options.exact_rates)
+        self.proving = Proving([] if self.counted is None else self.counted.rows, self.bounds)
         self._remodel()
 
     def _remodel(self) -> None:
@@ -122,15 +129,16 @@ class SQPServer(ProgramServer):
         return self._ask()
 
     def handle(self, message: Message) -> Sends:
-        if self.done or message.kind != JUDGED.kind or message.integer("round") != self.rounds + 1:
+        awaited = LEFT_OUT.kind if self.stage == "left out" else JUDGED.kind
+        if self.done or message.kind != awaited or message.integer("round") != self.rounds + 1:
             raise ProtocolError(f"the server takes no such {message.kind!r} from {message.sender} at this point")
         self.answers.add(message)
-        if not self.answers.complete([JUDGED.kind], list(self.clients)):
+        if not self.answers.complete([awaited], list(self.clients)):
             return ()
-        bodies = self.answers.of(JUDGED.kind)
+        bodies = self.answers.of(awaited)
         self.answers.clear()
         self.rounds += 1
-        return self._decide(*self._gather(bodies))
+        return self._compare(bodies) if awaited == LEFT_OUT.kind else self._decide(*self._gather(bodies))
 
     # -- one round
 
@@ -156,7 +164,7 @@ class SQPServer(ProgramServer):
             rows[:, self.places[name]], jacobian[self.places[name]] = body["own"], body["own_slopes"]
             rows[:, together] += body["shared"]
             jacobian[together] += body["shared_slopes"]
-        curvature, metric = (_symmetric(part, size) for part in upper)
+        curvature, metric = (symmetric(part, size) for part in upper)
         if self.program is not None:
             points = [self.program.at(trial) for trial in self.trials]
             values += [point.value for point in points]
@@ -168,29 +176,32 @@ class SQPServer(ProgramServer):
                 curvature += points[0].hessian(net)
                 metric += points[0].hessian(np.zeros_like(net))
             self.effort += self.program.effort * (0.5 * count + 1.0)
-        exact = self._count(bodies, rows[0])
+        exact, errors = self._count(bodies, rows[0])
         first = Evaluation(
-            self.trials[0].copy(), float(values[0]), gradient, rows[0], exact, jacobian, curvature, metric
+            self.trials[0].copy(), float(values[0]), gradient, rows[0], exact, errors, jacobian, curvature, metric
         )
         return values, rows, first
 
-    def _count(self, bodies: Mapping[str, Body], smooth: Array) -> Array:
-        """Exact values of all rows at the first trial."""
+    def _count(self, bodies: Mapping[str, Body], smooth: Array) -> tuple[Array, Array]:
+        """Exact values of all rows at the first trial, and their standard errors."""
         if self.counted is None:
-            return smooth
+            return smooth, np.zeros_like(smooth)
         told = {
-            name: PartSums(body["own_counts"], body["own_sums"], body["own_squares"]) for name, body in bodies.items()
+            name: PartSums(body["own_counts"], body["own_sums"], body["own_squares"], np.zeros(0))
+            for name, body in bodies.items()
         }
-        sums, squares = (
-            np.sum([body[name] for body in bodies.values()], axis=0) for name in ("shared_sums", "shared_squares")
+        sums, squares, self.shared_smooth = (
+            np.sum([body[f"shared_{name}"] for body in bodies.values()], axis=0)
+            for name in ("sums", "squares", "smooth")
         )
-        told[SHARED] = PartSums(self.counted.shared_counts, sums, squares)
+        told[SHARED] = PartSums(self.counted.shared_counts, sums, squares, self.shared_smooth)
         if self.counting is not None:
             told[SERVER] = self.counting.at(self.trials[0])[0]
+        self.own_counts = np.concatenate([np.zeros(0), *(told[name].counts for name in self.counted.own)])
         if not self.outer:
             self.grain = self.counted.grain(told)
             self._bound()
-        return self.counted.values(told)
+        return self.counted.values(told), self.counted.errors(told)
 
     def _decide(self, values: Array, rows: Array, first: Evaluation) -> Sends:
         """Take the full step, or a corrected one, or a fraction (whose derivatives another round brings), or damp."""
@@ -240,7 +251,7 @@ class SQPServer(ProgramServer):
             raise DivergenceError("training left the finite numbers; scale the features, or start nearer to zero")
         if not self.exact:
             to = self._with_bfgs(to)
-        self.evaluation = to
+        self.evaluation, self.measured = to, False
         self.outer += 1
         return self._step()
 
@@ -263,21 +274,95 @@ class SQPServer(ProgramServer):
         self.residual = self._as_asked(evaluation)
         self.best = min(self.best, self._badness(present))
         self._report(evaluation.rows, evaluation.exact)
-        solved = present.within(options.stationarity, self.feasibility)
-        if solved and self._right(evaluation):
-            return self._finish(SolveStatus.CONVERGED)
-        infeasible = not solved and self.model.infeasible(evaluation, self.feasibility)
-        if solved or infeasible:
+        if present.within(options.stationarity, self.feasibility):
+            return self._judge(evaluation)
+        if self.model.infeasible(evaluation, self.feasibility):
             if not self.patience or not self.shifted.exact.any():
-                return self._finish(SolveStatus.INFEASIBLE if infeasible else SolveStatus.LIMIT)
+                return self._finish(SolveStatus.INFEASIBLE)
             self._follow(evaluation)
-        if self.rounds >= options.max_rounds:
+        return self._search(evaluation)
+
+    def _search(self, evaluation: Evaluation) -> Sends:
+        """Have fractions of the step judged."""
+        if self.rounds >= self.options.max_rounds:
             return self._finish(SolveStatus.LIMIT)
         assert self.found is not None
         self.stage = "search"
         self.fallback_merit = np.inf
         self.trials = self._settled(evaluation.weights + np.array(LENGTHS)[:, None] * self.found.step)
         return self._ask()
+
+    def _judge(self, evaluation: Evaluation) -> Sends:
+        """The program is solved: end if its bounds are those that they should be, else move them."""
+        # The most that was seen: what rows left out change moves in steps, and aims that follow it might not settle.
+        if self.proving.asks and self.proving.update(evaluation.errors, self.caution):
+            self.shifted.take(self.proving.aim)
+            # What was seen under other aims is not to be compared.
+            self.seen, self.patience = None, PASSES
+        elif self._right(evaluation):
+            # Without second derivatives nobody knows what a row left out would change.
+            if self.proving.asks and self.exact and not self.measured:
+                return self._leave_out(evaluation)
+            if self.measured:
+                # What is proven is proven of this model.
+                self.seen = None
+            return self._finish(SolveStatus.CONVERGED)
+        if not self.patience:
+            return self._finish(SolveStatus.LIMIT)
+        self._follow(evaluation)
+        return self._search(evaluation)
+
+    # -- rows left out, where constraints are to hold among new people
+
+    def _leave_out(self, evaluation: Evaluation) -> Sends:
+        """Ask how the model would do on rows that it was not trained on."""
+        self.stage = "left out"
+        response = self._response(evaluation)
+        free = response.free[np.triu_indices(len(evaluation.weights))]
+        together = self.places[SHARED]
+        body: dict[str, Any] = {
+            "round": self.rounds + 1,
+            "weights": evaluation.weights,
+            "shared_net": self.net[together],
+            "free": free,
+            "shared_held": response.held[together],
+            "shared_smooth": self.shared_smooth,
+        }
+        self.effort += float(evaluation.weights.size) ** 3
+        return [
+            LEAVE_OUT.message(SERVER, name, own_net=self.net[place], own_held=response.held[place], **body)
+            for name, place in self.places.items()
+            if name in self.clients
+        ]
+
+    def _response(self, evaluation: Evaluation) -> Response:
+        """How the weights answer, with nothing for rows that do not hold the model back."""
+        holding = self.net != 0.0
+        found = Response.of(evaluation.curvature, evaluation.jacobian[holding])
+        held = np.zeros_like(evaluation.jacobian)
+        held[holding] = found.held
+        return Response(found.free, held)
+
+    def _compare(self, bodies: Mapping[str, Body]) -> Sends:
+        """How much better the model looks on its own rows, and on with it."""
+        assert self.evaluation is not None
+        assert self.counted is not None
+        own = {name: body["own_sums"] for name, body in bodies.items()}
+        if self.counting is not None:
+            response, place = self._response(self.evaluation), self.places[SERVER]
+            here = Response(response.free, response.held[place])
+            own[SERVER] = self.counting.left_out(self.evaluation.weights, self.net[place], here, np.zeros(0))[0]
+        shared = np.sum([body["shared_sums"] for body in bodies.values()], axis=0)
+        without = self.counted.of_sums(self.own_counts, own, shared)
+        self.optimism, self.measured = optimism(self.bounds, self.evaluation.exact, without), True
+        self.caution = np.maximum(self.caution, self.optimism)
+        return self._judge(self.evaluation)
+
+    def proofs(self) -> list[Proof]:
+        last = self.seen or self.evaluation
+        if last is None or not self.proving.asks:
+            return []
+        return self.proving.proofs(last.exact, last.errors, self.optimism)
 
     def _report(self, rows: Array, exact: Array) -> None:
         assert self.residual is not None
@@ -303,7 +388,15 @@ class SQPServer(ProgramServer):
         assert self.residual is not None
         excess = self.shifted.excess(evaluation.exact)
         if self.seen is None or (excess, self.residual.objective) < self.seen.rank:
-            self.seen = Seen(excess, evaluation.weights, evaluation.rows, evaluation.exact, self.net, self.residual)
+            self.seen = Seen(
+                excess,
+                evaluation.weights,
+                evaluation.rows,
+                evaluation.exact,
+                evaluation.errors,
+                self.net,
+                self.residual,
+            )
             self.patience = PASSES
         return self.shifted.right(evaluation.exact, self.bounds.table(self.bounds.of_net(self.net)))
 
@@ -332,7 +425,7 @@ class SQPServer(ProgramServer):
     # -- state
 
     def snapshot(self) -> State:
-        state = super().snapshot() | self.shifted.snapshot()
+        state = super().snapshot() | self.shifted.snapshot() | self.proving.snapshot()
         if self.seen is not None:
             state |= self.seen.snapshot()
         if self.evaluation is not None:
@@ -346,6 +439,8 @@ class SQPServer(ProgramServer):
     def restore(self, state: State) -> None:
         super().restore(state)
         self._bound()
+        self.proving.restore(state)
+        self.shifted.take(self.proving.aim)
         self.shifted.restore(state)
         self._remodel()
         self.seen = Seen.restored(state)
@@ -360,12 +455,3 @@ class SQPServer(ProgramServer):
                 float(state["step missed"]),
                 float(state["step penalty"]),
             )
-
-
-def _symmetric(upper: Array, size: int) -> Array:
-    """A matrix from its upper triangle, row by row; zero where none was sent."""
-    matrix = np.zeros((size, size))
-    if len(upper):
-        matrix[np.triu_indices(size)] = upper
-        matrix += np.triu(matrix, 1).T
-    return matrix

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from evenhand.constraints.row_parts import RowParts
 from evenhand.horizontal.linear_programs import client_program, program_solver, server_part, server_program, tolerances
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
@@ -49,8 +51,8 @@ def _counting(
     """A holder's rows of data, where people are counted in them."""
     if program is None or rows is None or counted is None:
         return None
-    shared = RowParts(()) if name == SERVER else counted.shared
-    return CountedRows(program, rows.agreed(terms.groups), counted.own[name], shared)
+    parts, counts = (RowParts(()), np.zeros(0)) if name == SERVER else (counted.shared, counted.shared_counts)
+    return CountedRows(program, rows.agreed(terms.groups), counted.own[name], parts, counts)
 
 
 SOLVER = program_solver(
@@ -58,5 +60,6 @@ SOLVER = program_solver(
     server=server,
     client=client,
     from_job=from_job,
+    takes_confidence=True,
     default_rounds=200,
 )
