@@ -299,6 +299,20 @@ def test_crossings_can_be_agreed_beforehand(hospitals: HospitalJob) -> None:
     assert finished.result["constraints"]["train"][0]["comparisons"] > len(finished.run.row_names)
 
 
+@pytest.mark.filterwarnings("ignore::evenhand.errors.UnprovenWarning")
+def test_confidence_is_a_key_of_a_constraint_and_the_result_says_what_is_proven(hospitals: HospitalJob) -> None:
+    hospitals.content["job"]["constraint"] = {"kind": "loss-parity", "epsilon": 0.4, "confidence": 0.9}
+    finished = hospitals.run()
+    assert finished.run.terms.job.constraints[0].level == 0.9
+    [proof] = finished.result["proofs"]
+    assert proof["asked"] == 0.4
+    assert proof["bound"] > finished.result["constraints"]["train"][0]["estimate"]
+    assert proof["holds"] == (proof["bound"] <= 0.4)
+    hospitals.content["job"]["constraint"]["confidence"] = 95
+    with pytest.raises(JobError, match="confidence is 95"):
+        hospitals.read()
+
+
 def test_the_run_folder_has_what_a_run_leaves(hospitals: HospitalJob) -> None:
     finished = hospitals.run()
     folder = hospitals.folder / "run"

@@ -300,19 +300,22 @@ class SQPServer(ProgramServer):
             # What was seen under other aims is not to be compared.
             self.seen, self.patience = None, PASSES
         elif self._right(evaluation):
-            # Without second derivatives nobody knows what a row left out would change.
-            if self.proving.asks and self.exact and not self.measured:
+            if self._unmeasured():
                 return self._leave_out(evaluation)
             if self.measured:
                 # What is proven is proven of this model.
                 self.seen = None
             return self._finish(SolveStatus.CONVERGED)
         if not self.patience:
-            return self._finish(SolveStatus.LIMIT)
+            return self._leave_out(evaluation) if self._unmeasured() else self._finish(SolveStatus.LIMIT)
         self._follow(evaluation)
         return self._search(evaluation)
 
     # -- rows left out, where constraints are to hold among new people
+
+    def _unmeasured(self) -> bool:
+        """Whether it has yet to be asked; without second derivatives nobody knows what a row left out would change."""
+        return self.proving.asks and self.exact and not self.measured
 
     def _leave_out(self, evaluation: Evaluation) -> Sends:
         """Ask how the model would do on rows that it was not trained on."""
