@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint types unit portable portable-short pythons lowest fuzz soak bench clean
+.PHONY: demo test lint types unit portable portable-short pythons lowest fuzz federation soak bench clean
 
 demo: .venv/installed
 	$(BIN)/evenhand demo
@@ -37,6 +37,12 @@ pythons lowest: .venv/installed-dev
 fuzz: .venv/installed-dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py
 
+# The demo on a federation of seven processes on this machine, then the tests that need one. NVIDIA FLARE has pins of its
+# own, so it gets an environment of its own.
+federation: .venv-nvflare/installed
+	.venv-nvflare/bin/evenhand demo --federation
+	.venv-nvflare/bin/pytest tests/engines
+
 soak: .venv/installed-dev
 	$(BIN)/pytest -m soak
 
@@ -54,6 +60,11 @@ bench: .venv/installed-dev
 .venv/installed-dev: pyproject.toml | .venv/bin/python
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@ .venv/installed
+
+.venv-nvflare/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-nvflare
+	.venv-nvflare/bin/pip install --quiet --editable '.[test,nvflare]'
+	touch $@
 
 clean:
 	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache

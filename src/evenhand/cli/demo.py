@@ -10,6 +10,7 @@ import tomli_w
 import typer
 from rich.console import Console
 
+from evenhand.cli.demo_federation import run_federation
 from evenhand.cli.memory import check_address_space
 from evenhand.cli.train import run_with_progress
 from evenhand.printing import printable
@@ -37,6 +38,10 @@ def demo(
     rounds: Annotated[int, typer.Option(min=1, help="Most communication rounds of each run.")] = 1000,
     published: Annotated[bool, typer.Option(help="Also train by the published method, for its price.")] = True,
     source: Annotated[Path | None, typer.Option(help="Local folder with the Adult files.")] = None,
+    federation: Annotated[
+        bool,
+        typer.Option("--federation", help="On a real federation: seven processes and NVIDIA FLARE; not published."),
+    ] = False,
 ) -> None:
     """Train on Adult, split over six parties (one active, five passive), without and with fairness constraints.
 
@@ -61,11 +66,15 @@ def demo(
     check_free(out, "remove it, or choose another with --out")
     console.print("Adult census data: does this person earn more than 50,000 dollars a year? Sensitive attribute: sex.")
     data = load("adult", source=source, progress=lambda line: console.print(f"  {line}"))
+    published = published and not federation
     jobs = write_demo(data, out, epsilon, rounds, published)
     results = {}
-    for name, path in jobs.items():
-        finished = run_with_progress(read_job(path), path.parent, out / name, title=f"{name:>9}")
-        results[name] = finished.result
+    if federation:
+        results = run_federation(jobs, out, console)
+    else:
+        for name, path in jobs.items():
+            finished = run_with_progress(read_job(path), path.parent, out / name, title=f"{name:>9}")
+            results[name] = finished.result
     console.print(compare(results, title="on the held-out rows"))
     for name, result in results.items():
         for one in result["shortfalls"]:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from evenhand.protocol.messages import Vocabulary
 from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.messages import VOCABULARY
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData
 from evenhand.vertical.server import CompiledRun, Server
@@ -35,6 +37,8 @@ class Solver:
         Whether it ends at the optimum, rather than near it or at that of a smaller problem.
     tol
         Where it stops unless it is told.
+    vocabulary
+        The kinds of messages its roles speak, for whoever wants to know before there are any.
     """
 
     options: type[Any]
@@ -47,3 +51,4 @@ class Solver:
     compiled: Callable[[VerticalTerms, ServerData, Mapping[str, PartyData]], CompiledRun] | None = None
     exact: bool = True
     tol: float = 1e-4
+    vocabulary: Vocabulary = VOCABULARY

@@ -17,6 +17,28 @@ from evenhand.protocol.terms import Part
 
 # Names become those of machines and of their addresses.
 _SITE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+_HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
+
+
+PARTY_FILE: Final = "EVENHAND_PARTY_FILE"
+"""Where a site's processes find its own file; at the server, that of the party that holds the labels."""
+RUNS: Final = "EVENHAND_RUNS"
+"""Where a site keeps its run folders."""
+
+
+class FederationSection(Strict):
+    """`[federation]`: who takes part, and where everybody finds the server."""
+
+    name: str
+    server: str
+    port: int = Field(default=8002, ge=1, le=65535)
+    parties: list[str] = Field(min_length=1)
+
+
+class FederationFile(Strict):
+    """What start-up kits are made from."""
+
+    federation: FederationSection
 
 
 class MemberSection(Strict):
@@ -66,6 +88,10 @@ class PartyFile(Strict):
     policy: PolicySection = Field(default_factory=PolicySection)
 
 
+def read_federation(path: Path) -> FederationFile:
+    return parsed(FederationFile, _check_federation, read_toml(path), path.name)
+
+
 def parse_federation_job(content: dict[str, Any], where: str) -> FederationJob:
     return parsed(FederationJob, _check_job, content, where)
 
@@ -86,6 +112,15 @@ def site_name(name: str) -> str:
             "begins with a letter, and is not 'server'"
         )
     return name
+
+
+def _check_federation(file: FederationFile) -> None:
+    found = file.federation
+    check_names("party", found.parties)
+    for name in [found.name, *found.parties]:
+        site_name(name)
+    if not _HOST.fullmatch(found.server) or found.server in found.parties:
+        raise JobError(f"key federation.server is {found.server!r}; it is the name or address of a machine")
 
 
 def _check_job(job: FederationJob) -> None:

@@ -16,6 +16,7 @@ from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData
 from evenhand.vertical.server import Server
 from evenhand.vertical.solver import Solver
+from evenhand.vertical.trees.messages import VOCABULARY
 from evenhand.vertical.trees.options import TreesOptions
 
 __all__ = ["SOLVER"]
@@ -42,4 +43,5 @@ SOLVER = Solver(
     models=("trees",),
     losses=("logistic", "squared"),
     exact=False,
+    vocabulary=VOCABULARY,
 )

@@ -17,6 +17,7 @@ from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData
 from evenhand.vertical.server import CompiledRun, Server
 from evenhand.vertical.solver import Solver
+from evenhand.vertical.vfb2.messages import VOCABULARY
 from evenhand.vertical.vfb2.options import VFB2Options
 
 # The compiler takes a second to load, so it is loaded only by who needs it.
@@ -51,6 +52,7 @@ def _solver(exact: bool) -> Solver:
         losses=("logistic", "squared"),
         compiled=_compiled,
         exact=exact,
+        vocabulary=VOCABULARY,
     )
 
 

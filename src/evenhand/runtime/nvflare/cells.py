@@ -1,0 +1,74 @@
+"""Packets over NVIDIA FLARE's cells, on a channel of our own.
+
+FLARE's auxiliary messages name their sender themselves. A cell's origin they cannot choose: the server compares it with
+the one the sender's token was issued to. So what counts here is the origin, and it must be the cell of this very job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.message import Message as CellMessage
+
+from evenhand.errors import RunError
+from evenhand.protocol.roles import SERVER
+
+CHANNEL: Final = "evenhand"
+_TOPIC: Final = "packet"
+
+
+class FlareCells:
+    """The transport of one participant in one job.
+
+    Parameters
+    ----------
+    engine
+        FLARE's, of this process.
+    job_id
+        FLARE's name of the job: every participant has a cell of its own in it.
+    peers
+        Everybody else.
+    """
+
+    def __init__(self, engine: Any, job_id: str, peers: Sequence[str]) -> None:
+        cell = engine.get_cell()
+        if cell is None:
+            raise RunError("NVIDIA FLARE gave this job no cell to send from; see its log")
+        # The core of it, which sends a packet as one message: streams ask for a further answer to every one.
+        self._cell = cell.core_cell
+        self._address = {peer: f"{peer}.{job_id}" for peer in peers}
+        self._peer = {address: peer for peer, address in self._address.items()}
+        self._arrived: Callable[[str, bytes], None] | None = None
+        self.strangers: list[str] = []
+        """Origins that have no business here, and sent something."""
+        self._cell.register_request_cb(channel=CHANNEL, topic=_TOPIC, cb=self._take)
+
+    def open(self, arrived: Callable[[str, bytes], None]) -> None:
+        """From now on what arrives is handed on; what came before is as good as lost, and is sent again."""
+        self._arrived = arrived
+
+    def close(self) -> None:
+        self._arrived = None
+
+    def transmit(self, peer: str, content: bytes) -> None:
+        self._cell.fire_and_forget(
+            channel=CHANNEL,
+            topic=_TOPIC,
+            targets=self._address[peer],
+            message=CellMessage(payload=content),
+            optional=True,
+        )
+
+    def _take(self, request: CellMessage) -> None:
+        origin, content = str(request.get_header(MessageHeaderKey.ORIGIN)), request.payload
+        peer = self._peer.get(origin)
+        if peer is None:
+            self.strangers.append(origin)
+        elif self._arrived is not None and isinstance(content, (bytes, bytearray, memoryview)):
+            self._arrived(peer, bytes(content))
+
+
+def peers_of(name: str, parties: Sequence[str]) -> list[str]:
+    return [one for one in (SERVER, *parties) if one != name]

@@ -1,0 +1,123 @@
+"""Start-up kits: made by `nvflare provision`, then closed, so that a site runs nothing but this package's roles.
+
+As FLARE makes them, a project's admin may send code and shell commands to every site, and a site's error log streams to
+the server. Here nobody may, and nothing does; each site can see so in its own `local` folder, which is its to change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from evenhand.errors import InputError, MissingExtraError, RunError
+from evenhand.runtime.files import make_folder
+
+ADMIN: Final = "admin@evenhand.invalid"
+ALLOWED: Final = (
+    "evenhand.jobs.federation.components.FederationServer",
+    "evenhand.jobs.federation.components.FederationParty",
+)
+"""All that a job may name."""
+_NOBODY: Final = ("clone_job", "shell_commands", "byoc", "server-predeployed-flwr")
+_STREAMS: Final = ("site_log_streamer", "log_receiver")
+
+
+def provision(name: str, host: str, port: int, parties: Sequence[str], out: Path) -> list[Path]:
+    """Make a kit for the server, one for each party and one for whoever submits jobs."""
+    if out.exists() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty; kits hold keys and are never written over: choose another folder")
+    command = shutil.which("nvflare", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+    if command is None:
+        raise MissingExtraError("provisioning", "nvflare")
+    with tempfile.TemporaryDirectory() as scratch:
+        project = Path(scratch) / "project.yml"
+        # JSON is YAML.
+        project.write_text(json.dumps(_project(name, host, port, parties)), encoding="utf-8")
+        done = subprocess.run(
+            [command, "provision", "-p", str(project), "-w", scratch], capture_output=True, text=True, check=False
+        )
+        made = Path(scratch) / name / "prod_00"
+        if done.returncode or not made.is_dir():
+            raise RunError(f"nvflare provision failed: {(done.stderr or done.stdout).strip()[-500:]}")
+        make_folder(out, private=True)
+        kits = {"server": host, **{party: party for party in parties}, "admin": ADMIN}
+        for kit, folder in kits.items():
+            shutil.move(made / folder, out / kit)
+            _close(out / kit, kit)
+        # Whoever has this can make further participants: it goes to nobody's kit.
+        shutil.move(Path(scratch) / name / "state", out / "authority")
+        _make_private(out / "authority")
+    return [out / kit for kit in kits]
+
+
+def _project(name: str, host: str, port: int, parties: Sequence[str]) -> dict[str, Any]:
+    lighter = "nvflare.lighter.impl"
+    return {
+        "api_version": 3,
+        "name": name,
+        "description": "evenhand",
+        "participants": [
+            {"name": host, "type": "server", "org": name, "fed_learn_port": port},
+            *({"name": party, "type": "client", "org": party} for party in parties),
+            {"name": ADMIN, "type": "admin", "org": name, "role": "project_admin"},
+        ],
+        "builders": [
+            {"path": f"{lighter}.workspace.WorkspaceBuilder", "args": {"template_file": ["master_template.yml"]}},
+            {"path": f"{lighter}.static_file.StaticFileBuilder", "args": {"config_folder": "config", "scheme": "tcp"}},
+            {"path": f"{lighter}.cert.CertBuilder"},
+            {"path": f"{lighter}.signature.SignatureBuilder"},
+        ],
+    }
+
+
+def _close(kit: Path, name: str) -> None:
+    """Take away what FLARE allows by default."""
+    _make_private(kit)
+    default = kit / "local" / "resources.json.default"
+    if name == "admin" or not default.exists():
+        return
+    resources = json.loads(default.read_text(encoding="utf-8"))
+    resources["class_list_enforcement_mode"] = "enforce"
+    resources["class_allow_list"] = list(ALLOWED)
+    resources["components"] = [one for one in resources["components"] if one["id"] not in _STREAMS]
+    if name != "server":
+        resources["allow_log_streaming"] = False
+    _write(kit / "local" / "resources.json", resources)
+    permissions = json.loads((kit / "local" / "authorization.json.default").read_text(encoding="utf-8"))
+    rights = dict.fromkeys(("submit_job", "manage_job", "download_job", "view", "operate"), "any")
+    permissions["permissions"] = {"project_admin": rights | dict.fromkeys(_NOBODY, "none")}
+    _write(kit / "local" / "authorization.json", permissions)
+
+
+def _make_private(folder: Path) -> None:
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o700 if path.is_dir() or path.suffix == ".sh" else 0o600)
+
+
+def settle(kit: Path) -> None:
+    """Have the server keep its jobs within its kit, wherever that is: by default others can read them.
+
+    FLARE wants absolute paths here, and nobody knew them when the kit was made.
+    """
+    path = kit / "local" / "resources.json"
+    if not path.is_file():
+        raise RunError(f"{kit} is no kit that evenhand made: it has no local/resources.json")
+    resources = json.loads(path.read_text(encoding="utf-8"))
+    if "snapshot_persistor" not in resources:
+        return
+    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(kit.absolute() / "snapshots")
+    jobs = next(one for one in resources["components"] if one["id"] == "job_manager")
+    jobs["args"]["uri_root"] = str(kit.absolute() / "jobs")
+    _write(path, resources)
+
+
+def _write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    path.chmod(0o600)

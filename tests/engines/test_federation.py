@@ -1,0 +1,118 @@
+"""A provisioned federation on loopback: server and parties are processes of their own, with mutual TLS between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.federation import write_shops
+
+pytest.importorskip("nvflare", reason="make federation runs these in an environment with NVIDIA FLARE")
+
+import psutil
+
+from evenhand.cli.demo_federation import _free_port, _wait_until_open
+from evenhand.cli.federation import run_submitted, start
+from evenhand.errors import RunError
+from evenhand.jobs.federation.files import FederationJob, read_federation_job
+from evenhand.jobs.file import read_job
+from evenhand.jobs.vertical.runs import run_vertical_job
+from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.nvflare import submitting
+from evenhand.runtime.nvflare.kits import provision
+from evenhand.runtime.statefiles import state_bytes
+
+PARTIES = ["bank", "shop", "phone"]
+FAIR = {"max_rounds": 20, "constraint": {"kind": "equal-opportunity", "epsilon": 0.05}, "test_fraction": 0.2}
+pytestmark = pytest.mark.timeout(300)
+
+
+class Shops:
+    """Three parties and their server, running."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.paths = write_shops(folder / "sites", FAIR, ("bank", "phone"))
+        with self.paths["phone"].open("a") as file:
+            file.write('\n[policy]\nmost_rounds = 50\nnever_send = ["scores"]\n')
+        port = _free_port()
+        provision("shops", "localhost", port, PARTIES, folder / "kits")
+        self.running = [start(folder / "kits" / "server", self.paths["bank"], folder / "server", folder / "server.log")]
+        _wait_until_open(port)
+        self.running += [
+            start(folder / "kits" / name, self.paths[name], folder / name, folder / f"{name}.log") for name in PARTIES
+        ]
+
+    def submit(self, **job: Any) -> dict[str, Any]:
+        """A job's result, with the path of each side's run folder beside it."""
+        content = read_federation_job(self.paths["job"])
+        changed = FederationJob(job=content.job.model_copy(update=job), party=content.party)
+        return run_submitted(changed, "shops", self.folder / "kits" / "admin", 90.0, lambda _: None)
+
+    def side(self, name: str) -> RunFolder:
+        """The newest run folder of a side."""
+        return RunFolder.open(max((self.folder / name).iterdir(), key=lambda path: path.stat().st_mtime))
+
+
+@pytest.fixture(scope="module")
+def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shops]:
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    running = Shops(tmp_path_factory.mktemp("shops"))
+    try:
+        yield running
+    finally:
+        for one in running.running:
+            one.stop()
+    left = [one for one in psutil.Process().children(recursive=True) if one.pid not in before]
+    assert not left, f"still running: {left}"
+
+
+def test_the_run_is_that_of_one_process_and_each_side_keeps_its_own(shops: Shops, tmp_path: Path) -> None:
+    told = shops.submit()
+    alone = run_vertical_job(read_job(shops.paths["together"]), shops.folder / "sites", tmp_path / "run")  # type: ignore[arg-type]
+    assert told == json.loads(json.dumps(alone.result))
+    for name in PARTIES:
+        side = shops.side(name)
+        assert side.finished
+        assert state_bytes(side.read_party(name, "weights")) == state_bytes(alone.folder.read_party(name, "weights"))
+        assert {path.name for path in (side.path / "parties").iterdir()} == {name}
+        sent = side.read_lines("transcript.jsonl")
+        assert {name} == {one["sender"] for one in sent if one["receiver"] == "server"}
+        log = (shops.folder / f"{name}.log").read_text()
+        assert "terms this party takes part on" in log
+        assert "direction: What the party's direction would change" in log
+    assert not (shops.side("server").path / "parties").exists()
+
+
+def test_parties_speak_to_each_other_through_the_server(shops: Shops) -> None:
+    told = shops.submit(solver="vfb2-svrg", max_rounds=2, options={"batch_size": 40})
+    assert told["certificate"]["rounds"] == 2
+    sent = shops.side("shop").read_lines("transcript.jsonl")
+    assert [one for one in sent if "server" not in (one["sender"], one["receiver"])]
+
+
+def test_terms_beyond_a_policy_are_refused_and_everybody_is_told(shops: Shops) -> None:
+    with pytest.raises(RunError, match="phone: 60 rounds are more than its 50"):
+        shops.submit(max_rounds=60)
+    kinds = {one["kind"] for one in shops.side("shop").read_lines("transcript.jsonl")}
+    assert kinds == {"offer", "accepted", "outcome"}
+
+
+def test_a_party_keeps_what_its_policy_says_and_others_learn_only_that_it_stopped(shops: Shops) -> None:
+    """FairVFL's parties say their scores; phone never does."""
+    with pytest.raises(RunError, match=r"phone: it stopped \(RunError\); its own console says why"):
+        shops.submit(solver="fairvfl", max_rounds=3)
+    assert "scores" not in {one["kind"] for one in shops.side("phone").read_lines("transcript.jsonl")}
+    assert "messages of kind 'scores' never leave it" in (shops.folder / "phone.log").read_text()
+
+
+def test_a_job_that_names_other_code_is_not_run(shops: Shops, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submitting, "_PARTY", "nvflare.app_common.np.np_trainer.NPTrainer")
+    with pytest.raises(RunError):
+        shops.submit()
+    log = "".join((shops.folder / f"{name}.log").read_text() for name in PARTIES)
+    assert "'nvflare.app_common.np.np_trainer.NPTrainer'" in log
+    assert "is not in allow_list" in log

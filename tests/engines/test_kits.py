@@ -1,0 +1,89 @@
+"""Start-up kits are closed: nothing in them lets a job bring code, an admin a shell, or a log leave the site."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare", reason="make federation runs these in an environment with NVIDIA FLARE")
+
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.message import Message as CellMessage
+
+from evenhand.errors import InputError
+from evenhand.runtime.nvflare.cells import FlareCells
+from evenhand.runtime.nvflare.kits import provision, settle
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("kits") / "kits"
+    provision("shops", "localhost", 18002, ["bank", "shop"], out)
+    return out
+
+
+def test_there_is_a_kit_for_everybody_and_only_its_owner_can_read_it(kits: Path) -> None:
+    assert {path.name for path in kits.iterdir()} == {"server", "bank", "shop", "admin", "authority"}
+    for path in kits.rglob("*"):
+        assert not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO), path
+    keys = {kit: [path.read_text() for path in (kits / kit).rglob("*.key")] for kit in ("server", "bank", "shop")}
+    assert all(len(found) == 1 for found in keys.values())
+    assert len({found[0] for found in keys.values()}) == 3
+
+
+@pytest.mark.parametrize("kit", ["server", "bank", "shop"])
+def test_a_site_runs_two_classes_of_ours_and_nothing_else(kits: Path, kit: str) -> None:
+    resources = json.loads((kits / kit / "local" / "resources.json").read_text())
+    assert resources["class_list_enforcement_mode"] == "enforce"
+    assert [path.rpartition(".")[2] for path in resources["class_allow_list"]] == [
+        "FederationServer",
+        "FederationParty",
+    ]
+    permissions = json.loads((kits / kit / "local" / "authorization.json").read_text())["permissions"]
+    assert list(permissions) == ["project_admin"]
+    for right in ("byoc", "shell_commands", "clone_job"):
+        assert permissions["project_admin"][right] == "none"
+
+
+def test_no_log_leaves_a_site(kits: Path) -> None:
+    resources = json.loads((kits / "bank" / "local" / "resources.json").read_text())
+    assert resources["allow_log_streaming"] is False
+    assert "SiteLogStreamer" not in json.dumps(resources["components"])
+
+
+def test_the_server_keeps_its_jobs_in_its_kit(kits: Path) -> None:
+    settle(kits / "server")
+    text = (kits / "server" / "local" / "resources.json").read_text()
+    assert str(kits / "server" / "jobs") in text
+    assert "/tmp/nvflare" not in text
+
+
+def test_kits_are_never_written_over(kits: Path) -> None:
+    with pytest.raises(InputError, match="never written over"):
+        provision("shops", "localhost", 18002, ["bank", "shop"], kits)
+
+
+class OneCell:
+    """As much of FLARE's engine and cell as the transport uses; what it registers is called by hand."""
+
+    core_cell = property(lambda self: self)
+
+    def get_cell(self) -> OneCell:
+        return self
+
+    def register_request_cb(self, channel: str, topic: str, cb: object) -> None:
+        self.cb = cb
+
+
+def test_the_origin_of_a_packet_counts_not_what_it_says_of_itself() -> None:
+    cell, got = OneCell(), list[tuple[str, bytes]]()
+    cells = FlareCells(cell, "job-1", ["server", "shop"])
+    cells.open(lambda peer, content: got.append((peer, content)))
+    for origin in ("shop.job-1", "shop.job-2", "phone.job-1", "shop", "server", "server.job-1", None):
+        headers = {MessageHeaderKey.ORIGIN: origin, "peer_name": "shop", "client_name": "shop"}
+        cell.cb(CellMessage(headers, b"packet"))  # type: ignore[operator]
+    assert [peer for peer, _ in got] == ["shop", "server"]
+    assert cells.strangers == ["shop.job-2", "phone.job-1", "shop", "server", "None"]
