@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import date
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from evenhand.data import align
 from evenhand.errors import DataError, InputError
+from evenhand.training.preparing import Preparation
 
 
 def _frame(ids: list[object], column: str = "x") -> pd.DataFrame:
@@ -132,3 +135,30 @@ def test_wrong_calls() -> None:
         align([[1]], ["bank"])  # type: ignore[list-item]
     with pytest.raises(InputError, match="and 3"):
         align([_frame([1])], [3])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("odd", [None, 3, 0.5, object(), len, np.float64(1.0), "ab", [None], {1: 2}, np.array(3)])
+def test_arguments_of_any_type_are_refused_with_an_error_of_ours(odd: Any) -> None:
+    frame = pd.DataFrame({"row": [1]}, index=["a"])
+    for arguments in ((odd, ["bank"]), ([frame], odd), ([frame], ["bank"], odd), ([frame, odd], ["bank", "shop"])):
+        with pytest.raises(InputError):
+            align(*arguments)
+
+
+def test_moments_with_a_time_zone_are_not_those_without() -> None:
+    days = pd.to_datetime(["2020-01-01", "2020-01-02"])
+    zoned = days.tz_localize("UTC")
+    frames = [pd.DataFrame({"row": [0, 1]}, index=index) for index in (days, zoned)]
+    with pytest.raises(DataError, match=r"different kinds.*bank has moments .*shop has moments with a time zone"):
+        align(frames, ["bank", "shop"])
+    with pytest.raises(DataError, match="different kinds"):
+        Preparation().align({"bank": days, "shop": zoned})
+    with pytest.raises(DataError, match="moments with and without a time zone"):
+        Preparation().align({"bank": pd.Index([days[0], zoned[1]], dtype=object)})
+    same = Preparation().align({"bank": zoned, "shop": zoned.tz_convert("Asia/Tokyo")[::-1]})
+    assert [places.tolist() for places in same.values()] == [[0, 1], [1, 0]]
+
+
+def test_an_id_that_no_file_can_hold_is_refused_in_the_exchange() -> None:
+    with pytest.raises(DataError, match="cannot be written as UTF-8"):
+        Preparation().align({"bank": pd.Index(["a", "\ud800"], dtype=object)})

@@ -21,15 +21,21 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from fuzz import folders, messages, settings, tables
+from fuzz import folders, messages, settings, tables, wire
 from fuzz.feeding import Target
 from rich.console import Console
 from rich.table import Table
 
 from evenhand.errors import EvenhandWarning
 
-TARGETS: dict[str, Target] = {**messages.TARGETS, **folders.TARGETS, **settings.TARGETS, **tables.TARGETS}
-EACH = 8_000
+TARGETS: dict[str, Target] = {
+    **messages.TARGETS,
+    **{f"{name} as bytes": target for name, target in wire.TARGETS.items()},
+    **folders.TARGETS,
+    **settings.TARGETS,
+    **tables.TARGETS,
+}
+EACH = 7_000
 WORKERS = 2
 SLICE = 500
 """Inputs that a worker takes at once."""

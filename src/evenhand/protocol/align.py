@@ -255,15 +255,27 @@ def id_kind(ids: pd.Index) -> str:
     inferred = pd.api.types.infer_dtype(values, skipna=False)
     if inferred not in _KINDS:
         raise DataError(f"the ids are {inferred} values")
-    return _KINDS[inferred]
+    kind = _KINDS[inferred]
+    return kind if kind != "moments" else _kind_of_moments(values)
+
+
+def _kind_of_moments(values: pd.Index) -> str:
+    """A moment without a time zone is none that another party's, which has one, could be compared with."""
+    if values.dtype == object:
+        zoned = {getattr(one, "tzinfo", None) is not None for one in values}
+    else:
+        zoned = {isinstance(values.dtype, pd.DatetimeTZDtype)}
+    if len(zoned) > 1:
+        raise DataError("the ids are moments with and without a time zone")
+    return "moments with a time zone" if True in zoned else "moments"
 
 
 def id_sums(ids: pd.Index) -> tuple[str, Integers]:
     """What ids are, and two numbers for each: whole numbers and moments themselves, of all else two sums."""
     kind = id_kind(ids)
-    if kind in ("integers", "moments"):
+    if kind == "integers" or kind.startswith("moments"):
         try:
-            if kind == "moments":
+            if kind != "integers":
                 numbers = pd.DatetimeIndex(pd.to_datetime(ids, utc=True)).tz_localize(None).as_unit("ns").asi8
             else:
                 numbers = ids.to_numpy().astype(np.int64)
@@ -271,7 +283,10 @@ def id_sums(ids: pd.Index) -> tuple[str, Integers]:
             raise DataError(f"the ids are {kind} that do not fit 64 bits ({error}); make text of them") from error
         return kind, np.stack([numbers, np.zeros_like(numbers)], axis=1)
     text = np.array([_text(one) for one in ids], dtype=object) if kind != "text" else ids.to_numpy(dtype=object)
-    sums = [pd.util.hash_array(text, hash_key=key, categorize=False).view(np.int64) for key in _KEYS]
+    try:
+        sums = [pd.util.hash_array(text, hash_key=key, categorize=False).view(np.int64) for key in _KEYS]
+    except UnicodeEncodeError as error:
+        raise DataError(f"an id cannot be written as UTF-8 ({error.reason}); correct it in the table") from error
     return kind, np.stack(sums, axis=1)
 
 

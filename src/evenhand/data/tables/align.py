@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.errors import DataError, InputError
-from evenhand.printing import listed
+from evenhand.printing import listed, quoted
 from evenhand.protocol.align import id_kind
 
 Table = TypeVar("Table", pd.DataFrame, pd.Series, pd.DataFrame | pd.Series)
@@ -29,12 +29,18 @@ def align(frames: Sequence[Table], names: Sequence[str], how: Literal["equal", "
     how : ``"equal"`` demands the same ids everywhere, ``"inner"`` keeps the ids all parties have.
     """
     if not isinstance(how, str) or how not in ("equal", "inner"):
-        raise InputError(f"how is 'equal' or 'inner', not {how!r}")
+        raise InputError(f"how is 'equal' or 'inner', not {quoted(how)}")
+    try:
+        frames, names = list(frames), list(names)
+    except TypeError as error:
+        raise InputError(f"a list of tables and a list of names are needed ({error})") from error
     if not frames or len(frames) != len(names):
         raise InputError(f"{len(frames)} tables came with {len(names)} names; each table needs one")
     for frame, name in zip(frames, names, strict=True):
         if not isinstance(frame, pd.DataFrame | pd.Series) or not isinstance(name, str):
-            raise InputError(f"a DataFrame or Series and a name are needed, not {type(frame).__name__} and {name!r}")
+            raise InputError(
+                f"a DataFrame or Series and a name are needed, not {type(frame).__name__} and {quoted(name)}"
+            )
         check_ids(frame.index, name)
         _check_unique(frame.index, name)
     _check_same_kind([frame.index for frame in frames], names)
