@@ -43,8 +43,9 @@ federation: .venv-nvflare/installed
 	.venv-nvflare/bin/evenhand demo --federation
 	.venv-nvflare/bin/pytest tests/engines
 
+# Kills, damaged folders and more examples of the properties; an hour and more, so slowness is no news.
 soak: .venv/installed-dev
-	$(BIN)/pytest -m soak
+	$(BIN)/pytest -m soak -o faulthandler_timeout=0
 
 # problems.py is what the benchmarks share.
 bench: .venv/installed-dev

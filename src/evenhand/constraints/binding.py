@@ -96,7 +96,7 @@ def bind(constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None
 def _numbers(labels: Array) -> Array:
     try:
         found = np.asarray(labels, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"labels are {quoted(labels)}, not numbers; give 1 and -1") from error
     if found.ndim != 1 or not np.isfinite(found).all():
         raise DataError(f"labels are {quoted(labels)}; give one finite number for each row, 1 or -1")

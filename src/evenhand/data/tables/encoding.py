@@ -103,7 +103,7 @@ class PartyEncoder:
         for owner, summary in summaries.items():
             try:
                 encoder._add(summary)
-            except (DataError, KeyError, TypeError, ValueError) as error:
+            except (DataError, KeyError, TypeError, ValueError, OverflowError) as error:
                 raise DataError(f"client {owner!r}: {error}") from error
         return encoder
 

@@ -108,7 +108,7 @@ class PartialColumn:
                 levels = frozenset(levels_from_state(state["levels"], kind, "levels"))
                 return cls(name, kind, levels, rows, low=0.0, high=0.0)
             sums = {key: float(state[key]) for key in _SUMS}
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"this is not a summary of a column: {error!r}") from error
         if rows < 1 or not all(map(math.isfinite, sums.values())) or sums["spread"] < 0 or sums["low"] > sums["high"]:
             raise DataError(f"the summary of column {name!r} is of no column: {rows} rows, {sums}")
