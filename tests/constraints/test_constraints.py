@@ -223,7 +223,9 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert NeymanPearson(np.float32(0.5), np.int8(-1)) == NeymanPearson(0.5, -1)
 
 
-@pytest.mark.parametrize("labels", [["yes", "no", "no"], None, object(), [[1], [-1], [1]], [1, np.nan, -1], [10**400, 1]])
+@pytest.mark.parametrize(
+    "labels", [["yes", "no", "no"], None, object(), [[1], [-1], [1]], [1, np.nan, -1], [10**400, 1]]
+)
 def test_labels_that_are_no_numbers_are_refused(labels: Any) -> None:
     with pytest.raises(DataError, match=r"^labels are .*; give"):
         bind(NeymanPearson(), labels)
