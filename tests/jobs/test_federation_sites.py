@@ -169,6 +169,7 @@ def test_a_file_that_does_not_fit_the_job_is_refused_at_once(
         ('role = "active"', 'role = "boss"', "party.0.role"),
         ("[job]", '[job]\nsolver = "magic"', "magic"),
         ("[job]", '[job]\nruntime = "threads"', "job.runtime"),
+        ("[job]", '[job]\nsolver = "trees"\noptions = { interactions = "full" }', "do not cross parties yet"),
         ('name = "shop"', 'name = "shop"\ntable = "shop.csv"', "table"),
     ],
 )

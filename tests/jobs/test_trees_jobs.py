@@ -16,6 +16,8 @@ from support.tables import SmallJob, files
 
 from evenhand.errors import RunError
 from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
+from evenhand.jobs.vertical.tables import load_vertical_tables
+from evenhand.models.across import joint_scores
 from evenhand.runtime.folder import RunFolder
 
 
@@ -85,3 +87,16 @@ def test_trees_that_were_changed_are_refused(finished: SmallJob, tmp_path: Path)
     path.write_text(path.read_text().replace("threshold=", "threshold=1"))
     with pytest.raises(RunError, match=r"trees\.txt"):
         score_parties(folder)
+
+
+def test_trees_across_parties_are_kept_and_score_new_rows(tmp_path: Path) -> None:
+    small = tree_job(tmp_path)
+    small.content["job"] |= {"max_rounds": 8, "options": {"interactions": "full", "rows_a_leaf": 5, "leaves": 4}}
+    run = small.run()
+    assert run.result["statistics"]["trees across parties"] > 0
+    folder = RunFolder.open(tmp_path / "run")
+    scores = score_parties(folder)["score"]
+    assert sum((folder.path / "parties" / name / "splits.txt").exists() for name in small.frames) > 1
+    trained = load_vertical_tables(small.read(), tmp_path)
+    expected = pd.Series(joint_scores(run.run.models, trained.matrices), index=trained.ids)
+    np.testing.assert_allclose(scores.to_numpy(), expected.loc[score_parties(folder).index].to_numpy(), rtol=1e-12)

@@ -16,6 +16,7 @@ from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.tables import Tables, align_rows, encode, exchange_rows, named_tables
+from evenhand.models.across import joint_scores
 from evenhand.models.trees import TreesModel
 from evenhand.protocol.job import Job, LossName, ModelName, RuntimeName
 from evenhand.protocol.terms import Part
@@ -200,7 +201,6 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         if tables.keys() != self.models_.keys():
             raise DataError(f"tables are of {', '.join(tables)}; the model was trained on {', '.join(self.models_)}")
         tables, _, _ = align_rows({name: tables[name] for name in self.models_}, None, None)
-        return np.sum(
-            [model.predict(encode(name, self.encoders_[name], tables[name])) for name, model in self.models_.items()],
-            axis=0,
+        return joint_scores(
+            self.models_, {name: encode(name, self.encoders_[name], table) for name, table in tables.items()}
         )

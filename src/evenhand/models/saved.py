@@ -8,6 +8,7 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import RunError
+from evenhand.models.across import Routes, routes_from_state, routes_state
 from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
@@ -23,24 +24,25 @@ def to_state(model: Scorer) -> State:
         return {"model": "mlp", "weights": model.weights, "columns": model.columns, "hidden": list(model.hidden)}
     if isinstance(model, TreesModel):
         head = {"model": "trees", "weights": model.weights, "columns": model.columns, "intercept": model.intercept}
-        return {**head, "leaves": model.leaf_counts}
+        routes = routes_state(model.routes) if isinstance(model.routes, Routes) else {}
+        return {**head, "leaves": model.leaf_counts, "splits": len(model.splits), **routes}
     raise TypeError(f"no file format for {type(model).__name__}")
 
 
-def from_state(state: State, text: str = "") -> Scorer:
+def from_state(state: State, text: str = "", splits: str = "") -> Scorer:
     """A model that can score other rows; it holds no training rows.
 
     Parameters
     ----------
-    text
-        LightGBM's text model, of trees.
+    text, splits
+        LightGBM's text models, of trees.
     """
     weights, columns = state.get("weights"), state.get("columns")
     if not (isinstance(weights, np.ndarray) and weights.dtype == np.float64 and weights.ndim == 1):
         raise RunError("the weights file holds no list of weights")
     # Before anything is made that has so many columns.
     if state_is_of_trees(state) and type(columns) is int and 0 <= columns < 2**31:
-        return _trees(state, weights, columns, text)
+        return _trees(state, weights, columns, text, splits)
     if not (type(columns) is int and 0 <= columns <= weights.size):
         raise RunError(f"the weights file holds {weights.size} weights for {quoted(columns)} columns")
     no_rows, kind, intercept, hidden = np.zeros((0, columns)), *map(state.get, ("model", "intercept", "hidden"))
@@ -63,7 +65,7 @@ def state_is_of_trees(state: State) -> bool:
     return isinstance(kind, str) and kind == "trees"
 
 
-def _trees(state: State, weights: Array, columns: int, text: str) -> TreesModel:
+def _trees(state: State, weights: Array, columns: int, text: str, splits: str) -> TreesModel:
     counts, intercept = state.get("leaves"), state.get("intercept")
     if (
         not isinstance(intercept, bool)
@@ -73,12 +75,15 @@ def _trees(state: State, weights: Array, columns: int, text: str) -> TreesModel:
         raise RunError(f"the weights file holds {weights.size} weights, which are not those of its leaves")
     model = TreesModel(np.zeros((0, columns)), intercept=intercept)
     try:
-        model.read(text)
+        model.read(text, splits)
         found = model.leaf_counts
+        model.routes = routes_from_state(state)
     except (ValueError, StopIteration) as error:
         raise RunError(f"the trees cannot be read: {error}") from error
     if found != counts:
         raise RunError(f"the trees have {sum(found)} leaves, the weights file has values for {sum(state['leaves'])}")
+    if state.get("splits", 0) != len(model.splits):
+        raise RunError(f"there are {len(model.splits)} splits where the weights file names another number")
     model.weights = weights
     return model
 

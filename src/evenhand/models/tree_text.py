@@ -38,6 +38,11 @@ def leaf_count(tree: str) -> int:
     return int(_entry(tree, "num_leaves"))
 
 
+def split_gain(tree: str) -> float:
+    """What the first split of a tree gains."""
+    return float(_entry(tree, "split_gain").split()[0])
+
+
 def leaf_values(tree: str) -> Array:
     return np.array(_entry(tree, "leaf_value").split(), dtype=np.float64)
 

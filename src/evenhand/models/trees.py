@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from evenhand.arrays import Array, Matrix
+from evenhand.arrays import Array, Booleans, Matrix
 from evenhand.errors import DataError, MissingExtraError
-from evenhand.models.tree_text import join_model, leaf_count, leaf_values, split_model
+from evenhand.models.tree_text import join_model, leaf_count, leaf_values, split_gain, split_model
 
 MOST_LEAVES = 256
 """A row's leaf travels as one byte."""
@@ -57,6 +57,10 @@ class TreesModel:
         LightGBM's text: what all trees share, and each tree's own.
     weights
         The leaf values, tree after tree, and then the intercept.
+    splits
+        Of trees that cross parties: the text of each split that was offered, as a tree of two leaves.
+    routes
+        How everybody's splits hang together (`across.Routes`), where the model is the label holder's.
     """
 
     def __init__(
@@ -74,6 +78,8 @@ class TreesModel:
         self.seed = seed
         self.head = ""
         self.trees: list[str] = []
+        self.splits: list[str] = []
+        self.routes: object | None = None
         self.weights: Array = np.zeros(int(intercept))
         self._matrix = readable(matrix)
 
@@ -127,15 +133,63 @@ class TreesModel:
         """
         found = np.zeros((self.rows, trees), dtype=np.uint8)
         for place in range(trees):
-            booster = _lightgbm().Booster(self._parameters, self._binned)
-            booster.update(fobj=partial(_given, gradient, curvature))
-            self.head, (tree,) = split_model(booster.model_to_string())
+            tree, leaves = self._grown(self._parameters, self._binned, self._matrix, gradient, curvature)
             self.trees.append(tree)
-            leaves = booster.predict(self._matrix, pred_leaf=True, num_threads=1)[:, 0]
             found[:, place] = leaves
             if place + 1 < trees:
                 gradient = gradient + curvature * (shrinkage * leaf_values(tree))[leaves]
         return found
+
+    def _grown(
+        self, parameters: dict[str, Any], rows: Any, matrix: Matrix, gradient: Array, curvature: Array
+    ) -> tuple[str, npt.NDArray[np.int32]]:
+        """One tree on some rows, as text, and each row's leaf."""
+        booster = _lightgbm().Booster(parameters, rows)
+        booster.update(fobj=partial(_given, gradient, curvature))
+        self.head, (tree,) = split_model(booster.model_to_string())
+        return tree, booster.predict(matrix, pred_leaf=True, num_threads=1)[:, 0]
+
+    def offer(
+        self, nodes: npt.NDArray[np.uint8], count: int, gradient: Array, curvature: Array
+    ) -> tuple[Array, Booleans]:
+        """The best split of each of `count` nodes, whose rows `nodes` names; other numbers are of no node.
+
+        Returns
+        -------
+        (count,): what each split gains, zero where there is none; and which rows it sends right. Splits that gain
+        something are numbered, from the first that was ever offered.
+        """
+        gains, right = np.zeros(count), np.zeros(self.rows, dtype=bool)
+        stump = {**self._parameters, "num_leaves": 2, "max_depth": -1}
+        for node in range(count):
+            here = np.flatnonzero(nodes == node)
+            if len(here) < 2 * self.shape.rows_a_leaf:
+                continue
+            # Most trees begin with all rows: they need no copy.
+            rows = self._binned if len(here) == self.rows else self._binned.subset(here).construct()
+            tree, leaves = self._grown(stump, rows, self._matrix[here], gradient[here], curvature[here])
+            if leaf_count(tree) == 2:
+                gains[node] = split_gain(tree)
+                right[here] = leaves == 1
+                self.splits.append(tree)
+        return gains, right
+
+    def keep_splits(self, numbers: Sequence[int]) -> None:
+        """Keep these splits, in this order, and forget the others."""
+        self.splits = [self.splits[number] for number in numbers]
+
+    def sides(self, matrix: Matrix) -> npt.NDArray[np.uint8]:
+        """(rows, splits): 1 where a row goes to the right of a split."""
+        if not self.splits or not matrix.shape[0]:
+            return np.zeros((matrix.shape[0], len(self.splits)), dtype=np.uint8)
+        booster = _lightgbm().Booster(model_str=self.splits_text)
+        found = booster.predict(readable(matrix), pred_leaf=True, num_threads=1)
+        return np.asarray(found, dtype=np.uint8).reshape(matrix.shape[0], -1)
+
+    @property
+    def splits_text(self) -> str:
+        """All splits as a model that LightGBM reads; without any, the empty text."""
+        return join_model(self.head, self.splits, [np.zeros(2)] * len(self.splits)) if self.splits else ""
 
     def keep(self, values: Sequence[Array], intercept: float) -> None:
         """Keep as many trees as there are lists of leaf values, the oldest, with these values."""
@@ -143,9 +197,13 @@ class TreesModel:
         self.weights = np.concatenate([*values, np.full(int(self.intercept), intercept)])
         self.__dict__.pop("booster", None)
 
-    def read(self, text: str) -> None:
+    def read(self, text: str, splits: str = "") -> None:
         """Take the trees of a text; their values are the weights that somebody sets beside them."""
-        self.head, self.trees = split_model(text) if text else ("", [])
+        self.trees = self.splits = []
+        if splits:
+            self.head, self.splits = split_model(splits)
+        if text:
+            self.head, self.trees = split_model(text)
 
     @property
     def leaf_counts(self) -> list[int]:

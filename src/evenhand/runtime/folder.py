@@ -3,7 +3,8 @@
 run.toml              the job, versions and the run's id
 metrics.jsonl         one line a round
 transcript.jsonl      one line a message
-parties/<name>/       what the party owns: weights.safetensors, encoder.json, trees.txt (LightGBM's own format)
+parties/<name>/       what the party owns: weights.safetensors, encoder.json; of trees, trees.txt and splits.txt in
+                      LightGBM's own format
 model/                of a horizontal run: the model all clients share, in the same two files
 checkpoints/          where to go on from, while the run is not finished
 result.json           certificate and measured quality, once it is
@@ -212,15 +213,15 @@ class RunFolder:
         """`what` is ``"weights"`` (a state with arrays) or ``"encoder"`` (plain JSON)."""
         self._write_part(f"parties/{name}", f"party {name}", what, content)
 
-    def write_trees(self, name: str, text: str) -> None:
-        """A party's trees as LightGBM writes them; its other files are there already."""
-        self._write(f"parties/{name}/trees.txt", f"party {name}", text.encode())
+    def write_trees(self, name: str, what: str, text: str) -> None:
+        """A party's ``"trees"`` or ``"splits"`` as LightGBM writes them; its other files are there already."""
+        self._write(f"parties/{name}/{what}.txt", f"party {name}", text.encode())
 
-    def read_trees(self, name: str) -> str:
+    def read_trees(self, name: str, what: str) -> str:
         try:
-            return self._content(f"parties/{name}/trees.txt").decode()
+            return self._content(f"parties/{name}/{what}.txt").decode()
         except UnicodeDecodeError as error:
-            raise RunError(f"{self.path / 'parties' / name / 'trees.txt'} is not text; {RESTORE}") from error
+            raise RunError(f"{self.path / 'parties' / name / what}.txt is not text; {RESTORE}") from error
 
     def read_party(self, name: str, what: str) -> dict[str, Any]:
         return self._read_part(f"parties/{name}", f"party {name}", what)

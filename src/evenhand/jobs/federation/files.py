@@ -133,6 +133,10 @@ def _check_job(job: FederationJob) -> None:
         raise JobError("no party is active; the one that holds the labels must be")
     if job.job.runtime != "auto":
         raise JobError("key job.runtime: between organisations there is only one way to run; leave it out")
+    if job.job.options.get("interactions", "none") != "none":
+        raise JobError(
+            "key job.options.interactions: between organisations trees do not cross parties yet; leave it out"
+        )
     check_training(job.to_job())
 
 

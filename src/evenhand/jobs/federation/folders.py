@@ -56,6 +56,6 @@ class SideFolder:
         self.folder.write_party(self.name, "encoder", end.encoder.to_state())
         self.folder.write_party(self.name, "weights", to_state(end.model))
         if isinstance(end.model, TreesModel):
-            self.folder.write_trees(self.name, end.model.text)
+            self.folder.write_trees(self.name, "trees", end.model.text)
         # A party is told no result; what it was told is in its transcript.
         self.finish({"terms": end.terms.digest})

@@ -7,10 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Matrix
 from evenhand.constraints.proving import Proof
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, open_table
@@ -21,11 +20,13 @@ from evenhand.jobs.quality import QualityRows, check_measurable, quality, scored
 from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
+from evenhand.models.across import joint_scores
+from evenhand.models.base import Scorer
 from evenhand.models.saved import from_state, state_is_of_trees, to_state
 from evenhand.models.trees import TreesModel
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job
-from evenhand.protocol.roles import Report
+from evenhand.protocol.roles import Report, State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.places import check_place
@@ -80,14 +81,16 @@ def run_vertical_job(
             folder.write_party(name, "encoder", tables.encoders[name].to_state())
             folder.write_party(name, "weights", to_state(model))
             if isinstance(model, TreesModel):
-                folder.write_trees(name, model.text)
+                folder.write_trees(name, "trees", model.text)
+                if model.splits:
+                    folder.write_trees(name, "splits", model.splits_text)
         result = _result(run, tables, job.to_job())
         folder.finish(result)
     return FinishedVerticalRun(run, folder, result)
 
 
 def _result(run: VerticalRun, tables: VerticalTables, job: Job) -> dict[str, Any]:
-    scores = np.sum([run.models[name].predict(matrix) for name, matrix in tables.matrices.items()], axis=0)
+    scores = joint_scores(run.models, tables.matrices)
     of_parts = {name: scores[rows] for name, rows in tables.parts().items()}
     told = ServersWord(run.certificate, run.proofs, run.statistics)
     return vertical_result(job, told, of_parts, tables.labelled(), run.transcript)
@@ -155,10 +158,14 @@ def score_parties(
     }
     found = align_parties(found, job.job.ids, Preparation())
     ids = found[names[0]].known.index
-    scores = np.zeros(len(ids))
-    for name, table in found.items():
+    models, matrices = {}, {}
+    for name in trained:
         with naming(f"party {name!r}"):
-            scores += _party_scores(folder, name, encoders[name], table)
+            models[name], matrices[name] = _party_model(folder, name, encoders[name], found[name])
+    try:
+        scores = joint_scores(models, matrices)
+    except RunError as error:
+        raise RunError(f"{folder.path}: {error}") from error
     return scored(scores, labels, ids)
 
 
@@ -170,11 +177,11 @@ def _encoder(folder: RunFolder, name: str) -> PartyEncoder:
         raise RunError(f"{folder.path}: the encoder of party {name!r} cannot be used: {error}") from error
 
 
-def _party_scores(folder: RunFolder, name: str, encoder: PartyEncoder, table: PartyTable) -> Array:
+def _party_model(folder: RunFolder, name: str, encoder: PartyEncoder, table: PartyTable) -> tuple[Scorer, Matrix]:
     matrix = table.transform(encoder)
     state = folder.read_party(name, "weights")
     try:
-        model = from_state(state, folder.read_trees(name) if state_is_of_trees(state) else "")
+        model = from_state(state, *(_texts(folder, name, state) if state_is_of_trees(state) else ()))
     except RunError as error:
         raise RunError(f"{folder.path}: party {name!r}: {error}") from error
     if state["columns"] != matrix.shape[1]:
@@ -182,7 +189,12 @@ def _party_scores(folder: RunFolder, name: str, encoder: PartyEncoder, table: Pa
             f"{folder.path}: party {name!r} has weights for {state['columns']} encoded columns, its encoder makes "
             f"{matrix.shape[1]}; the folder was changed"
         )
-    return model.predict(matrix)
+    return model, matrix
+
+
+def _texts(folder: RunFolder, name: str, state: State) -> tuple[str, str]:
+    """The texts of a party's trees, and of its splits of trees across parties if it has any."""
+    return folder.read_trees(name, "trees"), folder.read_trees(name, "splits") if state.get("splits") else ""
 
 
 def _new_rows(party: PartySection, base: Path, encoder: PartyEncoder, table: Path | None) -> PartyTable:

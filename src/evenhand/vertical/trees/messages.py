@@ -1,7 +1,7 @@
 """What the roles of boosted trees say to each other, and what each message reveals.
 
-Sizes: `rows` is the number of aligned rows n, `trees` the trees that a party grows in a round, `leaves` the most leaves
-of a tree.
+Sizes: `rows` is the number of aligned rows n, `packed` that of bytes with a bit for each of them, `trees` the trees
+that a party grows in a round, `leaves` the most leaves of a tree.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ DERIVATIVES = Schema(
     "derivatives",
     {
         "round": INTEGER,
+        "across": INTEGER,
         "gradient": SHORT_PER_ROW,
         "curvature": SHORT_PER_ROW,
         "gradient_unit": NUMBER,
@@ -22,9 +23,10 @@ DERIVATIVES = Schema(
     },
     reveals=(
         "First and second derivative of the Lagrangian in every row's score, to every party, in units that use the "
-        "range of two bytes. The sign of the first is the opposite of the label, both together give the whole score, "
-        "and the tilt of the slices gives away the sensitive group: this message discloses labels and groups, as ν of "
-        "the other solvers does."
+        "range of two bytes; and whether whole trees are wanted, or a split for one that crosses parties. The sign of "
+        "the first derivative is the opposite of the label, both together give the whole score, and the tilt of the "
+        "slices gives away the sensitive group: this message discloses labels and groups, as ν of the other solvers "
+        "does."
     ),
 )
 
@@ -38,14 +40,47 @@ LEAVES = Schema(
     ),
 )
 
-LEAF_VALUES = Schema(
-    "leaf-values",
-    {"values": Field("f8", (None, "leaves")), "intercept": NUMBER},
+NODES = Schema(
+    "nodes",
+    {"round": INTEGER, "count": INTEGER, "nodes": Field("u1", ("rows",))},
     reveals=(
-        "The values of the leaves of the party's own trees that are kept, and of the first active party the intercept: "
-        "the party's own part of the model. With the rows in each leaf, which the party knows, they say how the labels "
-        "of those rows differ from the average."
+        "Of a tree that crosses parties, in which of its present nodes each row is. Every party so learns a partition "
+        "of the rows that the columns of all parties have made, and where it made none of the splits itself, that of "
+        "the others."
     ),
 )
 
-VOCABULARY = Vocabulary(DERIVATIVES, LEAVES, LEAF_VALUES)
+OFFER = Schema(
+    "offer",
+    {"round": INTEGER, "gains": Field("f8", ("leaves",)), "right": Field("u1", ("packed",))},
+    reveals=(
+        "For each present node of a tree that crosses parties, what the party's best split gains, and which rows it "
+        "sends right: one bit a row, whether the split is taken or not. Neither column nor threshold is named."
+    ),
+)
+
+LEAF_VALUES = Schema(
+    "leaf-values",
+    {"values": Field("f8", (None, "leaves")), "intercept": NUMBER, "splits": Field("i8", (None,))},
+    reveals=(
+        "The values of the leaves of the party's own trees that are kept, of the first active party the intercept, and "
+        "which of the splits that the party offered were taken: the party's own part of the model. With the rows in "
+        "each leaf, which the party knows, the values say how the labels of those rows differ from the average."
+    ),
+)
+
+ROUTES = Schema(
+    "routes",
+    {"sizes": Field("i8", (None,)), "nodes": Field("i8", (None, 4)), "values": Field("f8", (None,))},
+    reveals=(
+        "To the first active party, which holds the labels: how the splits of all parties hang together in trees that "
+        "cross them, and the values of those trees' leaves."
+    ),
+)
+
+VOCABULARY = Vocabulary(DERIVATIVES, LEAVES, NODES, OFFER, LEAF_VALUES, ROUTES)
+
+
+def packed_size(rows: int) -> int:
+    """Bytes that hold a bit for each row."""
+    return (rows + 7) // 8

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from evenhand.arrays import Array
 from evenhand.errors import InputError, ProtocolError
+from evenhand.models.across import Routes, routes_from_state, routes_state
 from evenhand.models.trees import TreeShape, TreesModel
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, check_rows, has_intercept
-from evenhand.vertical.trees.messages import DERIVATIVES, LEAF_VALUES, LEAVES, VOCABULARY
+from evenhand.vertical.trees.messages import (
+    DERIVATIVES,
+    LEAF_VALUES,
+    LEAVES,
+    NODES,
+    OFFER,
+    ROUTES,
+    VOCABULARY,
+    packed_size,
+)
 from evenhand.vertical.trees.options import TreesOptions
 
 LARGEST_UNIT = 1e30
@@ -22,6 +35,7 @@ class TreesParty(Party):
     """Grows trees on its own columns, and says which rows share a leaf."""
 
     vocabulary = VOCABULARY
+    kept = frozenset({"gradient", "curvature"})
     model: TreesModel
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
@@ -34,19 +48,30 @@ class TreesParty(Party):
         seed = int(np.random.SeedSequence([terms.job.seed, terms.names.index(name)]).generate_state(1)[0]) % 2**31
         model = TreesModel(own.matrix, shape, own.categorical, has_intercept(terms, name), seed)
         super().__init__(terms, name, model)
-        self.sizes = {**self.sizes, "trees": self.options.trees, "leaves": self.options.leaves}
+        sizes = {"trees": options.trees, "leaves": options.leaves, "packed": packed_size(terms.n_rows)}
+        self.sizes = {**self.sizes, **sizes}
+        # Of the tree across parties that is being grown.
+        self.gradient: Array = np.zeros(0)
+        self.curvature: Array = np.zeros(0)
 
     def handle(self, message: Message) -> Sends:
         if message.kind == DERIVATIVES.kind:
             self.round = message.integer("round")
-            return [self._grow(message)]
+            return [self._begin(message)]
+        if message.kind == NODES.kind and len(self.gradient):
+            self.round = message.integer("round")
+            return [self._offer(message["nodes"], message.integer("count"))]
+        if message.kind == ROUTES.kind and self.name == self.terms.active[0]:
+            self.model.routes = self._routes(message)
+            return ()
         if message.kind == LEAF_VALUES.kind:
             self._keep(message)
             self.done = True
             return ()
         raise ProtocolError(f"{self.name} takes no {message.kind!r}")
 
-    def _grow(self, message: Message) -> Message:
+    def _begin(self, message: Message) -> Message:
+        """Grow whole trees, or offer the first split of one that crosses parties."""
         units = message.number("gradient_unit"), message.number("curvature_unit")
         if not all(0.0 < unit < LARGEST_UNIT for unit in units):
             raise ProtocolError(f"{self.name}: derivatives in units of {units} are none")
@@ -55,21 +80,50 @@ class TreesParty(Party):
         )
         # A number of two bytes may end at zero; a row without any curvature would count as no row.
         curvature = np.maximum(curvature, 1e-8 * units[1])
+        if message.integer("across"):
+            self.gradient, self.curvature = gradient, curvature
+            return self._offer(np.zeros(self.terms.n_rows, dtype=np.uint8), 1)
         leaves = self.model.grow(gradient, curvature, self.options.trees, self.options.shrinkage)
         self.effort += self.options.trees * self.model.effort
         counts = self.model.leaf_counts[-self.options.trees :]
         return LEAVES.message(self.name, SERVER, round=self.round, leaves=leaves, counts=counts)
 
+    def _offer(self, nodes: Any, count: int) -> Message:
+        if not 0 < count <= self.options.leaves:
+            raise ProtocolError(f"{self.name} was asked for splits of {count} nodes; there are {self.options.leaves}")
+        gains = np.zeros(self.options.leaves)
+        gains[:count], right = self.model.offer(nodes, count, self.gradient, self.curvature)
+        self.effort += self.model.effort
+        return OFFER.message(self.name, SERVER, round=self.round, gains=gains, right=np.packbits(right))
+
     def _keep(self, message: Message) -> None:
-        values, counts = message["values"], self.model.leaf_counts
+        values, counts, splits = message["values"], self.model.leaf_counts, message["splits"]
         if len(values) > len(counts):
             raise ProtocolError(f"{self.name} has grown {len(counts)} trees and was sent values of {len(values)}")
+        if ((splits < 0) | (splits >= len(self.model.splits))).any():
+            raise ProtocolError(f"{self.name} has offered {len(self.model.splits)} splits, and is to keep another")
         kept = [row[:count] for row, count in zip(values, counts, strict=False)]
         self.model.keep(kept, message.number("intercept"))
+        self.model.keep_splits([int(number) for number in splits])
+
+    def _routes(self, message: Message) -> Routes | None:
+        """Trees as the server sent them, if they are trees."""
+        content: State = {f"route {name}": array for name, array in message.body.items()}
+        try:
+            return routes_from_state({"route parties": list(self.terms.names), **content})
+        except ValueError as error:
+            raise ProtocolError(f"{self.name}: what it was sent are not routes: {error}") from error
 
     def snapshot(self) -> State:
-        return super().snapshot() | {"head": self.model.head, "trees": list(self.model.trees)}
+        model = self.model
+        routes = model.routes
+        own: State = {"head": model.head, "trees": list(model.trees), "splits": list(model.splits)}
+        if isinstance(routes, Routes):
+            own |= routes_state(routes)
+        return super().snapshot() | own
 
     def restore(self, state: State) -> None:
         super().restore(state)
         self.model.head, self.model.trees = str(state["head"]), list(state["trees"])
+        self.model.splits = list(state["splits"])
+        self.model.routes = routes_from_state(state)

@@ -2,49 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
 from evenhand.constraints.lagrangian import Point
 from evenhand.errors import InputError, ProtocolError
+from evenhand.models.across import CrossTree, Routes, routes_from_state, routes_state
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server
+from evenhand.vertical.trees.crossing import GrowingTree
 from evenhand.vertical.trees.leaf_values import LeafFit, LeafProblem
 from evenhand.vertical.trees.leaves import LeafColumns
-from evenhand.vertical.trees.messages import DERIVATIVES, LEAF_VALUES, LEAVES, VOCABULARY
+from evenhand.vertical.trees.messages import (
+    DERIVATIVES,
+    LEAF_VALUES,
+    LEAVES,
+    NODES,
+    OFFER,
+    ROUTES,
+    VOCABULARY,
+    packed_size,
+)
 from evenhand.vertical.trees.options import TreesOptions
 
 HOLDS = 1e-5
 """Largest violation of a model that counts as one that holds, where rows are judged as they are solved."""
+
+BLANK = 0.1
+"""Share of the rows that have no say in where trees split."""
+OWN_FIRST = 3
+"""Rounds of parties' own trees before one that crosses parties is tried."""
 
 
 class TreesServer(Server):
     """Sends derivatives, solves for the values of the leaves that come back, and keeps the best model so far."""
 
     vocabulary = VOCABULARY
-    kept = frozenset({"scores", "held_out", "values", "futile", "best", "best_scores", "best_held_out"})
-    kept |= {"best_multipliers"}
+    kept = frozenset({"scores", "held_out", "values", "offered", "pace", "begun", "futile"})
+    kept |= {"best", "best_scores", "best_held_out", "best_multipliers"}
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
         if terms.warm:
             raise InputError("trees begin anew: there is nothing of an earlier run that they could go on from")
-        self.options = TreesOptions(**terms.job.options)
-        self.sizes = {**self.sizes, "trees": self.options.trees, "leaves": self.options.leaves}
-        self.problem = LeafProblem(self.lagrangian, self.options.shrinkage, self.regulariser, self.options.exact_rates)
+        self.options = options = TreesOptions(**terms.job.options)
+        sizes = {"trees": options.trees, "leaves": options.leaves, "packed": packed_size(terms.n_rows)}
+        self.sizes = {**self.sizes, **sizes}
+        self.problem = LeafProblem(self.lagrangian, options.shrinkage, self.regulariser, options.exact_rates)
         self.intercept = best_constant(own.labels, self.job.loss) if self.job.fit_intercept else 0.0
         self.scores: Array = np.full(terms.n_rows, self.intercept)
         self.held_out: Array = self.scores.copy()
-        # Leaf values of every round, party, tree and leaf.
-        self.values: Array = np.zeros((0, len(self.parties), self.options.trees, self.options.leaves))
+        # Rows that have no say in where trees split. Leave-one-out scores know the values of leaves only: a tree that
+        # splits on noise lowers the loss of the rows it was grown from, but not of these.
+        self.blank: Integers = np.flatnonzero(np.random.default_rng(0).random(terms.n_rows) < BLANK)
+        # Leaf values of the parties' own trees: of every round, party, tree and leaf.
+        self.values: Array = np.zeros((0, len(self.parties), options.trees, options.leaves))
+        # Trees that cross parties, the one being grown, and how many splits each party has offered for them.
+        self.crossing: list[CrossTree] = []
+        self.growing: GrowingTree | None = None
+        self.offered: Integers = np.zeros(len(self.parties), dtype=np.int64)
+        # By how much a round of parties' own trees, and one of trees across them, last lowered that loss.
+        self.pace: list[float | None] = [None, None]
+        self.begun = 0
         self.answers: dict[int, Message] = {}
-        # The best round so far, and what is known of it.
+        # The best model so far, and what is known of it.
         self.best: dict[str, float] = {}
         self.best_scores, self.best_held_out, self.best_multipliers = self.scores, self.held_out, self.multipliers
         self.futile = 0
@@ -56,23 +84,34 @@ class TreesServer(Server):
 
     def handle(self, message: Message) -> Sends:
         place = self.place(message)
-        fits = message.kind == LEAVES.kind and message.integer("round") == self.round and place not in self.answers
+        awaited = LEAVES if self.growing is None else OFFER
+        fits = message.kind == awaited.kind and message.integer("round") == self.round and place not in self.answers
         if not fits or self.done:
             raise ProtocolError(f"server: {message.kind!r} from {message.sender} does not belong to round {self.round}")
-        counts = message["counts"]
-        if (counts < 1).any() or (counts > self.options.leaves).any() or (message["leaves"] >= counts).any():
-            raise ProtocolError(f"server: {message.sender} names leaves that its trees do not have")
+        if message.kind == LEAVES.kind:
+            counts = message["counts"]
+            if (counts < 1).any() or (counts > self.options.leaves).any() or (message["leaves"] >= counts).any():
+                raise ProtocolError(f"server: {message.sender} names leaves that its trees do not have")
         self.answers[place] = message
-        return self._combine() if len(self.answers) == len(self.parties) else ()
+        if len(self.answers) < len(self.parties):
+            return ()
+        answers = [self.answers.pop(place) for place in range(len(self.parties))]
+        return self._combine(answers) if self.growing is None else self._next_level(self.growing, answers)
 
     def present(self) -> Point:
         return self.lagrangian.at(self.scores)
 
     def _ask(self) -> Sends:
+        """Send derivatives: for whole trees, or for the first split of one that crosses parties."""
+        self.begun = self.round
         self.round += 1
+        across = self._crosses()
+        self.growing = GrowingTree(len(self.scores)) if across else None
         gradient, curvature = self.problem.derivatives(self.present(), self.multipliers)
+        gradient[self.blank] = curvature[self.blank] = 0.0
         units = [float(np.abs(values).max()) or 1.0 for values in (gradient, curvature)]
         body = {
+            "across": int(across),
             "gradient": gradient / units[0],
             "curvature": curvature / units[1],
             "gradient_unit": units[0],
@@ -80,20 +119,58 @@ class TreesServer(Server):
         }
         return [DERIVATIVES.message(SERVER, party, round=self.round, **body) for party in self.parties]
 
-    def _combine(self) -> Sends:
-        """All leaves are in: solve for their values. Then stop, or ask for more trees."""
-        answers = [self.answers.pop(place) for place in range(len(self.parties))]
+    def _left_out_loss(self) -> float:
+        """The mean loss at leave-one-out scores, over the blank rows."""
+        rows = self.blank if len(self.blank) else slice(None)
+        return float(self.lagrangian.loss.value(self.held_out[rows], self.lagrangian.labels[rows]).mean())
+
+    def _crosses(self) -> bool:
+        """Whether the next tree crosses parties."""
+        if self.options.interactions != "auto":
+            return self.options.interactions == "full"
+        own, across = self.pace
+        return len(self.values) >= OWN_FIRST and (across is None or (own is not None and across > own))
+
+    def _next_level(self, tree: GrowingTree, answers: Sequence[Message]) -> Sends:
+        """All offers are in: take the best of each node. Then ask for splits of the next level, or fit the leaves."""
+        gains = np.array([answer["gains"][: len(tree.frontier)] for answer in answers])
+        right = [np.unpackbits(answer["right"], count=len(self.scores)).astype(bool) for answer in answers]
+        numbers = self.offered[:, None] + np.cumsum(gains > 0.0, axis=1) - 1
+        self.offered = self.offered + (gains > 0.0).sum(axis=1)
+        tree.split(gains, right, numbers, self.options.leaves, self.options.depth)
+        if len(tree.frontier) and self.round < self.job.max_rounds:
+            self.round += 1
+            body = {"round": self.round, "count": len(tree.frontier), "nodes": tree.numbers}
+            return [NODES.message(SERVER, party, **body) for party in self.parties]
+        leaves, ends = tree.leaves
+        fit = self._fit(LeafColumns(leaves[:, None], np.array([len(ends)])))
+        values = np.zeros(len(tree.nodes))
+        values[ends] = fit.values
+        self.crossing.append(CrossTree(tree.nodes, values))
+        self.growing = None
+        return self._go_on(fit, across=True)
+
+    def _combine(self, answers: Sequence[Message]) -> Sends:
+        """All leaves of the parties' own trees are in: solve for their values."""
         counts = np.concatenate([answer["counts"] for answer in answers])
-        columns = LeafColumns(np.concatenate([answer["leaves"] for answer in answers], axis=1), counts)
-        fit = self.problem.fit(columns, self.scores, self.held_out, self.multipliers)
-        self.effort += fit.solution.iterations * float(columns.leaves.size) * len(counts)
-        self.scores, self.held_out = fit.scores, fit.held_out
-        self.multipliers = fit.solution.multipliers
+        fit = self._fit(LeafColumns(np.concatenate([answer["leaves"] for answer in answers], axis=1), counts))
         table = np.zeros(self.values.shape[1:])
         table.reshape(len(counts), -1)[np.arange(self.options.leaves) < counts[:, None]] = fit.values
         self.values = np.concatenate([self.values, table[None]])
+        return self._go_on(fit, across=False)
+
+    def _fit(self, columns: LeafColumns) -> LeafFit:
+        fit = self.problem.fit(columns, self.scores, self.held_out, self.multipliers)
+        self.effort += fit.solution.iterations * float(columns.leaves.size) * columns.leaves.shape[1]
+        return fit
+
+    def _go_on(self, fit: LeafFit, across: bool) -> Sends:
+        """Take the new leaves. Then stop, or ask for more."""
+        before = self._left_out_loss()
+        self.scores, self.held_out, self.multipliers = fit.scores, fit.held_out, fit.solution.multipliers
+        self.pace[across] = (before - self._left_out_loss()) / (self.round - self.begun)
         self._judge(fit)
-        converged = self.futile >= self.options.patience
+        converged = self.futile >= self.options.steps_of_patience
         if not converged and self.round < self.job.max_rounds:
             return self._ask()
         self._finish(converged)
@@ -104,7 +181,7 @@ class TreesServer(Server):
 
         Models that hold come before those that do not, and among them the one with the least leave-one-out loss.
         """
-        point, held_out = self.present(), self.lagrangian.at(self.held_out).loss
+        point, held_out = self.present(), self._left_out_loss()
         told = {
             "leave-one-out loss": held_out,
             "stationarity": fit.solution.stationarity,
@@ -121,12 +198,14 @@ class TreesServer(Server):
             better = progress = True
         self.futile = 0 if progress else self.futile + 1
         if better:
-            self.best = {"round": self.round, "missed": missed, **told}
+            self.best = {"rounds": len(self.values), "crossing": len(self.crossing), "missed": missed, **told}
             self.best_scores, self.best_held_out, self.best_multipliers = self.scores, self.held_out, self.multipliers
 
     def _finish(self, converged: bool) -> None:
         """Go back to the best model, and certify it."""
         self.scores, self.held_out, self.multipliers = self.best_scores, self.best_held_out, self.best_multipliers
+        self.values = self.values[: int(self.best["rounds"])]
+        self.crossing = self.crossing[: int(self.best["crossing"])]
         self.certificate = Certificate(
             stationarity=self.best["stationarity"],
             violation=self.violation(self.present()),
@@ -138,17 +217,25 @@ class TreesServer(Server):
         self.done = True
 
     def _return(self) -> Sends:
-        """Each party's leaf values, of the trees of the best round and of those before it."""
-        kept = self.values[: int(self.best["round"])]
-        return [
+        """Each party's leaf values and which of its splits are kept; to the label holder, how splits hang together."""
+        taken = [kept_splits(self.crossing, place) for place in range(len(self.parties))]
+        sends = [
             LEAF_VALUES.message(
                 SERVER,
                 party,
-                values=kept[:, place].reshape(-1, self.options.leaves),
+                values=self.values[:, place].reshape(-1, self.options.leaves),
                 intercept=self.intercept if party == self.terms.active[0] else 0.0,
+                splits=taken[place],
             )
             for place, party in enumerate(self.parties)
         ]
+        if not self.crossing:
+            return sends
+        trees = [renumbered(tree, taken) for tree in self.crossing]
+        body = routes_state(Routes(self.parties, tuple(trees)))
+        body = {name: body[f"route {name}"] for name in ROUTES.fields}
+        # Before its leaf values, with which a party is done.
+        return [ROUTES.message(SERVER, self.terms.active[0], **body), *sends]
 
     def violation(self, point: Point) -> float:
         return self.problem.violation(point, self.held_out)
@@ -167,7 +254,8 @@ class TreesServer(Server):
 
     def statistics(self) -> dict[str, Any]:
         return {
-            "rounds kept": int(self.best["round"]),
+            "rounds kept": len(self.values),
+            "trees across parties": len(self.crossing),
             "leave-one-out loss": self.best["leave-one-out loss"],
             "violation on training rows": self.problem.violation(self.present(), self.scores),
         }
@@ -179,19 +267,40 @@ class TreesServer(Server):
             for name, array in answer.body.items()
         }
         own: State = {"shift": self.problem.shifted.shift.copy()}
+        if self.crossing:
+            own |= routes_state(Routes(self.parties, tuple(self.crossing)))
+        if self.growing is not None:
+            own |= self.growing.snapshot()
         return super().snapshot() | own | answers
 
     def restore(self, state: State) -> None:
         super().restore(state)
         self.problem.shifted.shift = np.array(state["shift"])
+        routes = routes_from_state(state)
+        self.crossing = [] if routes is None else list(routes.trees)
+        self.growing = GrowingTree.from_snapshot(state)
         bodies: dict[int, dict[str, Any]] = {}
         for name, value in state.items():
             if name.startswith("answer "):
                 _, place, field = name.split(" ", 2)
                 bodies.setdefault(int(place), {})[field] = np.array(value)
-        self.answers = {
-            place: Message(self.parties[place], SERVER, LEAVES.kind, body) for place, body in bodies.items()
-        }
+        kind = (LEAVES if self.growing is None else OFFER).kind
+        self.answers = {place: Message(self.parties[place], SERVER, kind, body) for place, body in bodies.items()}
+
+
+def kept_splits(trees: Sequence[CrossTree], place: int) -> Integers:
+    """The numbers of a party's splits that are in some tree, in order."""
+    found = [tree.nodes[tree.nodes[:, 0] == place, 1] for tree in trees]
+    return np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+
+
+def renumbered(tree: CrossTree, taken: Sequence[Integers]) -> CrossTree:
+    """The same tree, with splits numbered among those that their owners keep."""
+    nodes = tree.nodes.copy()
+    for place, numbers in enumerate(taken):
+        own = nodes[:, 0] == place
+        nodes[own, 1] = np.searchsorted(numbers, nodes[own, 1])
+    return CrossTree(nodes, tree.values)
 
 
 def best_constant(labels: Array, loss: str) -> float:

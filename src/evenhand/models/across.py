@@ -1,0 +1,119 @@
+"""Trees that cross parties: each split is one party's, and only the label holder knows how they hang together.
+
+To score rows, every party says for each of its splits to which side each row goes; whoever has the routes follows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from evenhand.arrays import Array, Integers, Matrix
+from evenhand.errors import RunError
+from evenhand.models.base import Scorer
+from evenhand.models.trees import TreesModel
+from evenhand.protocol.roles import State
+
+LEAF = -1
+"""What a leaf has in place of an owner."""
+
+
+@dataclass(frozen=True, eq=False)
+class CrossTree:
+    """One tree.
+
+    Attributes
+    ----------
+    nodes
+        (k, 4): the owner's place among the parties, the number of the split among the owner's, left child, right
+        child; the root is first, and children come after their parents.
+    values
+        (k,): of leaves.
+    """
+
+    nodes: Integers
+    values: Array
+
+    def scores(self, sides: Sequence[npt.NDArray[np.uint8]]) -> Array:
+        """The value of each row's leaf; `sides` has a column for each of a party's splits, 1 where a row goes right."""
+        place = np.zeros(len(sides[0]), dtype=np.int64)
+        for node, (owner, split, left, right) in enumerate(self.nodes):
+            if owner != LEAF:
+                here = np.flatnonzero(place == node)
+                place[here] = np.where(sides[owner][here, split] > 0, right, left)
+        return self.values[place]
+
+
+@dataclass(frozen=True, eq=False)
+class Routes:
+    """What the label holder knows of all trees that cross parties; `parties` says who is meant by their places."""
+
+    parties: tuple[str, ...]
+    trees: tuple[CrossTree, ...]
+
+    def scores(self, models: Mapping[str, Scorer], matrices: Mapping[str, Matrix]) -> Array:
+        sides: list[npt.NDArray[np.uint8]] = []
+        for place, name in enumerate(self.parties):
+            model = models.get(name)
+            used = [tree.nodes[np.equal(tree.nodes[:, 0], place), 1].max(initial=-1) for tree in self.trees]
+            if not isinstance(model, TreesModel) or len(model.splits) <= max(used, default=-1):
+                raise RunError(f"trees across parties need splits of {name!r} that are not there")
+            sides.append(model.sides(matrices[name]))
+        return np.sum([tree.scores(sides) for tree in self.trees], axis=0)
+
+
+def is_tree(nodes: Integers, parties: int) -> bool:
+    """Whether every node but the root is the child of one before it, and every split somebody's."""
+    count = len(nodes)
+    inner = nodes[nodes[:, 0] != LEAF]
+    children = inner[:, 2:]
+    return bool(
+        ((inner[:, 0] >= 0) & (inner[:, 0] < parties) & (inner[:, 1] >= 0)).all()
+        and (children > np.flatnonzero(nodes[:, 0] != LEAF)[:, None]).all()
+        and np.array_equal(np.sort(children, axis=None), np.arange(1, count))
+    )
+
+
+def routes_state(routes: Routes) -> State:
+    """The routes as arrays and plain values."""
+    return {
+        "route parties": list(routes.parties),
+        "route sizes": np.array([len(tree.nodes) for tree in routes.trees], dtype=np.int64),
+        "route nodes": np.concatenate([tree.nodes for tree in routes.trees]),
+        "route values": np.concatenate([tree.values for tree in routes.trees]),
+    }
+
+
+def routes_from_state(state: State) -> Routes | None:
+    """The routes again, if the state has any; what cannot be one's is a ValueError."""
+    if "route parties" not in state:
+        return None
+    parties = state["route parties"]
+    sizes, nodes, values = (state.get(f"route {name}") for name in ("sizes", "nodes", "values"))
+    if not (isinstance(parties, list) and all(isinstance(name, str) for name in parties)):
+        raise ValueError("routes name no parties")
+    for array, kind, shape in ((sizes, "i", 1), (nodes, "i", 2), (values, "f", 1)):
+        if not (isinstance(array, np.ndarray) and array.dtype.kind == kind and array.ndim == shape):
+            raise ValueError("routes are not made of arrays")
+    assert isinstance(sizes, np.ndarray)
+    assert isinstance(nodes, np.ndarray)
+    assert isinstance(values, np.ndarray)
+    if (sizes < 1).any() or not sizes.sum() == len(nodes) == len(values) or nodes.shape[1] != 4:
+        raise ValueError("routes do not fit their trees")
+    ends = np.cumsum(sizes)[:-1]
+    trees = tuple(CrossTree(*parts) for parts in zip(np.split(nodes, ends), np.split(values, ends), strict=True))
+    if not all(is_tree(tree.nodes, len(parties)) for tree in trees):
+        raise ValueError("routes are not trees")
+    return Routes(tuple(parties), trees)
+
+
+def joint_scores(models: Mapping[str, Scorer], matrices: Mapping[str, Matrix]) -> Array:
+    """The sum of everybody's scores, and of the trees that cross parties."""
+    scores: Array = np.sum([model.predict(matrices[name]) for name, model in models.items()], axis=0)
+    for model in models.values():
+        if isinstance(model, TreesModel) and isinstance(model.routes, Routes):
+            scores = scores + model.routes.scores(models, matrices)
+    return scores
