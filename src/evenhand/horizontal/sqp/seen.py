@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.horizontal.sqp.search import Evaluation
 from evenhand.programs.optimality import Residual
 from evenhand.protocol.roles import State
 
@@ -24,6 +25,10 @@ class Seen:
     errors: Array
     net: Array
     residual: Residual
+
+    @classmethod
+    def of(cls, at: Evaluation, excess: float, net: Array, residual: Residual) -> Seen:
+        return cls(excess, at.weights, at.rows, at.exact, at.errors, net, residual)
 
     @property
     def rank(self) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """The server of sequential quadratic programming: one quadratic program a round, over sums of what clients say.
 
-Where rates are bounded, the exact ones are meant (`constraints/exact_rates.py`). Clients count people at each model, so
-bounds can move whenever the program under the present ones is solved; its next step leads to the solution under the new
+Where rates are bounded, or constraints are to hold among new people, clients count people at each model and bounds move
+(`moving.py`) whenever the program under the present ones is solved; the next step leads to the solution under the new
 ones. The best of these solutions is returned.
 """
 
@@ -14,14 +14,13 @@ from typing import Any, Literal
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.exact_rates import ShiftedBounds
-from evenhand.constraints.leave_one_out import Response, optimism
-from evenhand.constraints.proving import Proof, Proving
-from evenhand.constraints.row_parts import PartSums
+from evenhand.constraints.leave_one_out import Response
+from evenhand.constraints.proving import Proof
 from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.sqp.counting import CountedParts, CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
+from evenhand.horizontal.sqp.moving import MovingBounds, Verdict
 from evenhand.horizontal.sqp.options import LENGTHS, SQPOptions
 from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs, symmetric
 from evenhand.horizontal.sqp.seen import Seen
@@ -32,8 +31,6 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 
 MOST_DAMPING = 1e6
-PASSES = 8
-"""Most times that bounds move without a better model; most runs need two or three."""
 _LOCAL = ("weights", "gradient", "rows", "exact", "errors", "jacobian", "curvature", "objective_curvature")
 
 
@@ -49,9 +46,7 @@ class SQPServer(ProgramServer):
     """
 
     vocabulary = VOCABULARY
-    kept = frozenset(
-        {"trials", "net", "stage", "penalty", "damping", "best", "fallback", "fallback_merit", "grain", "patience"}
-    ) | {"shared_smooth", "own_counts", "optimism", "caution", "measured"}
+    kept = frozenset({"trials", "net", "stage", "penalty", "damping", "best", "fallback", "fallback_merit"})
 
     def __init__(
         self,
@@ -68,14 +63,8 @@ class SQPServer(ProgramServer):
         super().__init__(own, sizes)
         self.options = options
         self.counted, self.counting = counted, counting
-        self.grain: Array = np.zeros(self.bounds.n_rows)
-        self.patience = PASSES
-        self.seen: Seen | None = None
-        self.shared_smooth: Array = np.zeros(sizes["shared parts"])
-        self.own_counts: Array = np.zeros(0)
-        self.optimism, self.caution = np.zeros((2, self.bounds.n_rows))
-        self.measured = False
-        self._bound()
+        self.moving = MovingBounds(self.bounds, counted, options.exact_rates, leaves_out=self.exact)
+        self._remodel()
         self.trials: Array = np.tile(own.simple.prox(own.start, 0.0), (len(LENGTHS), 1))
         self.net: Array = np.zeros(self.bounds.n_rows)
         self.evaluation: Evaluation | None = None
@@ -86,36 +75,27 @@ class SQPServer(ProgramServer):
         self.fallback: Array = self.trials[0].copy()
         self.fallback_merit = np.inf
 
-    def _bound(self) -> None:
-        """Take up bounds as they were asked for, with margins for what one person weighs."""
-        rates = np.zeros(self.bounds.n_rows, dtype=bool) if self.counted is None else self.counted.rates
-        self.shifted = ShiftedBounds(self.bounds, rates, self.grain, self.options.exact_rates)
-        self.proving = Proving([] if self.counted is None else self.counted.rows, self.bounds)
-        self._remodel()
-
     def _remodel(self) -> None:
         """The program under the present bounds."""
-        margins = self.shifted.margin[self.shifted.exact]
-        self.feasibility = min(self.options.feasibility, 0.5 * float(np.min(margins, initial=np.inf)))
-        self.model = SQPModel(self.shifted.bounds, self.simple, 0.5 * self.feasibility)
+        self.feasibility = self.moving.finest(self.options.feasibility)
+        self.model = SQPModel(self.moving.bounds, self.simple, 0.5 * self.feasibility)
+
+    @property
+    def _last(self) -> Seen | Evaluation | None:
+        """What is returned if the run ends here."""
+        return self.moving.seen or self.evaluation
 
     @property
     def answer(self) -> Array:
-        if self.done and self.seen is not None:
-            return self.seen.weights
+        if self.done and self.moving.seen is not None:
+            return self.moving.seen.weights
         return self.trials[0] if self.evaluation is None else self.evaluation.weights
 
     def shortfall(self) -> str:
-        last = self.seen or self.evaluation
-        missed = 0.0 if last is None else self.shifted.shortfall(last.exact)
-        if last is None or missed == 0.0:
-            return ""
-        beyond = np.where(self.shifted.exact, self.bounds.excess(last.exact).max(axis=0), -np.inf)
-        return (
-            "no model was found whose exact rates on the training rows meet their bounds: "
-            f"{self.row_names[int(np.argmax(beyond))]} is missed by {missed:.2g} at best. Its slices may be too small "
-            "for the bound; widen it or merge groups"
-        )
+        return "" if self._last is None else self.moving.shortfall(self._last.exact, self.row_names)
+
+    def proofs(self) -> list[Proof]:
+        return [] if self._last is None else self.moving.proofs(self._last.exact, self._last.errors)
 
     def sizes_of(self, client: str) -> dict[str, int]:
         parts = 0 if self.counted is None else len(self.counted.own[client].parts)
@@ -176,32 +156,14 @@ class SQPServer(ProgramServer):
                 curvature += points[0].hessian(net)
                 metric += points[0].hessian(np.zeros_like(net))
             self.effort += self.program.effort * (0.5 * count + 1.0)
-        exact, errors = self._count(bodies, rows[0])
+        at_server = None if self.counting is None else self.counting.at(self.trials[0])[0]
+        exact, errors = self.moving.count(bodies, at_server, rows[0], first=not self.outer)
+        if not self.outer:
+            self._remodel()
         first = Evaluation(
             self.trials[0].copy(), float(values[0]), gradient, rows[0], exact, errors, jacobian, curvature, metric
         )
         return values, rows, first
-
-    def _count(self, bodies: Mapping[str, Body], smooth: Array) -> tuple[Array, Array]:
-        """Exact values of all rows at the first trial, and their standard errors."""
-        if self.counted is None:
-            return smooth, np.zeros_like(smooth)
-        told = {
-            name: PartSums(body["own_counts"], body["own_sums"], body["own_squares"], np.zeros(0))
-            for name, body in bodies.items()
-        }
-        sums, squares, self.shared_smooth = (
-            np.sum([body[f"shared_{name}"] for body in bodies.values()], axis=0)
-            for name in ("sums", "squares", "smooth")
-        )
-        told[SHARED] = PartSums(self.counted.shared_counts, sums, squares, self.shared_smooth)
-        if self.counting is not None:
-            told[SERVER] = self.counting.at(self.trials[0])[0]
-        self.own_counts = np.concatenate([np.zeros(0), *(told[name].counts for name in self.counted.own)])
-        if not self.outer:
-            self.grain = self.counted.grain(told)
-            self._bound()
-        return self.counted.values(told), self.counted.errors(told)
 
     def _decide(self, values: Array, rows: Array, first: Evaluation) -> Sends:
         """Take the full step, or a corrected one, or a fraction (whose derivatives another round brings), or damp."""
@@ -251,7 +213,7 @@ class SQPServer(ProgramServer):
             raise DivergenceError("training left the finite numbers; scale the features, or start nearer to zero")
         if not self.exact:
             to = self._with_bfgs(to)
-        self.evaluation, self.measured = to, False
+        self.evaluation = to
         self.outer += 1
         return self._step()
 
@@ -277,9 +239,10 @@ class SQPServer(ProgramServer):
         if present.within(options.stationarity, self.feasibility):
             return self._judge(evaluation)
         if self.model.infeasible(evaluation, self.feasibility):
-            if not self.patience or not self.shifted.exact.any():
+            if not self.moving.patience or not self.moving.shifted.exact.any():
                 return self._finish(SolveStatus.INFEASIBLE)
-            self._follow(evaluation)
+            self.moving.follow(evaluation)
+            self._moved(evaluation)
         return self._search(evaluation)
 
     def _search(self, evaluation: Evaluation) -> Sends:
@@ -293,29 +256,23 @@ class SQPServer(ProgramServer):
         return self._ask()
 
     def _judge(self, evaluation: Evaluation) -> Sends:
-        """The program is solved: end if its bounds are those that they should be, else move them."""
-        # The most that was seen: what rows left out change moves in steps, and aims that follow it might not settle.
-        if self.proving.asks and self.proving.update(evaluation.errors, self.caution):
-            self.shifted.take(self.proving.aim)
-            # What was seen under other aims is not to be compared.
-            self.seen, self.patience = None, PASSES
-        elif self._right(evaluation):
-            if self._unmeasured():
-                return self._leave_out(evaluation)
-            if self.measured:
-                # What is proven is proven of this model.
-                self.seen = None
-            return self._finish(SolveStatus.CONVERGED)
-        if not self.patience:
-            return self._leave_out(evaluation) if self._unmeasured() else self._finish(SolveStatus.LIMIT)
-        self._follow(evaluation)
+        """The program is solved: end, or go on under other bounds."""
+        assert self.residual is not None
+        verdict = self.moving.judge(evaluation, self.net, self.residual)
+        if verdict is Verdict.UNKNOWN:
+            return self._leave_out(evaluation)
+        if verdict is not Verdict.MOVED:
+            return self._finish(SolveStatus.CONVERGED if verdict is Verdict.RIGHT else SolveStatus.LIMIT)
+        self._moved(evaluation)
         return self._search(evaluation)
 
-    # -- rows left out, where constraints are to hold among new people
+    def _moved(self, evaluation: Evaluation) -> None:
+        """Look for the solution under bounds that have moved."""
+        self._remodel()
+        self.best, self.damping = np.inf, 0.0
+        self._solve(evaluation)
 
-    def _unmeasured(self) -> bool:
-        """Whether it has yet to be asked; without second derivatives nobody knows what a row left out would change."""
-        return self.proving.asks and self.exact and not self.measured
+    # -- rows left out, where constraints are to hold among new people
 
     def _leave_out(self, evaluation: Evaluation) -> Sends:
         """Ask how the model would do on rows that it was not trained on."""
@@ -329,7 +286,7 @@ class SQPServer(ProgramServer):
             "shared_net": self.net[together],
             "free": free,
             "shared_held": response.held[together],
-            "shared_smooth": self.shared_smooth,
+            "shared_smooth": self.moving.shared_smooth,
         }
         self.effort += float(evaluation.weights.size) ** 3
         return [
@@ -349,23 +306,14 @@ class SQPServer(ProgramServer):
     def _compare(self, bodies: Mapping[str, Body]) -> Sends:
         """How much better the model looks on its own rows, and on with it."""
         assert self.evaluation is not None
-        assert self.counted is not None
         own = {name: body["own_sums"] for name, body in bodies.items()}
         if self.counting is not None:
             response, place = self._response(self.evaluation), self.places[SERVER]
             here = Response(response.free, response.held[place])
             own[SERVER] = self.counting.left_out(self.evaluation.weights, self.net[place], here, np.zeros(0))[0]
         shared = np.sum([body["shared_sums"] for body in bodies.values()], axis=0)
-        without = self.counted.of_sums(self.own_counts, own, shared)
-        self.optimism, self.measured = optimism(self.bounds, self.evaluation.exact, without), True
-        self.caution = np.maximum(self.caution, self.optimism)
+        self.moving.compare(self.evaluation.exact, own, shared)
         return self._judge(self.evaluation)
-
-    def proofs(self) -> list[Proof]:
-        last = self.seen or self.evaluation
-        if last is None or not self.proving.asks:
-            return []
-        return self.proving.proofs(last.exact, last.errors, self.optimism)
 
     def _report(self, rows: Array, exact: Array) -> None:
         assert self.residual is not None
@@ -381,41 +329,14 @@ class SQPServer(ProgramServer):
 
     def _as_asked(self, evaluation: Evaluation) -> Residual:
         """The optimality conditions with the bounds that were asked for, and rates counted where those are meant."""
-        meant = self.shifted.meant(evaluation.exact, evaluation.rows)
+        meant = self.moving.shifted.meant(evaluation.exact, evaluation.rows)
         return replace(self.model, bounds=self.bounds).residual(replace(evaluation, rows=meant), self.net)
-
-    def _right(self, evaluation: Evaluation) -> bool:
-        """Whether this solution is it; the best of them is remembered."""
-        if not self.shifted.exact.any():
-            return True
-        assert self.residual is not None
-        excess = self.shifted.excess(evaluation.exact)
-        if self.seen is None or (excess, self.residual.objective) < self.seen.rank:
-            self.seen = Seen(
-                excess,
-                evaluation.weights,
-                evaluation.rows,
-                evaluation.exact,
-                evaluation.errors,
-                self.net,
-                self.residual,
-            )
-            self.patience = PASSES
-        return self.shifted.right(evaluation.exact, self.bounds.table(self.bounds.of_net(self.net)))
-
-    def _follow(self, evaluation: Evaluation) -> None:
-        """Move the bounds, and look for the solution under the new ones."""
-        self.patience -= 1
-        self.shifted.follow(evaluation.exact, evaluation.rows)
-        self._remodel()
-        self.best, self.damping = np.inf, 0.0
-        self._solve(evaluation)
 
     def _badness(self, residual: Residual) -> float:
         return max(residual.stationarity / self.options.stationarity, residual.distance / self.feasibility)
 
     def _finish(self, status: SolveStatus) -> Sends:
-        self.status, self.done, seen = status, True, self.seen
+        self.status, self.done, seen = status, True, self.moving.seen
         if seen is not None:
             if seen.excess == 0.0:
                 self.status = SolveStatus.CONVERGED
@@ -428,9 +349,7 @@ class SQPServer(ProgramServer):
     # -- state
 
     def snapshot(self) -> State:
-        state = super().snapshot() | self.shifted.snapshot() | self.proving.snapshot()
-        if self.seen is not None:
-            state |= self.seen.snapshot()
+        state = super().snapshot() | self.moving.snapshot()
         if self.evaluation is not None:
             state |= {f"local {name}": getattr(self.evaluation, name).copy() for name in _LOCAL}
             state["local value"] = self.evaluation.value
@@ -441,12 +360,8 @@ class SQPServer(ProgramServer):
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self._bound()
-        self.proving.restore(state)
-        self.shifted.take(self.proving.aim)
-        self.shifted.restore(state)
+        self.moving.restore(state)
         self._remodel()
-        self.seen = Seen.restored(state)
         self.evaluation = self.found = None
         if "local value" in state:
             arrays = {name: np.array(state[f"local {name}"]) for name in _LOCAL}
