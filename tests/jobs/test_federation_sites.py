@@ -77,6 +77,20 @@ def test_parties_that_talk_to_each_other_end_with_a_certificate(solver: str, tmp
     assert ends["server"]["quality"]["train"]["accuracy"] > 0.5
 
 
+def test_rows_are_found_without_anybodys_list_of_people(tmp_path: Path) -> None:
+    pytest.importorskip("nacl", reason="needs PyNaCl, of the extra privacy")
+    paths = write_shops(tmp_path, {"ids": "private", "tol": 1e-9})
+    table = tmp_path / "shop" / "table.csv"
+    table.write_text("\n".join(table.read_text().splitlines()[:-7]) + "\n")
+    network = Network(0.1)
+    ends = run(paths, network)
+    paths["together"].write_text(paths["together"].read_text().replace('"private"', '"inner"'))
+    together = run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    # The same rows in another order: sums differ in their last bits.
+    assert ends["server"]["certificate"]["objective"] == pytest.approx(together.run.certificate.objective, rel=1e-6)
+    assert "ids" not in {entry.kind for entry in network.sites["server"].transcript}
+
+
 def test_a_policy_that_does_not_agree_ends_the_run_before_any_row_is_spoken_of(tmp_path: Path) -> None:
     paths = write_shops(tmp_path, {"max_rounds": 20})
     own = paths["shop"].read_text() + "\n[policy]\nmost_rounds = 10\n"

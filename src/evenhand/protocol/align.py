@@ -282,7 +282,7 @@ def id_sums(ids: pd.Index) -> tuple[str, Integers]:
         except (OverflowError, ValueError, TypeError) as error:
             raise DataError(f"the ids are {kind} that do not fit 64 bits ({error}); make text of them") from error
         return kind, np.stack([numbers, np.zeros_like(numbers)], axis=1)
-    text = np.array([_text(one) for one in ids], dtype=object) if kind != "text" else ids.to_numpy(dtype=object)
+    text = np.array([id_text(one) for one in ids], dtype=object) if kind != "text" else ids.to_numpy(dtype=object)
     try:
         sums = [pd.util.hash_array(text, hash_key=key, categorize=False).view(np.int64) for key in _KEYS]
     except UnicodeEncodeError as error:
@@ -290,7 +290,7 @@ def id_sums(ids: pd.Index) -> tuple[str, Integers]:
     return kind, np.stack(sums, axis=1)
 
 
-def _text(value: Any) -> str:
+def id_text(value: Any) -> str:
     """One text for values that are equal."""
     if isinstance(value, bytes):
         return value.hex()

@@ -8,6 +8,7 @@ from typing import Final
 from evenhand.horizontal.averaging import messages as averaging
 from evenhand.horizontal.prox_al import messages as prox_al
 from evenhand.horizontal.sqp import messages as sqp
+from evenhand.privacy import private_align
 from evenhand.protocol import agree, align, enrol, scoring
 from evenhand.protocol.messages import Vocabulary
 from evenhand.vertical import messages as vertical
@@ -17,6 +18,7 @@ from evenhand.vertical.vfb2 import messages as vfb2
 FAMILIES: Final[dict[str, Vocabulary]] = {
     "Before training: enrolling": enrol.VOCABULARY,
     "Before training: aligning rows": align.VOCABULARY,
+    "Before training: aligning rows privately": private_align.VOCABULARY,
     "Before training: agreeing": agree.VOCABULARY,
     "After training: scoring": scoring.VOCABULARY,
     "Vertical: subspace, FairVFL, FedBCD": vertical.VOCABULARY,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -48,10 +48,16 @@ class MemberSection(Strict):
     role: str = "passive"
 
 
+class FederationJobSection(VerticalJobSection):
+    """`[job]` between organisations, where ids may be private: common rows are found without a list of people."""
+
+    ids: Literal["equal", "inner", "private"] = "equal"  # type: ignore[assignment]
+
+
 class FederationJob(Strict):
     """A job that is submitted to a federation."""
 
-    job: VerticalJobSection = Field(default_factory=VerticalJobSection)
+    job: FederationJobSection = Field(default_factory=FederationJobSection)
     party: list[MemberSection] = Field(min_length=1)
 
     def to_job(self) -> Job:

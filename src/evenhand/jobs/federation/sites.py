@@ -30,6 +30,7 @@ from evenhand.jobs.vertical.file import table_source
 from evenhand.jobs.vertical.runs import ServersWord, vertical_result
 from evenhand.jobs.vertical.tables import by_part, held_labels, open_party, parts_of
 from evenhand.models.base import Scorer
+from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
 from evenhand.protocol.agree import LabelParty, LabelServer
 from evenhand.protocol.align import AlignParty, AlignServer
 from evenhand.protocol.enrol import EnrolParty, EnrolServer
@@ -82,7 +83,7 @@ def party_program(
         seen = SeenTable.of(table_source(own.party, base))
         table = open_party(own.party, base)
         check_ids(table.known.index, name)
-    aligned = AlignParty(name, table.known.index)
+    aligned = _align_party(job, name, table.known.index)
     yield aligned
     if aligned.places is None:
         raise DataError(f"the rows cannot be aligned: {aligned.problem}; {len(aligned.unmatched):,} are of {name}")
@@ -133,7 +134,7 @@ def server_program(
     draft = EnrolServer(solvers.vertical_terms(trained, job.parts, 0, {}))
     yield draft
     _check_enrolled(draft)
-    alignment = AlignServer(names, section.ids)
+    alignment = _align_server(job)
     yield alignment
     if alignment.problem:
         raise DataError(f"the rows cannot be aligned: {alignment.problem}")
@@ -165,6 +166,18 @@ def server_program(
     told = ServersWord(certified(server.certificate), server.proofs(), server.statistics())
     of_parts = {name: scores[rows] for name, rows in parts_of(test).items()}
     return vertical_result(trained, told, of_parts, measured, trained_with)
+
+
+def _align_party(job: FederationJob, name: str, ids: pd.Index) -> AlignParty | PrivateAlignParty:
+    if job.job.ids == "private":
+        # The server reads the table of the party that holds the labels, and knows its ids.
+        return PrivateAlignParty(name, ids, list(job.parts), in_order=name == job.holder)
+    return AlignParty(name, ids)
+
+
+def _align_server(job: FederationJob) -> AlignServer | PrivateAlignServer:
+    ids = job.job.ids
+    return PrivateAlignServer(list(job.parts)) if ids == "private" else AlignServer(list(job.parts), ids)
 
 
 def _accepted(role: EnrolParty) -> VerticalTerms:

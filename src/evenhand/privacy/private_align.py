@@ -1,0 +1,231 @@
+"""Aligning without a list of people at the server: every id passes through every party's secret key.
+
+A private set intersection by commutative blinding on the group of ed25519 (PyNaCl): party k multiplies points by a
+secret a_k, and a_1 a_2 … a_K · H(id) is the same whatever the order. Sets go round a ring of parties, one key a stop,
+and arrive at the server under all keys; equal points are equal ids, and who lacks a key cannot try out guesses.
+
+Against parties that follow the protocol and are curious. What the server may conclude is said with the messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from evenhand.arrays import Integers
+from evenhand.errors import DataError, MissingExtraError, ProtocolError
+from evenhand.protocol.align import COMMON_ROWS, UNMATCHED, id_kind, id_text
+from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
+from evenhand.protocol.roles import SERVER, Role, Sends, State
+
+BLINDED_IDS = Schema(
+    "blinded-ids",
+    {"owner": TEXT, "passes": Field("i8"), "points": Field("u1", (None, 32))},
+    reveals=(
+        "To the next party: how many rows the owner has. Points are blinded by the keys of all they have passed, the "
+        "owner's first; whoever lacks one of them can conclude nothing about ids."
+    ),
+)
+FULLY_BLINDED_IDS = Schema(
+    "fully-blinded-ids",
+    {"owner": TEXT, "points": Field("u1", (None, 32))},
+    reveals=(
+        "To the server: how many rows the owner has, and which of them other parties have too, without their ids. Of "
+        "the party that holds the labels, whose ids the server knows, it learns which people each other party has."
+    ),
+)
+VOCABULARY = Vocabulary(BLINDED_IDS, FULLY_BLINDED_IDS, COMMON_ROWS, UNMATCHED)
+_DOMAIN: Final = b"evenhand private align 1 "
+Points = npt.NDArray[np.uint8]
+
+
+class PrivateAlignParty(Role):
+    """Blinds its own ids and those that come by, and is told which of its rows to take.
+
+    Parameters
+    ----------
+    ring
+        All parties, in the order in which sets are passed on.
+    in_order
+        Send ids in the order of the table. Only where the server knows them anyway: otherwise their order is drawn, as
+        that of a sorted table would tell much.
+    key
+        The secret, 32 bytes; drawn by default.
+
+    Attributes
+    ----------
+    places
+        The rows to take, in order; None if there was a problem.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(
+        self, name: str, ids: pd.Index, ring: Sequence[str], *, in_order: bool = False, key: bytes | None = None
+    ) -> None:
+        super().__init__(name, {})
+        if ids.has_duplicates:
+            raise DataError(f"{name} has an id more than once")
+        self._ids = ids
+        self.ring = tuple(ring)
+        self._key = key or _bindings().crypto_core_ed25519_scalar_reduce(secrets.token_bytes(64))
+        drawn = np.random.default_rng(secrets.randbits(128)).permutation(len(ids))
+        self._order = np.arange(len(ids)) if in_order else drawn
+        self._passed: list[str] = []
+        self.places: Integers | None = None
+        self.problem = ""
+        self.unmatched: Integers = np.zeros(0, dtype=np.int64)
+
+    def start(self) -> Sends:
+        points = _times(self._key, _points(self._ids[self._order]))
+        self.effort += 1e5 * len(points)
+        return [self._onwards(self.name, 1, points)]
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind in (COMMON_ROWS.kind, UNMATCHED.kind) and message.sender == SERVER and not self.done:
+            return self._told(message)
+        place = self.ring.index(self.name)
+        if message.kind != BLINDED_IDS.kind or message.sender != self.ring[place - 1]:
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} from {message.sender!r} at this point")
+        owner, passes = message.text("owner"), message.integer("passes")
+        if not 0 < passes < len(self.ring) or owner != self.ring[place - passes] or owner in self._passed:
+            raise ProtocolError(f"{self.name} was passed ids of {owner!r} out of turn; they are refused")
+        points = _times(self._key, message["points"])
+        self._passed.append(owner)
+        self.effort += 1e5 * len(points)
+        return [self._onwards(owner, passes + 1, points)]
+
+    def _onwards(self, owner: str, passes: int, points: Points) -> Message:
+        if passes == len(self.ring):
+            return FULLY_BLINDED_IDS.message(self.name, SERVER, owner=as_bytes(owner), points=points)
+        to = self.ring[(self.ring.index(self.name) + 1) % len(self.ring)]
+        return BLINDED_IDS.message(self.name, to, owner=as_bytes(owner), passes=passes, points=points)
+
+    def _told(self, message: Message) -> Sends:
+        places = message["places"]
+        if len(places) and not (places.min() >= 0 and places.max() < len(self._ids)):
+            raise ProtocolError(f"{self.name} has {len(self._ids)} rows and is told of others; the message is refused")
+        if message.kind == COMMON_ROWS.kind:
+            self.places = self._order[places]
+        else:
+            self.problem, self.unmatched = message.text("reason"), self._order[places]
+        self.done = True
+        return ()
+
+    def snapshot(self) -> State:
+        state = super().snapshot() | {"problem": self.problem, "unmatched": self.unmatched.copy()}
+        state |= {"passed": list(self._passed), "order": self._order.copy()}
+        state["key"] = np.frombuffer(self._key, dtype=np.uint8).copy()
+        return state if self.places is None else state | {"places": self.places.copy()}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.problem, self.unmatched = str(state["problem"]), np.array(state["unmatched"])
+        self._passed, self._order = list(state["passed"]), np.array(state["order"])
+        self._key = np.asarray(state["key"], dtype=np.uint8).tobytes()
+        self.places = np.array(state["places"]) if "places" in state else None
+
+
+class PrivateAlignServer(Role):
+    """Finds the rows all have in common, in an order that says nothing: that of their points.
+
+    Attributes
+    ----------
+    problem
+        Why rows cannot be aligned; empty if they can.
+    places
+        Once all sets are there: for each party the rows to take among those it sent, in order.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, parties: Sequence[str]) -> None:
+        super().__init__(SERVER, {})
+        self.parties = tuple(parties)
+        self.points: dict[str, Points] = {}
+        self.problem = ""
+        self.places: dict[str, Integers] = {}
+
+    def handle(self, message: Message) -> Sends:
+        owner = message.text("owner") if message.kind == FULLY_BLINDED_IDS.kind else ""
+        if owner not in self.parties or owner in self.points:
+            raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
+        # Whoever comes before the owner in the ring has had its set last.
+        if message.sender != self.parties[self.parties.index(owner) - 1]:
+            raise ProtocolError(f"{message.sender} brings ids of {owner!r}, which are another's to bring; refused")
+        self.points[owner] = message["points"]
+        if len(self.points) < len(self.parties):
+            return ()
+        self.done = True
+        return self._answer()
+
+    def _answer(self) -> Sends:
+        found = {name: pd.Index(_whole(self.points[name])) for name in self.parties}
+        self.problem = "; ".join(
+            f"{name} has an id more than once" for name, one in found.items() if one.has_duplicates
+        )
+        common = found[self.parties[0]]
+        for one in found.values():
+            common = common[one.get_indexer(common) >= 0] if not self.problem else common[:0]
+        if not self.problem and common.empty:
+            self.problem = "no id is common to all"
+        if self.problem:
+            reason, none = as_bytes(self.problem), np.zeros(0, dtype=np.int64)
+            return [UNMATCHED.message(SERVER, name, reason=reason, places=none) for name in self.parties]
+        common = common.sort_values()
+        self.places = {name: one.get_indexer(common) for name, one in found.items()}
+        return [COMMON_ROWS.message(SERVER, name, places=self.places[name]) for name in self.parties]
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {f"points {name}": points for name, points in self.points.items()}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.points = {name: np.array(state[f"points {name}"]) for name in self.parties if f"points {name}" in state}
+        self.problem, self.places = "", {}
+        if self.done:
+            self._answer()
+
+
+def _points(ids: pd.Index) -> Points:
+    """H: each id as a point that nobody knows the logarithm of."""
+    nacl, kind = _bindings(), id_kind(ids)
+    found = bytearray()
+    for one in ids:
+        try:
+            text = f"{kind} {id_text(one)}".encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"an id cannot be written as UTF-8 ({error.reason}); correct it in the table") from error
+        digest = hashlib.sha512(_DOMAIN + text).digest()
+        # The sum of two maps: one alone reaches only about half of the points.
+        halves = (nacl.crypto_core_ed25519_from_uniform(half) for half in (digest[:32], digest[32:]))
+        found += nacl.crypto_core_ed25519_add(*halves)
+    return np.frombuffer(bytes(found), dtype=np.uint8).reshape(-1, 32)
+
+
+def _times(key: bytes, points: Points) -> Points:
+    multiply = _bindings().crypto_scalarmult_ed25519_noclamp
+    try:
+        blinded = b"".join(multiply(key, point.tobytes()) for point in points)
+    except Exception as error:
+        # The library refuses points of small order, and bytes that are none.
+        raise ProtocolError("blinded ids are not points of the group; they are refused") from error
+    return np.frombuffer(blinded, dtype=np.uint8).reshape(-1, 32)
+
+
+def _whole(points: Points) -> list[bytes]:
+    return [point.tobytes() for point in points]
+
+
+def _bindings() -> Any:
+    try:
+        from nacl import bindings
+    except ImportError as error:
+        raise MissingExtraError("private alignment", "privacy") from error
+    return bindings
