@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ pytest.importorskip("nvflare", reason="make federation runs these in an environm
 
 import psutil
 
-from evenhand.cli.demo_federation import _free_port, _wait_until_open
+from evenhand.cli.demo_federation import free_port, wait_until_open
 from evenhand.cli.federation import run_submitted, start
 from evenhand.errors import RunError
 from evenhand.jobs.federation.files import FederationJob, read_federation_job
@@ -23,6 +25,7 @@ from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.nvflare import submitting
 from evenhand.runtime.nvflare.kits import provision
+from evenhand.runtime.nvflare.running import RunningKit
 from evenhand.runtime.statefiles import state_bytes
 
 PARTIES = ["bank", "shop", "phone"]
@@ -38,10 +41,10 @@ class Shops:
         self.paths = write_shops(folder / "sites", FAIR, ("bank", "phone"))
         with self.paths["phone"].open("a") as file:
             file.write('\n[policy]\nmost_rounds = 50\nnever_send = ["scores"]\n')
-        port = _free_port()
+        port = free_port()
         provision("shops", "localhost", port, PARTIES, folder / "kits")
         self.running = [start(folder / "kits" / "server", self.paths["bank"], folder / "server", folder / "server.log")]
-        _wait_until_open(port)
+        wait_until_open(port)
         self.running += [
             start(folder / "kits" / name, self.paths[name], folder / name, folder / f"{name}.log") for name in PARTIES
         ]
@@ -116,3 +119,39 @@ def test_a_job_that_names_other_code_is_not_run(shops: Shops, monkeypatch: pytes
     log = "".join((shops.folder / f"{name}.log").read_text() for name in PARTIES)
     assert "'nvflare.app_common.np.np_trainer.NPTrainer'" in log
     assert "is not in allow_list" in log
+
+
+def test_a_party_whose_process_is_killed_ends_the_run_and_not_the_federation(shops: Shops) -> None:
+    """Kill −9 in the midst of training; nobody hangs, the word names who is missing, and the next job runs."""
+    killed = threading.Event()
+
+    def kill() -> None:
+        while not (found := job_processes(shops.running[2])):
+            time.sleep(0.2)
+        # Well after the beginning: enrolling takes a moment.
+        wait_until(lambda: "terms this party takes part on" in (shops.folder / "shop.log").read_text()[length:])
+        time.sleep(2.0)
+        for process in found:
+            process.kill()
+        killed.set()
+
+    length = len((shops.folder / "shop.log").read_text())
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    with pytest.raises(RunError, match=r"ended"):
+        shops.submit(solver="vfb2-sgd", max_rounds=50, tol=0.0, options={"batch_size": 1})
+    killer.join(60)
+    assert killed.is_set()
+    assert shops.submit()["certificate"]["converged"]
+
+
+def job_processes(kit: RunningKit) -> list[psutil.Process]:
+    """The processes of jobs that a kit runs at present."""
+    return [one for one in kit.processes()[1:] if any("worker_process" in part for part in one.cmdline())]
+
+
+def wait_until(happens: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not happens():
+        assert time.monotonic() < end
+        time.sleep(0.1)

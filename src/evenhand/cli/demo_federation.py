@@ -35,7 +35,7 @@ def run_federation(jobs: Mapping[str, Path], out: Path, console: Console) -> dic
     from evenhand.runtime.nvflare.kits import provision
 
     parties, public = split_files(jobs, out)
-    port = _free_port()
+    port = free_port()
     console.print(f"Certificates and kits for a server and {len(parties)} parties ...")
     provision("demo", "localhost", port, list(parties), out / "kits")
     results = {}
@@ -50,7 +50,7 @@ def run_federation(jobs: Mapping[str, Path], out: Path, console: Console) -> dic
             running = start(out / "kits" / name, file, out / name / "runs", out / f"{name}.log")
             stack.callback(running.stop)
             if name == "server":
-                _wait_until_open(port)
+                wait_until_open(port)
         console.print(f"One server and {len(parties)} parties run as processes of their own.")
         for name, path in public.items():
             before = {party: set(_runs(out / party)) for party in parties}
@@ -96,13 +96,13 @@ def _runs(folder: Path) -> Iterator[Path]:
         yield from (folder / "runs").iterdir()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
 
 
-def _wait_until_open(port: int) -> None:
+def wait_until_open(port: int) -> None:
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end:
         with contextlib.suppress(OSError), socket.create_connection(("localhost", port), 1.0):

@@ -50,20 +50,21 @@ class RunningKit:
 
     def stop(self, patience: float = 10.0) -> None:
         """End it and all it has started; jobs have sessions of their own, and would go on."""
-        family = self._family()
+        family = self.processes()
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
         end = time.monotonic() + patience
         while any(process.is_running() for process in family) and time.monotonic() < end:
-            family += [one for one in self._family() if one not in family]
+            family += [one for one in self.processes() if one not in family]
             psutil.wait_procs(family, timeout=0.2)
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self._process.wait()
 
-    def _family(self) -> list[psutil.Process]:
+    def processes(self) -> list[psutil.Process]:
+        """The kit's own process, then all that it has started: one for each job it takes part in."""
         try:
             first = psutil.Process(self._process.pid)
             return [first, *first.children(recursive=True)]
