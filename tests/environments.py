@@ -1,7 +1,7 @@
 """The unit tests under other Pythons and under the oldest libraries, each in an environment of its own.
 
     python tests/environments.py pythons    # every Python that pyproject.toml names, where this machine has it
-    python tests/environments.py lowest     # each core dependency at the lowest version that pyproject.toml allows
+    python tests/environments.py lowest     # each dependency, extras too, at the lowest version that is allowed
 
 Environments are made beside .venv and kept; delete one to have it made anew. They have no torch, which is an extra and
 by far the largest download: tests that need it are skipped and say so.
@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = "Programming Language :: Python :: "
+EXTRAS = ("sql", "privacy", "trees")
 
 
 def project() -> dict[str, Any]:
@@ -35,9 +36,11 @@ def versions() -> list[str]:
 
 
 def lowest() -> list[str]:
-    """Core dependencies pinned to where their ranges begin."""
+    """Dependencies, and those of extras but torch, pinned to where their ranges begin."""
+    extras = project()["optional-dependencies"]
+    named = [*project()["dependencies"], *(one for name in EXTRAS for one in extras[name])]
     pins = []
-    for requirement in map(Requirement, project()["dependencies"]):
+    for requirement in map(Requirement, named):
         (begin,) = [part.version for part in requirement.specifier if part.operator == ">="]
         pins.append(f"{requirement.name}=={begin}")
     return pins

@@ -113,6 +113,7 @@ def test_the_papers_tables_are_whole() -> None:
 
 
 def test_registry() -> None:
+    pytest.importorskip("torch", reason="some of the reproductions are of networks")
     for name, entry in REPRODUCTIONS.items():
         assert entry.name == name == find(name).name
         experiment = entry.load()

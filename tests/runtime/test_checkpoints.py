@@ -106,6 +106,8 @@ def _same(one: VerticalRun, other: VerticalRun) -> None:
 @pytest.fixture(scope="module", params=JOBS)
 def job_and_whole_run(request: pytest.FixtureRequest) -> tuple[Job, VerticalRun]:
     job = JOBS[request.param]
+    if job.model == "mlp":
+        pytest.importorskip("torch")
     return job, _train(job)
 
 
