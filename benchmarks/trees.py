@@ -10,9 +10,11 @@ and false negatives (DFN) on the test rows; rounds and megabytes of all messages
 - ThresholdOptimizer over the pooled LightGBM: needs groups at prediction, and decides by lot.
 - ExponentiatedGradient over the pooled LightGBM (20 iterations): as many models, one of them drawn by lot.
 
-Then a million generated rows: seconds a round.
+Then labels that are products of columns of two of three parties, alone or among other effects: parties' own trees,
+trees that cross parties, and both; and a million generated rows: seconds a round.
 
-    python benchmarks/trees.py [--source FOLDER] [--sets NAME ...] [--draws N] [--rows N]
+    python benchmarks/trees.py [--source FOLDER] [--sets NAME ...] [--draws N] [--rows N] [--without-reduction]
+    python benchmarks/trees.py --picture docs/trees.png
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from fairlearn.postprocessing import ThresholdOptimizer
 from fairlearn.reductions import EqualizedOdds as ReducedOdds
 from fairlearn.reductions import ExponentiatedGradient
 from lightgbm import LGBMClassifier
+from matplotlib.figure import Figure
 from sklearn.metrics import roc_auc_score
 
 from evenhand import EqualizedOdds, VerticalClassifier
@@ -115,7 +118,7 @@ def ours(given: Draw, **settings: Any) -> dict[str, float]:
     return {**given.judged((scores > 0).astype(int), scores), **sent}
 
 
-def peers(given: Draw) -> dict[str, dict[str, float]]:
+def peers(given: Draw, reduce: bool) -> dict[str, dict[str, float]]:
     columns = [column for part in given.parties.values() for column in part]
     X, y, groups = given.frame[columns], given.labels, given.groups
     train, test = given.train, given.test
@@ -128,6 +131,8 @@ def peers(given: Draw) -> dict[str, dict[str, float]]:
     _, more = cpu(lambda: after.fit(X.iloc[train], y[train], sensitive_features=groups[train]))
     decisions = after.predict(X.iloc[test], sensitive_features=groups[test], random_state=0)
     found["ThresholdOptimizer"] = {**given.judged(np.asarray(decisions)), "CPU": seconds + more}
+    if not reduce:
+        return found
     reduction = ExponentiatedGradient(pooled(), ReducedOdds(difference_bound=EPSILON), max_iter=20)
     _, seconds = cpu(lambda: reduction.fit(X.iloc[train], y[train], sensitive_features=groups[train]))
     decisions = reduction.predict(X.iloc[test], random_state=0)
@@ -135,12 +140,12 @@ def peers(given: Draw) -> dict[str, dict[str, float]]:
     return found
 
 
-def table(name: str, source: Path | None, draws: int) -> None:
+def table(name: str, source: Path | None, draws: int, reduce: bool) -> None:
     constraint = EqualizedOdds(EPSILON, measure="error")
     rows = []
     for seed in range(draws):
         given = draw(name, source, seed)
-        found = peers(given)
+        found = peers(given, reduce)
         for model in ("trees", "linear"):
             rounds = {"max_rounds": 10} if model == "trees" else {}
             found[model] = ours(given, model=model, **rounds)
@@ -156,6 +161,38 @@ def table(name: str, source: Path | None, draws: int) -> None:
             f"  {method:24s}{'  '.join(said)}  rounds {mean['rounds']:5.1f}  MB {mean['MB']:6.1f}  "
             f"CPU {mean['CPU']:6.2f} s = {mean['CPU'] / means['CPU'].iloc[0]:5.1f} x pooled"
         )
+
+
+def products(draws: int, rows: int = 30_000) -> None:
+    """Labels that no party can learn alone: test AUC beside pooled LightGBM's."""
+    kinds: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "a product": lambda X: 2.0 * X[:, 0] * X[:, 3],
+        "mixed effects": lambda X: (
+            X[:, 0] * X[:, 3] + X[:, 1] * X[:, 6] + 0.7 * X[:, 2] - 0.7 * np.abs(X[:, 4]) + 0.5 * X[:, 7]
+        ),
+    }
+    settings: dict[str, tuple[int, dict[str, Any]]] = {
+        "none": (10, {}),
+        "auto": (60, {"interactions": "auto"}),
+        "full": (200, {"interactions": "full", "shrinkage": 0.3}),
+    }
+    for kind, truth in kinds.items():
+        found = []
+        for seed in range(10, 10 + draws):
+            rng = np.random.default_rng(seed)
+            X = rng.normal(size=(rows + rows // 2, 9))
+            y = (truth(X) + rng.logistic(size=len(X)) > 0).astype(int)
+            new = roc_auc_score(y[rows:], pooled().fit(X[:rows], y[:rows]).predict_proba(X[rows:])[:, 1])
+            line = {"pooled": (new, np.nan)}
+            for name, (rounds, options) in settings.items():
+                model = VerticalClassifier(model="trees", max_rounds=rounds, solver_options=options, random_state=0)
+                model.fit([X[:rows, :3], X[:rows, 3:6], X[:rows, 6:]], y[:rows])
+                scores = model.decision_function([X[rows:, :3], X[rows:, 3:6], X[rows:, 6:]])
+                line[name] = (roc_auc_score(y[rows:], scores), model.n_rounds_)
+            found.append(line)
+        means = {name: np.mean([one[name] for one in found], axis=0) for name in found[0]}
+        said = [f"{name} {area:.4f} ({rounds:.0f} rounds)" for name, (area, rounds) in means.items()]
+        print(f"\n{kind} of three parties' columns, {rows:,} rows, {draws} draws, AUC: {', '.join(said)}")
 
 
 def many_rows(rows: int) -> None:
@@ -176,19 +213,46 @@ def many_rows(rows: int) -> None:
     print(f"\n{rows:,} rows, six parties, equalized odds: {(seconds[1] - seconds[0]) / 5:.2f} s of one core a round")
 
 
+def picture(source: Path | None, path: Path) -> None:
+    """Accuracy and gaps on the test rows of one draw of Adult, over rounds, with and without equalized odds."""
+    given = draw("adult", source, 0)
+    constraints = {"no constraint": None, f"equalized odds ≤ {EPSILON}": EqualizedOdds(EPSILON, measure="error")}
+    rounds = range(1, 13)
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for color, (name, constraint) in zip(("tab:gray", "tab:blue"), constraints.items(), strict=True):
+        found = [ours(given, model="trees", constraint=constraint, max_rounds=number) for number in rounds]
+        left.plot(rounds, [100 * one["ACC"] for one in found], color=color, marker="o", markersize=3, label=name)
+        for key, style in (("DFP", "-"), ("DFN", "--")):
+            right.plot(rounds, [one[key] for one in found], style, color=color, label=f"{key}, {name}")
+    left.set(xlabel="rounds", ylabel="accuracy, %")
+    right.set(xlabel="rounds", ylabel="gap between women and men", ylim=(0, None))
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False, fontsize=8)
+    left.set_title("Adult, six parties, 15,074 test rows", loc="left")
+    figure.savefig(path, dpi=130)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, help="local folder with the data files")
     parser.add_argument("--sets", nargs="*", default=list(PARTIES), choices=list(PARTIES))
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--without-reduction", action="store_true", help="leave out ExponentiatedGradient, the slowest")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the last part; 0 leaves it out")
+    parser.add_argument("--picture", type=Path, help="draw accuracy and gaps over rounds into this file, and no more")
     given = parser.parse_args()
     print(f"evenhand {version('evenhand')}, lightgbm {version('lightgbm')}, fairlearn {version('fairlearn')}")
     # Warnings of models that end at their cap on rounds, and of arguments that fairlearn hands on.
     warnings.simplefilter("ignore")
+    if given.picture:
+        picture(given.source, given.picture)
+        return
     for name in given.sets:
-        table(name, given.source, given.draws)
+        table(name, given.source, given.draws, not given.without_reduction)
     if given.rows:
+        products(min(given.draws, 3))
         many_rows(given.rows)
 
 

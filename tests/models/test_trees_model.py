@@ -72,6 +72,24 @@ def test_a_model_comes_back_from_its_state_and_text(grown: tuple[TreesModel, np.
     np.testing.assert_array_equal(from_state(to_state(none), none.text).predict(matrix), np.zeros(500))
 
 
+def test_importances_and_contributions_are_of_the_partys_own_columns(
+    grown: tuple[TreesModel, np.ndarray], matrix: np.ndarray
+) -> None:
+    model, scores = grown
+    gains, counts = model.importances(), model.importances("split")
+    assert gains.shape == counts.shape == (4,)
+    # The third column says nothing about the labels.
+    assert gains[2] < 0.1 * gains[1]
+    before = counts.sum()
+    model.offer(np.zeros(500, dtype=np.uint8), 1, -np.sign(matrix[:, 1]), np.full(500, 0.25))
+    assert model.importances("split").sum() == before + 1
+    parts = model.contributions(matrix)
+    assert parts.shape == (500, 5)
+    np.testing.assert_allclose(parts.sum(axis=1) + 0.7, scores, atol=1e-9)
+    np.testing.assert_array_equal(TreesModel(matrix).contributions(matrix), np.zeros((500, 5)))
+    np.testing.assert_array_equal(TreesModel(matrix).importances(), np.zeros(4))
+
+
 @pytest.mark.parametrize("spoil", ["values", "counts", "no text", "cut", "columns"])
 def test_files_that_do_not_fit_each_other_are_refused(grown: tuple[TreesModel, np.ndarray], spoil: str) -> None:
     model, _ = grown

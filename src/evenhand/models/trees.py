@@ -225,6 +225,22 @@ class TreesModel:
         """LightGBM's own model of these trees: for importances, SHAP values, plots."""
         return _lightgbm().Booster(model_str=self.text)
 
+    def importances(self, kind: str = "gain") -> Array:
+        """What each column has brought: ``"gain"``, the sum of what its splits gained, or ``"split"``, their number."""
+        texts = [text for text in (self.text, self.splits_text) if text]
+        found = [_lightgbm().Booster(model_str=text).feature_importance(kind) for text in texts]
+        return np.sum([np.zeros(self.columns), *found], axis=0)
+
+    def contributions(self, matrix: Matrix) -> Array:
+        """(rows, columns + 1): SHAP values of the party's own trees, in scores; the last column is their mean.
+
+        Trees that cross parties have none here: nobody alone could say what they owe to whom.
+        """
+        if not self.trees:
+            return np.zeros((matrix.shape[0], self.columns + 1))
+        found = self.booster.predict(readable(matrix), pred_contrib=True, num_threads=1)
+        return np.asarray(found.toarray() if sp.issparse(found) else found, dtype=np.float64)
+
     def predict(self, matrix: Matrix) -> Array:
         scores = np.full(matrix.shape[0], self.weights[-1] if self.intercept else 0.0)
         if self.trees and matrix.shape[0]:
