@@ -41,10 +41,10 @@ class Shops:
         self.paths = write_shops(folder / "sites", FAIR, ("bank", "phone"))
         with self.paths["phone"].open("a") as file:
             file.write('\n[policy]\nmost_rounds = 50\nnever_send = ["scores"]\n')
-        port = free_port()
-        provision("shops", "localhost", port, PARTIES, folder / "kits")
+        self.port = free_port()
+        provision("shops", "localhost", self.port, PARTIES, folder / "kits")
         self.running = [start(folder / "kits" / "server", self.paths["bank"], folder / "server", folder / "server.log")]
-        wait_until_open(port)
+        wait_until_open(self.port)
         self.running += [
             start(folder / "kits" / name, self.paths[name], folder / name, folder / f"{name}.log") for name in PARTIES
         ]
@@ -143,6 +143,21 @@ def test_a_party_whose_process_is_killed_ends_the_run_and_not_the_federation(sho
     killer.join(60)
     assert killed.is_set()
     assert shops.submit()["certificate"]["converged"]
+
+
+def test_a_kit_of_another_authority_is_not_let_in(shops: Shops, tmp_path: Path) -> None:
+    provision("shops", "localhost", shops.port, ["thief"], tmp_path / "kits")
+    thief = start(tmp_path / "kits" / "thief", shops.paths["shop"], tmp_path / "runs", tmp_path / "thief.log")
+    try:
+        wait_until(lambda: "CERTIFICATE_VERIFY_FAILED" in (tmp_path / "thief.log").read_text())
+        session = submitting.open_session(shops.folder / "kits" / "admin")
+        try:
+            there = {client.name for client in session.get_system_info().client_info}
+        finally:
+            session.close()
+    finally:
+        thief.stop()
+    assert there == set(PARTIES)
 
 
 def job_processes(kit: RunningKit) -> list[psutil.Process]:
