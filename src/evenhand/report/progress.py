@@ -36,13 +36,16 @@ class Progress:
             self._bar.update(self._task, completed=done, objective=objective, violation=violation, distance=distance)
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        # Older versions of rich end a line even where there is no bar.
+        if self._enabled:
+            self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if self._enabled:
+            self._bar.stop()
 
 
 def _distance(report: Report) -> str:
