@@ -90,7 +90,7 @@ class Case:
     def job(self, **changes: Any) -> Job:
         """A few rounds; of a perceptron where the solver trains one."""
         averaging = issubclass(self.declared.options, AveragingOptions)
-        options = {"batch_size": 16, "step": 0.1} if averaging else SUITABLE.get(self.solver, {})
+        options = {"batch_size": 16, "step": 0.1, "local_epochs": 1} if averaging else SUITABLE.get(self.solver, {})
         constraints: tuple[Constraint, ...] = ()
         if self.declared.takes_constraints and not self.declared.default_constraints:
             constraints = (LossParity(0.05),)

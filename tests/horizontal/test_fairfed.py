@@ -17,7 +17,7 @@ from evenhand.training.horizontal import build_roles, train_clients
 
 PROBLEM = small(seed=6, rows=60)
 PARTS = [list(range(24)), list(range(24, 60)), [row for row in range(60) if row % 2 == 0][:9]]
-OPTIONS = {"batch_size": None, "clip": None, "step": 0.8, "weight_step": 0.7, "step_decay_every": None}
+OPTIONS = {"batch_size": None, "clip": None, "step": 0.8, "weight_step": 0.7, "local_epochs": 1}
 
 
 def rate_gap(problem: Problem, rows: list[int], scores: np.ndarray, metric: str) -> float:

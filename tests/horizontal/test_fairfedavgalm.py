@@ -22,6 +22,7 @@ from evenhand.errors import ConstraintError, InputError
 from evenhand.horizontal.averaging.fairalm import FairALMOptions
 from evenhand.horizontal.averaging.fairfedavgalm import FairFedAvgALMOptions
 from evenhand.horizontal.averaging.fpfl import FPFLOptions
+from evenhand.horizontal.averaging.presets import preset_options
 from evenhand.horizontal.problem import ClientRows, ModelStart
 from evenhand.protocol.job import Job
 from evenhand.training.horizontal import HorizontalRun, train_clients
@@ -96,7 +97,7 @@ def test_copies_of_one_client_are_that_client() -> None:
     one = fair(LossParity(0.0), max_rounds=50)
     (client,) = deal_rows(PROBLEM)
     copies = [ClientRows(name, client.features, client.labels, client.groups) for name in ("x", "y", "z")]
-    options = {"batch_size": None, "clip": None, "step_decay_every": None, **STEADY}
+    options = {"batch_size": None, "clip": None, "local_epochs": 1, **STEADY}
     many = train_clients(Job(solver="fairfedavgalm", max_rounds=50, options=options), copies)
     np.testing.assert_allclose(many.weights, one.weights, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(many.multipliers, one.multipliers, rtol=1e-4, atol=1e-6)
@@ -203,7 +204,10 @@ def test_small_batches_see_about_the_same_gap_as_all_rows(solver: str) -> None:
             None,
             [[*range(40)], [*range(40, 80)]],
             solver=solver,
-            options={"dual_rows": rows, "batch_size": 20, "step": 0.01, "local_epochs": 2},
+            options={
+                **preset_options("fairfedavgalm-celeba", solver),
+                **{"dual_rows": rows, "batch_size": 20, "step": 0.01, "local_epochs": 2},
+            },
             max_rounds=10,
         )
         for rows in ("all", "batches")
@@ -266,17 +270,17 @@ def test_more_than_two_classes_take_rows_of_losses_without_labels_only() -> None
 
 
 def test_settings_follow_the_supplement() -> None:
-    alm = FairFedAvgALMOptions()
+    alm = FairFedAvgALMOptions(**preset_options("fairfedavgalm-celeba", "fairfedavgalm"))
     first, later = alm.settings(1), alm.settings(27)
     assert (first.step, first.penalty, first.dual_step, first.slice_weight) == (0.01, 5.0, 2.0, 0.0)
     assert later.step == pytest.approx(0.001)
     assert later.penalty == pytest.approx(5.0 * 1.05**26)
     assert later.dual_step == pytest.approx(2.0 / 1.05**26)
     assert (alm.batch_size, alm.clip, alm.local_epochs, alm.participation) == (128, 1.0, 1, 1.0)
-    fairalm = FairALMOptions().settings(3)
+    fairalm = FairALMOptions(**preset_options("fairfedavgalm-celeba", "fairalm")).settings(3)
     assert fairalm.penalty == 0.0
     assert fairalm.dual_step == fairalm.slice_weight == pytest.approx(1.0 / 1.01**2)
-    fpfl = FPFLOptions().settings(60)
+    fpfl = FPFLOptions(**preset_options("fairfedavgalm-celeba", "fpfl")).settings(60)
     assert (fpfl.penalty, fpfl.dual_step) == (5.0, 2.0)
     assert fpfl.step == pytest.approx(1e-4)
 

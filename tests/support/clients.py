@@ -51,7 +51,7 @@ def train_rows(
 ) -> HorizontalRun:
     """Train by `fedavg` (or the solver in `job`), full batches and one step unless told otherwise."""
     constraints = () if constraint is None else (constraint,)
-    settings = {"batch_size": None, "clip": None, "step_decay_every": None, **(options or {})}
+    settings = {"batch_size": None, "clip": None, "step_decay_every": None, "local_epochs": 1, **(options or {})}
     full = Job(**{"solver": "fedavg", "constraints": constraints, "options": settings, **job})
     return train_clients(full, deal_rows(problem, parts), **(runtime or {}))
 

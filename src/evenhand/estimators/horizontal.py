@@ -30,6 +30,7 @@ from evenhand.estimators.client_rows import (
 )
 from evenhand.estimators.warning import warn_of
 from evenhand.horizontal.agreeing import draft_terms
+from evenhand.horizontal.averaging.presets import preset_options, rounds_of
 from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import ClientRows, Protection
 from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, model_name
@@ -109,6 +110,10 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         A :class:`~evenhand.VirtualClock` with speeds of machines and links.
     solver_options
         The solver's own settings, for instance ``{"step": 0.1, "local_epochs": 2}``.
+    preset
+        A paper's settings by name, for averaging solvers: ``"fairfedavgalm-celeba"``, ``"fairfedavgalm-imsitu"`` or
+        ``"fairfedavgalm-theorem"`` (its supplement C.1 and C.2, its Theorem 4.2). What `solver_options` and
+        `max_rounds` say goes before it. None takes what suits the table at hand.
     verbose
         Show progress.
 
@@ -127,6 +132,9 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     encoder_ : how columns are encoded; None for images.
     run_ : the whole run, with its transcript.
     """
+
+    # Estimators that 0.1.0 has saved do not have it.
+    preset: str | None = None
 
     def __init__(
         self,
@@ -150,6 +158,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         delta: float = 1e-5,
         clock: VirtualClock | None = None,
         solver_options: Mapping[str, Any] | None = None,
+        preset: str | None = None,
         verbose: bool = False,
     ) -> None:
         self.solver = solver
@@ -171,6 +180,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.delta = delta
         self.clock = clock
         self.solver_options = solver_options
+        self.preset = preset
         self.verbose = verbose
 
     def fit(
@@ -302,16 +312,17 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         )
         state = self.random_state
         seed = int(state) if isinstance(state, (int, np.integer)) else int(check_random_state(state).randint(2**31))
+        rounds = rounds_of(self.preset, solver, SOLVERS[solver].default_rounds)
         return Job(
             solver=solver,
             constraints=constraints,
             model="linear" if self._linear else "mlp",
             alpha=self.alpha,
-            max_rounds=SOLVERS[solver].default_rounds if self.max_rounds is None else self.max_rounds,
+            max_rounds=rounds if self.max_rounds is None else self.max_rounds,
             tol=self.tol,
             seed=seed,
             hidden=tuple(self.hidden),
-            options=dict(self.solver_options or {}),
+            options={**preset_options(self.preset, solver), **(self.solver_options or {})},
         )
 
     # -- rows

@@ -65,7 +65,7 @@ class BatchedClients:
         self.measuring = Measuring(self.data, rows, network)
         self._check_normalisation(clients)
         self._batching = {
-            name: Batching.of(place, options.batch_size, lone_rows=not network.normalises_batches)
+            name: Batching.of(place, options.batch_size, options.local_epochs, lone_rows=not network.normalises_batches)
             for name, place in self.data.places.items()
         }
         self._requests: dict[str, TrainRequest] = {}
@@ -109,13 +109,20 @@ class BatchedClients:
                 self._results[request.name] = self._train_one(request, settings)
             return
         # Those with most batches first: in later steps the clients still training are then the first ones.
-        queue = sorted(requests, key=lambda request: (-self._padded(request), -self._steps(request), request.name))
+        queue = sorted(requests, key=lambda request: (*self._alike(request), -self._steps(request), request.name))
         with one_thread():
-            for padded, alike in groupby(queue, key=self._padded):
-                at_once = max(1, _STACKED_AT_ONCE // (padded * math.prod(self.network.shape)))
+            for _, alike in groupby(queue, key=self._alike):
                 members = list(alike)
+                at_once = max(1, _STACKED_AT_ONCE // (self._padded(members[0]) * math.prod(self.network.shape)))
                 for first in range(0, len(members), at_once):
                     self._train_stack(members[first : first + at_once], settings, stacked)
+
+    def _alike(self, request: TrainRequest) -> tuple[int, int]:
+        """What those who train side by side have in common: how long batches and how many passes."""
+        return -self._padded(request), self._batching[request.name].epochs
+
+    def epochs(self, name: str) -> int:
+        return self._batching[name].epochs
 
     def _padded(self, request: TrainRequest) -> int:
         return self._batching[request.name].padded
@@ -132,7 +139,7 @@ class BatchedClients:
         draws = [generator(self.seed, request.name, request.round, "batches") for request in requests]
         steps, rows = [self._steps(request) for request in requests], self._padded(requests[0])
         tally = _Tally(self.objective, len(requests)) if self._tallies else None
-        for _ in range(self.options.local_epochs):
+        for _ in range(self.epochs(requests[0].name)):
             numbers, batches = self._epoch(requests, draws, settings)
             active = 0
             for step in range(max(steps)):
@@ -180,7 +187,7 @@ class BatchedClients:
         layers = generator(self.seed, request.name, request.round, "layers")
         tally = _Tally(self.objective, 1) if self._tallies else None
         with seeded(int(layers.integers(2**63))):
-            for _ in range(self.options.local_epochs):
+            for _ in range(self.epochs(request.name)):
                 numbers, batches = self._epoch([request], [draw], settings)
                 for step, filled in enumerate((batches.weights[:, 0] > 0).sum(dim=1).tolist()):
                     scores = network.scores(self.data.features[numbers[step, 0, :filled]])
@@ -234,6 +241,7 @@ class BatchedLearner:
         self.name = name
         self.n_rows = clients.data.count(name)
         self.effort = float(self.n_rows * clients.network.weights.size)
+        self.epochs = clients.epochs(name)
 
     def note(self, request: TrainRequest) -> None:
         self.clients.note(request)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Integers
 from evenhand.models.stacked import LANES, whole_lanes
+
+LEAST_STEPS: Final = 20
+"""Of a round, where the options leave it open."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class Batching:
         The same with padding, which clients that train side by side must have in common.
     steps
         Batches of an epoch, ⌈n / |B|⌉.
+    epochs
+        Passes over the rows in a round.
     """
 
     first: int
@@ -33,13 +39,16 @@ class Batching:
     batch: int
     padded: int
     steps: int
+    epochs: int
 
     @classmethod
-    def of(cls, rows: slice, batch_size: int | None, *, lone_rows: bool) -> Batching:
+    def of(cls, rows: slice, batch_size: int | None, epochs: int | Literal["auto"] = 1, *, lone_rows: bool) -> Batching:
         """The batches of a client with these rows.
 
         Parameters
         ----------
+        epochs
+            ``"auto"`` is as many as make `LEAST_STEPS`.
         lone_rows
             Whether the last batch may be one row; if not, that row is left out of the epoch.
         """
@@ -47,7 +56,8 @@ class Batching:
         batch = size if batch_size is None else min(batch_size, size)
         whole, last = divmod(size, batch)
         steps = whole + (last > 1 or (last == 1 and lone_rows))
-        return cls(rows.start, size, batch, _padded(size, batch_size), steps)
+        passes = -(-LEAST_STEPS // max(steps, 1)) if epochs == "auto" else epochs
+        return cls(rows.start, size, batch, _padded(size, batch_size), steps, passes)
 
 
 def _padded(size: int, batch_size: int | None) -> int:

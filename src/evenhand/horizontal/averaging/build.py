@@ -94,7 +94,7 @@ class _Builder:
         ]
 
     def _read(self, terms: HorizontalTerms) -> AveragingOptions:
-        return check_options(terms.job.solver, self._options, terms.job.options)
+        return check_options(terms.job.solver, self._options, terms.job.options).resolved(terms)
 
 
 def _every(terms: HorizontalTerms, options: AveragingOptions) -> int:

@@ -7,16 +7,16 @@ themselves are weighted, by as much as the multipliers' own step. For a general 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from evenhand.arrays import Array
 from evenhand.constraints.kinds import LossParity
-from evenhand.errors import InputError
 from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.horizontal.averaging.formulation import Formulation
-from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_positive
-from evenhand.numbers import is_number
+from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_growth, check_positive
+from evenhand.protocol.terms import HorizontalTerms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,27 +26,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FairALMOptions(AveragingOptions):
-    """Options of FairALM-FedAvg; defaults are those of FairFedAvgALM's CelebA experiments (its supplement C.1).
+    """Options of FairALM-FedAvg.
 
     Parameters
     ----------
     growth
-        b: after every round η_λ is divided by it.
+        b: after every round η_λ is divided by it. ``"auto"`` is 1.01 on tables, as published.
     dual_step
-        η_λ,0, the learning rate of the multipliers and the weight of the slice means.
+        η_λ,0, the learning rate of the multipliers and the weight of the slice means. ``"auto"`` is 0.1 on tables: the
+        slice means then weigh a tenth of what the mean loss does, and not as much.
     """
 
-    growth: float = 1.01
-    dual_step: float = 1.0
+    growth: float | Literal["auto"] = "auto"
+    dual_step: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "dual_step")
-        if not (is_number(self.growth) and self.growth >= 1):
-            raise InputError(f"growth is {self.growth!r}; it must be a number, at least 1")
+        check_growth(self.growth)
+
+    def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
+        return {**super().for_tables(terms), "growth": 1.01, "dual_step": 0.1}
 
     def settings(self, round_number: int) -> RoundSettings:
-        dual_step = self.dual_step / self.growth ** (round_number - 1)
+        dual_step = self.decayed_dual_step(float(self.dual_step), float(self.growth), round_number)
         return RoundSettings(self.decayed_step(round_number), dual_step=dual_step, slice_weight=dual_step)
 
 

@@ -27,25 +27,28 @@ from evenhand.horizontal.problem import Single
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, State
+from evenhand.protocol.terms import HorizontalTerms
 
 Metric = Literal["demographic-parity", "equal-opportunity"]
 
 
 @dataclass(frozen=True)
 class FairFedOptions(AveragingOptions):
-    """Options of FairFed; defaults are those of FairFedAvgALM's CelebA experiments (its supplement C.1).
+    """Options of FairFed.
 
     Parameters
     ----------
     weight_step
-        β: how fast shares follow.
+        β: how fast shares follow. ``"auto"`` is 1/(N T) on tables, for N clients and T rounds: whoever is one further
+        off than the mean in every round has just lost its share of 1/N in the end. The published 0.2 leaves nearly all
+        of the model to one or two clients within a few rounds.
     metric
         F: ``"demographic-parity"``, the difference of groups' shares of positive decisions, or
         ``"equal-opportunity"``, of their true positive rates. With several classes, attributes or more than two groups:
         the largest.
     """
 
-    weight_step: float = 0.2
+    weight_step: float | Literal["auto"] = "auto"
     metric: Metric = "demographic-parity"
 
     def __post_init__(self) -> None:
@@ -53,6 +56,9 @@ class FairFedOptions(AveragingOptions):
         check_not_negative(self, "weight_step")
         if self.metric not in ("demographic-parity", "equal-opportunity"):
             raise InputError(f"metric is {self.metric!r}; choose 'demographic-parity' or 'equal-opportunity'")
+
+    def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
+        return {**super().for_tables(terms), "weight_step": 1.0 / (len(terms.names) * terms.job.max_rounds)}
 
 
 class CountingLearner(AveragingLearner, Protocol):
@@ -90,7 +96,7 @@ class FairFedServer(AveragingServer):
         differences = self._differences(self.answers.of(RATES.kind))
         mean = float(np.mean(list(differences.values())))
         for name, difference in differences.items():
-            self.adjustments[name] -= self.options.weight_step * (difference - mean)
+            self.adjustments[name] -= float(self.options.weight_step) * (difference - mean)
         raised = {name: max(0.0, share + self.adjustments[name]) for name, share in by_rows.items()}
         total = sum(raised.values())
         # Adjustments add up to zero over all clients, but those of the participants can all be below zero.

@@ -12,16 +12,22 @@ everybody's rows, which the history and the certificate report.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from evenhand.arrays import Array
 from evenhand.constraints.kinds import LossParity
-from evenhand.errors import InputError
 from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.horizontal.averaging.formulation import Formulation
-from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_not_negative, check_positive
-from evenhand.numbers import is_number
+from evenhand.horizontal.averaging.options import (
+    AveragingOptions,
+    RoundSettings,
+    check_growth,
+    check_not_negative,
+    check_positive,
+)
+from evenhand.protocol.terms import HorizontalTerms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,32 +37,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FairFedAvgALMOptions(AveragingOptions):
-    """Options of FairFedAvgALM; defaults are those of the CelebA experiments (its supplement C.1).
+    """Options of FairFedAvgALM.
 
     Parameters
     ----------
     penalty
-        β of the first round.
+        β of the first round. ``"auto"`` is 0.1 on tables: what a gap of one (in mean loss, or in a rate) then adds to
+        a slice is the weight of a slice with a tenth of the rows. Much more turns the weights of small slices negative,
+        and all decisions into one.
     growth
-        b: after every round β is multiplied by it and η_λ divided.
+        b: after every round β is multiplied by it and η_λ divided. ``"auto"`` is 1.02 on tables.
     dual_step
-        η_λ,0, the learning rate of the multipliers.
+        η_λ,0, the learning rate of the multipliers. ``"auto"`` is 0.1 on tables, as β is.
     """
 
-    penalty: float = 5.0
-    growth: float = 1.05
-    dual_step: float = 2.0
+    penalty: float | Literal["auto"] = "auto"
+    growth: float | Literal["auto"] = "auto"
+    dual_step: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_not_negative(self, "penalty")
         check_positive(self, "dual_step")
-        if not (is_number(self.growth) and self.growth >= 1):
-            raise InputError(f"growth is {self.growth!r}; it must be a number, at least 1")
+        check_growth(self.growth)
+
+    def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
+        return {**super().for_tables(terms), "penalty": 0.1, "growth": 1.02, "dual_step": 0.1}
 
     def settings(self, round_number: int) -> RoundSettings:
-        grown = self.growth ** (round_number - 1)
-        return RoundSettings(self.decayed_step(round_number), self.penalty * grown, self.dual_step / grown)
+        growth = float(self.growth)
+        penalty = float(self.penalty) * growth ** (round_number - 1)
+        dual_step = self.decayed_dual_step(float(self.dual_step), growth, round_number)
+        return RoundSettings(self.decayed_step(round_number), penalty, dual_step)
 
 
 class AugmentedLagrangian(Formulation):

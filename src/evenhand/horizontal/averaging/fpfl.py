@@ -7,8 +7,9 @@ where λ_s + β (|F − μ_s| − ε) is positive. With the threshold at zero, a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from evenhand.constraints.kinds import GroupAgainstOverall
 from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_not_negative, check_positive
+from evenhand.protocol.terms import HorizontalTerms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,26 +29,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FPFLOptions(AveragingOptions):
-    """Options of FPFL; defaults are those of FairFedAvgALM's CelebA experiments (its supplement C.1).
+    """Options of FPFL.
 
     Parameters
     ----------
     penalty
-        β, the damping.
+        β, the damping. ``"auto"`` is 0.1 on tables.
     dual_step
-        η_λ, the same in every round.
+        η_λ, the same in every round. ``"auto"`` is 1/T on tables, for T rounds: λ_s only ever grows, and then to no
+        more than the mean of |F − μ_s| over the rounds.
     """
 
-    penalty: float = 5.0
-    dual_step: float = 2.0
+    penalty: float | Literal["auto"] = "auto"
+    dual_step: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_not_negative(self, "penalty")
         check_positive(self, "dual_step")
 
+    def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
+        return {**super().for_tables(terms), "penalty": 0.1, "dual_step": 1.0 / terms.job.max_rounds}
+
     def settings(self, round_number: int) -> RoundSettings:
-        return RoundSettings(self.decayed_step(round_number), self.penalty, self.dual_step)
+        dual_step = self.decayed_dual_step(float(self.dual_step), 1.0, round_number)
+        return RoundSettings(self.decayed_step(round_number), float(self.penalty), dual_step)
 
 
 class RowMultipliers:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, Self
 
 from evenhand.errors import InputError
+from evenhand.horizontal.averaging.presets import preset_options
 from evenhand.numbers import is_number, is_whole
+from evenhand.protocol.terms import HorizontalTerms
+
+LONGEST_STEP: Final = 0.2
+"""On tables; steps are shorter where there are more than forty columns."""
+FOR_NETWORKS: Final = "fairfedavgalm-celeba"
+"""What "auto" stands for where nothing is known of the scale of inputs and layers: ResNets and modules of one's own."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +41,30 @@ class RoundSettings:
 
 @dataclass(frozen=True)
 class AveragingOptions:
-    """Options of all averaging solvers; defaults are those of the CelebA experiments (FairFedAvgALM's supplement C.1).
+    """Options of all averaging solvers.
+
+    ``"auto"`` is what suits tables of standardised columns (logistic models and perceptrons): no constant of it was
+    taken from one data set, and all of it follows from the terms or from a client's own number of rows. For other
+    models it is what FairFedAvgALM's CelebA experiments had. The papers' settings have names: see `presets`.
 
     Parameters
     ----------
     batch_size
         |B|; None takes all of a client's rows at once. The last batch of an epoch is smaller.
     step
-        η_w,0, the learning rate of plain SGD.
+        η_w,0, the learning rate of plain SGD. ``"auto"`` is 8 / (d + 1) for d columns, at most 0.2: with columns of
+        unit mean square and an intercept the loss has a curvature of at most (d + 1) / 4, and 2 over it is the
+        longest step that is stable.
     step_decay_every, step_decay_factor
-        The learning rate is multiplied by the factor after every so many rounds; None never.
+        The learning rate is multiplied by the factor after every so many rounds; None, and ``"auto"`` on tables, never.
+    schedule
+        ``"steps"``: as said. ``"theorem"``: η_w,0 / t in round t, and η_λ,0 / t^(2/3) for the multipliers
+        (FairFedAvgALM Theorem 4.2).
     clip
         Longest gradient of a batch; longer ones are scaled to it. None clips nothing.
     local_epochs
-        Passes over a client's rows in a round.
+        Passes over a client's rows in a round. ``"auto"`` makes at least 20 steps of them: one pass for a client with
+        more than 19 batches, more for a smaller one, which would hardly move otherwise.
     participation
         C: share of the clients that take part in a round, drawn anew each time; at least one does.
     dual_rows
@@ -60,11 +78,12 @@ class AveragingOptions:
     """
 
     batch_size: int | None = 128
-    step: float = 0.01
-    step_decay_every: int | None = 25
+    step: float | Literal["auto"] = "auto"
+    step_decay_every: int | Literal["auto"] | None = "auto"
     step_decay_factor: float = 0.1
+    schedule: Literal["steps", "theorem"] = "steps"
     clip: float | None = 1.0
-    local_epochs: int = 1
+    local_epochs: int | Literal["auto"] = "auto"
     participation: float = 1.0
     dual_rows: Literal["all", "batches"] = "all"
     report_every: int | None = None
@@ -72,13 +91,16 @@ class AveragingOptions:
     def __post_init__(self) -> None:
         for name in ("batch_size", "step_decay_every"):
             value = getattr(self, name)
-            if value is not None and not (is_whole(value) and value >= 1):
+            auto = value == "auto" and name == "step_decay_every"
+            if not auto and value is not None and not (is_whole(value) and value >= 1):
                 raise InputError(f"{name} is {value!r}; it must be a whole number, at least 1, or None")
         check_positive(self, "step", "step_decay_factor")
+        if self.schedule not in ("steps", "theorem"):
+            raise InputError(f"schedule is {self.schedule!r}; choose 'steps' or 'theorem'")
         if self.clip is not None:
             check_positive(self, "clip")
-        if not (is_whole(self.local_epochs) and self.local_epochs >= 1):
-            raise InputError(f"local_epochs is {self.local_epochs!r}; it must be a whole number, at least 1")
+        if self.local_epochs != "auto" and not (is_whole(self.local_epochs) and self.local_epochs >= 1):
+            raise InputError(f"local_epochs is {self.local_epochs!r}; it must be a whole number, at least 1, or 'auto'")
         if not (is_number(self.participation) and 0 < self.participation <= 1):
             raise InputError(f"participation is {self.participation!r}; it must be above 0 and at most 1")
         if self.dual_rows not in ("all", "batches"):
@@ -90,20 +112,48 @@ class AveragingOptions:
         """Of round t = 1, 2, ..."""
         return RoundSettings(self.decayed_step(round_number))
 
+    def resolved(self, terms: HorizontalTerms) -> Self:
+        """With numbers in place of ``"auto"``; each client finds `local_epochs`, by its own rows."""
+        on_tables = terms.model in ("logistic", "mlp")
+        found = self.for_tables(terms) if on_tables else preset_options(FOR_NETWORKS, terms.job.solver)
+        open_ones = [name for name, value in vars(self).items() if isinstance(value, str) and value == "auto"]
+        return replace(self, **{name: found[name] for name in open_ones if name in found})
+
+    def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
+        """What ``"auto"`` stands for in the options of a logistic model or a perceptron."""
+        columns = 1
+        for size in terms.shape:
+            columns *= size
+        return {"step": min(LONGEST_STEP, 8.0 / (columns + 1)), "step_decay_every": None}
+
     def decayed_step(self, round_number: int) -> float:
-        times = 0 if self.step_decay_every is None else (round_number - 1) // self.step_decay_every
-        return float(self.step * self.step_decay_factor**times)
+        if self.schedule == "theorem":
+            return float(self.step) / round_number
+        every = self.step_decay_every
+        times = 0 if every is None else (round_number - 1) // int(every)
+        return float(self.step) * self.step_decay_factor**times
+
+    def decayed_dual_step(self, dual_step: float, growth: float, round_number: int) -> float:
+        """η_λ,t: divided by b after every round, or as the schedule says."""
+        if self.schedule == "theorem":
+            return float(dual_step / round_number ** (2 / 3))
+        return float(dual_step / growth ** (round_number - 1))
 
 
 def check_positive(options: Any, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
-        if not (is_number(value) and value > 0):
+        if value != "auto" and not (is_number(value) and value > 0):
             raise InputError(f"{name} is {value!r}; it must be a number above zero")
 
 
 def check_not_negative(options: Any, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
-        if not (is_number(value) and value >= 0):
+        if value != "auto" and not (is_number(value) and value >= 0):
             raise InputError(f"{name} is {value!r}; it must be a number, zero or more")
+
+
+def check_growth(growth: Any) -> None:
+    if growth != "auto" and not (is_number(growth) and growth >= 1):
+        raise InputError(f"growth is {growth!r}; it must be a number, at least 1")

@@ -159,6 +159,9 @@ class Trained:
 class AveragingLearner(Learner, Protocol):
     """A learner that can train. Clients in one process share their arithmetic, not their results."""
 
+    epochs: int
+    """Passes over the client's rows in a round."""
+
     def note(self, request: TrainRequest) -> None:
         """Say that this order is to be trained on soon."""
         ...
@@ -217,7 +220,7 @@ class AveragingClient(ClosingClient):
             return ()
         request, self.request = self.request, None
         sends = self.measurements(request)
-        self.effort += 3.0 * self.options.local_epochs * self.learner.effort
+        self.effort += 3.0 * self.learner.epochs * self.learner.effort
         trained = self.learner.train()
         if not (np.isfinite(trained.weights).all() and np.isfinite(trained.statistics).all()):
             raise DivergenceError(

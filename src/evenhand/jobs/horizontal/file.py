@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ from evenhand.constraints.groups import crossed_name
 from evenhand.constraints.scope import ConstraintScope, Lacking, Scope
 from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.errors import InputError, JobError
+from evenhand.horizontal.averaging.presets import preset_options, rounds_of
 from evenhand.horizontal.problem import Protection
 from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, has_multipliers
 from evenhand.jobs.schema import (
@@ -45,6 +47,7 @@ class HorizontalJobSection(TrainingSection):
     model: Literal["logistic", "mlp"] = "logistic"
     max_rounds: int | None = None
     tol: float = 1e-3
+    preset: str | None = None
 
 
 class DataSection(Strict):
@@ -106,12 +109,14 @@ class HorizontalJobFile(ClockedFile):
             constrained=bool(section.constraint),
             protected=self.privacy is not None,
         )
-        return section.to_job(
+        rounds = rounds_of(section.preset, solver, SOLVERS[solver].default_rounds)
+        job = section.to_job(
             solver=solver,
             model="linear" if section.model == "logistic" else "mlp",
-            max_rounds=SOLVERS[solver].default_rounds if section.max_rounds is None else section.max_rounds,
+            max_rounds=rounds if section.max_rounds is None else section.max_rounds,
             tol=section.tol,
         )
+        return replace(job, options={**preset_options(section.preset, solver), **job.options})
 
     def to_where(self) -> ConstraintScope:
         limits = {client.name: client.limit for client in self.client if client.limit is not None}

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from evenhand.constraints.kinds import Constraint, DemographicParity, EqualizedOdds, GroupAgainstOverall, LossParity
+from evenhand.horizontal.averaging.presets import preset_options
 from evenhand.horizontal.problem import Protection
 from evenhand.metrics import (
     demographic_parity,
@@ -33,6 +34,8 @@ class PaperMethod:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+PRESET: Final = "fairfedavgalm-celeba"
+"""Supplement C.1: whatever a table does not say otherwise."""
 # Rates move less than losses do, so their penalty starts lower and grows more slowly.
 _ON_RATES: Final = {"penalty": 2.0, "growth": 1.02, "dual_step": 1.0}
 
@@ -112,7 +115,12 @@ def fit(
         constraints=method.constraints,
         max_rounds=rounds or schedule.rounds,
         seed=seed,
-        options={**schedule.options, "participation": setting.participation, **method.options},
+        options={
+            **preset_options(PRESET, method.solver),
+            **schedule.options,
+            "participation": setting.participation,
+            **method.options,
+        },
     )
     dealt = task.deal(seed, clients=setting.clients, rows=rows, alpha=setting.alpha)
     groups = {"group": sorted(task.test.groups.unique())}
