@@ -39,7 +39,7 @@ X, LABELS, GROUPS = PROBLEM.matrix, PROBLEM.labels, PROBLEM.groups
 CLIENTS = np.array(["ghent", "lyon", "turin"])[np.arange(120) % 3]
 NAMES = ["age", "income", "visits", "friends"]
 FRAME = pd.DataFrame(X, columns=NAMES)
-SGD = {"step": 1.0, "batch_size": None, "clip": None, "step_decay_every": None}
+SGD = {"step": 1.0, "batch_size": None, "clip": None, "local_epochs": 1}
 ROW = "loss(y=+1 & group=a) − loss(y=+1 & group=b)"
 
 
@@ -231,7 +231,7 @@ def test_the_order_of_rows_and_of_clients_does_not_matter() -> None:
 
 
 def test_the_seed_decides_and_a_clock_changes_the_time_only() -> None:
-    settings = {"model": "mlp", "hidden": (6,), "solver_options": {"step": 0.1, "local_epochs": 1, "batch_size": 8}}
+    settings = {"model": "mlp", "hidden": (6,), "solver_options": {"step": 0.1, "batch_size": 8}}
     first, again, other, slow = (
         _fitted(_averaging(**settings, random_state=seed, clock=clock))
         for seed, clock in ((0, None), (np.int64(0), None), (1, None), (0, VirtualClock(latency=1.0)))
