@@ -40,8 +40,7 @@ class FairFedOptions(AveragingOptions):
     ----------
     weight_step
         β: how fast shares follow. ``"auto"`` is 1/(N T) on tables, for N clients and T rounds: whoever is one further
-        off than the mean in every round has just lost its share of 1/N in the end. The published 0.2 leaves nearly all
-        of the model to one or two clients within a few rounds.
+        off than the mean in every round has just lost its share of 1/N in the end.
     metric
         F: ``"demographic-parity"``, the difference of groups' shares of positive decisions, or
         ``"equal-opportunity"``, of their true positive rates. With several classes, attributes or more than two groups:

@@ -43,9 +43,9 @@ class RoundSettings:
 class AveragingOptions:
     """Options of all averaging solvers.
 
-    ``"auto"`` is what suits tables of standardised columns (logistic models and perceptrons): no constant of it was
-    taken from one data set, and all of it follows from the terms or from a client's own number of rows. For other
-    models it is what FairFedAvgALM's CelebA experiments had. The papers' settings have names: see `presets`.
+    ``"auto"`` is what suits tables of standardised columns (logistic models and perceptrons): constants, or what
+    follows from the terms and from a client's own number of rows. For other models it is what FairFedAvgALM's CelebA
+    experiments had. The papers' settings have names: see `presets`.
 
     Parameters
     ----------
