@@ -55,7 +55,7 @@ def bare_products(blocks: list[Any], nu: np.ndarray, everyday: bool) -> list[Cal
 def main() -> None:
     given = problem("adult", arguments(__doc__).source)
     labels = given.labels
-    job = Job("fairvfl", (EqualOpportunity(0.01),), max_rounds=ROUNDS, tol=0.0)
+    job = Job("fairvfl", (EqualOpportunity(0.01),), max_rounds=ROUNDS, tol=0.0, options={"step": 0.01})
     blocks = [sp.csr_array(party.matrix) for party in given.parties]
 
     def run() -> None:

@@ -24,7 +24,7 @@ ROUNDS = (100, 1000, 5000)
 SCHEDULES: dict[str, dict[str, Any]] = {
     "theorem, β = 0.1": {"schedule": "theorem", "dual_step": 0.1},
     "theorem, β = 0.001": {"schedule": "theorem", "dual_step": 0.001},
-    "experiments (η = 100, β = 0.1)": {},
+    "experiments (η = 100, β = 0.1)": {"step": 0.01},
 }
 
 

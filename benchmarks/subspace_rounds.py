@@ -100,7 +100,11 @@ def main() -> None:
         there = arrival(ours, best)
         rounds = 40 if there is None else int(there["round"])
         published = Job(
-            solver="fairvfl", constraints=(constraint,), tol=0.0, max_rounds=100 * rounds, options={"local_steps": 7}
+            solver="fairvfl",
+            constraints=(constraint,),
+            tol=0.0,
+            max_rounds=100 * rounds,
+            options={"step": 0.01, "local_steps": 7},
         )
         theirs = with_gap(run(published).history)
         reached = arrival(theirs, best)

@@ -253,6 +253,19 @@ def test_the_theorem_schedule_is_the_printed_formula() -> None:
     assert run.history["gap"].iloc[-1] < run.history["gap"].iloc[1]
 
 
+def test_linear_parties_step_by_the_curvature_unless_told_otherwise() -> None:
+    asked = {"alpha": MU, "max_rounds": 5, "tol": 0.0}
+    usual, auto, papers = (
+        train(PROBLEM, None, BLOCKS, **asked, options=options) for options in ({}, {"step": "auto"}, {"step": 0.01})
+    )
+    np.testing.assert_array_equal(pooled_weights(usual, BLOCKS), pooled_weights(auto, BLOCKS))
+    assert usual.certificate.objective < papers.certificate.objective
+    adam = [
+        train(PROBLEM, None, BLOCKS, **asked, options={"optimiser": "adam", **more}) for more in ({}, {"step": 0.01})
+    ]
+    np.testing.assert_array_equal(*(pooled_weights(run, BLOCKS) for run in adam))
+
+
 def test_an_automatic_step_is_one_over_the_curvature_and_descends() -> None:
     run = train(
         PROBLEM,
@@ -530,7 +543,7 @@ def test_the_run_stops_when_the_gap_is_at_most_the_tolerance() -> None:
         {"step": float("nan")},
         {"step": float("inf")},
         {"step": "fast"},
-        {"step": None},
+        {"step": []},
         {"step": True},
         {"dual_step": 0.0},
         {"dual_step": float("nan")},

@@ -148,7 +148,7 @@ def _jobs(epsilon: float, rounds: int, published: bool) -> dict[str, dict[str, A
         "plain": common,
         "fair": common | {"constraint": deo},
         "rates": common | {"constraint": rates},
-        "published": common | {"solver": "fairvfl", "constraint": deo, "options": {"local_steps": 7}},
+        "published": common | {"solver": "fairvfl", "constraint": deo, "options": {"step": 0.01, "local_steps": 7}},
     }
     if not published:
         del jobs["published"]

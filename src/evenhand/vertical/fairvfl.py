@@ -10,7 +10,7 @@ Symbols: η is 1/`step`, β is `dual_step`, c is `damping`, Q is `local_steps`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -32,7 +32,7 @@ from evenhand.vertical.solver import Solver
 
 @dataclass(frozen=True)
 class FairVFLOptions:
-    """Settings of FairVFL; the defaults are those of the papers' experiments.
+    """Settings of FairVFL; but for the step of linear parties, the defaults are those of the papers' experiments.
 
     Parameters
     ----------
@@ -43,7 +43,9 @@ class FairVFLOptions:
         c_t = t^(−1/4) / (2β) in terms of `dual_step`. Its steps are far too short for practice:
         `benchmarks/fairvfl_theorem.py` shows how short.
     step
-        1/η. ``"auto"`` takes 1/L, with L a bound on the curvature of the Lagrangian at the present multipliers.
+        1/η. ``"auto"`` takes 1/L, with L a bound on the curvature of the Lagrangian at the present multipliers. None is
+        ``"auto"`` for plain steps of linear parties, which at the papers' 0.01 end far from the optimum
+        (`benchmarks/defaults.py`), and 0.01 otherwise.
     dual_step
         β of FairVFL Eq. 10. The theorem asks for 1/β ≥ L_λ, and L_λ is zero since the Lagrangian is linear in λ.
     damping
@@ -61,7 +63,7 @@ class FairVFLOptions:
     """
 
     schedule: Literal["constant", "theorem"] = "constant"
-    step: float | Literal["auto"] = 0.01
+    step: float | Literal["auto"] | None = None
     dual_step: float = 0.1
     damping: float = 1e-3
     local_steps: int = 1
@@ -70,7 +72,7 @@ class FairVFLOptions:
     pace: Literal["exact", "until-server-speaks"] = "exact"
 
     def __post_init__(self) -> None:
-        if self.step != "auto" and not (is_number(self.step) and self.step > 0):
+        if self.step is not None and self.step != "auto" and not (is_number(self.step) and self.step > 0):
             raise InputError(f"step is {self.step!r}; it must be a positive number, or 'auto' to have it estimated")
         if self.schedule not in ("constant", "theorem"):
             raise InputError(f"schedule is {self.schedule!r}; choose 'constant' or 'theorem'")
@@ -86,6 +88,15 @@ class FairVFLOptions:
             raise InputError(f"optimiser is {self.optimiser!r}; choose 'plain' or 'adam'")
         if not (is_whole(self.local_steps) and self.local_steps >= 1):
             raise InputError(f"local_steps is {self.local_steps!r}; it must be a whole number, at least 1")
+
+    @classmethod
+    def of(cls, terms: VerticalTerms) -> FairVFLOptions:
+        """The options of a job, with its step."""
+        options = cls(**terms.job.options)
+        if options.step is not None:
+            return options
+        plain = terms.job.model == "linear" and options.optimiser == "plain"
+        return replace(options, step="auto" if plain else 0.01)
 
     @property
     def needs_spectrum(self) -> bool:
@@ -113,6 +124,7 @@ class Schedule:
     def step(self, round_number: int, multipliers: Array, squared_norm: float) -> float:
         """1/η_t. `squared_norm` bounds the squared spectral norm of all parties' columns together."""
         if not self.options.needs_spectrum:
+            assert self.options.step is not None
             return float(self.options.step)
         rows = len(self._lagrangian.labels)
         smooth = self._lagrangian.curvature_limit(multipliers) * squared_norm / rows + self._regulariser
@@ -144,7 +156,7 @@ class FairVFLServer(Server):
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
-        self.options = options = FairVFLOptions(**terms.job.options)
+        self.options = options = FairVFLOptions.of(terms)
         parties = len(self.parties)
         self.schedule = Schedule(options, self.lagrangian, parties, self.regulariser)
         self.latest: list[Array] = [np.zeros(terms.n_rows)] * parties
@@ -255,7 +267,7 @@ class FairVFLParty(GradientParty):
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
-        self.options = FairVFLOptions(**terms.job.options)
+        self.options = FairVFLOptions.of(terms)
         self.optimiser = make_optimiser(self.options.optimiser, self.model.weights.size)
         self.sequence = 0
 
