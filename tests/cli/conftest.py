@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -40,7 +41,11 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     def starter(*arguments: Any, cwd: Path | None = None, **environment: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "evenhand", *map(str, arguments)]
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        running.append(subprocess.Popen(command, cwd=cwd, env=_environment(**environment), text=True, **pipes))
+        # Tests that run in a shell's background are started with interrupts switched off, and would hand that on.
+        interruptible: dict[str, Any] = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+        running.append(
+            subprocess.Popen(command, cwd=cwd, env=_environment(**environment), text=True, **pipes, **interruptible)
+        )
         return running[-1]
 
     yield starter

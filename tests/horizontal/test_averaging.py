@@ -48,7 +48,7 @@ def plain_sgd(module: nn.Module, client: ClientRows, rounds: int, seed: int, opt
     """Mini-batch SGD as one would write it with torch's own parts; batches in the order the seed gives."""
     module = copy.deepcopy(module)
     rate = options["step"]
-    rows, labels = torch.tensor(client.features), torch.tensor(client.labels, dtype=torch.float32)
+    rows, labels = (torch.tensor(given, dtype=torch.float32) for given in (client.features, client.labels))
     for round_number in range(1, rounds + 1):
         order = generator(seed, client.name, round_number, "batches")
         optimiser = torch.optim.SGD(module.parameters(), lr=rate, weight_decay=options.get("alpha", 0.0))

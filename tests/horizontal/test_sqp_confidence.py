@@ -78,7 +78,7 @@ def test_rows_left_out_by_clients_are_those_of_the_pooled_rows() -> None:
     run = case.train(job, deal_rows(problem, parts))
     terms, weights = run.terms, np.asarray(run.weights)
     bound = bind_rows(terms.constraint_rows, terms.groups, problem.labels, problem.sensitive)
-    design = np.column_stack([problem.matrix.astype(np.float32).astype(np.float64), np.ones(240)])
+    design = np.column_stack([problem.matrix, np.ones(240)])
     penalty = 0.02 * np.diag([1.0] * 4 + [0.0])
     lagrangian = Lagrangian(problem.labels, bound)
     errors, optimism = measured(lagrangian, design @ weights, run.multipliers, design, penalty)

@@ -105,8 +105,7 @@ def from_outside(
 
 
 def scores(data: Problem, weights: Array) -> tuple[Array, Array]:
-    # Clients keep their features in single precision.
-    design = np.column_stack([data.matrix.astype(np.float32).astype(np.float64), np.ones(len(data.labels))])
+    design = np.column_stack([data.matrix, np.ones(len(data.labels))])
     return design @ weights, design
 
 

@@ -16,7 +16,10 @@ from evenhand.errors import DataError
 from evenhand.protocol.names import check_name
 
 Single = npt.NDArray[np.float32]
-"""Features, weights and their changes: single precision, as the papers train."""
+"""Weights and their changes: single precision, as the papers train."""
+
+_SINGLE = (np.float16, np.float32, np.uint8, np.bool_)
+"""What single precision holds without loss: images among them, which would be twice the size in double."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +29,9 @@ class ClientRows:
     Parameters
     ----------
     features
-        (n, columns), or (n, channels, height, width) for images; kept in single precision.
+        (n, columns), or (n, channels, height, width) for images, in the precision they come in. Averaging solvers
+        train in single precision. Solvers of programs must not: a model that counts people puts rows right at the
+        border, and whoever scores these rows in another precision finds some on the other side.
     labels
         ±1, or class indices 0, 1, ... for more than two classes. A client may lack a class.
     groups
@@ -35,7 +40,7 @@ class ClientRows:
     """
 
     name: str
-    features: Single
+    features: Single | Array
     labels: Array
     groups: pd.DataFrame | None = None
 
@@ -44,7 +49,9 @@ class ClientRows:
         features: Any = self.features
         features = features.toarray() if sp.issparse(features) else features
         try:
-            features = np.ascontiguousarray(features, dtype=np.float32)
+            features = np.asarray(features)
+            single = features.dtype in _SINGLE
+            features = np.ascontiguousarray(features, dtype=np.float32 if single else np.float64)
             labels = np.asarray(self.labels, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise DataError(f"client {self.name!r}: features and labels must be numbers ({error})") from error

@@ -52,7 +52,7 @@ class EncodedRows:
     def training_rows(self, name: str) -> ClientRows:
         train = ~self.test
         groups = None if self.sensitive is None else self.sensitive[train].reset_index(drop=True)
-        return ClientRows(name, self.features[train].astype(np.float32), self.signs[train], groups)
+        return ClientRows(name, self.features[train], self.signs[train], groups)
 
 
 @dataclass(frozen=True, eq=False)
