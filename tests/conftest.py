@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
 
 from evenhand.errors import MissingExtraError
 
@@ -30,6 +31,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("evenhand")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_blas_thread() -> Iterator[None]:
+    """As every run of evenhand's has it (`training/run.py`): what is the same to the bit is so with one thread."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
 
 NO_TORCH = "needs torch, which is not installed"
 
