@@ -193,7 +193,8 @@ def judge(trial: Trial, usual: Weights | str) -> None:
 
 def _apart(usual: Sequence[float], found: Sequence[float]) -> float:
     """The largest difference of two lists of weights, as a share of the largest weight."""
-    return float(np.abs(np.subtract(usual, found)).max() / np.abs(usual).max())
+    # A baseline that finds nothing better than its start has weights of zero.
+    return float(np.abs(np.subtract(usual, found)).max() / (np.abs(usual).max() or 1.0))
 
 
 def main() -> int:

@@ -45,8 +45,14 @@ def weights_of_all() -> dict[str, dict[str, list[float]]]:
                 continue
             constraints = (EqualOpportunity(0.02),) if declared.takes_constraints else ()
             job = Job(solver, constraints, model, max_rounds=ROUNDS, tol=0.0, options=OPTIONS.get(solver, {}))
-            run = train_vertical(job, deal(PROBLEM, BLOCKS), PROBLEM.labels, PROBLEM.sensitive)
-            weights = np.concatenate([one.weights for one in run.models.values()])
+            parties = deal(PROBLEM, BLOCKS)
+            run = train_vertical(job, parties, PROBLEM.labels, PROBLEM.sensitive)
+            # Trees have no weights: of them, what they score.
+            parts = [
+                run.models[party.name].predict(party.matrix) if model == "trees" else run.models[party.name].weights
+                for party in parties
+            ]
+            weights = np.concatenate(parts)
             found["double"][f"{solver}, {model}"] = weights.tolist()
     for solver, across_rows in ACROSS_ROWS.items():
         if across_rows.fixed_rounds and find_spec("torch") is None:
