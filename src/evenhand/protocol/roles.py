@@ -134,6 +134,8 @@ class Role(ABC):
         return {"done": self.done, "effort": self.effort, **copied}
 
     def restore(self, state: State) -> None:
+        if not isinstance(state["done"], (bool, np.bool_)):
+            raise TypeError(f"done is a {type(state['done']).__name__}, not yes or no")
         self.done = bool(state["done"])
         self.effort = float(state["effort"])
         for name in self._all_kept():
