@@ -19,8 +19,6 @@ from evenhand.report.page.charts import Axis, number
 from evenhand.report.page.people import wilson
 from evenhand.report.record import RunRecord
 
-VOID = {"meta", "line", "rect", "circle", "polyline"}
-
 
 class Reader(HTMLParser):
     """Words of a page, its elements, and whether every element is closed where it should be."""

@@ -33,10 +33,11 @@ def report(
     from evenhand.report.page import write_page
     from evenhand.report.record import RunRecord
 
+    records = [RunRecord.read(run) for run in runs]
     path = runs[0] / "report.html" if out is None else out
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists; choose another file with --out, or replace it with --overwrite")
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} to write {path.name} into")
-    write_page([RunRecord.read(run) for run in runs], path)
+    write_page(records, path)
     say(str(path))

@@ -104,12 +104,12 @@ def _sentence(record: RunRecord, one: dict[str, Any], unseen: dict[str, Any] | N
         words.append("" if error is None else f" ± {number(error)} (standard error)")
         bound = unseen["bound"]
         words.append("." if bound is None else f"; among new people it is at most {number(bound)}, at 95 %.")
+    met = holds(one)
     if judged_left_out(record):
-        by = record.result["certificate"]["violation"]
+        met, by = is_met(record), record.result["certificate"]["violation"]
         words.append(" It was judged as if each row had been left out, since trees fit the rows they grow from")
-        words.append("." if is_met(record) else f": there it is missed by {number(by)}.")
-        return tag("p", tag("strong", "Met." if is_met(record) else "Missed."), *words)
-    return tag("p", tag("strong", "Met." if holds(one) else "Missed."), *words)
+        words.append("." if met else f": there it is missed by {number(by)}.")
+    return tag("p", tag("strong", "Met." if met else "Missed."), *words)
 
 
 def _accuracy(record: RunRecord) -> Markup:

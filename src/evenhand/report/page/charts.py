@@ -134,8 +134,8 @@ class Interval(NamedTuple):
     group: int = 0
 
 
-def interval_chart(title: str, rows: Sequence[Interval], *, x_label: str, groups: Sequence[str] = ()) -> Markup:
-    """A line for each value, with a whisker from low to high; `groups` names the colours."""
+def interval_chart(title: str, rows: Sequence[Interval], *, x_label: str) -> Markup:
+    """A line for each value, with a whisker from low to high."""
     step, left, right = 26, 150, 420
     height = _TOP + step * len(rows) + _BOTTOM
     x = Axis.over([[row.low, row.high] for row in rows], left, right - _RIGHT, include=[0.0])
@@ -151,7 +151,7 @@ def interval_chart(title: str, rows: Sequence[Interval], *, x_label: str, groups
         )
         tip = f"{row.name}: {number(row.value)} ({number(row.low)} to {number(row.high)})"
         drawn.append(_dot(x.at(row.value), y, row.group, tip, size=5))
-    return _figure(title, drawn, dict.fromkeys(groups), (right, height))
+    return _figure(title, drawn, {}, (right, height))
 
 
 def _dot(x: float, y: float, place: int, tip: str, size: float = 3.5) -> Markup:
