@@ -11,30 +11,25 @@ import contextlib
 import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar
 
-from evenhand.errors import EvenhandError, ProtocolError, RunError
+from evenhand.errors import EvenhandError, RunError
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Report, Role, Sends
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.links import LinkEnd, LinkSettings, Packet
-from evenhand.runtime.packets import packet_bytes, packet_from
+from evenhand.runtime.desk import Desk, Veto, nothing_is_kept
+from evenhand.runtime.links import LinkSettings
+from evenhand.runtime.packets import packet_bytes
 
 Result = TypeVar("Result")
 Program: TypeAlias = Generator[Role, None, Result]
 Transmit: TypeAlias = Callable[[str, bytes], None]
-Veto: TypeAlias = Callable[[Message], str | None]
 _LAST_WORDS = 5.0
 """Seconds in which what was sent before an error may still arrive."""
 _LONGEST_WAIT = 0.5
 """Seconds after which whoever waits looks around, whether or not anything has happened."""
-
-
-def nothing_is_kept(_: Message) -> str | None:
-    return None
 
 
 class Site:
@@ -56,13 +51,6 @@ class Site:
         Seconds for which nothing may move, though everybody is there.
     on_report
         Called with each row of history a role reports, stamped with seconds since the start and the bytes so far.
-
-    Attributes
-    ----------
-    transcript
-        Everything that left, and everything that came.
-    refused
-        Packets that were refused, in words.
     """
 
     def __init__(
@@ -78,23 +66,28 @@ class Site:
         on_report: Callable[[Report], None] | None = None,
     ) -> None:
         self.name = name
-        self.transcript = Transcript()
-        self.refused: list[str] = []
         self._transmit = transmit
-        self._veto = veto
         self._stopped = stopped
         self._most_silence = most_silence
         self._on_report = on_report
         self._began = time.monotonic()
-        settings = LinkSettings() if links is None else links
-        self._ends: Mapping[str, LinkEnd] = {peer: LinkEnd(peer, settings, self._began) for peer in peers}
-        self._inbox: deque[Message] = deque()
+        self._desk = Desk(name, peers, LinkSettings() if links is None else links, self._began, veto)
         self._news = threading.Condition()
-        """Held while links and inbox change."""
+        """Held while the desk changes."""
         self._failure: BaseException | None = None
         self._over = False
         self._gone: set[str] = set()
         self._post = threading.Thread(target=self._carry, name=f"links of {name}", daemon=True)
+
+    @property
+    def transcript(self) -> Transcript:
+        """Everything that left, and everything that came."""
+        return self._desk.transcript
+
+    @property
+    def refused(self) -> list[str]:
+        """Packets that were refused, in words."""
+        return self._desk.refused
 
     def __enter__(self) -> Self:
         self._post.start()
@@ -112,34 +105,17 @@ class Site:
 
     def arrived(self, sender: str, content: bytes) -> None:
         """Take bytes that `sender` has sent; whatever is wrong with them, they are refused and change nothing."""
-        try:
-            end = self._ends.get(sender)
-            if end is None:
-                raise ProtocolError(f"{sender!r} takes no part in this run; what it sent was refused")
-            packet = packet_from(content)
-            if packet.message is not None:
-                self._check_address(sender, packet.message)
+        packet = self._desk.opened(sender, content)
+        if packet is not None:
             with self._news:
-                now = time.monotonic()
-                ready = end.arrive(now, packet)
-                for message in ready:
-                    self.transcript.add(now - self._began, message)
-                self._inbox.extend(ready)
+                self._desk.arrive(time.monotonic(), sender, packet)
                 self._news.notify_all()
-        except ProtocolError as error:
-            self.refused.append(str(error))
 
     def gone(self, peer: str) -> None:
         """Somebody has ended its part: it has everything that it needs, and answers no more."""
         with self._news:
             self._gone.add(peer)
             self._news.notify_all()
-
-    def _check_address(self, sender: str, message: Message) -> None:
-        if message.sender != sender:
-            raise ProtocolError(f"{sender} spoke in the name of {message.sender!r}; it was refused")
-        if message.receiver != self.name:
-            raise ProtocolError(f"a message for {message.receiver!r} reached {self.name}; it was refused")
 
     # -- links
 
@@ -150,7 +126,7 @@ class Site:
                 with self._news:
                     if self._over:
                         return
-                    due = self._due(time.monotonic())
+                    due = self._desk.due(time.monotonic(), self._gone)
                     if not due:
                         self._news.wait(self._until_due())
                         continue
@@ -161,11 +137,8 @@ class Site:
                 self._failure = error
                 self._news.notify_all()
 
-    def _due(self, now: float) -> list[tuple[str, Packet]]:
-        return [(peer, one) for peer, end in self._ends.items() if peer not in self._gone for one in end.due(now)]
-
     def _until_due(self) -> float:
-        at = min((end.wakes_at() for peer, end in self._ends.items() if peer not in self._gone), default=math.inf)
+        at = min((end.wakes_at() for peer, end in self._desk.ends.items() if peer not in self._gone), default=math.inf)
         return min(max(at - time.monotonic(), 0.0), _LONGEST_WAIT)
 
     # -- roles
@@ -189,7 +162,7 @@ class Site:
         return result
 
     def _delivered(self) -> bool:
-        return all(end.delivered or peer in self._gone for peer, end in self._ends.items())
+        return all(end.delivered or peer in self._gone for peer, end in self._desk.ends.items())
 
     def _drive(self, role: Role) -> None:
         self._after(role, role.start())
@@ -198,9 +171,9 @@ class Site:
             if message is not None:
                 self._after(role, role.receive(message))
             elif held_up:
-                self._wait_for(lambda: self._has_mail(role) or not self._held_up(), self._most_silence)
+                self._wait_for(lambda: self._desk.has_mail(role) or not self._held_up(), self._most_silence)
             elif not self._works(role):
-                self._wait_for(lambda: self._has_mail(role), self._most_silence)
+                self._wait_for(lambda: self._desk.has_mail(role), self._most_silence)
 
     def _works(self, role: Role) -> bool:
         before = role.effort
@@ -211,39 +184,24 @@ class Site:
     def _next(self, role: Role) -> tuple[Message | None, bool]:
         """The next message for a role, and whether others are so slow that its own work should wait."""
         with self._news:
-            message = self._mail_for(role)
+            message = self._desk.take(role)
             if message is not None:
-                self._inbox.remove(message)
-                self._ends[message.sender].take()
                 self._news.notify_all()
             return message, self._held_up()
 
-    def _mail_for(self, role: Role) -> Message | None:
-        """Others may be ahead by a role: what this one has no word for waits for the next."""
-        return next((one for one in self._inbox if role.vocabulary.has(one.kind)), None)
-
-    def _has_mail(self, role: Role) -> bool:
-        return self._mail_for(role) is not None
-
     def _held_up(self) -> bool:
-        return any(end.holds_up for peer, end in self._ends.items() if peer not in self._gone)
+        return any(end.holds_up for peer, end in self._desk.ends.items() if peer not in self._gone)
 
     def _after(self, role: Role, sends: Sends) -> None:
-        for message in sends:
-            if message.sender != self.name or message.receiver not in self._ends:
-                raise ProtocolError(f"{self.name} tried to send {message.kind!r} to {message.receiver!r}")
-            if reason := self._veto(message):
-                raise RunError(f"{self.name} keeps what it was about to send to {message.receiver}: {reason}")
+        self._desk.check_leaving(sends)
         with self._news:
-            seconds = time.monotonic() - self._began
+            now = time.monotonic()
             so_far = self.transcript.total_bytes
-            for message in sends:
-                self.transcript.add(seconds, message)
-                self._ends[message.receiver].post(message)
+            self._desk.post(now, sends)
             self._news.notify_all()
         for report in role.take_reports():
             if self._on_report is not None:
-                self._on_report({**report, "bytes": so_far, "time": seconds})
+                self._on_report({**report, "bytes": so_far, "time": now - self._began})
 
     def _wait_for(self, happens: Callable[[], bool], at_most: float) -> None:
         waited_since = time.monotonic()

@@ -1,0 +1,159 @@
+"""One participant's desk: its links, the mail for its roles, its record of all that came and left, its say in that.
+
+No clock and no thread: who has the desk says what time it is. `runtime/site` has one in a process that lasts as long as
+the run, `runtime/visits` one that is put away between two visits of a messenger.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from evenhand.errors import ProtocolError, RunError
+from evenhand.protocol.encoding import decode, encode
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Role, Sends, State
+from evenhand.protocol.transcript import Transcript
+from evenhand.runtime.links import LinkEnd, LinkSettings, Packet, Posted
+from evenhand.runtime.packets import packet_from
+
+Veto: TypeAlias = Callable[[Message], str | None]
+
+
+def nothing_is_kept(_: Message) -> str | None:
+    return None
+
+
+class Desk:
+    """Links, mail and record of one participant.
+
+    Parameters
+    ----------
+    name
+        Whose it is.
+    peers
+        Everybody else.
+    now
+        The time.
+    veto
+        The participant's own rule on messages that are about to leave: a text keeps one, and ends the run.
+
+    Attributes
+    ----------
+    transcript
+        Everything that left, and everything that came.
+    refused
+        Packets that were refused, in words.
+    """
+
+    def __init__(
+        self, name: str, peers: Sequence[str], links: LinkSettings, now: float, veto: Veto = nothing_is_kept
+    ) -> None:
+        self.name = name
+        self.transcript = Transcript()
+        self.refused: list[str] = []
+        self.ends: Mapping[str, LinkEnd] = {peer: LinkEnd(peer, links, now) for peer in peers}
+        self._veto = veto
+        self._began = now
+        self._inbox: deque[Message] = deque()
+
+    # -- what comes
+
+    def opened(self, sender: str, content: bytes) -> Packet | None:
+        """The packet in bytes that `sender` has sent; None, and a word in `refused`, if anything is wrong with it."""
+        try:
+            if sender not in self.ends:
+                raise ProtocolError(f"{sender!r} takes no part in this run; what it sent was refused")
+            packet = packet_from(content)
+            if packet.message is not None:
+                self._check_address(sender, packet.message)
+        except ProtocolError as error:
+            self.refused.append(str(error))
+            return None
+        return packet
+
+    def _check_address(self, sender: str, message: Message) -> None:
+        if message.sender != sender:
+            raise ProtocolError(f"{sender} spoke in the name of {message.sender!r}; it was refused")
+        if message.receiver != self.name:
+            raise ProtocolError(f"a message for {message.receiver!r} reached {self.name}; it was refused")
+
+    def arrive(self, now: float, sender: str, packet: Packet) -> None:
+        try:
+            ready = self.ends[sender].arrive(now, packet)
+        except ProtocolError as error:
+            self.refused.append(str(error))
+            return
+        for message in ready:
+            self.transcript.add(now - self._began, message)
+        self._inbox.extend(ready)
+
+    # -- mail
+
+    def has_mail(self, role: Role) -> bool:
+        return self._mail_for(role) is not None
+
+    def take(self, role: Role) -> Message | None:
+        """The next message for a role."""
+        message = self._mail_for(role)
+        if message is not None:
+            self._inbox.remove(message)
+            self.ends[message.sender].take()
+        return message
+
+    def _mail_for(self, role: Role) -> Message | None:
+        """Others may be ahead by a role: what this one has no word for waits for the next."""
+        return next((one for one in self._inbox if role.vocabulary.has(one.kind)), None)
+
+    # -- what leaves
+
+    def check_leaving(self, sends: Sends) -> None:
+        for message in sends:
+            if message.sender != self.name or message.receiver not in self.ends:
+                raise ProtocolError(f"{self.name} tried to send {message.kind!r} to {message.receiver!r}")
+            if reason := self._veto(message):
+                raise RunError(f"{self.name} keeps what it was about to send to {message.receiver}: {reason}")
+
+    def post(self, now: float, sends: Sends) -> None:
+        """Hand messages that may leave to their links."""
+        for message in sends:
+            self.transcript.add(now - self._began, message)
+            self.ends[message.receiver].post(message)
+
+    def due(self, now: float, gone: Iterable[str] = ()) -> list[tuple[str, Packet]]:
+        """Packets to send now, but to those who are gone."""
+        return [(peer, one) for peer, end in self.ends.items() if peer not in gone for one in end.due(now)]
+
+    # -- put away
+
+    def snapshot(self) -> State:
+        """Links and mail; the record is its owner's to write down."""
+        state: State = {"inbox": len(self._inbox), "began": self._began}
+        for number, message in enumerate(self._inbox):
+            state[f"inbox {number}"] = _kept(message)
+        for peer, end in self.ends.items():
+            posted = end.outgoing.snapshot()
+            state[f"link {peer}"] = [*posted[:3], sorted(posted.kept), end.incoming.have, end.incoming.taken]
+            state |= {f"link {peer} {number}": _kept(message) for number, message in posted.kept.items()}
+        return state
+
+    def restore(self, now: float, state: State) -> None:
+        """As it was; what had not been acknowledged is sent again, and who sent out of order sends again too."""
+        self._began = float(state["began"])
+        self._inbox = deque(_message(state[f"inbox {number}"]) for number in range(state["inbox"]))
+        for peer, end in self.ends.items():
+            posted, acknowledged, room, numbers, have, taken = state[f"link {peer}"]
+            kept = {number: _message(state[f"link {peer} {number}"]) for number in numbers}
+            end.start_again(now, Posted(posted, acknowledged, room, kept))
+            end.incoming.have, end.incoming.taken = have, taken
+
+
+def _kept(message: Message) -> Any:
+    return np.frombuffer(encode(message), dtype=np.uint8)
+
+
+def _message(content: Any) -> Message:
+    return decode(np.asarray(content, dtype=np.uint8).tobytes())
