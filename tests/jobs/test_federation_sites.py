@@ -78,7 +78,6 @@ def test_parties_that_talk_to_each_other_end_with_a_certificate(solver: str, tmp
 
 
 def test_rows_are_found_without_anybodys_list_of_people(tmp_path: Path) -> None:
-    pytest.importorskip("nacl", reason="needs PyNaCl, of the extra privacy")
     paths = write_shops(tmp_path, {"ids": "private", "tol": 1e-9})
     table = tmp_path / "shop" / "table.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:-7]) + "\n")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from evenhand.errors import InputError
+from evenhand.privacy import fixed_point
 from evenhand.privacy import masks as masking
 from evenhand.privacy.sum_trees import two_trees
 
@@ -24,19 +25,19 @@ def _integer(encoded: np.ndarray) -> list[int]:
 
 @given(bits=BITS, data=st.data())
 def test_one_value_is_off_by_half_a_unit_at_most(bits: int, data: st.DataObject) -> None:
-    limit = masking.largest(1, bits)
+    limit = fixed_point.largest(1, bits)
     value = data.draw(st.floats(-limit, limit))
-    (integer,) = _integer(masking.encode([value], bits))
+    (integer,) = _integer(fixed_point.encode([value], bits))
     assert abs(Fraction(integer, 2**bits) - Fraction(value)) <= Fraction(1, 2 ** (bits + 1))
 
 
 @given(bits=BITS, parties=st.integers(1, 5000), data=st.data())
 def test_masked_sums_are_exact_and_as_close_as_stated(bits: int, parties: int, data: st.DataObject) -> None:
-    limit = masking.largest(parties, bits)
+    limit = fixed_point.largest(parties, bits)
     few = data.draw(st.lists(st.floats(-limit, limit), min_size=1, max_size=6))
     values = np.resize(np.array(few), parties)  # all at the limit included: nothing wraps round
     masks = masking.seeded_masks(masking.mask_generator(7, 0), parties)
-    encoded = masking.encode(values, bits, parties)
+    encoded = fixed_point.encode(values, bits, parties)
     order = np.random.default_rng(parties).permutation(parties)
     total = (encoded + masks)[order].sum(keepdims=True) - masks.sum(keepdims=True)
     assert _integer(total) == [sum(_integer(encoded))]
@@ -46,48 +47,48 @@ def test_masked_sums_are_exact_and_as_close_as_stated(bits: int, parties: int, d
 
 @given(bits=BITS, parties=st.integers(1, 5000), sign=st.sampled_from([-1.0, 1.0]))
 def test_all_parties_at_the_limit_do_not_wrap_round(bits: int, parties: int, sign: float) -> None:
-    values = np.full(parties, sign * masking.largest(parties, bits))
-    total = masking.encode(values, bits, parties).sum(keepdims=True)
-    assert sign * masking.decode(total, bits)[0] == pytest.approx(parties * masking.largest(parties, bits))
+    values = np.full(parties, sign * fixed_point.largest(parties, bits))
+    total = fixed_point.encode(values, bits, parties).sum(keepdims=True)
+    assert sign * fixed_point.decode(total, bits)[0] == pytest.approx(parties * fixed_point.largest(parties, bits))
 
 
 @given(st.lists(st.integers(-(2**53), 2**53), min_size=1).map(np.array))
 def test_multiples_of_the_unit_come_back_unchanged(units: np.ndarray) -> None:
-    values = units / masking.SCALE
-    np.testing.assert_array_equal(masking.decode(masking.encode(values)), values)
+    values = units / fixed_point.SCALE
+    np.testing.assert_array_equal(fixed_point.decode(fixed_point.encode(values)), values)
 
 
 def test_shapes_are_kept_and_strided_sums_decoded() -> None:
     values = np.arange(12.0).reshape(3, 4) - 5.5
-    np.testing.assert_array_equal(masking.decode(masking.encode(values)[:, ::2]), values[:, ::2])
+    np.testing.assert_array_equal(fixed_point.decode(fixed_point.encode(values)[:, ::2]), values[:, ::2])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2.0**31, -(2.0**31)])
 def test_what_does_not_fit_is_refused(value: float) -> None:
     with pytest.raises(InputError, match="cannot be masked"):
-        masking.encode([0.0, value])
+        fixed_point.encode([0.0, value])
 
 
 def test_the_limit_is_shared_among_the_parties() -> None:
     value = [0.75 * 2.0**31]
-    masking.encode(value, parties=1)
+    fixed_point.encode(value, parties=1)
     with pytest.raises(InputError, match="2 parties"):
-        masking.encode(value, parties=2)
+        fixed_point.encode(value, parties=2)
 
 
 @pytest.mark.parametrize(("parties", "bits"), [(0, 32), (3, 63), (3, -1)])
 def test_a_fixed_point_that_cannot_be_is_refused(parties: int, bits: int) -> None:
     with pytest.raises(InputError, match="fixed point"):
-        masking.largest(parties, bits)
+        fixed_point.largest(parties, bits)
 
 
 @given(bits=BITS, data=st.data())
 def test_compiled_and_array_versions_agree(bits: int, data: st.DataObject) -> None:
-    limit = masking.largest(1, bits)
+    limit = fixed_point.largest(1, bits)
     value = data.draw(st.floats(-limit, limit))
-    encoded = masking.encode([value], bits)
-    assert masking.encode_scalar(value, 2.0**bits) == encoded[0]
-    assert masking.decode_scalar(encoded[0], 2.0**bits) == masking.decode(encoded, bits)[0]
+    encoded = fixed_point.encode([value], bits)
+    assert fixed_point.encode_scalar(value, 2.0**bits) == encoded[0]
+    assert fixed_point.decode_scalar(encoded[0], 2.0**bits) == fixed_point.decode(encoded, bits)[0]
 
 
 def _seeded(rows: int) -> np.ndarray:
@@ -102,7 +103,7 @@ def _compiled(rows: int) -> np.ndarray:
 @pytest.mark.parametrize("source", [_seeded, _compiled])
 @pytest.mark.parametrize("shift", [56, 28, 0])
 def test_a_masked_value_looks_uniform(source: object, shift: int) -> None:
-    masked = masking.encode(np.full(50_000, -3.25)) + source(50_000)  # type: ignore[operator]
+    masked = fixed_point.encode(np.full(50_000, -3.25)) + source(50_000)  # type: ignore[operator]
     counts = np.bincount(((masked >> np.uint64(shift)) & np.uint64(255)).astype(np.int64), minlength=256)
     # Fixed seeds: a mask that left a byte alone, or was of a narrower range, would be at p = 0.
     assert chisquare(counts).pvalue > 1e-3
@@ -140,12 +141,12 @@ def test_algorithm_1_gives_the_score_to_the_root(parties: int) -> None:
     rows = 20
     scores = np.random.default_rng(parties).normal(scale=10.0, size=(parties, rows))
     masks = np.array([masking.fresh_masks(rows) for _ in range(parties)])
-    masked = masking.encode(scores, parties=parties) + masks
+    masked = fixed_point.encode(scores, parties=parties) + masks
     root = parties // 2
     for tree, values in zip(two_trees(parties, root), (masked, masks), strict=True):
         for party in tree.order[:-1]:
             values[tree.parent[party]] += values[party]
-    result = masking.decode(masked[root] - masks[root])
+    result = fixed_point.decode(masked[root] - masks[root])
     np.testing.assert_allclose(result, scores.sum(axis=0), rtol=0.0, atol=parties * 2.0**-33 + 1e-13)
 
 
@@ -161,12 +162,12 @@ def _compiled_sum(
     masked, masks = np.empty(len(scores), np.uint64), np.empty(len(scores), np.uint64)
     for party in range(len(scores)):
         masks[party] = masking.next_mask(states, party)
-        masked[party] = masking.encode_scalar(scores[party], masking.SCALE) + masks[party]
+        masked[party] = fixed_point.encode_scalar(scores[party], fixed_point.SCALE) + masks[party]
     for party in first_order[:-1]:
         masked[first[party]] += masked[party]
     for party in order[:-1]:
         masks[second[party]] += masks[party]
-    return masking.decode_scalar(masked[order[-1]] - masks[order[-1]], masking.SCALE)
+    return fixed_point.decode_scalar(masked[order[-1]] - masks[order[-1]], fixed_point.SCALE)
 
 
 def test_the_helpers_work_inside_a_compiled_loop() -> None:
@@ -174,4 +175,4 @@ def test_the_helpers_work_inside_a_compiled_loop() -> None:
     states = masking.mask_states(0, 6)
     for scores in np.random.default_rng(0).normal(scale=100.0, size=(50, 6)):
         found = _compiled_sum(scores, states, first.parent, first.order, second.parent, second.order)
-        assert found == masking.decode(masking.encode(scores, parties=6).sum(keepdims=True))[0]
+        assert found == fixed_point.decode(fixed_point.encode(scores, parties=6).sum(keepdims=True))[0]

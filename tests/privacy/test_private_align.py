@@ -17,8 +17,6 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
 
-bindings = pytest.importorskip("nacl.bindings", reason="needs PyNaCl, of the extra privacy")
-
 IDS = {
     "bank": pd.Index([f"c{number}" for number in range(12)]),
     "shop": pd.Index([f"c{number}" for number in range(15, 3, -1)]),

@@ -14,7 +14,7 @@ from support.problems import Problem, Reference, deal, parity_rows, pooled_weigh
 
 from evenhand.constraints import EqualOpportunity
 from evenhand.errors import DivergenceError, ProtocolError
-from evenhand.privacy.masks import decode
+from evenhand.privacy.fixed_point import decode
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role

@@ -12,14 +12,15 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from nacl import bindings
 
 from evenhand.arrays import Integers
-from evenhand.errors import DataError, MissingExtraError, ProtocolError
+from evenhand.errors import DataError, ProtocolError
 from evenhand.protocol.align import COMMON_ROWS, UNMATCHED, id_kind, id_text
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Role, Sends, State
@@ -74,7 +75,7 @@ class PrivateAlignParty(Role):
             raise DataError(f"{name} has an id more than once")
         self._ids = ids
         self.ring = tuple(ring)
-        self._key = key or _bindings().crypto_core_ed25519_scalar_reduce(secrets.token_bytes(64))
+        self._key = key or bindings.crypto_core_ed25519_scalar_reduce(secrets.token_bytes(64))
         drawn = np.random.default_rng(secrets.randbits(128)).permutation(len(ids))
         self._order = np.arange(len(ids)) if in_order else drawn
         self._passed: list[str] = []
@@ -195,7 +196,7 @@ class PrivateAlignServer(Role):
 
 def _points(ids: pd.Index) -> Points:
     """H: each id as a point that nobody knows the logarithm of."""
-    nacl, kind = _bindings(), id_kind(ids)
+    kind = id_kind(ids)
     found = bytearray()
     for one in ids:
         try:
@@ -204,13 +205,13 @@ def _points(ids: pd.Index) -> Points:
             raise DataError(f"an id cannot be written as UTF-8 ({error.reason}); correct it in the table") from error
         digest = hashlib.sha512(_DOMAIN + text).digest()
         # The sum of two maps: one alone reaches only about half of the points.
-        halves = (nacl.crypto_core_ed25519_from_uniform(half) for half in (digest[:32], digest[32:]))
-        found += nacl.crypto_core_ed25519_add(*halves)
+        halves = (bindings.crypto_core_ed25519_from_uniform(half) for half in (digest[:32], digest[32:]))
+        found += bindings.crypto_core_ed25519_add(*halves)
     return np.frombuffer(bytes(found), dtype=np.uint8).reshape(-1, 32)
 
 
 def _times(key: bytes, points: Points) -> Points:
-    multiply = _bindings().crypto_scalarmult_ed25519_noclamp
+    multiply = bindings.crypto_scalarmult_ed25519_noclamp
     try:
         blinded = b"".join(multiply(key, point.tobytes()) for point in points)
     except Exception as error:
@@ -221,11 +222,3 @@ def _times(key: bytes, points: Points) -> Points:
 
 def _whole(points: Points) -> list[bytes]:
     return [point.tobytes() for point in points]
-
-
-def _bindings() -> Any:
-    try:
-        from nacl import bindings
-    except ImportError as error:
-        raise MissingExtraError("private alignment", "privacy") from error
-    return bindings

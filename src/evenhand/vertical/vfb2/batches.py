@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenhand.privacy.masks import encode_scalar, next_mask
+from evenhand.privacy.fixed_point import encode_scalar
+from evenhand.privacy.masks import next_mask
 from evenhand.vertical.vfb2.interleaver import SAGA, SCALE, SGD
 from evenhand.vertical.vfb2.kernels import compiled, row_remember, row_score, row_update, theta
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
-from evenhand.privacy.masks import decode, largest
+from evenhand.privacy.fixed_point import decode, largest
 from evenhand.privacy.sum_trees import ROOT
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER

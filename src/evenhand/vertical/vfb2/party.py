@@ -12,7 +12,7 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError, ProtocolError
-from evenhand.privacy.masks import decode
+from evenhand.privacy.fixed_point import decode
 from evenhand.privacy.sum_trees import ROOT
 from evenhand.protocol.messages import Message, Schema
 from evenhand.protocol.roles import SERVER, Sends, State, Task

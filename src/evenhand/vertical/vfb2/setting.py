@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from evenhand.arrays import Integers
-from evenhand.privacy.masks import largest, mask_states
+from evenhand.privacy.fixed_point import largest
+from evenhand.privacy.masks import mask_states
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import message_sizes
 from evenhand.vertical.vfb2.interleaver import FRACTION_BITS

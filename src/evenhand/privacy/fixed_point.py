@@ -1,0 +1,96 @@
+"""Real numbers in fixed point modulo 2⁶⁴: what can be masked and added exactly, in any order.
+
+A value becomes an integer (times 2^fraction_bits, rounded), and integers are added modulo 2⁶⁴. With the default 32
+fraction bits a sum may reach ±2³¹ (about 2.1·10⁹), and a sum of q values is off by at most q·2⁻³³ through rounding.
+Decoding to float64 is exact up to sums of 2²¹ and rounds to 53 bits beyond.
+
+One word has one range and one precision. Where numbers may be large and small at once, as inner products are, two words
+a number have the range of `HIGH_BITS` and a precision of some 2⁻⁷⁰ (`encode_wide`).
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evenhand.errors import InputError
+
+FRACTION_BITS = 32
+SCALE = 2.0**FRACTION_BITS
+"""One, in the default fixed point: what `encode_scalar` and `decode_scalar` take as `scale`."""
+HIGH_BITS = 16
+"""Fraction bits of the first of two words: sums may reach ±2⁴⁷."""
+
+
+def largest(parties: int, fraction_bits: int = FRACTION_BITS) -> float:
+    """The largest magnitude a value may have so that a sum of `parties` such values cannot wrap round."""
+    if parties < 1 or not 0 <= fraction_bits <= 62:
+        raise InputError(
+            f"no fixed point with {fraction_bits} fraction bits (0 to 62) for {parties} parties (1 or more)"
+        )
+    # Rounded down to a float strictly below 2⁶³/q, then to an integer: rounding a value below cannot pass it.
+    return float(np.floor(np.nextafter(2.0**63 / parties, 0.0))) * 2.0**-fraction_bits
+
+
+def encode(values: ArrayLike, fraction_bits: int = FRACTION_BITS, parties: int = 1) -> NDArray[np.uint64]:
+    """Fixed point, two's complement: the nearest multiple of 2^−fraction_bits, counted modulo 2⁶⁴.
+
+    Parameters
+    ----------
+    values
+        Finite numbers of magnitude up to `largest(parties, fraction_bits)`; others are refused.
+    fraction_bits
+        Binary places kept; the error of one value is at most 2^−(fraction_bits+1).
+    parties
+        How many encoded values will be added.
+    """
+    real = np.asarray(values, dtype=np.float64)
+    limit = largest(parties, fraction_bits)
+    fits = np.abs(real) <= limit  # false for NaN
+    if not fits.all():
+        worst = real[~fits].flat[0]
+        raise InputError(
+            f"{worst:g} cannot be masked: with {fraction_bits} fraction bits and {parties} parties, values are finite "
+            f"and at most {limit:g} in magnitude; take fewer fraction bits or a smaller step"
+        )
+    return np.rint(real * 2.0**fraction_bits).astype(np.int64).view(np.uint64)
+
+
+def decode(sums: NDArray[np.uint64], fraction_bits: int = FRACTION_BITS) -> NDArray[np.float64]:
+    """The real numbers that these sums of encoded values stand for."""
+    integers = np.ascontiguousarray(sums, dtype=np.uint64).view(np.int64)
+    return integers.reshape(np.shape(sums)).astype(np.float64) * 2.0**-fraction_bits
+
+
+def encode_wide(values: ArrayLike, parties: int = 1) -> NDArray[np.uint64]:
+    """Two words a number, (2, ...): the number itself, and what rounding has left of it, in a far smaller unit."""
+    real = np.asarray(values, dtype=np.float64)
+    high = encode(real, HIGH_BITS, parties)
+    left = (real - decode(high, HIGH_BITS)) * 2.0**HIGH_BITS
+    return np.stack([high, encode(left, _low_bits(parties), parties)])
+
+
+def decode_wide(sums: NDArray[np.uint64], parties: int = 1) -> NDArray[np.float64]:
+    """The real numbers that these sums of `parties` numbers of two words stand for."""
+    return decode(sums[0], HIGH_BITS) + decode(sums[1], _low_bits(parties)) * 2.0**-HIGH_BITS
+
+
+def _low_bits(parties: int) -> int:
+    """What is left is at most half a unit, so that a sum of it fits with as many fraction bits."""
+    return 62 - parties.bit_length()
+
+
+@numba.njit(cache=True, nogil=True)
+def encode_scalar(value: float, scale: float) -> np.uint64:
+    """`encode` for one number, with scale = 2^fraction_bits.
+
+    Unchecked: the caller makes sure that abs(value) <= largest(parties, fraction_bits), which is false for NaN.
+    """
+    return np.uint64(np.int64(np.rint(value * scale)))
+
+
+@numba.njit(cache=True, nogil=True)
+def decode_scalar(total: np.uint64, scale: float) -> float:
+    """`decode` for one number, with scale = 2^fraction_bits."""
+    return np.int64(total) / scale
