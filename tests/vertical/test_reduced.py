@@ -26,8 +26,8 @@ from evenhand.constraints.kinds import (
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import Squared
 from evenhand.errors import DivergenceError
-from evenhand.vertical.subspace.elastic import elastic_step, minimise_kinked
-from evenhand.vertical.subspace.reduced import Quadratic, ReducedSolution, Status, solve_reduced
+from evenhand.programs.combining.elastic import elastic_step, minimise_kinked
+from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, Status, solve_reduced
 
 
 class Problem:

@@ -29,6 +29,9 @@ from evenhand.errors import DataError, ExactRatesWarning, InputError, ProtocolEr
 from evenhand.models.across import LEAF, CrossTree, Routes, joint_scores, routes_from_state, routes_state
 from evenhand.models.tree_text import leaf_values
 from evenhand.models.trees import TreeShape, TreesModel
+from evenhand.programs.combining.columns import DenseColumns
+from evenhand.programs.combining.leaf_values import LeafProblem
+from evenhand.programs.combining.leaves import LeafColumns
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.runtime.clock import VirtualClock
@@ -36,10 +39,7 @@ from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns
-from evenhand.vertical.subspace.columns import DenseColumns
 from evenhand.vertical.trees.crossing import GrowingTree
-from evenhand.vertical.trees.leaf_values import LeafProblem
-from evenhand.vertical.trees.leaves import LeafColumns
 from evenhand.vertical.trees.messages import LEAF_VALUES, NODES, ROUTES
 
 

@@ -19,12 +19,33 @@ from evenhand.constraints.measures import Measure
 
 
 class Lagrangian:
-    """Labels, bound constraint rows and a loss: all that is needed to judge scores."""
+    """Labels, bound constraint rows and a loss: all that is needed to judge scores.
 
-    def __init__(self, labels: Array, constraints: BoundConstraints, loss: Loss | None = None) -> None:
+    Parameters
+    ----------
+    shares
+        What each row of data counts in the mean loss; None is 1/n. Constraint rows have weights of their own.
+    """
+
+    def __init__(
+        self,
+        labels: Array,
+        constraints: BoundConstraints,
+        loss: Loss | None = None,
+        shares: Array | float | None = None,
+    ) -> None:
         self.labels = labels
         self.constraints = constraints
         self.loss: Loss = Logistic() if loss is None else loss
+        self.shares = shares
+
+    def shared(self, values: Array) -> Array:
+        """What each row of data gives to a mean like that of the loss."""
+        return values / len(values) if self.shares is None else values * self.shares
+
+    def with_constraints(self, constraints: BoundConstraints) -> Lagrangian:
+        """The same with rows whose bounds or temperatures differ."""
+        return Lagrangian(self.labels, constraints, self.loss, self.shares)
 
     def at(self, scores: Array) -> Point:
         return Point(self, scores)
@@ -32,7 +53,7 @@ class Lagrangian:
     def curvature_limit(self, multipliers: Array) -> float:
         """A bound on n · |∂²f/∂z_i²| over all scores and rows of data, at these multipliers."""
         size = len(self.labels)
-        base = self.loss.curvature_bound / size
+        base = self.loss.curvature_bound * float(self.shared(np.ones(size)).max())
         total = np.full(self.constraints.weights.shape[1], base)
         for measure, rows in self.constraints.measures.items():
             net = np.abs((multipliers[0, rows] - multipliers[1, rows]) @ self.constraints.weights[rows])
@@ -82,7 +103,8 @@ class Point:
     @cached_property
     def loss(self) -> float:
         """Mean loss over all rows of data."""
-        return float(self._loss[0].mean())
+        whole = self.lagrangian.shares is None
+        return float(self._loss[0].mean() if whole else self.lagrangian.shared(self._loss[0]).sum())
 
     @cached_property
     def values(self) -> Array:
@@ -118,17 +140,20 @@ class Point:
     def derivative(self, multipliers: Array) -> Array:
         """ν = ∂f/∂z (FairVFL Eq. 12)."""
         of = self.lagrangian
-        nu = self._loss_derivative / len(self.scores)
+        nu = of.shared(self._loss_derivative)
         for measure, rows in of.constraints.measures.items():
             if multipliers[:, rows].any():
-                slope = self._loss_derivative if measure.name == "loss" else self._other_measures[measure][1]
-                nu += of.constraints.tilt(multipliers, rows) * slope
+                nu += of.constraints.tilt(multipliers, rows) * self.slope(measure)
         return nu
+
+    def slope(self, measure: Measure) -> Array:
+        """∂φ/∂z of a measure, on each row of data."""
+        return self._loss_derivative if measure.name == "loss" else self._other_measures[measure][1]
 
     def curvature(self, multipliers: Array) -> Array:
         """∂²f/∂z²; negative where the tilt outweighs the row's own loss."""
         of = self.lagrangian
-        curvature = of.loss.curvature(self.scores, of.labels) / len(self.scores)
+        curvature = of.shared(of.loss.curvature(self.scores, of.labels))
         for measure, rows in of.constraints.measures.items():
             if multipliers[:, rows].any():
                 curvature += of.constraints.tilt(multipliers, rows) * measure.curvature(of.loss, self.scores, of.labels)

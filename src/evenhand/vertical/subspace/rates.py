@@ -20,7 +20,7 @@ from evenhand.arrays import Array, Booleans
 from evenhand.constraints.exact_rates import ShiftedBounds
 from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.constraints.proving import Proving
-from evenhand.vertical.subspace.reduced import ReducedSolution
+from evenhand.programs.combining.reduced import ReducedSolution
 
 LADDER = (8.0, 4.0, 2.0)
 """Factors on the temperature of rates in the first rounds; `benchmarks/subspace_choices.py` shows what they bring."""
@@ -73,7 +73,7 @@ class RateSchedule:
             )
             for row, lower, upper in zip(self.wanted.constraints.rows, bounds.lower, bounds.upper, strict=True)
         )
-        return Lagrangian(self.wanted.labels, self.wanted.constraints.with_rows(rows), self.wanted.loss)
+        return self.wanted.with_constraints(self.wanted.constraints.with_rows(rows))
 
     @property
     def moves(self) -> bool:

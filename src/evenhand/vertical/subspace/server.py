@@ -12,6 +12,7 @@ from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.constraints.leave_one_out import measured
 from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError
+from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, independent, solve_reduced
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
@@ -21,7 +22,6 @@ from evenhand.vertical.server import Server
 from evenhand.vertical.subspace.best import BestSeen
 from evenhand.vertical.subspace.options import SubspaceOptions
 from evenhand.vertical.subspace.rates import RateSchedule
-from evenhand.vertical.subspace.reduced import Quadratic, ReducedSolution, independent, solve_reduced
 
 LARGEST_FIRST_PENALTY = 100.0
 """Where rows cannot hold, λ is as large as the penalty allows: a penalty made from it would grow without end."""

@@ -3,8 +3,8 @@
 Round: the server, which holds labels and groups, sends first and second derivatives of the Lagrangian in every row's
 score. Each party grows whole trees on its own columns from them, by LightGBM, and answers with every row's leaf: one
 byte a row and tree. The server then solves for the values of all new leaves of all parties jointly, under the
-constraint rows (`leaf_values.py`), and that problem's multipliers make the next derivatives. At the end each party is
-sent the values of its own leaves, and predicts with them like any other party.
+constraint rows (`programs/combining/leaf_values.py`), and that problem's multipliers make the next derivatives. At the
+end each party is sent the values of its own leaves, and predicts with them like any other party.
 
 Trees of one party see no interaction with another's columns.
 """

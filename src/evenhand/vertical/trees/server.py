@@ -11,6 +11,8 @@ from evenhand.arrays import Array, Integers
 from evenhand.constraints.lagrangian import Point
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.across import CrossTree, Routes, routes_from_state, routes_state
+from evenhand.programs.combining.leaf_values import LeafFit, LeafProblem
+from evenhand.programs.combining.leaves import LeafColumns
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
@@ -18,8 +20,6 @@ from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server
 from evenhand.vertical.trees.crossing import GrowingTree
-from evenhand.vertical.trees.leaf_values import LeafFit, LeafProblem
-from evenhand.vertical.trees.leaves import LeafColumns
 from evenhand.vertical.trees.messages import (
     DERIVATIVES,
     LEAF_VALUES,

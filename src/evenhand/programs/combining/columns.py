@@ -1,6 +1,6 @@
 """Columns of a tiny problem: all that its solver asks of them, and columns that are simply arrays.
 
-The leaves of trees are columns too, of zeros and ones, and keep themselves in a form of their own (`trees/leaves.py`).
+The leaves of trees are columns too, of zeros and ones, and keep themselves in a form of their own (`leaves.py`).
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from scipy.linalg import cho_factor, cho_solve
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.exact_rates import ShiftedBounds
 from evenhand.constraints.lagrangian import Lagrangian, Point
-from evenhand.vertical.subspace.reduced import Quadratic, ReducedSolution, solve_reduced
-from evenhand.vertical.trees.leaves import LeafColumns
+from evenhand.programs.combining.leaves import LeafColumns
+from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
 
 CURVATURE_FLOOR = 0.3
 """Least share of the loss's own curvature that is left where a tilt makes the Lagrangian concave."""
@@ -83,7 +83,7 @@ class LeafProblem:
         return rows * point.derivative(multipliers), rows * self._curvature(point, multipliers)
 
     def _curvature(self, point: Point, multipliers: Array) -> Array:
-        own = self.wanted.loss.curvature(point.scores, self.wanted.labels) / len(point.scores)
+        own = self.wanted.shared(self.wanted.loss.curvature(point.scores, self.wanted.labels))
         return np.maximum(point.curvature(multipliers), CURVATURE_FLOOR * own)
 
     def judged(self, held_out: Array) -> Array:
@@ -147,7 +147,7 @@ class LeafProblem:
             replace(row, lower=lower, upper=upper)
             for row, lower, upper in zip(bound.rows, bounds.lower, bounds.upper, strict=True)
         )
-        return Lagrangian(self.wanted.labels, bound.with_rows(rows), self.wanted.loss)
+        return self.wanted.with_constraints(bound.with_rows(rows))
 
     def _correction(self, columns: LeafColumns, ridge: Array, solution: ReducedSolution) -> Array:
         """What each row's score would change by if the leaves were fitted without it.

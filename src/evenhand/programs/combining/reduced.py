@@ -30,8 +30,8 @@ from scipy.linalg import eigh, lapack, solve_triangular
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.errors import DivergenceError
-from evenhand.vertical.subspace.columns import Columns, DenseColumns
-from evenhand.vertical.subspace.elastic import ElasticStep, elastic_step, missed
+from evenhand.programs.combining.columns import Columns, DenseColumns
+from evenhand.programs.combining.elastic import ElasticStep, elastic_step, missed
 
 CURVATURE_FLOOR = 0.3
 """Smallest eigenvalue of the Hessian in the metric of its positive part."""
@@ -128,16 +128,13 @@ class _Trial:
     @cached_property
     def slopes(self) -> tuple[Array, Array]:
         """∇F, and the derivative in α of every row's value."""
-        search, of, rows = self._search, self._search.lagrangian, self._search.rows
+        search, rows = self._search, self._search.rows
         nu = self.point.derivative(rows.bounds.no_multipliers())
         gradient = search.columns.sums(nu)
         gradient += search.regulariser.linear + search.regulariser.gram @ self.coefficients
         jacobian = np.zeros((len(rows), len(self.coefficients)))
         for measure, indices in rows.measures.items():
-            if measure.name == "loss":
-                slope = nu * len(nu)  # without multipliers ν is the derivative of the mean loss
-            else:
-                slope = measure.value_and_derivative(of.loss, self.point.scores, of.labels)[1]
+            slope = self.point.slope(measure)
             jacobian[indices] = search.columns.tilted_sums(rows.weights[indices], rows.cell, slope)
         return gradient, jacobian
 
