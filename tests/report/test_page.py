@@ -181,6 +181,7 @@ def test_the_command_writes_once_and_says_where(
     assert out.read_bytes() != before
     assert command(runs["plain"], "--out", tmp_path / "nowhere" / "page.html")[0] == 2
     assert command(tmp_path, "--out", tmp_path / "other.html")[0] == RunError.exit_code
+    assert command(runs["plain"], "--out", out, "--serve")[0] == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"]
 
 

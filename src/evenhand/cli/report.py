@@ -7,16 +7,18 @@ from typing import Annotated
 
 import typer
 
-from evenhand.cli.saying import say
+from evenhand.cli.saying import remark, say
 from evenhand.errors import InputError
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of finished runs; several are shown side by side.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are shown side by side.")],
     out: Annotated[
         Path | None, typer.Option(help="File to write; default report.html in the folder of the first run.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+    serve: Annotated[bool, typer.Option("--serve", help="Write no file; show the page live, to this machine.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --serve; 0 is any that is free.")] = 8765,
 ) -> None:
     """Write a page about runs that anybody can open: no network, no other file.
 
@@ -28,12 +30,25 @@ def report(
     Examples:
       evenhand report runs/monday
       evenhand report runs/plain runs/fair --out compared.html
+      evenhand report runs/monday --serve
+
+    With --serve the page follows a run that goes on, at http://127.0.0.1:8765, until Ctrl-C.
     """
     # Imported here: reading runs takes a second to load, and --help should not wait for it.
     from evenhand.report.page import write_page
     from evenhand.report.record import RunRecord
 
     records = [RunRecord.read(run) for run in runs]
+    if serve:
+        if out is not None:
+            raise InputError("--serve writes no file; leave out --out")
+        _serve(runs, port)
+        return
+    for run, record in zip(runs, records, strict=True):
+        if not record.finished:
+            raise InputError(
+                f"the run in {run} has not finished; follow it with --serve, or with: evenhand watch {run}"
+            )
     path = runs[0] / "report.html" if out is None else out
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists; choose another file with --out, or replace it with --overwrite")
@@ -41,3 +56,12 @@ def report(
         raise InputError(f"there is no folder {path.parent} to write {path.name} into")
     write_page(records, path)
     say(str(path))
+
+
+def _serve(runs: list[Path], port: int) -> None:
+    from evenhand.report.serving import HOST, page_server
+
+    with page_server(runs, port) as server:
+        say(f"http://{HOST}:{server.server_port}/")
+        remark("Ctrl-C ends it")
+        server.serve_forever()

@@ -1,4 +1,7 @@
-"""What a run folder tells, read once for a page or a table: nothing is trained or scored again."""
+"""What a run folder tells, read once for a page or a table: nothing is trained or scored again.
+
+A run that goes on has a record too: of the rounds that are written down by now.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from evenhand.runtime.manifest import FileEntry
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """One finished run.
+    """One run.
 
     Attributes
     ----------
@@ -26,7 +29,7 @@ class RunRecord:
     description
         The job as it was asked for, with versions and the run's id.
     result
-        Certificate, quality, constraints, counts by group.
+        Certificate, quality, constraints, counts by group; empty while the run goes on.
     history
         One row a round.
     traffic
@@ -48,12 +51,17 @@ class RunRecord:
     @classmethod
     def read(cls, path: Path) -> RunRecord:
         folder = RunFolder.open(path)
-        result = folder.result
+        finished = folder.finished
+        result = folder.result if finished else {}
         sent = pd.DataFrame(folder.read_lines("transcript.jsonl"), columns=list(Entry._fields))
         traffic = sent.groupby(["sender", "receiver", "kind"], sort=False)[["messages", "nbytes"]].sum().reset_index()
         history = pd.DataFrame(folder.read_lines("metrics.jsonl"))
-        name = path.resolve().name
-        return cls(name, folder.description, result, history, traffic, _weights(folder), folder.files)
+        weights = _weights(folder) if finished else {}
+        return cls(path.resolve().name, folder.description, result, history, traffic, weights, folder.files)
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.result)
 
     @property
     def constrained(self) -> bool:

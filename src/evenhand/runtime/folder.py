@@ -205,7 +205,9 @@ class RunFolder:
         path, manifest = self.path / name, self._manifest
         if manifest is not None and manifest.status == "finished":
             return rows(path, self._content(name))
-        return rows(path, read_bytes(path)) if path.exists() else []
+        content = read_bytes(path) if path.exists() else b""
+        # Whoever writes may be in the middle of a line.
+        return rows(path, content[: content.rfind(b"\n") + 1])
 
     # -- what parties own, and the model all clients share
 

@@ -73,6 +73,15 @@ def check_not_held(path: Path) -> None:
         os.close(descriptor)
 
 
+def is_held(path: Path) -> bool:
+    """Whether a training works in the folder."""
+    try:
+        check_not_held(path)
+    except RunError:
+        return True
+    return False
+
+
 def _take(lock: Path) -> int:
     for _ in range(_LOOKS):
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 from evenhand.errors import RunError
 from evenhand.protocol.roles import Report
@@ -11,6 +12,9 @@ from evenhand.runtime import checkpoints
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.threads import Threads
+
+FLUSH_SECONDS: Final = 1.0
+"""At most so long a finished round is known to the run alone: people may be watching its folder."""
 
 
 class Recorder:
@@ -24,7 +28,7 @@ class Recorder:
         self._every = checkpoint_seconds
         self._on_round = on_round
         self._written = (0, 0)
-        self._last = time.monotonic()
+        self._last = self._last_flush = time.monotonic()
 
     def attach(self, runtime: InProcess | Threads, fingerprint: str) -> None:
         """Go on from the folder's last checkpoint, if it has one. A run of threads has none and begins anew."""
@@ -52,11 +56,16 @@ class Recorder:
         self.history.append(row)
         if self._on_round is not None:
             self._on_round(row)
-        if self._folder is not None and time.monotonic() - self._last >= self._every:
+        if self._folder is None:
+            return
+        now = time.monotonic()
+        if now - self._last >= self._every:
             self.flush()
             if not isinstance(self._runtime, Threads):
                 self._checkpoint(self._folder, self._runtime)
             self._last = time.monotonic()
+        elif now - self._last_flush >= FLUSH_SECONDS:
+            self.flush()
 
     def _checkpoint(self, folder: RunFolder, runtime: InProcess) -> None:
         states = checkpoints.take(runtime)
@@ -69,5 +78,6 @@ class Recorder:
         rows, entries = self._written
         # Threads may be adding to the transcript meanwhile: what is written is what is counted.
         sent = self._runtime.transcript.entries[entries:]
+        self._last_flush = time.monotonic()
         self._folder.append(self.history[rows:], sent)
         self._written = (len(self.history), entries + len(sent))

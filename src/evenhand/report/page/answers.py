@@ -57,6 +57,18 @@ def answer(record: RunRecord) -> Markup:
     return tag("div", *lines, _accuracy(record), klass=f"answer {state}")
 
 
+def under_way(record: RunRecord) -> Markup:
+    """Where a run stands that has not finished."""
+    history = record.history
+    if history.empty:
+        words = " No round has been written down yet."
+    else:
+        last = history.iloc[-1]
+        words = f" Round {last['round']:.0f}: objective {number(last['objective'])}, "
+        words += f"the worst constraint is missed by {number(max(last['violation'], 0.0))}."
+    return tag("div", tag("p", tag("strong", "Not finished."), words), klass="answer plain")
+
+
 def verdict(record: RunRecord) -> str:
     """What came of a run in a few words."""
     held = record.result.get("constraints", {}).get("train", [])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
 from evenhand.errors import InputError
-from evenhand.report.page.answers import answer, comparison
+from evenhand.report.page.answers import answer, comparison, under_way
 from evenhand.report.page.exchange import exchange
 from evenhand.report.page.markup import Markup, joined, section, tag, void
 from evenhand.report.page.particulars import card, particulars, weights
@@ -21,19 +21,20 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 """Nothing is fetched, whatever a name on the page holds."""
 
 
-def make_page(records: Sequence[RunRecord]) -> str:
-    """The page about these runs as HTML."""
+def make_page(records: Sequence[RunRecord], *, refresh_seconds: int | None = None) -> str:
+    """The page about these runs as HTML, which a browser fetches anew every so often if told to."""
     if not records:
         raise InputError("there is no run to report on; name at least one run folder")
     title = records[0].name if len(records) == 1 else f"{len(records)} runs: {', '.join(one.name for one in records)}"
-    several = len(records) > 1
-    links = [("#runs", "Side by side")] if several else []
+    several, finished = len(records) > 1, [one for one in records if one.finished]
+    links = [("#runs", "Side by side")] if len(finished) > 1 else []
     links += [(f"#run-{place}", record.name) for place, record in enumerate(records)]
     head = tag(
         "head",
         void("meta", charset="utf-8"),
         void("meta", name="viewport", content="width=device-width, initial-scale=1"),
         void("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        "" if refresh_seconds is None else void("meta", http_equiv="refresh", content=str(refresh_seconds)),
         tag("title", f"evenhand: {title}"),
         tag("style", Markup(_own("style.css"))),
     )
@@ -54,7 +55,7 @@ def make_page(records: Sequence[RunRecord]) -> str:
         ),
         tag(
             "main",
-            comparison(records) if several else "",
+            comparison(finished) if len(finished) > 1 else "",
             *(_run(record, place, several) for place, record in enumerate(records)),
             id="content",
         ),
@@ -69,10 +70,14 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
 
 
 def _run(record: RunRecord, place: int, several: bool) -> Markup:
-    own = (people, rounds, exchange, weights, particulars, card)
+    own: tuple[Callable[[RunRecord, str], Markup], ...]
+    if record.finished:
+        own, first = (people, rounds, exchange, weights, particulars, card), answer(record)
+        title = "What was asked for, and what came of it"
+    else:
+        own, first, title = (rounds, exchange, particulars), under_way(record), "Under way"
     parts = [part(record, f"{part.__name__}-{place}") for part in own]
-    title = record.name if several else "What was asked for, and what came of it"
-    return section(f"run-{place}", title, answer(record), joined(parts))
+    return section(f"run-{place}", record.name if several else title, first, joined(parts))
 
 
 def _own(name: str) -> str:

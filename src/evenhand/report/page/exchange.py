@@ -23,7 +23,8 @@ def exchange(record: RunRecord, identifier: str) -> Markup:
     others = [name for name in dict.fromkeys([*traffic["sender"], *traffic["receiver"]]) if name != SERVER]
     direct = int(links.loc[[SERVER not in link for link in links.index], "nbytes"].sum())
     aside = f" Parties sent one another {decimal(direct)} directly." if direct else ""
-    total = f"{record.result['messages']:,} messages, {decimal(int(record.result['bytes']))} in all."
+    sent = links.sum()
+    total = f"{int(sent['messages']):,} messages, {decimal(int(sent['nbytes']))} in all."
     return section(
         identifier,
         "What was exchanged",

@@ -91,7 +91,7 @@ def particulars(record: RunRecord, identifier: str) -> Markup:
                 tag("dd", f"{_shown(value)} – {CERTIFICATE[name]}" if name in CERTIFICATE else _shown(value)),
             ]
         )
-        for name, value in record.result["certificate"].items()
+        for name, value in record.result.get("certificate", {}).items()
     ]
     files = [
         [name, entry.owner, (f"{entry.bytes:,}", entry.bytes), tag("code", entry.sha256)]
@@ -101,8 +101,7 @@ def particulars(record: RunRecord, identifier: str) -> Markup:
     return section(
         identifier,
         "Particulars",
-        tag("h4", "Certificate"),
-        tag("dl", *certificate),
+        joined([tag("h4", "Certificate"), tag("dl", *certificate)]) if certificate else "",
         details("The job, as it was asked for, with the version that ran it", tag("pre", written, tabindex=0)),
         details(
             "Files of the run and their SHA-256 digests",
