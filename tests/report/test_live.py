@@ -132,7 +132,7 @@ def test_half_a_line_is_not_read(tmp_path: Path) -> None:
     assert not whole.finished
     with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"round": 99, "obj')
-    assert len(RunRecord.read(run).history) == len(whole.history) == 20
+    assert len(RunRecord.read(run).history) == len(whole.history) > 0
 
 
 def test_heights_follow_values() -> None:
