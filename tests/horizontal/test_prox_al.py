@@ -104,6 +104,16 @@ def test_linear_equalities_against_their_kkt_system() -> None:
     np.testing.assert_allclose(net, exact[30:], atol=1e-4)
 
 
+def test_near_exact_local_solves_need_fewer_rounds_and_find_the_same() -> None:
+    clients, _ = random_quadratic_programs(3, 30, 2, seed=1)
+    settings: dict[str, Any] = {"penalty": 10.0, "subproblem": 0.1, "rho": 1.0}
+    usual = prox_al(clients, **settings)
+    exact = prox_al(clients, **settings, shrink=0.0, floor=1e-6)
+    assert ProxALOptions(shrink=0.0, floor=1e-6).tolerance(0, 0, 3) < 1e-6
+    assert exact.rounds < usual.rounds
+    np.testing.assert_allclose(exact.weights, usual.weights, atol=2e-3)
+
+
 def test_neyman_pearson_against_slsqp_and_the_pooled_method() -> None:
     federated = neyman_pearson(samples(), 0.3)
     pooled = Pooled(federated.clients)

@@ -10,13 +10,18 @@ import scipy.sparse as sp
 from support.problems import numerical_gradient
 
 from evenhand.errors import MissingExtraError
+from evenhand.models import mlp
 from evenhand.models.mlp import MLPModel
 
 DATA = np.random.default_rng(0).normal(size=(12, 3))
 
 
+@pytest.mark.parametrize("block", [5, 4096])
 @pytest.mark.parametrize("hidden", [(5, 4), (3,), ()])
-def test_gradient_is_the_finite_difference(hidden: tuple[int, ...]) -> None:
+def test_gradient_is_the_finite_difference(
+    hidden: tuple[int, ...], block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mlp, "BLOCK", block)
     model = MLPModel(DATA, 0.2, hidden, seed=1)
     weights, nu = model.weights, np.random.default_rng(1).normal(size=12)
 

@@ -128,6 +128,26 @@ def test_residuals_are_measured_on_the_whole_problem() -> None:
     assert again.violation == pytest.approx(found.residual.violation, abs=1e-9)
 
 
+def test_table4_shows_instances_with_and_without_the_servers_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table4, "SIZES", ((100, 1),))
+    monkeypatch.setattr(table4, "QUADRATIC_CLIENTS", (1,))
+    monkeypatch.setattr(table4, "INSTANCES", 2)
+    settings = Settings(runs=1, sets=("quadratic",))
+    reproduce("constrained-table4", settings, tmp_path, command="as asked", show=False)
+    text = (tmp_path / "constrained-table4.md").read_text(encoding="utf-8")
+    assert "nan" not in text
+    assert "| 1, 100, 1 | sqp |" in text
+    assert "8 of 8: met." in text
+    records = pd.DataFrame(json.loads((tmp_path / "constrained-table4.json").read_text())["records"])
+    optimum = records[records["method"] == table4.OPTIMUM].groupby("server")["objective"].mean()
+    assert optimum[False] < optimum[True], "a row less can only lower the objective"
+    program = quadratic_problem(1, 100, 1, 10, 10, server_rows=False).federated
+    found = records[(records["method"] == SQP) & ~records["server"].astype(bool)]["objective"].iloc[0]
+    assert found == pytest.approx(table4._optimum(program.clients))
+
+
 def test_pages_of_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (pages, curves):
         monkeypatch.setattr(module, "read", lambda name, source: rows(name))
@@ -142,13 +162,3 @@ def test_pages_of_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "constrained-fig1.png").read_bytes().startswith(b"\x89PNG")
     kept = json.loads((tmp_path / "constrained-fig1.json").read_text())["records"]
     assert {record["set"] for record in kept} == {"monks-1", "breast-cancer-wisc"}
-
-
-def test_page_of_quadratic_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table4, "SIZES", ((100, 1),))
-    monkeypatch.setattr(table4, "QUADRATIC_CLIENTS", (1,))
-    settings = Settings(runs=1, sets=("quadratic",))
-    reproduce("constrained-table4", settings, tmp_path, command="as asked", show=False)
-    text = (tmp_path / "constrained-table4.md").read_text(encoding="utf-8")
-    assert "| 1, 100, 1 | sqp |" in text
-    assert "4 of 4: met." in text

@@ -15,6 +15,9 @@ from evenhand.errors import MissingExtraError
 if TYPE_CHECKING:
     import torch
 
+BLOCK = 4096
+"""Rows that go through the layers at a time: what lies between the layers then stays in the processor's cache."""
+
 
 def _torch() -> Any:
     try:
@@ -57,15 +60,21 @@ class MLPModel:
         dense = matrix.toarray() if sp.issparse(matrix) else np.ascontiguousarray(matrix, dtype=np.float64)
         return self._torch.from_numpy(dense)
 
+    def _layers(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """Each layer's part of all weights: a row for each input, and the intercepts."""
+        parts = self._torch.split(flat, [(inputs + 1) * outputs for inputs, outputs in self._shapes])
+        return [part.view(inputs + 1, outputs) for part, (inputs, outputs) in zip(parts, self._shapes, strict=True)]
+
+    def _through(self, layers: list[torch.Tensor], data: torch.Tensor) -> list[torch.Tensor]:
+        """What goes into each layer, and what comes out of the last."""
+        values = [data]
+        for index, layer in enumerate(layers):
+            out = self._torch.addmm(layer[-1], values[-1], layer[:-1])
+            values.append(out if index == len(layers) - 1 else self._torch.relu(out))
+        return values
+
     def _forward(self, flat: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-        start, last = 0, len(self._shapes) - 1
-        for index, (inputs, outputs) in enumerate(self._shapes):
-            layer = flat[start : start + (inputs + 1) * outputs].view(inputs + 1, outputs)
-            start += layer.numel()
-            data = self._torch.addmm(layer[-1], data, layer[:-1])
-            if index < last:
-                data = self._torch.relu(data)
-        return data[:, 0]
+        return self._through(self._layers(flat), data)[-1][:, 0]
 
     def scores(self) -> Array:
         return self._evaluate(self._data)
@@ -75,8 +84,9 @@ class MLPModel:
 
     def _evaluate(self, data: torch.Tensor) -> Array:
         with self._one_thread(), self._torch.no_grad():
-            scores: Array = self._forward(self._torch.from_numpy(self.weights), data).numpy()
-        return scores
+            flat = self._torch.from_numpy(self.weights)
+            scores = [self._forward(flat, data[start : start + BLOCK]) for start in range(0, len(data), BLOCK)]
+            return self._torch.cat(scores).numpy() if scores else np.zeros(0)
 
     def _one_thread(self) -> AbstractContextManager[None]:
         """Sums over rows are split among threads, and come out otherwise with another number of them."""
@@ -85,11 +95,21 @@ class MLPModel:
         return one_thread()
 
     def gradient(self, nu: Array) -> Array:
-        flat = self._torch.from_numpy(self.weights).clone().requires_grad_(True)
-        pull = self._torch.from_numpy(np.ascontiguousarray(nu))
-        with self._one_thread():
-            (gradient,) = self._torch.autograd.grad(self._forward(flat, self._data), flat, grad_outputs=pull)
-        return gradient.numpy() + self.regulariser * self.weights
+        """νᵀ∂scores/∂θ + μθ, by hand: autograd would keep what lies between the layers for all rows at once."""
+        layers = self._layers(self._torch.from_numpy(self.weights))
+        found = self.regulariser * self.weights
+        slopes = self._layers(self._torch.from_numpy(found))
+        pull = self._torch.from_numpy(np.ascontiguousarray(nu))[:, None]
+        with self._one_thread(), self._torch.no_grad():
+            for start in range(0, self.rows, BLOCK):
+                block = slice(start, start + BLOCK)
+                values, back = self._through(layers, self._data[block]), pull[block]
+                for index in reversed(range(len(layers))):
+                    slopes[index][:-1].addmm_(values[index].T, back)
+                    slopes[index][-1] += back.sum(dim=0)
+                    if index:
+                        back = (back @ layers[index][:-1].T).mul_(values[index] > 0)
+        return found
 
     def move(self, change: Array) -> None:
         self.weights = self.weights + change

@@ -6,7 +6,6 @@ import numpy as np
 from scipy.special import expit, logit
 
 from evenhand.central import CalibratedEqualOddsPostprocessor, EqualOddsPostprocessor
-from evenhand.protocol.job import ModelName
 from evenhand.reproductions.experiments import FairVFLProblem, Fit, head, measured, on_test_rows, published
 from evenhand.reproductions.settings import Record
 
@@ -25,10 +24,15 @@ HOW_DEO = (
 )
 
 
-def fedbcd(problem: FairVFLProblem, rounds: int, model: ModelName = "linear") -> list[Record]:
+def fedbcd(problem: FairVFLProblem, rounds: int) -> list[Record]:
     """FedBCD and the two baselines made of its scores, each to stand beside the paper's own row."""
-    plain = published(problem, None, rounds, model=model)
-    records = [measured(problem, "FedBCD", plain), equal_odds(problem, plain), calibrated(problem, plain)]
+    plain = published(problem, None, rounds)
+    return [measured(problem, "FedBCD", plain, beside="FedBCD"), *postprocessed(problem, plain)]
+
+
+def postprocessed(problem: FairVFLProblem, plain: Fit) -> list[Record]:
+    """The two baselines made of FedBCD's scores."""
+    records = [equal_odds(problem, plain), calibrated(problem, plain)]
     return [{**record, "beside": record["method"]} for record in records]
 
 

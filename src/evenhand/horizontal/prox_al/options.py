@@ -30,7 +30,8 @@ class ProxALOptions(ProxALTolerances):
         See `rho_rule`.
     shrink
         q of ε_{t+1} = q^t. What is asked of a local solve never falls below `floor` · τ_k / (n+1): more would be
-        lost in rounding and is not needed for proximal AL Eq. 23.
+        lost in rounding and is not needed for proximal AL Eq. 23. With 0 every local solve is asked for `floor` from
+        the first round on: with a small `floor`, near-exact solves.
     floor
         See `shrink`.
     max_inner
@@ -69,8 +70,8 @@ class ProxALOptions(ProxALTolerances):
             value = getattr(self, name)
             if not (is_number(value) and value > 0):
                 raise InputError(f"{name} is {value!r}; it must be a number above zero")
-        if not (is_number(self.shrink) and 0 < self.shrink < 1):
-            raise InputError(f"shrink is {self.shrink!r}; it must be between 0 and 1")
+        if not (is_number(self.shrink) and 0 <= self.shrink < 1):
+            raise InputError(f"shrink is {self.shrink!r}; it must be at least 0 and below 1")
         if not (is_number(self.balance) and self.balance > 1):
             raise InputError(f"balance is {self.balance!r}; it must be a number above 1")
         if not (is_number(self.participation) and 0 < self.participation <= 1):
@@ -89,4 +90,5 @@ class ProxALOptions(ProxALTolerances):
 
     def tolerance(self, inner: int, outer: int, clients: int) -> float:
         """ε_{t+1}."""
-        return max(self.shrink**inner, self.floor * self.tau(outer) / (clients + 1))
+        least = self.floor * self.tau(outer) / (clients + 1)
+        return max(self.shrink**inner, least) if self.shrink else least

@@ -41,7 +41,7 @@ def _balanced(problem: ConstrainedProblem, rounds: int) -> Solution:
 def _prox_al(problem: ConstrainedProblem, rounds: int, rule: str) -> Solution:
     parts = problem.federated
     settings: dict[str, Any] = {"rho": problem.rho, "rho_rule": rule, "max_rounds": rounds, "max_inner": rounds}
-    return prox_al(parts.clients, parts.server, start=problem.start, **settings, **problem.options)
+    return prox_al(parts.clients, parts.server, start=problem.start, **settings, **problem.options, **problem.local)
 
 
 def _sqp(problem: ConstrainedProblem, rounds: int) -> Solution:

@@ -217,7 +217,7 @@ def _cell(key: Sequence[object]) -> str:
 
 def relative_differences(records: pd.DataFrame) -> str:
     """A sentence on |objective − pooled objective| / |pooled objective|, run by run."""
-    keys = [name for name in ("set", "clients", "weights", "seed") if name in records]
+    keys = [name for name in ("set", "clients", "weights", "server", "seed") if name in records]
     wide = records.pivot_table(index=keys, columns="method", values="objective", sort=False)
     worst = {
         str(method): float(((wide[method] - wide[POOLED]).abs() / wide[POOLED].abs()).max())
@@ -251,6 +251,6 @@ def runs_of(records: pd.DataFrame) -> str:
         named = ", ".join(f"{SETS[name]} {number}" for name, number in zip(part["set"], part["seed"], strict=True))
         parts.append(f"{method}: {part['seed'].iloc[0]}" if part["seed"].nunique() == 1 else f"{method}: {named}")
     return (
-        f"Random runs (first seed {records['seed'].min()}; `--runs` sets another number for all methods): "
+        f"Random runs (first seed {int(records['seed'].min())}; `--runs` sets another number for all methods): "
         f"{'; '.join(parts)}. The paper has 10. Mean ± standard deviation; residuals are the worst of the runs."
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,8 @@ LOSS_LIMIT: Final = 0.2
 """r_i of Eq. (30)."""
 DISPARITY_LIMIT: Final = 0.1
 """r_i of Eq. (32)."""
+NEARLY_EXACT: Final[Mapping[str, Any]] = {"shrink": 0.0, "floor": 1e-6}
+"""Of Eq. (84) the paper solves the local problems exactly: here to a millionth of what its subproblem is solved to."""
 CLIENT_ROWS, SERVER_ROWS = 22_654, 5_659
 """Of adult-b."""
 
@@ -49,6 +51,8 @@ class ConstrainedProblem:
         Those of both proximal AL methods: β and s̄.
     rho
         ρ_i of Algorithm 2, to begin with.
+    local
+        How exactly the federated method solves its local problems, where that is not its default.
     """
 
     name: str
@@ -58,6 +62,7 @@ class ConstrainedProblem:
     start: Array
     options: dict[str, Any]
     rho: float
+    local: Mapping[str, Any] = field(default_factory=dict)
 
     def local_objectives(self, weights: Array) -> Array:
         """Each client's own objective, as if it were the only one."""
@@ -118,13 +123,15 @@ def fairness_problem(rows: SetRows, count: int, seed: int) -> ConstrainedProblem
     return ConstrainedProblem(rows.name, count, seed, federated, sphere(rows.features.shape[1], rng), options, 0.1)
 
 
-def quadratic_problem(count: int, weights: int, rows: int, instance: int, seed: int) -> ConstrainedProblem:
-    """Eq. (84): one instance for all runs, which differ in where they start."""
+def quadratic_problem(
+    count: int, weights: int, rows: int, instance: int, seed: int, *, server_rows: bool = True
+) -> ConstrainedProblem:
+    """Eq. (84): one instance for all runs, which differ in where they start; with the server's own C₀ or without."""
     clients, server = random_quadratic_programs(count, weights, rows, seed=instance)
+    federated = Federated(clients, server if server_rows else None)
     start = sphere(weights, np.random.default_rng(seed))
-    return ConstrainedProblem(
-        QUADRATIC_SET, count, seed, Federated(clients, server), start, {"penalty": 10.0, "subproblem": 0.1}, 1.0
-    )
+    options = {"penalty": 10.0, "subproblem": 0.1}
+    return ConstrainedProblem(QUADRATIC_SET, count, seed, federated, start, options, 1.0, NEARLY_EXACT)
 
 
 def sphere(size: int, rng: np.random.Generator) -> Array:
