@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint types unit portable portable-short pythons lowest fuzz federation soak bench clean
+.PHONY: demo test lint types docs unit portable portable-short pythons lowest fuzz federation soak bench clean
 
 demo: .venv/installed
 	$(BIN)/evenhand demo
 
-test: lint types unit portable-short
+test: lint types docs unit portable-short
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -17,6 +17,11 @@ lint: .venv/installed-dev
 
 types: .venv/installed-dev
 	$(BIN)/mypy
+
+# The documentation as a site, in site/; any warning, such as a link that leads nowhere, is an error. Its theme has news of
+# its own, which would be one.
+docs: .venv/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # One numerical thread per worker: the workers already fill the cores.
 unit: .venv/installed-dev

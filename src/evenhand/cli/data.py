@@ -63,3 +63,20 @@ def fetch_sets(
             say(f"{entry.name}: {file}")
     if failures:
         raise FetchError("\n".join(failures))
+
+
+@app.command("example")
+def example(
+    name: Annotated[str, typer.Argument(help="hospitals or screening.")],
+    out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path(),
+) -> None:
+    """Write made-up tables that the tutorials use, one CSV file for each party or client.
+
+    \b
+    Example:
+      evenhand data example hospitals --out hospitals
+    """
+    from evenhand.data.examples import write_example
+
+    for path in write_example(name, out):
+        say(str(path))

@@ -1,0 +1,57 @@
+"""What the documentation's site has beside the pages in this folder: the README as its start, how to contribute, the
+changes, and the results of the reproductions, which stay where they are in the tree.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+    **{
+        str(path.relative_to(ROOT)): "results/" + str(path.relative_to(ROOT / "reproductions")).removeprefix("results/")
+        for path in (ROOT / "reproductions").rglob("*")
+        if path.suffix in (".md", ".png")
+    },
+}
+"""Where each file of the tree stands on the site; those in docs/ stand where they are."""
+LINK = re.compile(r"(?<=\]\()([^)#\s]+)(?=[)#])")
+
+
+def place(path: str) -> str | None:
+    """Where a file of the tree stands on the site, if it does."""
+    return path.removeprefix("docs/") if path.startswith("docs/") else PLACES.get(path)
+
+
+def relinked(text: str, source: str, target: str) -> str:
+    """A page whose links lead to the same files as they do in the tree, seen from where it stands on the site."""
+
+    def moved(found: re.Match[str]) -> str:
+        link = found[1]
+        to = place(posixpath.normpath(posixpath.join(posixpath.dirname(source), link)))
+        return link if "://" in link or to is None else posixpath.relpath(to, posixpath.dirname(target) or ".")
+
+    return LINK.sub(moved, text)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    for source, target in PLACES.items():
+        path = ROOT / source
+        content = (
+            relinked(path.read_text(encoding="utf-8"), source, target) if path.suffix == ".md" else path.read_bytes()
+        )
+        files.append(File.generated(config, target, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    source = page.file.src_uri
+    return markdown if source in PLACES.values() else relinked(markdown, f"docs/{source}", source)
