@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         VerticalClassifier,
         VerticalRegressor,
     )
+    from evenhand.estimators.auditing import audit
     from evenhand.estimators.selection import Selection, frontier, select
     from evenhand.runtime.clock import VirtualClock
 
@@ -42,6 +43,7 @@ __all__ = [
     "VerticalRegressor",
     "VirtualClock",
     "__version__",
+    "audit",
     "frontier",
     "select",
 ]
@@ -59,6 +61,7 @@ _HOMES = {
     "errors": ("EvenhandError",),
     "estimators": ("HorizontalClassifier", "SplitTableClassifier", "VerticalClassifier", "VerticalRegressor"),
     "runtime.clock": ("VirtualClock",),
+    "estimators.auditing": ("audit",),
     "estimators.selection": ("Selection", "frontier", "select"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("", "__main__", "cli", "reproductions", "estimators"),
     ("jobs",),
     ("training",),
-    ("report",),
+    ("report", "auditing"),
     ("runtime",),
     ("vertical", "horizontal"),
     ("models", "privacy", "data", "metrics", "central", "programs"),

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from evenhand.cli import data, demo, federation, predict, report, reproduce, train, watch
+from evenhand.cli import audit, data, demo, federation, predict, report, reproduce, train, watch
 from evenhand.errors import EvenhandError, EvenhandWarning, ResourceError
 from evenhand.printing import printable
 from evenhand.runtime.files import no_room
@@ -30,6 +30,7 @@ app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("predict")(predict.predict)
 app.command("watch")(watch.watch)
+app.command("audit")(audit.audit)
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
 for command in (federation.provision, federation.serve, federation.join, federation.submit):

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
+from evenhand.auditing.views import Scene, listening
 from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
@@ -43,6 +44,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of the classifier and the regressor."""
 
     _loss: LossName
+    _scenes: list[Scene] | None = None
+    """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
 
     def __init__(
         self,
@@ -86,7 +89,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         parts: dict[str, Part] = {
             name: "active" if role == "active" else "passive" for name, role in zip(tables, names, strict=True)
         }
-        draft, preparation = vertical_terms(job, parts, 0, {}), Preparation()
+        draft = vertical_terms(job, parts, 0, {})
+        preparation = Preparation(transcript=None if self._scenes is None else listening())
         preparation.enrol(draft)
         tables, labels, groups = exchange_rows(preparation, tables, y, sensitive, draft.active[0])
         return Prepared(preparation, parts, draft.active[0], tables), labels, groups
@@ -123,6 +127,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             )
         self.encoders_ = encoders
         self._keep(run)
+        if self._scenes is not None:
+            self._scenes.append(Scene.of(run.transcript, parties, labels, groups, run.models))
         return np.sum([run.models[party.name].predict(party.matrix) for party in parties], axis=0)
 
     def _start(self, parties: Sequence[PartyColumns]) -> Start | None:

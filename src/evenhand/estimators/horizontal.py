@@ -14,6 +14,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
+from evenhand.auditing.horizontal import HorizontalScene
+from evenhand.auditing.views import listening
 from evenhand.constraints import Constraints, as_list, groups_frame
 from evenhand.constraints.scope import ConstraintScope, Lacking, Scope
 from evenhand.data.tables.encoding import PartyEncoder
@@ -135,6 +137,8 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     # Estimators that 0.1.0 has saved do not have it.
     preset: str | None = None
+    _scenes: list[HorizontalScene] | None = None
+    """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
 
     def __init__(
         self,
@@ -230,7 +234,8 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         for constraint in job.constraints:
             if constraint.compares_groups and inputs.sensitive is None:
                 raise DataError(f"constraint {constraint.kind} compares groups: give sensitive_features")
-        names, preparation = sorted(set(inputs.clients)), Preparation()
+        names = sorted(set(inputs.clients))
+        preparation = Preparation(transcript=None if self._scenes is None else listening())
         preparation.enrol(
             draft_terms(
                 job,
@@ -269,6 +274,10 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classes_, self.positive_, self.clients_, self.encoder_ = classes, positive, names, encoder
         self.n_features_in_ = int(np.prod(inputs.X.shape[1:]))
         self._names(inputs.X)
+        if self._scenes is not None:
+            everybody = {one.name: one for one in rows}
+            messages = run.transcript.messages or ()
+            self._scenes.append(HorizontalScene(messages, everybody, run.model, run.statistics, self._linear))
         self.privacy_ = None
         if protected:
             learned = [] if encoder is None or not self._learned(encoder) else [LEARNED_COLUMNS]

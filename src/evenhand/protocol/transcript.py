@@ -5,6 +5,7 @@ The only book-keeping of communication there is: tables of bytes, the report and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -29,19 +30,29 @@ class Entry(NamedTuple):
 
 
 class Transcript:
-    """Messages in the order of sending; keeps their arrays too if asked (an audit needs them)."""
+    """Messages in the order of sending; keeps their arrays too if asked (an audit needs them).
 
-    def __init__(self, keep_messages: bool = False) -> None:
+    Parameters
+    ----------
+    most_kept
+        Bytes of arrays to keep at most of each kind on each link: of a long run, its beginning.
+    """
+
+    def __init__(self, keep_messages: bool = False, most_kept: float = math.inf) -> None:
         self.entries: list[Entry] = []
         self.total_bytes = 0
         self.messages: list[Message] | None = [] if keep_messages else None
+        self._most_kept = most_kept
+        self._kept: dict[tuple[str, str, str], int] = {}
 
     def add(self, time: float, message: Message) -> int:
         """Take down a message; its bytes."""
         nbytes = message.nbytes
         self.entries.append(Entry(time, message.sender, message.receiver, message.kind, nbytes))
         self.total_bytes += nbytes
-        if self.messages is not None:
+        link = (message.sender, message.receiver, message.kind)
+        if self.messages is not None and self._kept.get(link, 0) < self._most_kept:
+            self._kept[link] = self._kept.get(link, 0) + nbytes
             self.messages.append(message)
         return nbytes
 

@@ -33,14 +33,19 @@ AnyTerms = TypeVar("AnyTerms", bound=Terms)
 class Preparation:
     """The exchanges before a run, one after the other.
 
+    Parameters
+    ----------
+    transcript
+        To begin with; None is a new one.
+
     Attributes
     ----------
     transcript
         Their messages; the run goes on with it.
     """
 
-    def __init__(self, policies: Mapping[str, Policy] | None = None) -> None:
-        self.transcript = Transcript()
+    def __init__(self, policies: Mapping[str, Policy] | None = None, transcript: Transcript | None = None) -> None:
+        self.transcript = Transcript() if transcript is None else transcript
         self._policies = policies or {}
         self._accepted: Terms | None = None
 

@@ -1,0 +1,184 @@
+"""Where each attack must succeed: an attack that fails here proves nothing by failing elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Final, NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+from evenhand.arrays import Array, Booleans
+from evenhand.auditing import column_attacks, evidence, gradient_attacks, row_attacks, update_attacks
+from evenhand.errors import RunError
+
+ROWS: Final = 2000
+
+
+class Trial(NamedTuple):
+    """What an attack achieves on its control, what chance does, and what it achieves against the wrong answers."""
+
+    value: float
+    floor: float
+    permuted: float
+
+
+@cache
+def outcome(attack: str) -> Trial:
+    """Try an attack where it must succeed; one that does not is not used."""
+    found = CONTROLS[attack]()
+    if found.value < 0.5 * (1.0 + found.floor):
+        raise RunError(
+            f"the attack {attack!r} reaches {found.value:.2f} on its control, not far above chance "
+            f"({found.floor:.2f}): what it says of a run would mean nothing"
+        )
+    return found
+
+
+def _told_apart(guess: Array, truth: Booleans) -> Trial:
+    rng = np.random.default_rng(0)
+    permuted = float(np.mean([evidence.auc(guess, rng.permutation(truth)).value for _ in range(50)]))
+    return Trial(evidence.auc(guess, truth).value, 0.5, permuted)
+
+
+def _people(rng: np.random.Generator) -> tuple[Array, Array]:
+    """Scores and labels of a logistic model."""
+    scores = rng.normal(0.0, 1.5, ROWS)
+    return scores, np.where(rng.random(ROWS) < expit(scores), 1.0, -1.0)
+
+
+def _sign() -> Trial:
+    """ν as it is, without protection."""
+    scores, labels = _people(np.random.default_rng(1))
+    nu = -labels * expit(-labels * scores) / ROWS
+    return _told_apart(row_attacks.by_sign(nu), labels > 0)
+
+
+def _score() -> Trial:
+    scores, labels = _people(np.random.default_rng(2))
+    nu = -labels * expit(-labels * scores) / ROWS
+    guess = row_attacks.by_score(nu, -np.sign(nu))
+    found, permuted = (abs(np.corrcoef(guess, one)[0, 1]) for one in (scores, np.roll(scores, 1)))
+    return Trial(float(found), 0.0, float(permuted))
+
+
+def _tilt() -> Trial:
+    """Two groups of which one weighs more, as a multiplier makes it."""
+    rng = np.random.default_rng(3)
+    scores, labels = _people(rng)
+    group = rng.random(ROWS) < 0.4
+    weights = 1.0 + 0.5 * group
+    first = -labels * 0.5 * weights / ROWS
+    second = -labels * expit(-labels * scores) * weights / ROWS
+    half = rng.random(ROWS) < 0.5
+    guess = row_attacks.learned(row_attacks.telling([first, second]), group, half)
+    return _told_apart(guess[~half], group[~half])
+
+
+def _response() -> Trial:
+    """Randomised response that hardly hides: ε = 4."""
+    rng, epsilon = np.random.default_rng(4), 4.0
+    scores, labels = _people(rng)
+    noisy = np.where(rng.random(ROWS) < expit(epsilon), labels, -labels)
+    said = (np.exp(epsilon) * _slope(noisy, scores) - _slope(-noisy, scores)) / (np.exp(epsilon) - 1.0)
+    return _told_apart(row_attacks.by_response(said / ROWS, epsilon), labels > 0)
+
+
+def _slope(labels: Array, scores: Array) -> Array:
+    return np.asarray(-labels * expit(-labels * scores), dtype=np.float64)
+
+
+def _minimum_norm() -> Trial:
+    """A batch of ten rows and twenty columns."""
+    rng = np.random.default_rng(5)
+    columns, labels = rng.normal(size=(10, 20)), np.where(np.arange(10) % 2, 1.0, -1.0)
+    nu = -labels * rng.uniform(0.1, 0.9, 10)
+    found = gradient_attacks.minimum_norm(columns, columns.T @ nu)
+    return _told_apart(row_attacks.by_sign(found), labels > 0)
+
+
+def _leverage() -> Trial:
+    """A category that one person has: that row's ν comes back whole."""
+    rng = np.random.default_rng(6)
+    columns = np.hstack([rng.normal(size=(ROWS, 3)), np.eye(ROWS, 1)])
+    nu = rng.normal(size=ROWS)
+    found = gradient_attacks.minimum_norm(columns, columns.T @ nu)
+    certain = gradient_attacks.leverages(columns) > gradient_attacks.CERTAIN
+    right, wrong = (float((np.abs(found - one)[certain] < 1e-6).mean()) for one in (nu, np.roll(nu, 1)))
+    return Trial(right, 0.0, wrong)
+
+
+def _one_hot(rng: np.random.Generator) -> tuple[Array, Array]:
+    """A party of yes-or-no columns, and one direction of its."""
+    columns = (rng.random((ROWS, 8)) < rng.uniform(0.2, 0.8, 8)).astype(np.float64)
+    return columns, columns @ rng.normal(size=8)
+
+
+def _distinct() -> Trial:
+    rng = np.random.default_rng(7)
+    columns, values = _one_hot(rng)
+    drawn = column_attacks.pairs(column_attacks.records(columns), rng)
+    assert drawn is not None
+    left, right, truth = drawn
+    return _told_apart(column_attacks.by_nearness(values, left, right), truth)
+
+
+def _peaks() -> Trial:
+    rng = np.random.default_rng(8)
+    columns, values = _one_hot(rng)
+    effects = column_attacks.binary_effects(values, columns)
+    found = column_attacks.common_differences(values, rng)
+    within = 1e-6 * float(np.ptp(values))
+    others = rng.uniform(0.0, np.ptp(values), len(effects))
+    right, wrong = (column_attacks.matched(one, found, within) / len(effects) for one in (effects, others))
+    return Trial(right, 0.0, wrong)
+
+
+def _variance() -> Trial:
+    """As many directions as the party has columns: the sum of one passive party is its own vector."""
+    rng = np.random.default_rng(9)
+    columns = _one_hot(rng)[0]
+    values = columns @ rng.normal(size=(8, 8))
+    right, wrong = (
+        float(evidence.explained(values, one, np.arange(ROWS) % 2 == 0).mean())
+        for one in (columns, np.roll(columns, 1, 0))
+    )
+    return Trial(right, 0.0, wrong)
+
+
+def _membership() -> Trial:
+    """A model with more weights than rows, fitted until it knows them by heart."""
+    rng = np.random.default_rng(10)
+    rows, others = rng.normal(size=(2, 40, 80))
+    labels, strange = np.where(rng.random((2, 40)) < 0.5, 1.0, -1.0)
+    weights = np.linalg.lstsq(rows, 4.0 * labels, rcond=None)[0]
+    gains = update_attacks.by_gain(
+        np.zeros(80), weights, np.concatenate([rows, others]), np.concatenate([labels, strange])
+    )
+    return _told_apart(gains, np.arange(80) < 40)
+
+
+def _inversion() -> Trial:
+    """A batch of one: the gradient is the row, times a number."""
+    rng = np.random.default_rng(11)
+    row: Array = rng.normal(size=12)
+    found = update_attacks.by_ratio(np.append(-0.3 * row, -0.3))
+    right, wrong = (update_attacks.likeness(found, one[None, :], np.zeros(12)) for one in (row, rng.normal(size=12)))
+    return Trial(right, 0.0, wrong)
+
+
+CONTROLS: Final[dict[str, Callable[[], Trial]]] = {
+    "sign": _sign,
+    "score": _score,
+    "tilt": _tilt,
+    "bit with score": _response,
+    "minimum norm": _minimum_norm,
+    "leverage": _leverage,
+    "distinct values": _distinct,
+    "peaks": _peaks,
+    "variance": _variance,
+    "membership": _membership,
+    "inversion": _inversion,
+}
+"""Every attack has one."""

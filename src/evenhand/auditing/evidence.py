@@ -1,0 +1,94 @@
+"""How well an attack does: areas under curves and shares of variance, with intervals, and paired differences."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.stats import rankdata
+
+from evenhand.arrays import Array, Booleans, Matrix
+from evenhand.constraints.confidence import LEVEL, critical_value, rate_variance
+
+
+class Estimate(NamedTuple):
+    """A number with the interval that holds it with 95 % confidence."""
+
+    value: float
+    low: float
+    high: float
+
+
+def auc(scores: Array, truth: Booleans) -> Estimate:
+    """Area under the curve: how often a positive row scores above a negative one (DeLong's interval)."""
+    wins = _wins(scores, truth)
+    return _from_wins(*wins, centre=float(wins[0].mean()), least=0.0)
+
+
+def auc_lift(scores: Array, floor: Array, truth: Booleans) -> Estimate:
+    """How much more area than a floor has, on the same rows."""
+    above, below = _wins(scores, truth), _wins(floor, truth)
+    lift = float(above[0].mean() - below[0].mean())
+    return _from_wins(above[0] - below[0], above[1] - below[1], centre=lift, least=-1.0)
+
+
+def share(hits: int, of: int) -> Estimate:
+    """A share of things found."""
+    value = hits / max(of, 1)
+    reach = critical_value(LEVEL, 1) * float(np.sqrt(rate_variance(hits, of)))
+    return Estimate(value, max(0.0, value - reach), min(1.0, value + reach))
+
+
+def _wins(scores: Array, truth: Booleans) -> tuple[Array, Array]:
+    """Of each positive row the share of negative ones that it is above, and of each negative one the other way."""
+    ranks = rankdata(scores)
+    positives, negatives = int(truth.sum()), int((~truth).sum())
+    over = (ranks[truth] - rankdata(scores[truth])) / negatives
+    under = 1.0 - (ranks[~truth] - rankdata(scores[~truth])) / positives
+    return over, under
+
+
+def _from_wins(over: Array, under: Array, *, centre: float, least: float) -> Estimate:
+    variance = over.var(ddof=1) / len(over) + under.var(ddof=1) / len(under)
+    # Rows that are all told apart do not vary; that the next one will be is known only to three in as many.
+    reach = max(critical_value(LEVEL, 1) * float(np.sqrt(variance)), 3.0 / min(len(over), len(under)))
+    return Estimate(centre, max(least, centre - reach), min(1.0, centre + reach))
+
+
+def explained(evidence: Matrix, targets: Matrix, known: Booleans) -> Array:
+    """Share of the variance of `targets` that `evidence` explains: a number for each row that is not known.
+
+    Their mean is R². Linear least squares by normal equations on the known rows, with an intercept; the mean over the
+    target's columns, of which none is below zero: whoever does worse than the mean says the mean.
+    """
+    wanted = _dense(targets)
+    wanted = wanted[:, wanted[known].std(axis=0) > 1e-9]
+    held_out = np.flatnonzero(~known)
+    if not wanted.shape[1]:
+        return np.zeros(len(held_out))
+    table = _with_ones(_dense(evidence))
+    inner = table[known].T @ table[known]
+    ridge = 1e-9 * np.trace(inner) / len(inner) * np.eye(len(inner))
+    guess = table[held_out] @ np.linalg.lstsq(inner + ridge, table[known].T @ wanted[known], rcond=None)[0]
+    middle = wanted[known].mean(axis=0)
+    missed, spread = (guess - wanted[held_out]) ** 2, (wanted[held_out] - middle) ** 2
+    whole = np.maximum(spread.mean(axis=0), 1e-12)
+    kept = 1.0 - missed.mean(axis=0) / whole > 0.0
+    gains: Array = (((spread - missed) / whole) * kept).mean(axis=1)
+    return gains
+
+
+def over_rows(values: Array, least: float = 0.0) -> Estimate:
+    """The mean over rows, with the interval that their spread gives."""
+    value = float(values.mean())
+    reach = critical_value(LEVEL, 1) * float(values.std(ddof=1) / np.sqrt(len(values)))
+    return Estimate(value, max(least, value - reach), min(1.0, value + reach))
+
+
+def _dense(table: Matrix) -> Array:
+    return np.asarray(table.toarray() if sp.issparse(table) else table, dtype=np.float64)
+
+
+def _with_ones(table: Array) -> Array:
+    return np.hstack([table, np.ones((len(table), 1))])

@@ -1,0 +1,204 @@
+"""An audit of a horizontal run: the server, and whoever is with it, attack what clients sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from evenhand.arrays import Array, Booleans, Integers
+from evenhand.auditing import controls, evidence, row_attacks, update_attacks
+from evenhand.auditing.evidence import Estimate
+from evenhand.auditing.findings import Audit, Finding
+from evenhand.errors import InputError
+from evenhand.horizontal.averaging.messages import MODEL, UPDATE
+from evenhand.horizontal.problem import ClientRows, Single
+from evenhand.horizontal.prox_al.messages import OUTCOME, OUTER
+from evenhand.horizontal.solver import HorizontalModel
+from evenhand.horizontal.sqp.messages import JUDGED, TRIALS
+from evenhand.models.shared_linear import SharedLinear
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import SERVER
+
+MOST_ROWS = 2000
+"""Of a client's, and as many of others', that membership is asked of."""
+LEAST_ROWS = 20
+"""Fewer rows than this show no share of anything."""
+DRAWS = 100
+"""Sets of others' rows that a reconstruction is compared with: it must be nearer to the client's than to any."""
+STEP = 0.1
+"""How far to go down a gradient to see whose loss falls: any short way tells the same rows apart."""
+
+
+class Change(NamedTuple):
+    """One change of the model that an attacker saw: from where, to where, and what kind of message said it."""
+
+    kind: str
+    before: Array
+    after: Array
+
+
+@dataclass(frozen=True, eq=False)
+class HorizontalScene:
+    """A horizontal run and everybody's rows, as a process has them that trains for all.
+
+    Attributes
+    ----------
+    messages
+        Of the run, in the order of sending.
+    clients
+        Everybody's rows.
+    model
+        That all share; its weights are changed by attacks.
+    statistics
+        The model's running ones at the end.
+    linear
+        Whether weights are one for each column, and the intercept.
+    """
+
+    messages: Sequence[Message]
+    clients: Mapping[str, ClientRows]
+    model: HorizontalModel
+    statistics: Single
+    linear: bool
+
+    def losses(self, weights: Array, features: Array, labels: Array) -> Array:
+        """Of each row under given weights."""
+        model: Any = self.model
+        if isinstance(model, SharedLinear):
+            model = SharedLinear(weights)
+        else:
+            model.load(weights.astype(np.float32), self.statistics)
+        scores = model.predict(features)
+        if scores.ndim > 1:
+            return np.asarray(logsumexp(scores, axis=1) - scores[np.arange(len(labels)), labels.astype(np.int64)])
+        return np.asarray(np.logaddexp(0.0, -labels * scores), dtype=np.float64)
+
+
+def audit_horizontal(
+    scene: HorizontalScene, *, protection: str = "none", coalitions: Sequence[Sequence[str]] = (), seed: int = 0
+) -> Audit:
+    """Attack a run from the server's place, alone and with those who tell it what they know."""
+    if unknown := sorted({name for names in coalitions for name in names} - {SERVER, *scene.clients}):
+        raise InputError(f"{unknown[0]!r} takes no part in this run; those who do are {', '.join(scene.clients)}")
+    rng = np.random.default_rng(seed)
+    findings: list[Finding] = []
+    for names in [(), *coalitions]:
+        helpers = [name for name in scene.clients if name in names]
+        who = " + ".join([SERVER, *helpers])
+        for victim in scene.clients:
+            changes = [] if victim in helpers else _seen(scene, victim, helpers)
+            if changes:
+                findings += _membership(scene, who, victim, changes, rng)
+                findings += _inversion(scene, who, victim, changes, rng)
+    remarks = [] if scene.linear else ["rows were not reconstructed: the ratio of weights and intercept is linear's"]
+    return Audit("horizontal", protection, findings, remarks)
+
+
+def _seen(scene: HorizontalScene, victim: str, helpers: Sequence[str]) -> list[Change]:
+    """What was seen of one client's changes of the model."""
+    changes, here = [], None
+    for message in scene.messages:
+        if message.receiver == victim and message.kind in (MODEL.kind, OUTER.kind):
+            here = message["weights"]
+        elif message.receiver == victim and message.kind == TRIALS.kind:
+            here = message["trials"][0]
+        elif message.sender == victim and here is not None:
+            if message.kind == UPDATE.kind:
+                changes.append(Change(message.kind, here.astype(float), here + message["weights"].astype(float)))
+            elif message.kind in (JUDGED.kind, OUTCOME.kind):
+                slope = message["gradient" if message.kind == JUDGED.kind else "slope"]
+                start = here[: len(slope)]
+                changes.append(
+                    Change(message.kind, start, start - STEP * slope / max(float(np.linalg.norm(slope)), 1e-300))
+                )
+    return changes
+
+
+def _membership(
+    scene: HorizontalScene, who: str, victim: str, changes: Sequence[Change], rng: np.random.Generator
+) -> Iterator[Finding]:
+    """Whose rows a change was made of: rows of the client among those of others."""
+    features, labels, inside = _candidates(scene, victim, rng)
+    if min(inside.sum(), (~inside).sum()) < LEAST_ROWS:
+        return
+    half = rng.permutation(len(labels)) < len(labels) // 2
+    few = half & (np.cumsum(half) <= row_attacks.FEW)
+    flat = np.column_stack([features.reshape(len(features), -1), labels])
+    floors = {
+        name: row_attacks.learned(flat, inside, rows) for name, rows in (("400 known", few), ("half known", half))
+    }
+    heights = {name: evidence.auc(scores[~half], inside[~half]).value for name, scores in floors.items()}
+    best = max(heights, key=lambda name: heights[name])
+    for count in sorted({1, len(changes)}):
+        gains = [
+            scene.losses(one.before, features, labels) - scene.losses(one.after, features, labels)
+            for one in changes[:count]
+        ]
+        guess = np.mean([gain / max(float(gain.std()), 1e-300) for gain in gains], axis=0)[~half]
+        yield Finding(
+            who,
+            f"who is among the rows of {victim}",
+            "membership",
+            changes[0].kind,
+            count,
+            "AUC",
+            evidence.auc(guess, inside[~half]),
+            heights,
+            evidence.auc_lift(guess, floors[best][~half], inside[~half]),
+            controls.outcome("membership").value,
+            evidence.auc(guess, rng.permutation(inside[~half])).value,
+        )
+
+
+def _candidates(scene: HorizontalScene, victim: str, rng: np.random.Generator) -> tuple[Array, Array, Booleans]:
+    own = scene.clients[victim]
+    others = [rows for name, rows in scene.clients.items() if name != victim]
+    pools = [(own.features, own.labels)]
+    pools += (
+        [(np.concatenate([rows.features for rows in others]), np.concatenate([rows.labels for rows in others]))]
+        if others
+        else []
+    )
+    drawn = [(part[0][places], part[1][places]) for part in pools for places in [_some(len(part[1]), rng)]]
+    features, labels = (np.concatenate([part[place] for part in drawn]) for place in (0, 1))
+    return features.astype(np.float64), labels, np.arange(len(labels)) < len(drawn[0][1])
+
+
+def _some(count: int, rng: np.random.Generator) -> Integers:
+    return np.sort(rng.permutation(count)[:MOST_ROWS])
+
+
+def _inversion(
+    scene: HorizontalScene, who: str, victim: str, changes: Sequence[Change], rng: np.random.Generator
+) -> Iterator[Finding]:
+    """The row that a change of weights is proportional to, beside the nearest of the client's rows."""
+    if not scene.linear:
+        return
+    rows = scene.clients[victim].features.astype(np.float64)
+    rows = rows[_some(len(rows), rng)]
+    others = np.concatenate([one.features for name, one in scene.clients.items() if name != victim] or [rows[:0]])
+    middle = np.concatenate([rows, others]).mean(axis=0)
+    found = [update_attacks.by_ratio(one.after - one.before) for one in changes]
+    value = max(update_attacks.likeness(row, rows, middle) for row in found)
+    # As near as it comes to rows that had no part in it, of which there are as many.
+    drawn = [rng.permutation(len(others))[: len(rows)] for _ in range(DRAWS if len(others) else 0)]
+    chance = [
+        max(update_attacks.likeness(row, others[some].astype(np.float64), middle) for row in found) for some in drawn
+    ] or [0.0]
+    yield Finding(
+        who,
+        f"the values of a row of {victim}",
+        "inversion",
+        changes[0].kind,
+        len(changes),
+        "R²",
+        Estimate(value, value, value),
+        {"rows of others": float(np.mean(chance))},
+        Estimate(value - float(np.mean(chance)), value - max(chance), value - min(chance)),
+        controls.outcome("inversion").value,
+        float(np.mean(chance)),
+    )

@@ -1,0 +1,205 @@
+"""What one participant, or several who put together what they have, saw of a vertical run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from evenhand.arrays import Array, Booleans, Matrix
+from evenhand.constraints.groups import groups_frame
+from evenhand.models.across import joint_scores
+from evenhand.models.base import Scorer
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import SERVER
+from evenhand.protocol.transcript import Transcript
+from evenhand.vertical.messages import COMBINED_SCORES, DERIVATIVE, DIRECTION, SCORES, WEIGHTED_DERIVATIVE
+from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.trees.messages import DERIVATIVES, LEAVES
+from evenhand.vertical.vfb2.messages import SCORE_REQUEST, THETA, TOTALS
+
+MOST_KEPT: Final = 2**25
+"""Bytes of messages that are attacked of each kind on each link: a hundred rounds of 40,000 rows."""
+Nature = Literal["derivative", "contribution", "joint"]
+FIELDS: Final[Mapping[tuple[str, str], Nature]] = {
+    (DERIVATIVE.kind, "nu"): "derivative",
+    (WEIGHTED_DERIVATIVE.kind, "nu"): "derivative",
+    (DERIVATIVES.kind, "gradient"): "derivative",
+    (DIRECTION.kind, "scores"): "contribution",
+    (SCORES.kind, "scores"): "contribution",
+    (COMBINED_SCORES.kind, "scores"): "joint",
+    (TOTALS.kind, "total"): "joint",
+}
+"""Fields that hold one number a row, and what that number is: a derivative of the loss, a score of the sender's own
+columns, or one of everybody's."""
+
+GRADIENTS: Final[Mapping[str, str]] = {}
+"""Kinds of messages that tell a party the gradient of its own weights instead of ν, and the field that holds it."""
+
+
+class Signal(NamedTuple):
+    """One number a row that somebody was sent."""
+
+    kind: str
+    sender: str
+    nature: Nature
+    values: Array
+
+
+def listening() -> Transcript:
+    """A transcript that keeps what an audit needs."""
+    return Transcript(True, MOST_KEPT)
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A vertical run and everybody's data, as a process has them that trains for all.
+
+    Attributes
+    ----------
+    messages
+        Of the run, in the order of sending.
+    columns
+        Each party's encoded columns of the training rows.
+    labels
+        ±1.
+    groups
+        One column for each sensitive attribute.
+    active
+        The parties that hold labels and groups; the server is with the first.
+    scores
+        Of the final model, if they are to be attacked.
+    epsilon
+        Of the randomised response on labels, if the run has one.
+    known
+        Half of the rows, whose answers attackers may know; the audit draws them.
+    """
+
+    messages: Sequence[Message]
+    columns: Mapping[str, Matrix]
+    labels: Array
+    groups: pd.DataFrame
+    active: Sequence[str]
+    scores: Array | None = None
+    epsilon: float | None = None
+    known: Booleans = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+    @classmethod
+    def of(
+        cls,
+        transcript: Transcript,
+        parties: Sequence[PartyColumns],
+        labels: Array,
+        sensitive: pd.DataFrame | None,
+        models: Mapping[str, Scorer],
+    ) -> Scene:
+        """From what a run was given and what it has left."""
+        columns = {party.name: party.matrix for party in parties}
+        return cls(
+            transcript.messages or (),
+            columns,
+            labels,
+            groups_frame(sensitive, len(labels)),
+            [party.name for party in parties if party.active],
+            joint_scores(models, columns),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What `members` have together: columns of their own, and messages from others.
+
+    The server is with the first active party, which holds labels and groups: whoever is one of the two is both.
+    """
+
+    scene: Scene
+    members: frozenset[str]
+
+    @classmethod
+    def of(cls, scene: Scene, names: Sequence[str]) -> View:
+        members = frozenset(names)
+        if members & {SERVER, scene.active[0]}:
+            members |= {SERVER, scene.active[0]}
+        return cls(scene, members)
+
+    @property
+    def name(self) -> str:
+        """As it is called in findings."""
+        names = [name for name in self.scene.columns if name in self.members]
+        return " + ".join(f"{name} (server)" if name == self.scene.active[0] else name for name in names)
+
+    @property
+    def knows_labels(self) -> bool:
+        return bool(self.members & {SERVER, *self.scene.active})
+
+    @property
+    def others(self) -> list[str]:
+        return [name for name in self.scene.columns if name not in self.members]
+
+    @cached_property
+    def own(self) -> Matrix:
+        """The members' columns side by side."""
+        return side_by_side([matrix for name, matrix in self.scene.columns.items() if name in self.members])
+
+    @cached_property
+    def mail(self) -> list[Message]:
+        return [one for one in self.scene.messages if one.receiver in self.members and one.sender not in self.members]
+
+    @cached_property
+    def signals(self) -> list[Signal]:
+        """Numbers by row in the order in which they came; what several members were told counts once."""
+        found: dict[bytes, Signal] = {}
+        for one in (*self._by_row(), *self._thetas()):
+            found.setdefault(hashlib.blake2b(one.values.tobytes(), digest_size=16).digest(), one)
+        return list(found.values())
+
+    def _by_row(self) -> Iterator[Signal]:
+        rows = len(self.scene.labels)
+        for message in self.mail:
+            for name, values in message.body.items():
+                nature = FIELDS.get((message.kind, name))
+                if nature is not None and values.shape == (rows,):
+                    yield Signal(message.kind, message.sender, nature, values.astype(np.float64))
+            if message.kind == LEAVES.kind:
+                for leaves in message["leaves"].T:
+                    yield Signal(message.kind, message.sender, "contribution", leaves.astype(np.float64))
+
+    def _thetas(self) -> Iterator[Signal]:
+        """ϑ of VFB² come by batches; each pass over the rows is a number for each row that was visited."""
+        asked: dict[tuple[str, int], Array] = {}
+        passing: Array = np.zeros(len(self.scene.labels))
+        for message in self.mail:
+            if message.kind == SCORE_REQUEST.kind:
+                asked[message.sender, message.integer("request")] = message["rows"]
+            elif message.kind == THETA.kind:
+                rows = asked.pop((message.sender, message.integer("request")), None)
+                if rows is None:
+                    continue
+                visited = rows >= 0
+                places = rows[visited].astype(np.int64)
+                if passing[places].any():
+                    yield Signal(THETA.kind, message.sender, "derivative", passing)
+                    passing = np.zeros_like(passing)
+                passing[places] = message["theta"][visited]
+        if passing.any():
+            yield Signal(THETA.kind, "", "derivative", passing)
+
+    @cached_property
+    def gradients(self) -> list[tuple[str, Array]]:
+        """X_kᵀν as members were told it instead of ν, and whose columns it is of."""
+        return [(one.receiver, one[GRADIENTS[one.kind]]) for one in self.mail if one.kind in GRADIENTS]
+
+    def of_nature(self, nature: Nature, sender: str | None = None) -> list[Array]:
+        return [one.values for one in self.signals if one.nature == nature and (sender is None or one.sender == sender)]
+
+
+def side_by_side(tables: Sequence[Matrix]) -> Matrix:
+    if any(sp.issparse(table) for table in tables):
+        return sp.hstack([sp.csr_matrix(table) for table in tables], format="csr")
+    return np.hstack(tables) if tables else np.zeros((0, 0))

@@ -1,0 +1,83 @@
+"""`evenhand audit`: what a run gave away, or what a job would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from evenhand.cli.saying import say
+from evenhand.errors import InputError
+
+
+def audit(
+    what: Annotated[Path, typer.Argument(help="Run folder of a finished run; with --plan, a job file.")],
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Before a run: which messages would go to whom, and what they reveal.")
+    ] = False,
+    together: Annotated[
+        list[str] | None,
+        typer.Option(help="Names, with commas between them, of those who put together what they have; repeatable."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the sentences only.")] = False,
+) -> None:
+    """Attack a finished run from every participant's place, and say what each could tell.
+
+    The run is gone through again from its job and its tables, which must be where they were. Each attack is tried
+    first where it must succeed. Leaves audit.json and audit.png in the run folder.
+
+    \b
+    Examples:
+      evenhand audit runs/monday
+      evenhand audit runs/monday --together shop,social
+      evenhand audit --plan job.toml
+    """
+    if plan:
+        _show_plan(what)
+        return
+    # Imported here: what trains takes seconds to load, and --help should not wait for it.
+    from evenhand.auditing.findings import PICTURE, Audit
+    from evenhand.auditing.picture import draw_audit
+    from evenhand.jobs.auditing import audit_run
+    from evenhand.runtime.folder import RunFolder
+
+    if what.is_file():
+        raise InputError(f"{what} is a file; name the folder of a finished run, or add --plan for a job file")
+    folder = RunFolder.open(what)
+    found: Audit = audit_run(folder, [[name.strip() for name in names.split(",")] for names in together or ()])
+    console = Console(quiet=quiet, markup=False, emoji=False)
+    for who, findings in found.by_participant().items():
+        table = Table("target", "attack", "messages", "with them", "without", "lift", "control", title=who)
+        for one in findings:
+            table.add_row(
+                one.target,
+                one.attack,
+                f"{one.sequence} × {one.message}",
+                f"{one.measure} {one.value.value:.3f} ({one.value.low:.3f} to {one.value.high:.3f})",
+                " / ".join(f"{value:.3f}" for value in one.floors.values()),
+                f"{one.lift.value:+.3f} ({one.lift.low:+.3f} to {one.lift.high:+.3f})",
+                f"{one.control:.2f}",
+            )
+        console.print(table)
+    for sentence in (*found.sentences, *found.remarks):
+        say(sentence)
+    draw_audit(found, what / PICTURE)
+    say(str(found.write(what)))
+
+
+def _show_plan(path: Path) -> None:
+    from evenhand.jobs.auditing import plan_of
+    from evenhand.jobs.file import read_job
+
+    planned = plan_of(read_job(path))
+    told: set[str] = set()
+    for receiver in dict.fromkeys(one.receiver for one in planned):
+        say(f"{receiver} would be sent:")
+        for kind in dict.fromkeys(one.kind for one in planned if one.receiver == receiver):
+            senders = ", ".join(dict.fromkeys(o.sender for o in planned if (o.receiver, o.kind) == (receiver, kind)))
+            meaning = next(one.reveals for one in planned if one.kind == kind)
+            say(f"  {kind}, by {senders}{'' if kind in told else ': ' + meaning}")
+            told.add(kind)

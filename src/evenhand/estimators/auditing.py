@@ -1,0 +1,65 @@
+"""`evenhand.audit`: what training an estimator would give away, and to whom."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from sklearn.base import clone
+
+from evenhand.auditing.findings import Audit
+from evenhand.auditing.horizontal import audit_horizontal
+from evenhand.auditing.vertical import audit_vertical
+from evenhand.auditing.views import Scene
+from evenhand.errors import InputError
+from evenhand.estimators.horizontal import HorizontalClassifier
+from evenhand.estimators.vertical import VerticalClassifier
+
+
+def audit(
+    estimator: VerticalClassifier | HorizontalClassifier,
+    X: Any,
+    y: Any,
+    *,
+    sensitive_features: Any = None,
+    clients: Any = None,
+    coalitions: Sequence[Sequence[str]] = (),
+) -> Audit:
+    """Train a copy of an estimator and attack its messages from every participant's place.
+
+    Each attack is tried first where it must succeed, and is compared with what the participant's own columns tell.
+
+    Parameters
+    ----------
+    estimator
+        With the settings that are to be audited; it is not changed and need not be fitted.
+    X, y, sensitive_features, clients
+        As its `fit` takes them.
+    coalitions
+        Names of parties or clients (``"server"`` too) that put together what they have, beside each on its own.
+
+    Returns
+    -------
+    Audit
+        Its `findings`, and `sentences` for people; `write(folder)` leaves them as JSON.
+
+    Examples
+    --------
+    >>> evenhand.audit(VerticalClassifier(), {"bank": A, "shop": B}, y).sentences  # doctest: +SKIP
+    """
+    if not isinstance(estimator, (VerticalClassifier, HorizontalClassifier)):
+        raise InputError(f"cannot audit a {type(estimator).__name__}; give a classifier of evenhand's")
+    copy = clone(estimator)
+    scenes: list[Any] = []
+    copy._scenes = scenes
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if isinstance(copy, VerticalClassifier):
+            copy.fit(X, y, sensitive_features)
+        else:
+            copy.fit(X, y, sensitive_features=sensitive_features, clients=clients)
+    (scene,) = scenes
+    if isinstance(scene, Scene):
+        return audit_vertical(scene, coalitions=coalitions)
+    return audit_horizontal(scene, coalitions=coalitions)

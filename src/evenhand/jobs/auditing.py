@@ -1,0 +1,186 @@
+"""Audits of jobs: of a run that is finished, and of one that is planned."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from evenhand.arrays import Array
+from evenhand.auditing.findings import Audit
+from evenhand.auditing.horizontal import HorizontalScene, audit_horizontal
+from evenhand.auditing.vertical import audit_vertical
+from evenhand.auditing.views import Scene, listening
+from evenhand.errors import RunError
+from evenhand.horizontal.problem import ClientRows
+from evenhand.jobs.file import JobFile
+from evenhand.jobs.folder import own_job, require_password
+from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
+from evenhand.jobs.horizontal.tables import SERVER_ROWS, load_horizontal_tables
+from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
+from evenhand.jobs.vertical.tables import load_vertical_tables
+from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.terms import Part
+from evenhand.protocol.transcript import Transcript
+from evenhand.report.disclosure import reveals
+from evenhand.runtime.folder import RunFolder
+from evenhand.training.horizontal import train_clients
+from evenhand.training.preparing import Preparation
+from evenhand.training.vertical import train_vertical
+from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.solvers import vertical_terms
+
+REPEATS: Final = 1e-6
+"""How closely the run that is attacked must end where the recorded one ended."""
+
+
+def audit_run(folder: RunFolder, coalitions: Sequence[Sequence[str]] = ()) -> Audit:
+    """Attack a finished run.
+
+    A run folder keeps who sent what to whom, not the numbers themselves. So the run is gone through again, from the
+    job in the folder and the tables it names: the messages are those that were sent (masks aside, which are drawn anew
+    and say nothing either way). Tables that have changed since are noticed.
+    """
+    recorded = folder.result["certificate"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if folder.split == "horizontal":
+            audit, found = _horizontal(own_job(folder, HorizontalJobFile, parse_horizontal), folder, coalitions)
+        else:
+            audit, found = _vertical(own_job(folder, VerticalJobFile, parse_vertical), folder, coalitions)
+    if found.rounds != recorded["rounds"] or _apart(found.objective, recorded["objective"]) > REPEATS:
+        raise RunError(
+            f"{folder.path} cannot be audited: gone through again, the run ends at {found.objective:.9g} after "
+            f"{found.rounds} rounds, not at {recorded['objective']} after {recorded['rounds']}; the tables have changed"
+        )
+    return audit
+
+
+def _apart(found: float, recorded: float | None) -> float:
+    if recorded is None or np.isnan(found):
+        return 0.0
+    return abs(found - recorded) / max(1.0, abs(recorded))
+
+
+def _vertical(
+    job: VerticalJobFile, folder: RunFolder, coalitions: Sequence[Sequence[str]]
+) -> tuple[Audit, Certificate]:
+    for party in job.party:
+        require_password(party.database)
+    tables = load_vertical_tables(job, folder.base)
+    train = ~tables.test
+    transcript = listening()
+    signs, sensitive = tables.signs[train], None if tables.sensitive is None else tables.sensitive[train]
+    parties = tables.training_columns()
+    run = train_vertical(
+        job.to_job(), parties, signs, sensitive, runtime="messages", terms=tables.terms, transcript=transcript
+    )
+    scene = Scene.of(transcript, parties, signs, sensitive, run.models)
+    return audit_vertical(scene, coalitions=coalitions), run.certificate
+
+
+def _horizontal(
+    job: HorizontalJobFile, folder: RunFolder, coalitions: Sequence[Sequence[str]]
+) -> tuple[Audit, Certificate]:
+    for client in job.client:
+        require_password(client.database)
+    tables = load_horizontal_tables(job, folder.base)
+    clients = [rows.training_rows(name) for name, rows in tables.clients.items()]
+    preparation = Preparation(transcript=listening())
+    run = train_clients(
+        job.to_job(),
+        clients,
+        model=job.job.model,
+        scope=job.to_where(),
+        server=None if tables.server is None else tables.server.training_rows(SERVER_ROWS),
+        groups=job.data.groups,
+        protect=job.to_protection(),
+        preparation=preparation,
+    )
+    rows = {one.name: one for one in clients}
+    linear = job.job.model == "logistic"
+    scene = HorizontalScene(run.transcript.messages or (), rows, run.model, run.statistics, linear)
+    return audit_horizontal(scene, coalitions=coalitions), run.certificate
+
+
+# -- before a run
+
+
+class PlannedMessage(NamedTuple):
+    """A kind of message that would go from one to another, and what it reveals."""
+
+    sender: str
+    receiver: str
+    kind: str
+    reveals: str
+
+
+REHEARSED_ROWS: Final = 60
+
+
+def plan_of(job: JobFile) -> list[PlannedMessage]:
+    """Which messages a job would send to whom, from its terms alone: no table is opened.
+
+    The run is rehearsed on made-up rows for two rounds, and its messages are listed.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        transcript = _rehearse_horizontal(job) if isinstance(job, HorizontalJobFile) else _rehearse_vertical(job)
+    said = dict.fromkeys((entry.sender, entry.receiver, entry.kind) for entry in transcript)
+    return [PlannedMessage(*link, reveals()[link[2]]) for link in said]
+
+
+def _made_up(rows: int, seed: int) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(rows, 3))
+    return features, np.where(features[:, 0] + rng.normal(size=rows) > 0, 1.0, -1.0)
+
+
+def _groups(rows: int, names: Sequence[str]) -> pd.DataFrame | None:
+    """Each attribute with two groups that occur with both labels, whatever the others are."""
+    places = np.arange(rows)
+    return pd.DataFrame({name: (places >> shift) & 1 for shift, name in enumerate(names)}) if names else None
+
+
+def _rehearse_vertical(job: VerticalJobFile) -> Transcript:
+    trained = replace(job.to_job(), max_rounds=2)
+    parts: dict[str, Part] = {party.name: party.role for party in job.party}
+    preparation, holder = Preparation(), job.label_party
+    preparation.enrol(vertical_terms(trained, parts, 0, {}))
+    preparation.align(dict.fromkeys(parts, REHEARSED_ROWS))
+    _, labels = _made_up(REHEARSED_ROWS, 0)
+    groups = _groups(REHEARSED_ROWS, holder.sensitive)
+    terms = preparation.vertical_terms(trained, parts, holder.name, labels, groups)
+    parties = [
+        PartyColumns(name, _made_up(REHEARSED_ROWS, seed)[0], part == "active")
+        for seed, (name, part) in enumerate(parts.items())
+    ]
+    run = train_vertical(
+        trained, parties, labels, groups, runtime="messages", terms=terms, transcript=preparation.transcript
+    )
+    return run.transcript
+
+
+def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
+    trained = replace(job.to_job(), max_rounds=2)
+    clients = []
+    for seed, client in enumerate(job.client):
+        features, labels = _made_up(REHEARSED_ROWS, seed)
+        clients.append(ClientRows(client.name, features, labels, _groups(REHEARSED_ROWS, job.data.sensitive)))
+    server = None
+    if job.server.has_rows:
+        server = ClientRows(SERVER_ROWS, *_made_up(REHEARSED_ROWS, 99), _groups(REHEARSED_ROWS, job.data.sensitive))
+    run = train_clients(
+        trained,
+        clients,
+        model=job.job.model,
+        scope=job.to_where(),
+        server=server,
+        protect=job.to_protection(),
+        preparation=Preparation(),
+    )
+    return run.transcript
