@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from evenhand.cli import audit, data, demo, federation, predict, report, reproduce, train, watch
+from evenhand.cli import audit, data, demo, federation, frontier, predict, report, reproduce, train, watch
 from evenhand.errors import EvenhandError, EvenhandWarning, ResourceError
 from evenhand.printing import printable
 from evenhand.runtime.files import no_room
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("predict")(predict.predict)
+app.command("frontier")(frontier.frontier)
 app.command("watch")(watch.watch)
 app.command("audit")(audit.audit)
 app.command("report")(report.report)

@@ -25,7 +25,10 @@ def make_page(records: Sequence[RunRecord], *, refresh_seconds: int | None = Non
     """The page about these runs as HTML, which a browser fetches anew every so often if told to."""
     if not records:
         raise InputError("there is no run to report on; name at least one run folder")
-    title = records[0].name if len(records) == 1 else f"{len(records)} runs: {', '.join(one.name for one in records)}"
+    names = ", ".join(record.name for record in records)
+    title = (
+        names if len(records) == 1 else f"{len(records)} runs: {names}" if len(records) < 4 else f"{len(records)} runs"
+    )
     several, finished = len(records) > 1, [one for one in records if one.finished]
     links = [("#runs", "Side by side")] if len(finished) > 1 else []
     links += [(f"#run-{place}", record.name) for place, record in enumerate(records)]

@@ -27,12 +27,12 @@ class Axis(NamedTuple):
     end: float
 
     @classmethod
-    def over(cls, values: Any, start: float, end: float, *, include: Sequence[float] = ()) -> Axis:
-        """One that all finite values fit on, with a little room."""
+    def over(cls, values: Any, start: float, end: float, *, include: Sequence[float] = (), least: float = 0.0) -> Axis:
+        """One that all finite values fit on, with a little room; `least` keeps differences of no weight small."""
         found = np.concatenate([np.ravel(np.asarray(values, dtype=float)), np.asarray(include, dtype=float)])
         found = found[np.isfinite(found)]
         low, high = (float(found.min()), float(found.max())) if len(found) else (0.0, 1.0)
-        room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
+        room = max(0.05 * (high - low) or 0.05 * abs(high) or 0.5, (least - (high - low)) / 2)
         return cls(low - room, high + room, start, end)
 
     def at(self, value: float) -> float:
@@ -98,18 +98,20 @@ def plane_chart(
     *,
     x_label: str,
     y_label: str,
-    marks: Mapping[str, float] | None = None,
+    y_least: float = 0.0,
+    joined_names: Sequence[str] = (),
+    chosen: str | None = None,
 ) -> Markup:
-    """Named points; `marks` are vertical lines with a name."""
-    marks = marks or {}
-    x = Axis.over([at for at, _ in points.values()], _LEFT, WIDTH - _RIGHT, include=[0.0, *marks.values()])
-    y = Axis.over([at for _, at in points.values()], HEIGHT - _BOTTOM, _TOP)
+    """Named points, some of them joined by a line, one of them ringed."""
+    x = Axis.over([at for at, _ in points.values()], _LEFT, WIDTH - _RIGHT, include=[0.0])
+    y = Axis.over([at for _, at in points.values()], HEIGHT - _BOTTOM, _TOP, least=y_least)
     drawn = [_frame(x, y, x_label, y_label)]
-    for name, level in marks.items():
-        drawn += [
-            void("line", klass="mark", x1=x.at(level), x2=x.at(level), y1=_TOP, y2=HEIGHT - _BOTTOM),
-            tag("text", name, klass="mark-name", x=x.at(level) + 4, y=_TOP + 10),
-        ]
+    if joined_names:
+        ends = " ".join(f"{x.at(points[name][0])},{y.at(points[name][1])}" for name in joined_names)
+        drawn.append(void("polyline", klass="line c5", points=ends))
+    if chosen is not None:
+        across, up = points[chosen]
+        drawn.append(void("circle", klass="ring", cx=x.at(across), cy=y.at(up), r=11))
     named: list[tuple[float, float]] = []
     for place, (name, (across, up)) in enumerate(points.items()):
         tip = f"{name}: {x_label} {number(across)}, {y_label} {number(up, 4)}"
@@ -119,7 +121,7 @@ def plane_chart(
             height += 14
         named.append((at, height))
         end = at > 0.7 * WIDTH
-        side = {"x": at - 10, "text_anchor": "end"} if end else {"x": at + 10, "text_anchor": "start"}
+        side = {"x": at - 14, "text_anchor": "end"} if end else {"x": at + 14, "text_anchor": "start"}
         drawn.append(tag("text", name, klass="name", y=height + 4, **side))
     return _figure(title, drawn, {})
 

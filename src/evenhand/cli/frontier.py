@@ -1,0 +1,65 @@
+"""`evenhand frontier`: what fairness costs, by a job's runs over several bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from evenhand.cli.memory import check_address_space
+from evenhand.cli.saying import say
+from evenhand.cli.train import run_with_progress
+from evenhand.errors import InputError
+
+EPSILONS = (0.2, 0.1, 0.05, 0.02, 0.01)
+WITHOUT = "without"
+PAGE = "frontier.html"
+
+
+def frontier(
+    job: Annotated[Path, typer.Argument(help="Job file with a constraint, and rows held out (test_fraction).")],
+    epsilon: Annotated[
+        list[float] | None,
+        typer.Option(min=0.0, help="A bound to try; several times. Default 0.2, 0.1, 0.05, 0.02, 0.01."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the runs and the page; default runs/frontier-<job>.")
+    ] = None,
+) -> None:
+    """Train a job without its constraint and under each of several bounds, and draw accuracy against the gap.
+
+    Leaves a run folder for each, and frontier.html, where the point with the best balance is marked. Interrupted, the
+    same command goes on: runs that have finished are kept.
+
+    \b
+    Examples:
+      evenhand frontier job.toml
+      evenhand frontier job.toml --epsilon 0.1 --epsilon 0.03 --out runs/bounds
+    """
+    check_address_space()
+    # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
+    from evenhand.jobs.file import read_job
+    from evenhand.jobs.folder import has_finished
+    from evenhand.jobs.varying import with_epsilon
+    from evenhand.report.page import write_page
+    from evenhand.report.record import RunRecord
+    from evenhand.report.tables import compare
+    from evenhand.runtime.folder import is_run
+
+    content = read_job(job)
+    if not content.job.test_fraction:
+        raise InputError(f"{job} holds no rows out to judge models on; set test_fraction in [job], such as 0.25")
+    bounds = sorted(set(epsilon or EPSILONS), reverse=True)
+    jobs = {WITHOUT: with_epsilon(content, None)} | {f"ε = {one:g}": with_epsilon(content, one) for one in bounds}
+    folder = Path("runs") / f"frontier-{job.stem}" if out is None else out
+    places = {name: folder / name.replace("ε = ", "epsilon-") for name in jobs}
+    for name, varied in jobs.items():
+        if not has_finished(varied, places[name]):
+            run_with_progress(varied, job.parent, places[name], resume=is_run(places[name]), title=f"{name:>9}")
+    records = [RunRecord.read(place) for place in places.values()]
+    results = {name: record.result for name, record in zip(jobs, records, strict=True)}
+    Console(markup=False, emoji=False).print(compare(results, title="on the held-out rows"))
+    write_page(records, folder / PAGE)
+    say(str(folder / PAGE))

@@ -1,0 +1,66 @@
+"""`evenhand frontier`: a job's runs over several bounds, and the page that shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.hospitals import HospitalJob
+from support.tables import SmallJob
+
+from evenhand.cli import main
+from evenhand.report.record import RunRecord
+
+
+def frontier(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr("sys.argv", ["evenhand", "frontier", *map(str, arguments)])
+    try:
+        main()
+    except SystemExit as end:
+        return int(str(end.code or 0))
+    return 0
+
+
+@pytest.mark.parametrize("split", ["vertical", "horizontal"])
+def test_each_bound_has_its_run_and_its_point(
+    split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = SmallJob(tmp_path, rows=300) if split == "vertical" else HospitalJob(tmp_path)
+    if split == "vertical":
+        job.content["job"] = {"constraint": {"kind": "equal-opportunity", "epsilon": 0.3}, "test_fraction": 0.25}
+    job.write()
+    out = tmp_path / "bounds"
+    bounds = ("--epsilon", 0.1, "--epsilon", 0.05, "--epsilon", 0.02)
+    assert frontier(monkeypatch, tmp_path / "job.toml", *bounds, "--out", out) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(out / "frontier.html")
+    asked = {}
+    for name in ("without", "epsilon-0.1", "epsilon-0.05", "epsilon-0.02"):
+        record = RunRecord.read(out / name)
+        asked[name] = [one["asked"] for one in record.result["constraints"].get("train", [])]
+    assert asked == {"without": [], "epsilon-0.1": [0.1], "epsilon-0.05": [0.05], "epsilon-0.02": [0.02]}
+    page = (out / "frontier.html").read_text(encoding="utf-8")
+    assert page.count('class="ring"') == 1
+    assert "has the best balance" in page
+    before = (out / "epsilon-0.1" / "run.toml").read_bytes()
+    assert frontier(monkeypatch, tmp_path / "job.toml", *bounds, "--out", out) == 0
+    assert (out / "epsilon-0.1" / "run.toml").read_bytes() == before
+
+
+def test_what_cannot_be_varied_is_refused_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = SmallJob(tmp_path)
+    wrong = {
+        "test_fraction": {"constraint": {"kind": "equal-opportunity", "epsilon": 0.1}},
+        "no constraint with an epsilon": {"test_fraction": 0.2},
+        "epsilon that could be varied": {
+            "test_fraction": 0.2,
+            "constraint": {"kind": "neyman-pearson", "limit": 0.1, "measure": "error"},
+        },
+    }
+    for words, section in wrong.items():
+        job.content["job"] = section
+        job.write()
+        assert frontier(monkeypatch, tmp_path / "job.toml", "--out", tmp_path / "bounds") == 2
+        assert words in capsys.readouterr().err
+    assert not (tmp_path / "bounds").exists()
