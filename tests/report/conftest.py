@@ -11,6 +11,8 @@ import pytest
 from support.hospitals import HospitalJob
 from support.tables import SmallJob
 
+from evenhand.jobs.auditing import audit_run
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = [
     "--no-sandbox",
@@ -24,7 +26,7 @@ FLAGS = [
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Finished runs: two across columns, without and with a constraint, and one across rows."""
+    """Finished runs: two across columns, without a constraint (audited) and with one, and one across rows."""
     folder = tmp_path_factory.mktemp("runs")
     odds = {"kind": "equalized-odds", "epsilon": 0.05, "measure": "error"}
     found = {}
@@ -32,7 +34,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (folder / f"{name} tables").mkdir()
         job = SmallJob(folder / f"{name} tables", rows=400)
         job.content["job"] = {"test_fraction": 0.25, **constraint}
-        found[name] = job.run(folder / name).folder.path
+        run = job.run(folder / name).folder
+        found[name] = run.path
+        if name == "plain":
+            audit_run(run, []).write(run.path)
     (folder / "hospitals").mkdir()
     found["across rows"] = HospitalJob(folder / "hospitals").run(folder / "across rows").folder.path
     return found

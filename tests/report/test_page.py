@@ -110,6 +110,16 @@ def test_every_page_is_whole_and_fetches_nothing(names: list[str], runs: dict[st
     assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
+def test_what_an_audit_found_is_said(runs: dict[str, Path]) -> None:
+    assert "evenhand audit fair" in Reader(make_page([RunRecord.read(runs["fair"])])).text
+    audited = RunRecord.read(runs["plain"])
+    assert audited.audit is not None
+    sentences = [words for found in audited.audit["participants"].values() for words in found["sentences"]]
+    text = Reader(make_page([audited])).text
+    assert any("with certainty" in words for words in sentences)
+    assert all(words in text for words in sentences)
+
+
 def test_names_are_text_whatever_they_hold(runs: dict[str, Path]) -> None:
     record = RunRecord.read(runs["fair"])
     nasty = "<script>alert(1)</script>\x1b]0;x\"'&"

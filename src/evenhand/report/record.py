@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.protocol.transcript import Entry
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.manifest import FileEntry
+from evenhand.runtime.manifest import FileEntry, parse_json, read_bytes
+
+AUDIT: Final = "audit.json"
+"""Written into the run folder by whoever audits the run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,8 @@ class RunRecord:
         Each owner's weights by the name of the column, where the model has one for each.
     files
         Digest and owner of each file; empty of a folder of 0.1.0, which keeps none.
+    audit
+        What an audit of the run found, if there was one.
     """
 
     name: str
@@ -47,6 +52,7 @@ class RunRecord:
     traffic: pd.DataFrame
     weights: Mapping[str, pd.Series[float]]
     files: Mapping[str, FileEntry]
+    audit: Mapping[str, Any] | None = None
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:
@@ -57,7 +63,8 @@ class RunRecord:
         traffic = sent.groupby(["sender", "receiver", "kind"], sort=False)[["messages", "nbytes"]].sum().reset_index()
         history = pd.DataFrame(folder.read_lines("metrics.jsonl"))
         weights = _weights(folder) if finished else {}
-        return cls(path.resolve().name, folder.description, result, history, traffic, weights, folder.files)
+        audit = parse_json(path / AUDIT, read_bytes(path / AUDIT)) if (path / AUDIT).exists() else None
+        return cls(path.resolve().name, folder.description, result, history, traffic, weights, folder.files, audit)
 
     @property
     def finished(self) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from evenhand.errors import InputError
 from evenhand.report.page.answers import answer, comparison, under_way
 from evenhand.report.page.exchange import exchange
+from evenhand.report.page.leaks import leaks
 from evenhand.report.page.markup import Markup, joined, section, tag, void
 from evenhand.report.page.particulars import card, particulars, weights
 from evenhand.report.page.people import people
@@ -75,7 +76,7 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
 def _run(record: RunRecord, place: int, several: bool) -> Markup:
     own: tuple[Callable[[RunRecord, str], Markup], ...]
     if record.finished:
-        own, first = (people, rounds, exchange, weights, particulars, card), answer(record)
+        own, first = (people, rounds, exchange, leaks, weights, particulars, card), answer(record)
         title = "What was asked for, and what came of it"
     else:
         own, first, title = (rounds, exchange, particulars), under_way(record), "Under way"

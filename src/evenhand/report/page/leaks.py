@@ -1,0 +1,61 @@
+"""What an audit of the run found: what each participant could tell from the messages it was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evenhand.report.page.charts import Interval, interval_chart, number
+from evenhand.report.page.markup import Markup, details, joined, section, table, tag
+from evenhand.report.record import RunRecord
+
+
+def leaks(record: RunRecord, identifier: str) -> Markup:
+    """Of a run that nobody has audited, how to."""
+    title = "What the messages gave away"
+    if record.audit is None:
+        words = f"Nobody has looked yet. To measure it: evenhand audit {record.name}"
+        return section(identifier, title, tag("p", words, klass="soft"), level=3)
+    participants = record.audit["participants"]
+    said = [
+        joined([tag("h4", who), tag("ul", *(tag("li", words) for words in found["sentences"]))])
+        for who, found in participants.items()
+    ]
+    rows = [(who, one) for who, found in participants.items() for one in found["findings"]]
+    drawn = interval_chart(
+        "What messages add to what each could guess before; a whisker right of zero is a leak beyond chance",
+        [_lift(who, one) for who, one in rows],
+        x_label="lift above the better floor",
+    )
+    remarks = tag("ul", *(tag("li", words) for words in record.audit["remarks"])) if record.audit["remarks"] else ""
+    return section(
+        identifier, title, *said, drawn if rows else "", details("The numbers", _table(rows)), remarks, level=3
+    )
+
+
+def _lift(who: str, one: Mapping[str, Any]) -> Interval:
+    lift = one["lift"]
+    return Interval(f"{who}: {one['attack']}", lift["value"], lift["low"], lift["high"], group=int(one["real"]))
+
+
+def _table(rows: list[tuple[str, Mapping[str, Any]]]) -> Markup:
+    columns = ["who", "target", "attack", "message", "measure", "with messages", "without", "lift", "control"]
+    cells = [
+        [
+            who,
+            one["target"],
+            one["attack"],
+            f"{one['sequence']} × {one['message']}",
+            one["measure"],
+            _estimate(one["value"]),
+            " / ".join(number(value) for value in one["floors"].values()),
+            _estimate(one["lift"]),
+            (number(one["control"]), one["control"]),
+        ]
+        for who, one in rows
+    ]
+    return table(columns, cells, caption="Every attack, with its floors and its control", numbers=(5, 6, 7, 8))
+
+
+def _estimate(found: Mapping[str, float]) -> tuple[str, float]:
+    return f"{number(found['value'])} ({number(found['low'])} to {number(found['high'])})", found["value"]
