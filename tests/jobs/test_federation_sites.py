@@ -7,19 +7,23 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.contracts import assert_same_state
 from support.federation import Network, run_sites, write_shops
 
 from evenhand.errors import DataError, EvenhandError, JobError, RunError
+from evenhand.jobs.federation import sites
 from evenhand.jobs.federation.files import read_federation_job, read_party
 from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
 from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.models.saved import to_state
+from evenhand.privacy.masks import SECRET_WORDS
 from evenhand.protocol.policy import OwnPolicy
 from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread
+from evenhand.vertical.problem import PartyData
 from evenhand.vertical.solvers import SOLVERS
 
 PARTIES = ("bank", "shop", "phone")
@@ -75,6 +79,21 @@ def test_parties_that_talk_to_each_other_end_with_a_certificate(solver: str, tmp
     ends = run(paths, Network(0.05))
     assert ends["server"]["certificate"]["rounds"] == 2, ends
     assert ends["server"]["quality"]["train"]["accuracy"] > 0.5
+
+
+def test_every_site_masks_by_a_secret_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[PartyData] = []
+
+    def kept(*parts: Any) -> PartyData:
+        given.append(PartyData(*parts))
+        return given[-1]
+
+    monkeypatch.setattr(sites, "PartyData", kept)
+    paths = write_shops(tmp_path, {"solver": "vfb2-svrg", "max_rounds": 1, "options": {"batch_size": 32}}, ("bank",))
+    run(paths, Network(0.05))
+    secrets = [own.secret for own in given if own.secret is not None]
+    assert len(secrets) == len(given) == len(PARTIES)
+    assert len(np.unique(np.concatenate(secrets))) == SECRET_WORDS * len(given)
 
 
 def test_rows_are_found_without_anybodys_list_of_people(tmp_path: Path) -> None:

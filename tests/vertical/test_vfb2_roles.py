@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small
 
 from evenhand.constraints import EqualOpportunity
-from evenhand.errors import DivergenceError, ProtocolError
+from evenhand.errors import DivergenceError, InputError, ProtocolError
 from evenhand.privacy.fixed_point import decode
+from evenhand.privacy.masks import SECRET_WORDS, secret_masks
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Role
+from evenhand.protocol.roles import Role, Sends, Task
+from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.threads import Threads
+from evenhand.training import run as running
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.vfb2.aggregation import Aggregation
-from evenhand.vertical.vfb2.messages import BEGIN, MASKED_SCORES, SCORE_REQUEST, STALENESS, THETA
-from evenhand.vertical.vfb2.options import VFB2Options
+from evenhand.vertical.vfb2.block_work import BlockWork
+from evenhand.vertical.vfb2.messages import BEGIN, MASKED_SCORES, MASKED_TOTALS, SCORE_REQUEST, STALENESS, THETA
 from evenhand.vertical.vfb2.party import VFB2Party
-from evenhand.vertical.vfb2.staleness import Staleness, most_stale
+from evenhand.vertical.vfb2.staleness import Staleness
 
 PROBLEM = small(seed=3, rows=72, columns=6)
 BLOCKS = [[4, 0], [1, 5], [3], [2]]
@@ -50,9 +55,16 @@ def train(
     return train_vertical(job, parties, problem.labels, problem.sensitive, **{"runtime": "messages", **runtime})
 
 
-def make_roles(job: Job, active: Sequence[int] = (0, 2)) -> list[Role]:
-    server, parties = Holdings.of(job, deal(PROBLEM, BLOCKS, active), PROBLEM.labels, PROBLEM.sensitive).roles()
-    return [server, *parties]
+def make_roles(job: Job, active: Sequence[int] = (0, 2), *, secret: bool = False) -> list[Role]:
+    """With masks from the job's seed, or from secrets (here not drawn anew, so that runs can be compared)."""
+    held = Holdings.of(job, deal(PROBLEM, BLOCKS, active), PROBLEM.labels, PROBLEM.sensitive)
+    secrets = np.random.default_rng(8).integers(0, 2**64, (len(held.parties), SECRET_WORDS), dtype=np.uint64)
+    parties = {
+        name: replace(own, secret=secrets[place] if secret else None)
+        for place, (name, own) in enumerate(held.parties.items())
+    }
+    server, roles = replace(held, parties=parties).roles()
+    return [server, *roles]
 
 
 OPTIMUM = Reference(PROBLEM, [], MU).optimum()[0]
@@ -172,9 +184,8 @@ def test_any_schedule_converges_and_nothing_is_staler_than_allowed(schedule: dic
     run = train(job, schedule["blocks"], schedule["active"], clock=schedule["clock"])
     assert run.certificate.converged
     np.testing.assert_allclose(pooled_weights(run, schedule["blocks"]), OPTIMUM, atol=1e-3)
-    bound = most_stale(VFB2Options(**schedule["options"]), len(schedule["active"]))
     staleness = run.statistics["staleness"]
-    assert len(staleness) == bound + 1
+    assert len(staleness) == schedule["options"]["read_delay"] + schedule["options"]["message_delay"] + 1
     # Every party updates by every step: the others heard ϑ of each, and the dominator has its own.
     others = len(schedule["blocks"]) - 1
     if others:
@@ -182,48 +193,72 @@ def test_any_schedule_converges_and_nothing_is_staler_than_allowed(schedule: dic
         assert sum(staleness) == steps * len(schedule["blocks"])
 
 
+@pytest.mark.parametrize("runtime", ["messages", "threads"])
+@pytest.mark.parametrize("solver", ["vfb2-sgd", *EXACT])
+def test_delays_mean_the_same_in_all_three_ways(solver: str, runtime: str) -> None:
+    """With no delay allowed nothing is stale, however many dominators there are: one step follows upon the other."""
+    options = {"batch_size": 5, "read_delay": 0, "message_delay": 0}
+    job = make_job(solver, options, max_rounds=4, tol=0.0)
+    interleaved = train(job, active=(0, 2, 3), runtime="interleaved")
+    other = train(job, active=(0, 2, 3), runtime=runtime)
+    assert other.statistics == interleaved.statistics
+    assert len(other.statistics["staleness"]) == 1
+    np.testing.assert_allclose(other.history["objective"], interleaved.history["objective"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("runtime", ["interleaved", "messages", "threads"])
+def test_no_update_is_staler_than_both_delays_together(runtime: str) -> None:
+    job = make_job("vfb2-svrg", {"batch_size": 2, "read_delay": 2, "message_delay": 1}, max_rounds=6, tol=0.0)
+    staleness = train(job, active=(0, 1, 2), runtime=runtime).statistics["staleness"]
+    assert len(staleness) == 4
+    assert sum(staleness[1:]) > 0
+
+
 @settings(max_examples=40)
 @given(st.integers(0, 4), st.data())
-@example(0, None)
-def test_updates_are_put_aside_until_nothing_can_become_too_stale(limit: int, data: st.DataObject | None) -> None:
-    """ϑ in any order, with at most `limit` steps scored after the oldest whose ϑ is missing."""
+def test_steps_are_scored_and_updated_by_in_order_and_none_too_early(limit: int, data: st.DataObject) -> None:
+    """Requests and ϑ in any order, updates under way for any time."""
     staleness = Staleness(limit)
-    missing: list[int] = []
-    steps, made, scored_at, released = 0, 0, {}, []
-    while len(released) < 30:
-        oldest = min((missing.index(step) for step in missing), default=None)
-        may_score = steps < 30 and (oldest is None or steps - missing[0] <= limit)
-        score = may_score and (not missing or (data is not None and data.draw(st.booleans())))
-        if score:
-            staleness.score(steps)
-            scored_at[steps] = made
-            missing.append(steps)
-            steps += 1
-            continue
-        heard = missing.pop(0 if data is None else data.draw(st.integers(0, len(missing) - 1)))
-        staleness.hear(heard, np.zeros(1))
-        for step, _ in staleness.release():
-            assert made - scored_at[step] <= limit
-            made += 1
-            released.append(step)
-    assert sorted(released) == list(range(30))
-    assert staleness.staleness.sum() == 30
+    unasked = list(range(20))
+    scored: list[int] = []
+    released: list[int] = []
+    unheard: list[int] = []
+    under_way: list[int] = []
+    made: set[int] = set()
+    while len(made) < 20:
+        choices = [name for name, some in (("ask", unasked), ("hear", unheard), ("made", under_way)) if some]
+        chosen = data.draw(st.sampled_from(choices))
+        if chosen == "ask":
+            staleness.ask(unasked.pop(data.draw(st.integers(0, len(unasked) - 1))))
+        elif chosen == "hear":
+            staleness.hear(unheard.pop(data.draw(st.integers(0, len(unheard) - 1))), np.zeros(1))
+        else:
+            made.add(done := under_way.pop(data.draw(st.integers(0, len(under_way) - 1))))
+            staleness.made(done)
+        new = [step for step, _ in staleness.release()]
+        released += new
+        under_way += new
+        for step in staleness.to_score():
+            assert all(earlier in made for earlier in range(step - limit))
+            scored.append(step)
+            unheard.append(step)
+    assert scored == released == list(range(20))
+    assert staleness.staleness.sum() == 20
 
 
-def test_an_update_that_would_make_another_too_stale_waits_for_it() -> None:
+def test_theta_of_a_step_that_was_not_scored_or_was_answered_is_refused() -> None:
     staleness = Staleness(1)
-    for step in range(2):
-        staleness.score(step)
+    for step in (0, 1, 3):
+        staleness.ask(step)
+    assert staleness.to_score() == [0, 1]
     staleness.hear(1, np.zeros(1))
-    assert [step for step, _ in staleness.release()] == [1]
-    staleness.score(2)
-    staleness.hear(2, np.zeros(1))
     assert staleness.release() == []
+    for step in (1, 3):
+        with pytest.raises(ProtocolError, match="not expected"):
+            staleness.hear(step, np.zeros(1))
     staleness.hear(0, np.zeros(1))
-    assert [step for step, _ in staleness.release()] == [0, 2]
-    assert staleness.staleness.tolist() == [1, 2]
-    with pytest.raises(ProtocolError, match="not expected"):
-        staleness.hear(0, np.zeros(1))
+    assert [step for step, _ in staleness.release()] == [0, 1]
+    assert staleness.updating
 
 
 # -- what a straggler costs
@@ -277,11 +312,12 @@ def test_with_synchronous_pace_nothing_is_stale(solver: str) -> None:
 # -- faults
 
 
+@pytest.mark.parametrize("secret", [False, True])
 @pytest.mark.parametrize("solver", EXACT)
 @pytest.mark.parametrize("pace", ["asynchronous", "synchronous"])
-def test_crashes_at_any_message_change_nothing(solver: str, pace: str) -> None:
+def test_crashes_at_any_message_change_nothing(solver: str, pace: str, secret: bool) -> None:
     job = make_job(solver, {"batch_size": 8, "pace": pace}, max_rounds=5, tol=0.0)
-    calm, shaken = make_roles(job), make_roles(job)
+    calm, shaken = make_roles(job, secret=secret), make_roles(job, secret=secret)
     InProcess(calm, CLOCK).run()
     crashes = {"p0": range(2, 400, 7), "p1": range(0, 400, 3), "p3": range(1, 400, 5), "server": range(1, 90, 4)}
     FaultyInProcess(shaken, Faults(crashes=crashes, save_every=4), CLOCK).run()
@@ -347,6 +383,69 @@ def test_no_message_carries_an_unmasked_partial_score() -> None:
             # Uniform over ±2¹⁹ in this fixed point, where the scores themselves are below ten.
             assert np.abs(decode(message["sum"].view(np.uint64), 44)).max() > 1000.0
     assert sums > 100
+
+
+def test_masks_are_the_partys_own_secret_and_the_model_does_not_know() -> None:
+    """Who knows the job's seed knows all masks that follow from it: outside simulation they must not."""
+    job = make_job("vfb2-svrg", {"batch_size": 6}, max_rounds=3, tol=0.0)
+    sent, weights = [], []
+    for secret in (False, True):
+        roles = make_roles(job, secret=secret)
+        transcript = Transcript(keep_messages=True)
+        InProcess(roles, CLOCK, transcript).run()
+        masked = (MASKED_SCORES.kind, MASKED_TOTALS.kind)
+        sent.append(np.concatenate([one["sum"] for one in transcript.messages or () if one.kind in masked]))
+        weights.append([role.model.weights for role in roles[1:]])  # type: ignore[attr-defined]
+    assert not (sent[0] == sent[1]).any()
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_secrets_masks_never_repeat_and_are_told_by_nothing_else() -> None:
+    secrets = np.arange(2 * SECRET_WORDS, dtype=np.uint64).reshape(2, -1)
+    first = [secret_masks(secrets[0], number, 500) for number in (1, 2)]
+    other = secret_masks(secrets[1], 1, 500)
+    assert len(np.unique(np.concatenate([*first, other]))) == 1500
+    np.testing.assert_array_equal(first[0], secret_masks(secrets[0], 1, 500))
+    bits = np.unpackbits(first[0].view(np.uint8))
+    assert abs(bits.mean() - 0.5) < 0.01
+
+
+def test_sagas_updates_are_work_outside_the_roles_lock_and_never_overlap() -> None:
+    job = make_job("vfb2-saga", {"batch_size": 8, "read_delay": 3}, max_rounds=1, tol=0.0)
+    roles = make_roles(job, active=(0,))
+    passive = next(role for role in roles if role.name == "p1")
+    seen: list[int] = []
+    inner = passive.finish
+
+    def finish(task: Task) -> Task | Sends:
+        assert isinstance(task, BlockWork)
+        if task.updates:
+            seen.append(len(task.updates))
+            assert passive._staleness.updating  # type: ignore[attr-defined]
+            # Whatever comes while they are under way begins no other update.
+            assert not any(isinstance(more, BlockWork) and more.updates for more in [passive._turn([])])  # type: ignore[attr-defined]
+        return inner(task)
+
+    passive.finish = finish  # type: ignore[method-assign]
+    InProcess(roles, CLOCK).run()
+    assert sum(seen) == 9
+
+
+@pytest.mark.parametrize("workers", [None, 1, 3])
+def test_threads_have_as_many_workers_as_asked_for(workers: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    class Counted(Threads):
+        def run(self) -> None:
+            made.append(self.workers)
+            super().run()
+
+    monkeypatch.setattr(running, "Threads", Counted)
+    train(make_job("vfb2-svrg", {"batch_size": 8}, max_rounds=2), runtime="threads", workers=workers)
+    assert made == [2 if workers is None else workers], "as many as there are active parties, unless told otherwise"
+    with pytest.raises(InputError, match="runtime 'messages' has none"):
+        train(make_job("vfb2-svrg", {}), runtime="messages", workers=2)
 
 
 def test_masks_cancel() -> None:

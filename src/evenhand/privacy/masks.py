@@ -4,22 +4,36 @@ A real mask of any finite spread hides a real number only partly, and rounding k
 fixed point (`fixed_point.py`) plus a mask that is uniform over all 64 bits is itself uniform, whatever the value.
 
 **Where masks come from.** The seeded generators here make simulated runs repeatable. They are statistical, not
-cryptographic: whoever sees a few of their masks can work out the others. A deployment takes `fresh_masks`, drawn from
-the operating system's generator, and uses none twice, or masks that two agree on (`pairwise.py`).
+cryptographic: whoever sees a few of their masks can work out the others, and who knows the seed needs not even that.
+Outside simulation a party draws a secret from the operating system's generator (`fresh_masks`) and takes its masks from
+that (`secret_masks`): nobody else can work them out, and a party that went down and came back sends what it had sent.
+Or masks are agreed on by two (`pairwise.py`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+from typing import Final
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+SECRET_WORDS: Final = 4
+"""Of a party's own secret: 256 bits."""
+
 
 def fresh_masks(rows: int) -> NDArray[np.uint64]:
     """Masks from the operating system's cryptographic generator: for deployments."""
     return np.frombuffer(os.urandom(8 * rows), dtype=np.uint64).copy()
+
+
+def secret_masks(secret: NDArray[np.uint64], number: int, rows: int) -> NDArray[np.uint64]:
+    """Masks of which each `number` has its own, by SHAKE-256: uniform to whoever lacks the secret (four words)."""
+    key = secret.astype("<u8").tobytes() + number.to_bytes(8, "little")
+    drawn = hashlib.shake_256(b"evenhand masks 1" + key).digest(8 * rows)
+    return np.frombuffer(drawn, dtype="<u8").astype(np.uint64)
 
 
 def mask_generator(seed: int, party: int) -> np.random.Generator:

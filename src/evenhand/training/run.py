@@ -45,7 +45,7 @@ class RunSettings:
     keep_messages
         Keep the arrays of all messages in the transcript.
     threads
-        A group of threads for each participant, instead of taking turns.
+        How many each party has, where they run in parallel; None where participants take turns.
     transcript
         Of the exchanges before, to be gone on with; None begins one.
     """
@@ -55,7 +55,7 @@ class RunSettings:
     checkpoint_seconds: float = 10.0
     on_round: Callable[[Report], None] | None = None
     keep_messages: bool = False
-    threads: bool = False
+    threads: int | None = None
     transcript: Transcript | None = None
 
 
@@ -87,8 +87,8 @@ def carry_out(
         roles: list[Role] = [server, *others]
         transcript = Transcript(settings.keep_messages) if settings.transcript is None else settings.transcript
         runtime: InProcess | Threads
-        if settings.threads:
-            runtime = Threads(roles, transcript, recorder.report)
+        if settings.threads is not None:
+            runtime = Threads(roles, transcript, recorder.report, settings.threads)
         else:
             runtime = InProcess(roles, settings.clock, transcript, recorder.report)
         if settings.folder is not None:

@@ -77,6 +77,7 @@ def train_vertical(
     sensitive: pd.DataFrame | None = None,
     *,
     runtime: RuntimeName = "auto",
+    workers: int | None = None,
     clock: VirtualClock | None = None,
     folder: RunFolder | None = None,
     checkpoint_seconds: float = 10.0,
@@ -99,6 +100,9 @@ def train_vertical(
         everybody's work and counts the messages (VFB² only). ``"threads"``: a group of threads for each party, for
         solvers that stand it (VFB² only); no two such runs are the same. ``"auto"``: interleaved where the solver can
         and no clock is given, else messages.
+    workers
+        k, the threads of each party with ``"threads"``; by default as many as there are active parties, as in the
+        paper's experiments.
     clock, folder, checkpoint_seconds, on_round, keep_messages, transcript
         As in `RunSettings`; a clock goes with ``"messages"``.
     start
@@ -108,9 +112,12 @@ def train_vertical(
     """
     runtime = runtime_name(runtime)
     holdings = Holdings.of(job, parties, labels, sensitive, start, terms)
+    if workers is not None and runtime != "threads":
+        raise InputError(f"workers are the threads of runtime 'threads'; runtime {runtime!r} has none")
+    threads = None if runtime != "threads" else len(holdings.terms.active) if workers is None else workers
     finished = carry_out(
         lambda: _build_roles(runtime, clock, holdings),
-        RunSettings(clock, folder, checkpoint_seconds, on_round, keep_messages, runtime == "threads", transcript),
+        RunSettings(clock, folder, checkpoint_seconds, on_round, keep_messages, threads, transcript),
         lambda _: holdings.identity(),
     )
     server = finished.server

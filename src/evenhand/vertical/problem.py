@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from evenhand.arrays import Array, Matrix
 from evenhand.constraints.binding import bind_rows, compared_groups
@@ -75,12 +76,16 @@ class PartyData:
         Labels and groups, if it is active.
     categorical
         Which columns hold codes of categories, where they are taken as they are (by trees).
+    secret
+        What it draws its masks from, four words that nobody else knows. Without one, in simulation, masks follow from
+        the job's seed, so that runs can be repeated message for message.
     """
 
     matrix: Matrix
     weights: Array | None = None
     known: LabelData | None = None
     categorical: tuple[int, ...] = ()
+    secret: NDArray[np.uint64] | None = None
 
 
 def own_lagrangian(terms: VerticalTerms, own: LabelData) -> Lagrangian:

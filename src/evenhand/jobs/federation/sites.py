@@ -30,6 +30,7 @@ from evenhand.jobs.vertical.file import table_source
 from evenhand.jobs.vertical.runs import ServersWord, vertical_result
 from evenhand.jobs.vertical.tables import by_part, held_labels, open_party, parts_of
 from evenhand.models.base import Scorer
+from evenhand.privacy.masks import SECRET_WORDS, fresh_masks
 from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
 from evenhand.protocol.agree import LabelParty, LabelServer
 from evenhand.protocol.align import AlignParty, AlignServer
@@ -109,7 +110,7 @@ def party_program(
         encoder, matrix = table.encode(~test, section.scale, terms.job.model == "trees")
     del table
     training = matrix[np.flatnonzero(~test)] if test.any() else matrix
-    role = solvers.party(terms, name, PartyData(training, None, known, encoder.categorical))
+    role = solvers.party(terms, name, PartyData(training, None, known, encoder.categorical, fresh_masks(SECRET_WORDS)))
     yield role
     yield ScoreParty(name, role.model.predict(matrix))
     require_unchanged({f"party {name!r}": seen})

@@ -5,12 +5,13 @@ A child's sum may come before the party itself has been asked; whatever comes fi
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.errors import ProtocolError
+from evenhand.privacy.masks import secret_masks
 from evenhand.privacy.sum_trees import ROOT, two_trees
 from evenhand.protocol.roles import State
 from evenhand.vertical.vfb2.batches import fill_masks
@@ -21,21 +22,39 @@ FULL_SUM = -1
 
 
 class MaskStream:
-    """A party's own masks, none of them twice; `state` is that of its generator."""
+    """A party's own masks, none of them twice.
 
-    def __init__(self, state: Any) -> None:
-        self._state = state
+    They go on where they were after a restart: what is sent again is what was sent before, and the sums of both trees
+    are of the same masks.
+
+    Parameters
+    ----------
+    state
+        In simulation: that of the party's generator, which follows from the job's seed.
+    secret
+        The party's own, in place of that.
+    """
+
+    def __init__(self, state: Sums, secret: Sums | None = None) -> None:
+        self._state = state if secret is None else secret
+        self._is_secret = secret is not None
+        self._taken = 0
 
     def take(self, count: int) -> Sums:
+        self._taken += 1
+        if self._is_secret:
+            return secret_masks(self._state, self._taken, count)
         masks = np.empty(count, dtype=np.uint64)
         fill_masks(self._state, masks)
         return masks
 
     def snapshot(self) -> State:
-        return {"masks": self._state.view(np.int64).copy()}
+        """For the party itself: with a secret of its own, this holds it."""
+        return {"masks": self._state.view(np.int64).copy(), "masks taken": self._taken}
 
     def restore(self, state: State) -> None:
         self._state = np.array(state["masks"]).view(np.uint64)
+        self._taken = int(state["masks taken"])
 
 
 class Passed(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 from evenhand.privacy.fixed_point import encode_scalar
 from evenhand.privacy.masks import next_mask
 from evenhand.vertical.vfb2.interleaver import SAGA, SCALE, SGD
-from evenhand.vertical.vfb2.kernels import compiled, row_remember, row_score, row_update, theta
+from evenhand.vertical.vfb2.kernels import compiled, dense_move, row_remember, row_score, row_update, theta
 
 
 @compiled
@@ -95,6 +95,7 @@ def batch_update(
         change = thetas[place]
         if rule != SGD:
             change -= references[row]
+        dense_move(columns, 0, len(columns), regulariser, step)
         row_update(indices, data, start, stop, columns, regulariser, step, change * weights[row])
         if rule == SAGA:
             row_remember(indices, data, start, stop, columns, change / len(references))

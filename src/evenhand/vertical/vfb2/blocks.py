@@ -9,9 +9,26 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Integers, Matrix
 from evenhand.errors import DataError
-from evenhand.vertical.vfb2.kernels import BOUNDED, DRIFT, KEEP, RARITY, RIDGE, WEIGHT, compiled, row_score
+from evenhand.vertical.vfb2.kernels import (
+    BOUNDED,
+    DENSE_BOUNDED,
+    DENSE_RIDGE,
+    DRIFT,
+    KEEP,
+    RARITY,
+    RIDGE,
+    WEIGHT,
+    compiled,
+    row_score,
+)
+from evenhand.vertical.vfb2.options import VFB2Options
 
-REGULARISERS = {"ridge": RIDGE, "bounded": BOUNDED}
+REGULARISERS = {
+    ("ridge", "sparse"): RIDGE,
+    ("bounded", "sparse"): BOUNDED,
+    ("ridge", "dense"): DENSE_RIDGE,
+    ("bounded", "dense"): DENSE_BOUNDED,
+}
 
 
 class Block:
@@ -23,7 +40,7 @@ class Block:
         λ of the regulariser, which spares the intercept.
     """
 
-    def __init__(self, name: str, matrix: Matrix, ridge: float, regulariser: str, intercept: bool) -> None:
+    def __init__(self, name: str, matrix: Matrix, ridge: float, options: VFB2Options, intercept: bool) -> None:
         stored = sp.csr_array(matrix) if not sp.issparse(matrix) or matrix.format != "csr" else matrix
         self.name = name
         self.rows, width = stored.shape
@@ -37,7 +54,9 @@ class Block:
             self._append_ones(width)
             width += 1
         self.columns: Array = np.zeros((width, 4))
-        self.regulariser = REGULARISERS[regulariser]
+        self.regulariser = REGULARISERS[options.regulariser, options.update]
+        self._dense = options.update == "dense"
+        self._is_ridge = options.regulariser == "ridge"
         self._ridge = ridge
         self._regularised = slice(0, width - intercept)
 
@@ -80,6 +99,9 @@ class Block:
 
     def set_chances(self, chances: Array) -> None:
         """From the rows' chances, how rarely each column is touched; a column without entries never is."""
+        if self._dense:
+            self.columns[:, RARITY] = 1.0
+            return
         shares = np.zeros(len(self.columns))
         _shares(self.starts, self.indices, chances, shares)
         self.columns[:, RARITY] = 1.0 / np.where(shares > 0, shares, 1.0)
@@ -89,7 +111,7 @@ class Block:
         keep = self.columns[:, KEEP]
         keep[:] = 0.0
         np.multiply(self.columns[self._regularised, RARITY], step * self._ridge, out=keep[self._regularised])
-        if self.regulariser == RIDGE:
+        if self._is_ridge and not self._dense:
             keep += 1.0
             np.reciprocal(keep, out=keep)
 
@@ -110,7 +132,7 @@ class Block:
     def squared_gradient(self, loss_gradient: Array) -> float:
         """‖∇_ℓ‖² with the regulariser's part."""
         weights = self.weights[self._regularised]
-        slope = weights if self.regulariser == RIDGE else weights / (1.0 + weights**2) ** 2
+        slope = weights if self._is_ridge else weights / (1.0 + weights**2) ** 2
         gradient = loss_gradient.copy()
         gradient[self._regularised] += self._ridge * slope
         return float(gradient @ gradient)
@@ -118,7 +140,7 @@ class Block:
     def penalty(self) -> float:
         """Σ w², or Σ w²/(1+w²), over the regularised columns: times λ/2 the party's part of the objective."""
         squares = self.weights[self._regularised] ** 2
-        return float((squares if self.regulariser == RIDGE else squares / (1.0 + squares)).sum())
+        return float((squares if self._is_ridge else squares / (1.0 + squares)).sum())
 
 
 @compiled

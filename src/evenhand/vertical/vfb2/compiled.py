@@ -38,12 +38,12 @@ class CompiledVFB2(EpochServer, CompiledRun):
     """The server and all parties at once, in a process that has everybody's data."""
 
     def __init__(self, terms: VerticalTerms, own: ServerData, parties: Mapping[str, PartyData]) -> None:
-        setting = Setting(terms, rows_in_a_message=1)
+        setting = Setting(terms, in_one_loop=True)
         super().__init__(terms, own, setting)
         columns_of = {name: parties[name] for name in terms.names}
         self.models = {name: own_model(terms, name, data) for name, data in columns_of.items()}
         blocks = [
-            Block(name, data.matrix, self.regulariser, self.options.regulariser, has_intercept(terms, name))
+            Block(name, data.matrix, self.regulariser, self.options, has_intercept(terms, name))
             for name, data in columns_of.items()
         ]
         norms = np.sum([block.squared_norms() for block in blocks], axis=0)
@@ -136,14 +136,13 @@ class CompiledVFB2(EpochServer, CompiledRun):
             np.multiply(self._gradient, columns[:, RARITY], out=columns[:, DRIFT])
         for block in self._blocks:
             block.set_step(self.step)
-        synchronous = self.options.pace == "synchronous"
         plan = Plan(
             RULES.index(self.rule),
-            REGULARISERS[self.options.regulariser],
+            REGULARISERS[self.options.regulariser, self.options.update],
             self.step,
             self.batch_size,
-            0 if synchronous else self.options.read_delay,
-            0 if synchronous else self.options.message_delay,
+            self.options.launch_ahead,
+            self.options.delay - self.options.launch_ahead,
             self._limit,
         )
         places = self._sampler.places(self.round, self.options.share_of_rows(self.round))

@@ -24,8 +24,8 @@ EFFORT_OF_THETA = 10.0
 class VFB2ActiveParty(VFB2Party):
     """Holds labels and groups as well, launches every m-th step, and answers its scores with ϑ.
 
-    The k-th step is launched when its own ϑ up to k − τ₁ − 1 are sent and the others' have come that precede it by more
-    than τ₂ rounds of launches: see `staleness` for what follows from that. With synchronous pace the server says when.
+    Step t is launched when ϑ of all steps before t − τ₁ are there: see `staleness` for what follows from that. With
+    synchronous pace the server says when.
     """
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
@@ -36,8 +36,8 @@ class VFB2ActiveParty(VFB2Party):
         self._theta_inputs = theta_inputs(self.lagrangian, self._weighting, self.setting.order)
         self._launching = False
         self._launched = 0
-        # For each dominator, how many of its steps have ϑ, counted without gaps.
-        self._heard_in_a_row = np.zeros(len(self.setting.active), dtype=np.int64)
+        # All steps before this one have ϑ.
+        self._heard = 0
         self._handlers |= {COMBINED_SCORES.kind: self._take_scores, PROCEED.kind: self._proceed}
 
     def _take_scores(self, message: Message) -> Sends:
@@ -46,8 +46,7 @@ class VFB2ActiveParty(VFB2Party):
         self.effort += EFFORT_OF_THETA * len(nu)
         if not self.done:
             self._weigh(message["multipliers"])
-            self._launched = 0
-            self._heard_in_a_row[:] = 0
+            self._launched = self._heard = 0
         return sends
 
     def _weigh(self, multipliers: Array) -> None:
@@ -59,47 +58,39 @@ class VFB2ActiveParty(VFB2Party):
         if self._launched:
             raise ProtocolError(f"{self.name} has begun round {self.round} already; it is refused")
         self._launching = self.setting.options.pace == "asynchronous"
-        return self._turn([], [])
+        return self._turn([])
 
     def _proceed(self, message: Message) -> Task | Sends:
-        step, dominators = message.integer("step"), len(self.setting.active)
+        step = message.integer("step")
         inside = step < len(self._steps) and message.integer("round") == self.round
-        if not inside or step != self._number + dominators * self._launched:
+        if not inside or step != self._next_step():
             raise ProtocolError(f"{self.name} cannot proceed with step {step} of this round; it is refused")
         sends: list[Message] = []
         self._launch(step, sends)
-        return self._turn(sends, [step])
+        return self._turn(sends)
 
-    def _turn(self, sends: list[Message], steps: list[int]) -> Task | Sends:
+    def _next_step(self) -> int:
+        """The one that is this party's to launch next, if the epoch has it."""
+        return self._number + len(self.setting.active) * self._launched
+
+    def _turn(self, sends: list[Message]) -> Task | Sends:
         if self._launching:
-            steps = [*steps, *self._launch_what_may_be(sends)]
-        return super()._turn(sends, steps)
+            self._launch_what_may_be(sends)
+        return super()._turn(sends)
 
-    def _launch_what_may_be(self, sends: list[Message]) -> list[int]:
-        launched = []
-        dominators = len(self.setting.active)
-        own_steps = len(range(self._number, len(self._steps), dominators))
-        while self._launched < own_steps and self._may_launch():
-            launched.append(self._number + dominators * self._launched)
-            self._launch(launched[-1], sends)
-        if self._heard_in_a_row[self._number] == own_steps:
+    def _launch_what_may_be(self, sends: list[Message]) -> None:
+        ahead = self.setting.options.launch_ahead
+        while (step := self._next_step()) < len(self._steps) and step - self._heard <= ahead:
+            self._launch(step, sends)
+        # Its own last step is the one before the next that it would launch.
+        if step >= len(self._steps) and self._heard > step - len(self.setting.active):
             self._launching = False
             sends.append(FINISHED.message(self.name, SERVER, round=self.round))
-        return launched
-
-    def _may_launch(self) -> bool:
-        options, upcoming = self.setting.options, self._launched
-        for number, heard in enumerate(self._heard_in_a_row.tolist()):
-            if number == self._number:
-                if heard < upcoming - options.read_delay:
-                    return False
-            elif heard < upcoming - options.message_delay - (number > self._number):
-                return False
-        return True
 
     def _launch(self, step: int, sends: list[Message]) -> None:
         """VFB² Algorithm 2, steps 2-3: have the rows scored by everybody."""
         self._launched += 1
+        self._ask(step)
         sends += self.to_others(SCORE_REQUEST, request=step, rows=self._steps.rows[step])
 
     def _send_theta(self, step: int, scores: Array, sends: list[Message]) -> None:
@@ -112,16 +103,13 @@ class VFB2ActiveParty(VFB2Party):
 
     def _hear(self, step: int, theta: Array) -> None:
         super()._hear(step, theta)
-        number, dominators = self._steps.dominator(step), len(self.setting.active)
-        upcoming = number + dominators * int(self._heard_in_a_row[number])
-        while upcoming < len(self._steps) and self._steps.progress[upcoming] == HEARD:
-            self._heard_in_a_row[number] += 1
-            upcoming += dominators
+        while self._heard < len(self._steps) and self._steps.progress[self._heard] == HEARD:
+            self._heard += 1
 
     def snapshot(self) -> State:
         return super().snapshot() | {
             "weighting": self._weighting.copy(),
-            "heard_in_a_row": self._heard_in_a_row.copy(),
+            "heard so far": self._heard,
             "launched": self._launched,
             "launching": self._launching,
         }
@@ -129,6 +117,6 @@ class VFB2ActiveParty(VFB2Party):
     def restore(self, state: State) -> None:
         super().restore(state)
         self._weigh(np.array(state["weighting"]))
-        self._heard_in_a_row = np.array(state["heard_in_a_row"])
+        self._heard = int(state["heard so far"])
         self._launched = int(state["launched"])
         self._launching = bool(state["launching"])

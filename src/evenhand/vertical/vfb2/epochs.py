@@ -42,6 +42,7 @@ class EpochServer(Server):
         self.options = setting.options
         self.rule = setting.rule
         self.batch_size = setting.batch_size
+        self._moving = np.array([setting.moves(place) for place in range(len(setting.names))])
         self.weighting = self.multipliers
         """The multipliers of the present epoch: λ + ρ · excess."""
         # λ a_s/|s| is to be compared with a row's own weight 1/n: that gives every multiplier its scale.
@@ -112,10 +113,14 @@ class EpochServer(Server):
         return step / (self.round + 1) if self.rule == "sgd" else step
 
     def close_round(self, point: Point) -> bool:
-        """With all parties' gradients known: report the round, and say whether it was the last."""
+        """With all parties' gradients known: report the round, and say whether it was the last.
+
+        Blocks that are never updated (AFSVRG-VP's passive parties) have no part in when to stop: their gradients do not
+        vanish. They are in the certificate, which is about the whole model.
+        """
         excess = point.dual_gradient()
         dual_gap = float(np.linalg.norm(self.multipliers - np.maximum(self.multipliers + excess, 0.0)))
-        gradient = float(np.sqrt(self.squared_gradients.sum()))
+        gradient = float(np.sqrt(self.squared_gradients[self._moving].sum()))
         if np.isnan(self.settled):
             self.settled = SETTLED * gradient
         self.gap = float(np.hypot(gradient, dual_gap))

@@ -4,7 +4,7 @@ Every tick an active party (in turn) launches a dominated step: each party score
 that moment, masks the scores, and the sums go up the two trees. At most τ₁ ticks later the dominator has ϑ and updates
 its own block (VFB² Algorithm 2); at most τ₂ ticks after that each collaborator has it and updates its own block
 (VFB² Algorithm 3). How far each party is behind is drawn anew every tick, so blocks are read in states that never
-existed together: the paper's ŵ and w̄. A party takes the steps in the order of their launch.
+existed together: the paper's ŵ and w̄. A party takes the steps in the order of their launch, as `staleness` says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evenhand.privacy.fixed_point import decode_scalar, encode_scalar
 from evenhand.privacy.masks import next_mask
 from evenhand.privacy.sum_trees import two_trees
 from evenhand.vertical.vfb2.blocks import Block
-from evenhand.vertical.vfb2.kernels import compiled, inlined, row_remember, row_score, row_update, theta
+from evenhand.vertical.vfb2.kernels import compiled, dense_move, inlined, row_remember, row_score, row_update, theta
 
 FRACTION_BITS = 44
 """Of the fixed point that masks need: sums of scores are off by less than 10⁻¹², and may reach ±500,000."""
@@ -35,6 +35,8 @@ class Storage(NamedTuple):
     indices: Any
     data: Any
     columns: Any
+    blocks: Any
+    """Party ℓ has the columns from the ℓ-th of these to the next."""
     moves: Any
     """Whether a party's block is updated."""
 
@@ -100,7 +102,7 @@ def merge(blocks: list[Block], columns: Array, order: Any, moves: Any) -> Storag
     for place, block in enumerate(blocks):
         _copy(block.starts, block.indices, block.data, order, ends[place], starts[:, place], indices, data)
         block.give_up_rows()
-    return Storage(starts, indices, data, columns, moves)
+    return Storage(starts, indices, data, columns, ends, moves)
 
 
 @compiled
@@ -183,6 +185,7 @@ def _update(storage: Storage, plan: Plan, party: int, row: int, weight: float, v
     references.
     """
     start, stop = storage.starts[row, party], storage.starts[row, party + 1]
+    dense_move(storage.columns, storage.blocks[party], storage.blocks[party + 1], plan.regulariser, plan.step)
     if plan.rule != SAGA:
         row_update(storage.indices, storage.data, start, stop, storage.columns, plan.regulariser, plan.step, value)
     else:
@@ -244,6 +247,8 @@ def run_epoch(
     launchers = np.zeros(parties, dtype=np.int64)
     for tick in range(steps + delay):
         if tick < steps:
+            for party in range(parties):
+                staleness[tick - taken[party]] += 1
             for place in range(tick * batch, min((tick + 1) * batch, len(drawn))):
                 score = masked_sum(storage, drawn[place], trees, launcher, masks, sums, plan.limit)
                 if np.isnan(score):
@@ -270,7 +275,6 @@ def run_epoch(
                     break
                 taken[party] = step + 1
                 launchers[party] = launchers[party] + 1 if launchers[party] + 1 < dominators else 0
-                staleness[tick - step] += 1
                 if storage.moves[party]:
                     slot, first = step & (slots - 1), step * batch
                     for place in range(first, min(first + batch, len(drawn))):

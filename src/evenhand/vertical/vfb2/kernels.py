@@ -20,8 +20,8 @@ import numba
 WEIGHT, DRIFT, KEEP, RARITY = 0, 1, 2, 3
 """Entries of a column's row in `columns`: w_j; the mean gradient over the column's share of drawn rows; what the
 regulariser needs (see `row_update`); and 1 / share."""
-RIDGE, BOUNDED = 0, 1
-"""Regularisers: λ/2 w², and the paper's nonconvex λ/2 w² / (1 + w²)."""
+RIDGE, BOUNDED, DENSE_RIDGE, DENSE_BOUNDED = 0, 1, 2, 3
+"""Regularisers: λ/2 w², and the paper's nonconvex λ/2 w² / (1 + w²); the last two in explicit steps of all columns."""
 LOGISTIC, SQUARED = 0, 1
 """Losses, in the order of `LOSSES`."""
 LOSSES: Final = ("logistic", "squared")
@@ -87,7 +87,8 @@ def row_update(
     `change` is ϑ less its reference (SGD has none) over n times the row's chance; λ_j is λ over the column's
     share. The regulariser is taken implicitly: a column that one row in n touches has λ_j = nλ, and an explicit step
     would overshoot. c is 1 for the ridge, for which KEEP is the finished factor 1 / (1 + γ λ_j); for the bounded
-    regulariser c = (1 + w²)⁻² and KEEP is γ λ_j. The fixed point is the explicit step's.
+    regulariser c = (1 + w²)⁻² and KEEP is γ λ_j. The fixed point is the explicit step's, of which this does the row's
+    own part only, after `dense_move`.
     """
     # Entries are named one by one: a view of the column's row would cost more than the arithmetic.
     if regulariser == RIDGE:
@@ -95,12 +96,30 @@ def row_update(
             j = indices[place]
             moved = columns[j, WEIGHT] - step * (change * data[place] + columns[j, DRIFT])
             columns[j, WEIGHT] = moved * columns[j, KEEP]
-    else:
+    elif regulariser == BOUNDED:
         for place in range(start, stop):
             j = indices[place]
             moved = columns[j, WEIGHT] - step * (change * data[place] + columns[j, DRIFT])
             bound = 1.0 + columns[j, WEIGHT] ** 2
             columns[j, WEIGHT] = moved / (1.0 + columns[j, KEEP] / (bound * bound))
+    else:
+        for place in range(start, stop):
+            columns[indices[place], WEIGHT] -= step * change * data[place]
+
+
+@inlined
+def dense_move(columns: Any, first: int, stop: int, regulariser: int, step: float) -> None:
+    """An explicit step but for the row's own part: w_j ← w_j − γ(drift_j + λ c(w_j) w_j) for the block's columns.
+
+    KEEP is γ λ. Does nothing where steps are sparse.
+    """
+    if regulariser == DENSE_RIDGE:
+        for j in range(first, stop):
+            columns[j, WEIGHT] -= step * columns[j, DRIFT] + columns[j, KEEP] * columns[j, WEIGHT]
+    elif regulariser == DENSE_BOUNDED:
+        for j in range(first, stop):
+            bound = 1.0 + columns[j, WEIGHT] ** 2
+            columns[j, WEIGHT] -= step * columns[j, DRIFT] + columns[j, KEEP] * columns[j, WEIGHT] / (bound * bound)
 
 
 @inlined

@@ -27,6 +27,8 @@ METHODS: Final = {
 """By the solver's name."""
 FIRST_SHARE = 0.25
 """Share of an epoch's rows that SVRG's first one has; it doubles each time."""
+ROWS_IN_A_MESSAGE = 64
+"""Where the job leaves it open: enough that a step is more arithmetic than message."""
 RATE_EPOCH, RATE_PENALTY = 1 / 32, 5.0
 """What "auto" stands for under constraints on rates."""
 
@@ -50,10 +52,13 @@ class VFB2Options:
         often as its norm asks for, in random order, with ϑ weighted so that the mean gradient stays the same; a few
         rows of great norm then do not dictate a short step to all others.
     read_delay
-        τ₁: most steps that may be launched between the reading of a row's scores and the use of its ϑ by the dominator.
+        τ₁: most steps, of all active parties together, that are launched before ϑ of an earlier one is known.
+        ``"auto"`` is 2 where one compiled loop does everybody's work, and where m active parties exchange messages
+        3m − 1: each then has three steps under way.
     message_delay
-        τ₂: most steps that may be launched while ϑ is under way to a collaborator. Where parties exchange messages,
-        each active party keeps τ₁ + 1 requests under way and is at most τ₂ launches ahead of the others.
+        τ₂: most steps by which a party may be further behind while ϑ is under way to it. No score has missed more than
+        τ₁ + τ₂ updates, whether one loop does everybody's work, parties exchange messages, or threads share a block;
+        where messages take long, more steps under way make better use of the links.
     epoch
         Share of the rows that are drawn between two full passes. ``"auto"`` is 1, or 1/32 under constraints on rates: a
         rate answers to its multiplier in jumps, and has to be led in small moves.
@@ -61,6 +66,11 @@ class VFB2Options:
         SVRG's first epochs have a quarter and half of that: early snapshots are soon out of date.
     pace
         ``"asynchronous"``, or ``"synchronous"``: a new step begins when every party has done the last one (VFB).
+    update
+        ``"sparse"``: a step moves the columns that the row has entries in, the regulariser's and the mean gradient's
+        parts of the others wait for their turn; the regulariser is taken implicitly. ``"dense"``: the paper's explicit
+        step (VFB² Algorithm 3, steps 3-4), every column of the block at every row, which on sparse data is many times
+        the work.
     dual_step
         β: how far a multiplier moves at first for the excess of its row, in units of the row's smallest slice (its
         share of all rows). Where constraints are on losses, each adapts by itself.
@@ -74,11 +84,12 @@ class VFB2Options:
     regulariser: Literal["ridge", "bounded"] = "ridge"
     batch_size: int | Literal["auto"] = "auto"
     sampling: Literal["balanced", "uniform"] = "balanced"
-    read_delay: int = 2
+    read_delay: int | Literal["auto"] = "auto"
     message_delay: int = 2
     epoch: float | Literal["auto"] = "auto"
     growth: bool = True
     pace: Literal["asynchronous", "synchronous"] = "asynchronous"
+    update: Literal["sparse", "dense"] = "sparse"
     dual_step: float = 1.0
     penalty: float | Literal["auto"] = "auto"
 
@@ -91,24 +102,30 @@ class VFB2Options:
             raise InputError(f"batch_size is {self.batch_size!r}; it must be a whole number, at least 1, or 'auto'")
         if self.sampling not in ("balanced", "uniform"):
             raise InputError(f"sampling is {self.sampling!r}; choose 'balanced' or 'uniform'")
-        for name in ("read_delay", "message_delay"):
-            if not (is_whole(getattr(self, name)) and getattr(self, name) >= 0):
-                raise InputError(f"{name} is {getattr(self, name)!r}; it must be a whole number, zero or more")
+        if self.read_delay != "auto" and not (is_whole(self.read_delay) and self.read_delay >= 0):
+            raise InputError(f"read_delay is {self.read_delay!r}; it must be a whole number, zero or more, or 'auto'")
+        if not (is_whole(self.message_delay) and self.message_delay >= 0):
+            raise InputError(f"message_delay is {self.message_delay!r}; it must be a whole number, zero or more")
         if self.epoch != "auto" and not (is_number(self.epoch) and 0 < self.epoch <= 1):
             raise InputError(f"epoch is {self.epoch!r}; it must be above 0 and at most 1, or 'auto'")
         if not isinstance(self.growth, bool):
             raise InputError(f"growth is {self.growth!r}; it must be true or false")
         if self.pace not in ("asynchronous", "synchronous"):
             raise InputError(f"pace is {self.pace!r}; choose 'asynchronous' or 'synchronous'")
+        if self.update not in ("sparse", "dense"):
+            raise InputError(f"update is {self.update!r}; choose 'sparse' or 'dense'")
         if not (is_number(self.dual_step) and self.dual_step > 0):
             raise InputError(f"dual_step is {self.dual_step!r}; it must be a positive number")
         if self.penalty != "auto" and not (is_number(self.penalty) and self.penalty >= 0):
             raise InputError(f"penalty is {self.penalty!r}; it must be a number, zero or more, or 'auto'")
 
-    def resolved(self, rule: Rule, on_rates: bool) -> VFB2Options:
-        """With numbers in place of ``"auto"``, on rates or not; ρ of losses is found as the run goes."""
+    def resolved(self, rule: Rule, on_rates: bool, dominators: int, *, in_one_loop: bool) -> VFB2Options:
+        """With numbers in place of ``"auto"``; γ, and ρ of losses, are found as the run goes."""
+        own_steps = 3 if in_one_loop else 3 * dominators
         return replace(
             self,
+            batch_size=(1 if in_one_loop else ROWS_IN_A_MESSAGE) if self.batch_size == "auto" else self.batch_size,
+            read_delay=own_steps - 1 if self.read_delay == "auto" else self.read_delay,
             epoch=(RATE_EPOCH if on_rates else 1.0) if self.epoch == "auto" else self.epoch,
             penalty=RATE_PENALTY if self.penalty == "auto" and on_rates else self.penalty,
             growth=self.growth and rule == "svrg" and not on_rates,
@@ -119,10 +136,12 @@ class VFB2Options:
         growing = FIRST_SHARE * 2.0 ** min(round_number - 1, 9) if self.growth else 1.0
         return min(1.0, growing) * float(self.epoch)
 
-    def rows_in_a_message(self, otherwise: int) -> int:
-        return otherwise if self.batch_size == "auto" else self.batch_size
+    @property
+    def launch_ahead(self) -> int:
+        """τ₁, in steps."""
+        return 0 if self.pace == "synchronous" else int(self.read_delay)
 
     @property
     def delay(self) -> int:
         """τ₁ + τ₂, in steps."""
-        return 0 if self.pace == "synchronous" else self.read_delay + self.message_delay
+        return 0 if self.pace == "synchronous" else self.launch_ahead + self.message_delay

@@ -43,7 +43,7 @@ from evenhand.vertical.vfb2.messages import (
 )
 from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.setting import LAST_AT_KEPT, OF_NORMS, OF_SCORES, Setting
-from evenhand.vertical.vfb2.staleness import Staleness, most_stale
+from evenhand.vertical.vfb2.staleness import Staleness
 from evenhand.vertical.vfb2.steps import ADDED, ASKED, HEARD, UNASKED, EpochSteps
 
 FROM_SERVER = {schema.kind for schema in (FULL_PASS, CHANCES, BEGIN, WEIGHTED_DERIVATIVE, COMBINED_SCORES, PROCEED)}
@@ -61,16 +61,14 @@ class VFB2Party(GradientParty):
         self.sizes = setting.sizes
         self.place = setting.names.index(name)
         self.others = tuple(other for other in setting.names if other != name)
-        self._block = Block(
-            name, own.matrix, terms.regulariser, setting.options.regulariser, has_intercept(terms, name)
-        )
+        self._block = Block(name, own.matrix, terms.regulariser, setting.options, has_intercept(terms, name))
         self._block.columns[:, WEIGHT] = self.model.weights
         self._block.sort_rows(setting.order)
-        self._masks = MaskStream(setting.mask_state(self.place))
+        self._masks = MaskStream(setting.mask_state(self.place), own.secret)
         self._sums = Aggregation(self.place, len(setting.names), setting.active)
         self._full_pass = FullPass(name, setting, self._masks, self._sums)
         self._steps = EpochSteps(setting)
-        self._staleness = Staleness(most_stale(setting.options, len(setting.active)))
+        self._staleness = Staleness(setting.options.delay)
         self._sampler: RowSampler | None = None
         self._weights: Array = np.zeros(0)
         """1 / (n p_i) of each row, in the order in which the block has them."""
@@ -110,28 +108,23 @@ class VFB2Party(GradientParty):
             self._steps.progress[step] = ADDED
             self._add(step, 0, self.place, sums, sends)
             self._add(step, 1, self.place, masks, sends)
-        return self._turn(sends, [])
+        return self._turn(sends)
 
-    def _turn(self, sends: list[Message], steps: list[int]) -> Task | Sends:
-        """What is to be done now, after these messages: updates that may be made, and the scoring of these steps."""
-        updates = self._staleness.release()
-        if updates and self.setting.rule == "saga":
-            # Table and mean gradient must change together, so no two updates of SAGA may overlap.
-            self.effort += sum(self.update(step, theta) for step, theta in updates)
-            self._count_updates(updates, sends)
-            updates = []
-        scorings = [(step, self._masks.take(self.setting.batch_size)) for step in steps]
-        for step in steps:
-            self._steps.progress[step] = ASKED
-            self._staleness.score(step)
+    def _turn(self, sends: list[Message]) -> Task | Sends:
+        """What is to be done now, after these messages: updates and scorings that are due."""
+        # In SAGA table and mean gradient must change together, so no two of its updates may overlap.
+        alone = self.setting.rule == "saga" and self._staleness.updating
+        updates = [] if alone else self._staleness.release()
+        scorings = [(step, self._masks.take(self.setting.batch_size)) for step in self._staleness.to_score()]
         if updates or scorings:
             return BlockWork(self.update, self.score, sends, updates, scorings)
-        if self._full_pass.waits and self._steps.all_updated:
+        if self._full_pass.waits and self._staleness.updated == len(self._steps):
             sends += self._answer_full_pass()
         return sends
 
     def _count_updates(self, updates: Sequence[tuple[int, Array]], sends: list[Message]) -> None:
-        self._steps.updated += len(updates)
+        for step, _ in updates:
+            self._staleness.made(step)
         if self.setting.options.pace == "synchronous":
             sends += [APPLIED.message(self.name, SERVER, round=self.round, step=step) for step, _ in updates]
 
@@ -174,7 +167,7 @@ class VFB2Party(GradientParty):
 
     def _begin_full_pass(self, message: Message) -> Task | Sends:
         self._full_pass.begin(message, self.round, self._what)
-        return self._turn([], [])
+        return self._turn([])
 
     def _answer_full_pass(self) -> list[Message]:
         self.model.weights = self._block.weights.copy()
@@ -254,7 +247,12 @@ class VFB2Party(GradientParty):
         wrong = message.sender != self._steps.dominator_name(step) or self._steps.progress[step] != UNASKED
         if wrong or not np.array_equal(message["rows"], self._steps.rows[step]):
             raise ProtocolError(f"{self.name} does not expect {message.sender} to ask for step {step}; it is refused")
-        return self._turn([], [step])
+        self._ask(step)
+        return self._turn([])
+
+    def _ask(self, step: int) -> None:
+        self._steps.progress[step] = ASKED
+        self._staleness.ask(step)
 
     def _add_to_scores(self, message: Message) -> Task | Sends:
         step = self._steps.known(message.integer("request"))
@@ -265,14 +263,14 @@ class VFB2Party(GradientParty):
         sends: list[Message] = []
         sender = self.setting.names.index(message.sender)
         self._add(step, message.integer("tree"), sender, message["sum"].view(np.uint64), sends)
-        return self._turn(sends, [])
+        return self._turn(sends)
 
     def _take_theta(self, message: Message) -> Task | Sends:
         step = self._steps.known(message.integer("request"))
         if message.sender != self._steps.dominator_name(step):
             raise ProtocolError(f"{message.sender} is not the dominator of step {step}; its ϑ is refused")
         self._hear(step, message["theta"])
-        return self._turn([], [])
+        return self._turn([])
 
     def _hear(self, step: int, theta: Array) -> None:
         self._staleness.hear(step, theta)

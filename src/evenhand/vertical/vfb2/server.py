@@ -46,7 +46,6 @@ class VFB2Server(EpochServer):
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own, Setting(terms))
         self.sizes = self.setting.sizes
-        self.staleness = np.zeros(self.sizes["delays"], dtype=np.int64)
         self.phase = SUMMING
         self._synchronous = self.options.pace == "synchronous"
         self._sampler: RowSampler | None = None
@@ -61,13 +60,6 @@ class VFB2Server(EpochServer):
 
     def present(self) -> Point:
         return self.lagrangian.at(self._scores)
-
-    def rows_under_way(self) -> int:
-        """What dominators keep under way where links are alike; twice for SAGA, whose tables are behind as well."""
-        if self._synchronous:
-            return self.batch_size
-        batches = len(self.active) * (self.options.read_delay + 1)
-        return self.batch_size * (2 * batches - 1 if self.rule == "saga" else batches)
 
     def handle(self, message: Message) -> Sends:
         place = self.place(message)

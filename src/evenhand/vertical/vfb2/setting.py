@@ -15,7 +15,6 @@ from evenhand.vertical.messages import message_sizes
 from evenhand.vertical.vfb2.interleaver import FRACTION_BITS
 from evenhand.vertical.vfb2.options import METHODS, VFB2Options
 from evenhand.vertical.vfb2.sampler import RowSampler
-from evenhand.vertical.vfb2.staleness import most_stale
 
 OF_NORMS, OF_SCORES = 0, 1
 """What a full pass sums."""
@@ -23,8 +22,6 @@ LAST, LAST_AT_KEPT = 1, 2
 """How a run ends: where the parties are, or at the weights that they were last told to keep."""
 NORM_BITS = 36
 """Fraction bits of squared norms, which may be far larger than scores and need not be as exact."""
-ROWS_IN_A_MESSAGE = 64
-"""Where the job leaves it open: enough that a step is more arithmetic than message."""
 
 
 class Setting:
@@ -32,8 +29,8 @@ class Setting:
 
     Parameters
     ----------
-    rows_in_a_message
-        Rows in a step where the job leaves it open.
+    in_one_loop
+        Whether one compiled loop does everybody's work.
 
     Attributes
     ----------
@@ -49,17 +46,17 @@ class Setting:
         Of messages.
     """
 
-    def __init__(self, terms: VerticalTerms, rows_in_a_message: int = ROWS_IN_A_MESSAGE) -> None:
+    def __init__(self, terms: VerticalTerms, *, in_one_loop: bool = False) -> None:
         self.names = terms.names
         self.active = tuple(terms.names.index(name) for name in terms.active)
         self.rule, self._only_active_move = METHODS[terms.job.solver]
         self.on_rates = any(row.measure.name != "loss" for row in terms.constraint_rows)
-        self.options = VFB2Options(**terms.job.options).resolved(self.rule, self.on_rates)
-        self.batch_size = self.options.rows_in_a_message(otherwise=rows_in_a_message)
+        given = VFB2Options(**terms.job.options)
+        self.options = given.resolved(self.rule, self.on_rates, len(self.active), in_one_loop=in_one_loop)
+        self.batch_size = int(self.options.batch_size)
         self.seed = terms.job.seed
         self.rows = terms.n_rows
-        delays = most_stale(self.options, len(self.active)) + 1
-        self.sizes = {**message_sizes(terms), "batch": self.batch_size, "delays": delays}
+        self.sizes = {**message_sizes(terms), "batch": self.batch_size, "delays": self.options.delay + 1}
 
     def moves(self, place: int) -> bool:
         """Whether a party's block is updated: in AFSVRG-VP only those of parties that hold labels are."""

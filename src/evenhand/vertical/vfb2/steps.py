@@ -25,8 +25,6 @@ class EpochSteps:
         The same by their own numbers, as messages have them.
     progress
         How far each step is.
-    updated
-        How many steps the block has been updated by.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -34,7 +32,6 @@ class EpochSteps:
         self.batches: Integers = np.zeros((0, setting.batch_size), dtype=np.int64)
         self.rows = self.batches
         self.progress = np.zeros(0, dtype=np.int8)
-        self.updated = 0
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -42,7 +39,6 @@ class EpochSteps:
     def begin(self, sampler: RowSampler, round_number: int) -> None:
         self._draw(sampler, round_number)
         self.progress = np.zeros(len(self.batches), dtype=np.int8)
-        self.updated = 0
 
     def _draw(self, sampler: RowSampler, round_number: int) -> None:
         size = self._setting.batch_size
@@ -50,10 +46,6 @@ class EpochSteps:
         self.batches = np.full((-(-len(places) // size), size), -1, dtype=np.int64)
         self.batches.ravel()[: len(places)] = places
         self.rows = np.where(self.batches >= 0, self._setting.order[self.batches], -1)
-
-    @property
-    def all_updated(self) -> bool:
-        return self.updated == len(self.batches)
 
     def known(self, step: int) -> int:
         """The step, if the epoch has it."""
@@ -69,7 +61,7 @@ class EpochSteps:
         return self._setting.names[self._setting.active[self.dominator(step)]]
 
     def snapshot(self) -> State:
-        return {"progress": self.progress.copy(), "updated": self.updated}
+        return {"progress": self.progress.copy()}
 
     def restore(self, state: State, sampler: RowSampler | None, round_number: int) -> None:
         """The rows follow from the round."""
@@ -78,4 +70,3 @@ class EpochSteps:
         if sampler is not None and round_number > 0:
             self._draw(sampler, round_number)
         self.progress = np.array(state["progress"])
-        self.updated = int(state["updated"])
