@@ -60,6 +60,10 @@ class RunError(EvenhandError):
     exit_code = 4
 
 
+class LostError(RunError):
+    """Somebody takes part no more, or nothing moves: killed, cut off, stopped. The run can go on from a checkpoint."""
+
+
 class ProtocolError(EvenhandError):
     """A message between roles was refused: unknown, malformed, non-finite or of the wrong size."""
 

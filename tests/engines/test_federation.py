@@ -53,7 +53,9 @@ class Shops:
         """A job's result, with the path of each side's run folder beside it."""
         content = read_federation_job(self.paths["job"])
         changed = FederationJob(job=content.job.model_copy(update=job), party=content.party)
-        return run_submitted(changed, "shops", self.folder / "kits" / "admin", 90.0, lambda _: None)
+        told = run_submitted(changed, "shops", self.folder / "kits" / "admin", 90.0, lambda _: None)
+        result: dict[str, Any] = told["result"]
+        return result
 
     def side(self, name: str) -> RunFolder:
         """The newest run folder of a side."""
@@ -150,11 +152,8 @@ def test_a_kit_of_another_authority_is_not_let_in(shops: Shops, tmp_path: Path) 
     thief = start(tmp_path / "kits" / "thief", shops.paths["shop"], tmp_path / "runs", tmp_path / "thief.log")
     try:
         wait_until(lambda: "CERTIFICATE_VERIFY_FAILED" in (tmp_path / "thief.log").read_text())
-        session = submitting.open_session(shops.folder / "kits" / "admin")
-        try:
-            there = {client.name for client in session.get_system_info().client_info}
-        finally:
-            session.close()
+        with submitting.Admin(shops.folder / "kits" / "admin") as admin:
+            there = {client.name for client in admin.ask(lambda session: session.get_system_info()).client_info}
     finally:
         thief.stop()
     assert there == set(PARTIES)

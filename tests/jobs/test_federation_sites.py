@@ -27,6 +27,7 @@ from evenhand.vertical.problem import PartyData
 from evenhand.vertical.solvers import SOLVERS
 
 PARTIES = ("bank", "shop", "phone")
+CROSSING = {"interactions": "full", "rows_a_leaf": 5}
 FAIR = {"kind": "equal-opportunity", "epsilon": 0.05}
 
 
@@ -56,6 +57,7 @@ def run(paths: dict[str, Path], network: Network | None = None, **settings: Any)
         ("fairvfl", ("bank", "phone"), {"constraint": FAIR, "max_rounds": 4, "model": "mlp", "hidden": [3]}, 0.0),
         ("fedbcd", ("bank", "shop", "phone"), {"max_rounds": 4}, 0.0),
         ("trees", ("bank",), {"constraint": FAIR, "max_rounds": 3, "model": "trees"}, 0.0),
+        ("trees", ("bank", "phone"), {"max_rounds": 9, "model": "trees", "options": CROSSING}, 0.1),
     ],
 )
 def test_models_and_results_are_those_of_one_process(
@@ -69,6 +71,8 @@ def test_models_and_results_are_those_of_one_process(
     for name in PARTIES:
         assert isinstance(ends[name], PartyEnd), ends
         assert_same_state(to_state(ends[name].model), to_state(together.run.models[name]))
+        if "options" in more:
+            assert ends[name].model.splits
         assert ends[name].encoder.to_state() == together.folder.read_party(name, "encoder")
     assert ends["server"] == together.result
 
@@ -201,7 +205,6 @@ def test_a_file_that_does_not_fit_the_job_is_refused_at_once(
         ('role = "active"', 'role = "boss"', "party.0.role"),
         ("[job]", '[job]\nsolver = "magic"', "magic"),
         ("[job]", '[job]\nruntime = "threads"', "job.runtime"),
-        ("[job]", '[job]\nsolver = "trees"\noptions = { interactions = "full" }', "do not cross parties yet"),
         ('name = "shop"', 'name = "shop"\ntable = "shop.csv"', "table"),
     ],
 )

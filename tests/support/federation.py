@@ -58,9 +58,10 @@ def run_sites(
     network: Network,
     vetoes: Mapping[str, Veto] | None = None,
     links: LinkSettings = LINKS,
+    over: threading.Event | None = None,
 ) -> dict[str, Any]:
-    """What each program ends with: its result, or the error it ended with."""
-    over = threading.Event()
+    """What each program ends with: its result, or the error it ended with; `over` ends all from outside."""
+    over = threading.Event() if over is None else over
     for name in programs:
         others = [one for one in programs if one != name]
         veto = (vetoes or {}).get(name, nothing_is_kept)

@@ -54,7 +54,8 @@ def run_federation(jobs: Mapping[str, Path], out: Path, console: Console) -> dic
         console.print(f"One server and {len(parties)} parties run as processes of their own.")
         for name, path in public.items():
             before = {party: set(_runs(out / party)) for party in parties}
-            results[name] = run_submitted(read_federation_job(path), name, out / "kits" / "admin", _PATIENCE, tell)
+            told = run_submitted(read_federation_job(path), name, out / "kits" / "admin", _PATIENCE, tell)
+            results[name] = told["result"]
             alone = run_with_progress(read_job(jobs[name]), jobs[name].parent, out / name, title="alone")
             sides = {party: (set(_runs(out / party)) - before[party]).pop() for party in parties}
             _require_same(sides, alone.folder)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +14,11 @@ import typer
 from rich.console import Console
 
 from evenhand.cli.saying import remark, say
-from evenhand.errors import MissingExtraError, RunError
+from evenhand.errors import LostError, MissingExtraError, RunError
 
 if TYPE_CHECKING:
+    from evenhand.jobs.federation.files import FederationJob
+    from evenhand.protocol.roles import Report
     from evenhand.runtime.nvflare.running import RunningKit
 
 PartyOption = Annotated[
@@ -50,12 +54,13 @@ def serve(
     kit: Annotated[Path, typer.Argument(help="The server's kit.")],
     party: PartyOption,
     runs: RunsOption = None,
+    checkpoint_seconds: Annotated[float, typer.Option(min=0.0, help="Least time between two checkpoints.")] = 10.0,
 ) -> None:
     """Run the server, at the party that holds the labels or with somebody it trusts with them, until interrupted.
 
     Its --party is the file of the party that holds the labels: ids, labels and groups are read from that table.
     """
-    _run(kit, party, runs)
+    _run(kit, party, runs, checkpoint_seconds)
 
 
 def join(
@@ -74,48 +79,94 @@ def join(
 def submit(
     job: Annotated[Path, typer.Argument(help="What to train, and the names and parts of the parties (TOML).")],
     kit: Annotated[Path, typer.Option(help="The admin's kit.")],
-    patience: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for parties that have not joined.")] = 60.0,
+    patience: Annotated[
+        float, typer.Option(min=0.0, help="Seconds to wait for a server or parties that are not there.")
+    ] = 60.0,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with this run, by its name, from the last checkpoint that all have.")
+    ] = None,
+    retries: Annotated[
+        int, typer.Option(min=0, help="How often to go on with a run that was cut short, by itself.")
+    ] = 0,
     result: Annotated[Path | None, typer.Option(help="Write what the server says of the run there (JSON).")] = None,
 ) -> None:
     """Have a job run by a federation, and show its result."""
     from evenhand.jobs.federation.files import read_federation_job
+    from evenhand.report.progress import Progress
     from evenhand.report.tables import certificate_table, constraints_table, quality_table
 
     console = Console(markup=False, emoji=False)
     content = read_federation_job(job)
-    told = run_submitted(content, job.stem, kit, patience, lambda status: console.print(f"  {status}"))
+    with Progress(content.to_job().max_rounds, enabled=sys.stderr.isatty()) as progress:
+        told = run_submitted(
+            content,
+            job.stem,
+            kit,
+            patience,
+            lambda status: console.print(f"  {status}"),
+            resume=resume,
+            retries=retries,
+            on_report=progress.round,
+        )
+    found = told["result"]
     if result is not None:
-        result.write_text(json.dumps(told, indent=1), encoding="utf-8")
-    console.print(quality_table(told, "test" if "test" in told["quality"] else "train"))
-    if (constraints := constraints_table(told)) is not None:
+        result.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    console.print(quality_table(found, "test" if "test" in found["quality"] else "train"))
+    if (constraints := constraints_table(found)) is not None:
         console.print(constraints)
-    console.print(certificate_table(told["certificate"]))
+    console.print(certificate_table(found["certificate"]))
+    console.print(f"server: {told['folder']}")
+    console.print(f"{', '.join(content.parts)}: {told['run']} under runs/ beside its own file, or where --runs says")
 
 
-def run_submitted(job: Any, name: str, kit: Path, patience: float, on_status: Any) -> dict[str, Any]:
-    """Submit, wait, and return the result; the error of a job that failed is raised here."""
+def run_submitted(
+    job: FederationJob,
+    name: str,
+    kit: Path,
+    patience: float,
+    on_status: Callable[[str], None],
+    *,
+    resume: str | None = None,
+    retries: int = 0,
+    on_report: Callable[[Report], None] | None = None,
+) -> dict[str, Any]:
+    """Submit, wait, and return the outcome with the run's name; the error of a job that failed is raised here."""
     try:
-        from evenhand.runtime.nvflare.submitting import open_session, outcome, wait_for_end, wait_for_parties
+        from evenhand.runtime.nvflare.submitting import Admin, outcome, wait_for_end, wait_for_parties
         from evenhand.runtime.nvflare.submitting import submit as send
     except ModuleNotFoundError as error:
         raise MissingExtraError("a federation", "nvflare") from error
-    session = open_session(kit)
-    try:
-        wait_for_parties(session, list(job.parts), patience)
-        job_id = send(session, name, job.model_dump(exclude_none=True, mode="json"), list(job.parts))
-        on_status(f"job {job_id}: each side's run folder has this name")
-        wait_for_end(session, job_id, on_status)
-        told = outcome(session, job_id)
-    finally:
-        session.close()
-    if "error" in told:
-        raise RunError(f"job {job_id} ended: {told['error']}")
-    found: dict[str, Any] = told["result"]
-    return found
+    run, parties = resume or "", list(job.parts)
+
+    def once(admin: Admin) -> dict[str, Any]:
+        nonlocal run
+        wait_for_parties(admin, parties, patience)
+        job_id = send(admin, name, job.model_dump(exclude_none=True, mode="json"), parties, run)
+        run = run or job_id
+        on_status(f"job {job_id}: each side's run folder is called {run}")
+        wait_for_end(admin, job_id, on_status, on_report)
+        told = outcome(admin, job_id)
+        if "error" in told:
+            kind = LostError if told["again"] else RunError
+            raise kind(f"job {job_id} ended: {told['error']}")
+        return {**told, "run": run}
+
+    with Admin(kit, patience) as admin:
+        for left in reversed(range(retries + 1)):
+            try:
+                return once(admin)
+            except LostError as error:
+                advice = f"; go on with: --resume {run}" if run else ""
+                if not left:
+                    raise LostError(f"{error}{advice}") from error
+                on_status(f"{error}; trying again")
+    raise AssertionError("a run has at least one try")
 
 
-def start(kit: Path, party: Path, runs: Path | None, log: Path | None = None) -> RunningKit:
-    from evenhand.jobs.federation.files import PARTY_FILE, RUNS, read_party
+def start(
+    kit: Path, party: Path, runs: Path | None, log: Path | None = None, checkpoint_seconds: float = 10.0
+) -> RunningKit:
+    from evenhand.jobs.federation.files import CHECKPOINT_SECONDS, PARTY_FILE, RUNS, read_party
 
     try:
         from evenhand.runtime.nvflare.running import RunningKit
@@ -123,14 +174,14 @@ def start(kit: Path, party: Path, runs: Path | None, log: Path | None = None) ->
         raise MissingExtraError("a federation", "nvflare") from error
     # Before anything is started.
     read_party(party)
-    settings = {PARTY_FILE: str(party.absolute())}
+    settings = {PARTY_FILE: str(party.absolute()), CHECKPOINT_SECONDS: str(checkpoint_seconds)}
     if runs is not None:
         settings[RUNS] = str(runs.absolute())
     return RunningKit(kit, settings, log)
 
 
-def _run(kit: Path, party: Path, runs: Path | None) -> None:
-    running = start(kit, party, runs)
+def _run(kit: Path, party: Path, runs: Path | None, checkpoint_seconds: float = 10.0) -> None:
+    running = start(kit, party, runs, None, checkpoint_seconds)
 
     def interrupted(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -54,15 +54,14 @@ class Routes:
     parties: tuple[str, ...]
     trees: tuple[CrossTree, ...]
 
-    def scores(self, models: Mapping[str, Scorer], matrices: Mapping[str, Matrix]) -> Array:
-        sides: list[npt.NDArray[np.uint8]] = []
+    def scores(self, sides: Mapping[str, npt.NDArray[np.uint8]]) -> Array:
+        """What the trees give, from each party's sides by name."""
         for place, name in enumerate(self.parties):
-            model = models.get(name)
             used = [tree.nodes[np.equal(tree.nodes[:, 0], place), 1].max(initial=-1) for tree in self.trees]
-            if not isinstance(model, TreesModel) or len(model.splits) <= max(used, default=-1):
+            if name not in sides or sides[name].shape[1] <= max(used, default=-1):
                 raise RunError(f"trees across parties need splits of {name!r} that are not there")
-            sides.append(model.sides(matrices[name]))
-        return np.sum([tree.scores(sides) for tree in self.trees], axis=0)
+        ordered = [sides[name] for name in self.parties]
+        return np.sum([tree.scores(ordered) for tree in self.trees], axis=0)
 
 
 def is_tree(nodes: Integers, parties: int) -> bool:
@@ -115,5 +114,6 @@ def joint_scores(models: Mapping[str, Scorer], matrices: Mapping[str, Matrix]) -
     scores: Array = np.sum([model.predict(matrices[name]) for name, model in models.items()], axis=0)
     for model in models.values():
         if isinstance(model, TreesModel) and isinstance(model.routes, Routes):
-            scores = scores + model.routes.scores(models, matrices)
+            trees = {name: one for name, one in models.items() if isinstance(one, TreesModel)}
+            scores = scores + model.routes.scores({name: one.sides(matrices[name]) for name, one in trees.items()})
     return scores

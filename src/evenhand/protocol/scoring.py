@@ -5,15 +5,17 @@ After training, so that the holder of the labels can measure the model, on rows 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
 from evenhand.protocol.answers import Answers
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
-from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Role, Sends, State
 
 PARTIAL_SCORES = Schema(
     "partial-scores",
@@ -23,12 +25,30 @@ PARTIAL_SCORES = Schema(
         "row; as many such numbers as the party has columns, each under other weights, would tell its rows."
     ),
 )
+SIDES = Schema(
+    "sides",
+    {"sides": Field("u1", (None, None))},
+    reveals=(
+        "To the party that holds the labels, where trees cross parties: for each of the party's splits that were kept, "
+        "to which side each common row goes, held-out rows too. Neither column nor threshold is named."
+    ),
+)
+ACROSS_SCORES = Schema(
+    "across-scores",
+    {"scores": Field("f8", ("rows",))},
+    reveals="To the server: what trees that cross parties add to the score of each common row, held-out rows too.",
+)
 SCORED = Schema("scored", {"rows": Field("i8")}, reveals="That the server has everybody's scores.")
-VOCABULARY = Vocabulary(PARTIAL_SCORES, SCORED)
+VOCABULARY = Vocabulary(PARTIAL_SCORES, SIDES, ACROSS_SCORES, SCORED)
 
 
 class ScoreServer(Role):
     """Sums what the parties say.
+
+    Parameters
+    ----------
+    across
+        Who says what trees that cross parties add; None where there are none.
 
     Attributes
     ----------
@@ -38,16 +58,17 @@ class ScoreServer(Role):
 
     vocabulary = VOCABULARY
 
-    def __init__(self, parties: Sequence[str], n_rows: int) -> None:
+    def __init__(self, parties: Sequence[str], n_rows: int, across: str | None = None) -> None:
         super().__init__(SERVER, {"rows": n_rows})
         self.parties = tuple(parties)
+        self._wanted = {PARTIAL_SCORES.kind: self.parties} | ({ACROSS_SCORES.kind: (across,)} if across else {})
         self.answers = Answers()
 
     def handle(self, message: Message) -> Sends:
-        if message.kind != PARTIAL_SCORES.kind or message.sender not in self.parties or self.done:
+        if self.done or message.sender not in self._wanted.get(message.kind, ()):
             raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
         self.answers.add(message)
-        if not self.answers.complete([PARTIAL_SCORES.kind], self.parties):
+        if not all(self.answers.complete([kind], senders) for kind, senders in self._wanted.items()):
             return ()
         self.done = True
         return [SCORED.message(SERVER, name, rows=self.sizes["rows"]) for name in self.parties]
@@ -57,6 +78,8 @@ class ScoreServer(Role):
         bodies = self.answers.of(PARTIAL_SCORES.kind)
         # In the order of the terms, in which everybody sums.
         total: Array = np.sum([bodies[name]["scores"] for name in self.parties], axis=0)
+        for body in self.answers.of(ACROSS_SCORES.kind).values():
+            total = total + body["scores"]
         return total
 
     def snapshot(self) -> State:
@@ -67,20 +90,78 @@ class ScoreServer(Role):
         self.answers.restore(state)
 
 
-class ScoreParty(Follower):
-    """Says its part of the scores."""
+Sides: TypeAlias = npt.NDArray[np.uint8]
+"""(rows, splits): 1 where a row goes to the right of a split."""
+
+
+class ScoreParty(Role):
+    """Says its part of the scores.
+
+    Parameters
+    ----------
+    sides
+        Of its splits, where trees cross parties.
+    holder
+        Who knows how the splits hang together.
+    across
+        At the holder: what the trees give, from everybody's sides by name.
+    others
+        At the holder: whose sides it is told.
+    """
 
     vocabulary = VOCABULARY
 
-    def __init__(self, name: str, scores: Array) -> None:
+    def __init__(
+        self,
+        name: str,
+        scores: Array,
+        sides: Sides | None = None,
+        holder: str = "",
+        across: Callable[[Mapping[str, Sides]], Array] | None = None,
+        others: Sequence[str] = (),
+    ) -> None:
         super().__init__(name, {"rows": len(scores)})
         self._scores = scores
+        self._sides = sides
+        self._holder = holder
+        self._across = across
+        self._others = tuple(others)
+        self.answers = Answers()
+
+    def check(self, message: Message) -> None:
+        super().check(message)
+        known = {SCORED.kind: (SERVER,), SIDES.kind: self._others}.get(message.kind, ())
+        if message.sender not in known or self.done:
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} from {message.sender!r} at this point")
+        if message.kind == SIDES.kind and (
+            len(message["sides"]) != self.sizes["rows"] or message["sides"].max(initial=0) > 1
+        ):
+            raise ProtocolError(f"{self.name}: the sides that {message.sender} says are not those of its rows; refused")
 
     def start(self) -> Sends:
-        return [PARTIAL_SCORES.message(self.name, SERVER, scores=self._scores)]
+        sends = [PARTIAL_SCORES.message(self.name, SERVER, scores=self._scores)]
+        if self._sides is not None and self.name != self._holder:
+            sends.append(SIDES.message(self.name, self._holder, sides=self._sides))
+        return [*sends, *self._told()]
 
     def handle(self, message: Message) -> Sends:
-        if message.kind != SCORED.kind or self.done:
-            raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+        if message.kind == SIDES.kind:
+            self.answers.add(message)
+            return self._told()
         self.done = True
         return ()
+
+    def _told(self) -> Sends:
+        """What trees across parties give, once everybody's sides are here."""
+        if self._across is None or not self.answers.complete([SIDES.kind], self._others):
+            return ()
+        assert self._sides is not None
+        sides = {self.name: self._sides} | {name: body["sides"] for name, body in self.answers.of(SIDES.kind).items()}
+        return [ACROSS_SCORES.message(self.name, SERVER, scores=self._across(sides))]
+
+    def snapshot(self) -> State:
+        return super().snapshot() | self.answers.snapshot()
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.answers.restore(state)

@@ -9,7 +9,7 @@ from evenhand.horizontal.averaging import messages as averaging
 from evenhand.horizontal.prox_al import messages as prox_al
 from evenhand.horizontal.sqp import messages as sqp
 from evenhand.privacy import private_align
-from evenhand.protocol import agree, align, enrol, scoring
+from evenhand.protocol import agree, align, enrol, resuming, scoring
 from evenhand.protocol.messages import Vocabulary
 from evenhand.vertical import messages as vertical
 from evenhand.vertical.trees import messages as trees
@@ -20,6 +20,8 @@ FAMILIES: Final[dict[str, Vocabulary]] = {
     "Before training: aligning rows": align.VOCABULARY,
     "Before training: aligning rows privately": private_align.VOCABULARY,
     "Before training: agreeing": agree.VOCABULARY,
+    "Between machines: checkpoints": resuming.CUTS,
+    "Between machines: going on": resuming.VOCABULARY,
     "After training: scoring": scoring.VOCABULARY,
     "Vertical: subspace, FairVFL, FedBCD": vertical.VOCABULARY,
     "Vertical: boosted trees": trees.VOCABULARY,

@@ -31,7 +31,9 @@ class Progress:
 
     def round(self, report: Report) -> None:
         if self._enabled:
-            objective, violation, distance = report["objective"], report["violation"], _distance(report)
+            # Between machines, what is not a number is not told.
+            objective, violation = (report.get(name, float("nan")) for name in ("objective", "violation"))
+            distance = _distance(report)
             done = report["round"]
             self._bar.update(self._task, completed=done, objective=objective, violation=violation, distance=distance)
 

@@ -41,10 +41,13 @@ class CheckpointFolder:
         self._run = run
         self._evenhand = evenhand
 
-    def save(self, states: Mapping[str, State], records: Mapping[str, FileEntry]) -> None:
-        """Write a new checkpoint, complete or not at all, and remove all but the one before it."""
+    def save(self, states: Mapping[str, State], records: Mapping[str, FileEntry], number: int | None = None) -> None:
+        """Write a new checkpoint, complete or not at all, and remove all but the one before it.
+
+        Its number is the next one, or where several participants have agreed on one, that.
+        """
         older = self._complete()
-        name = f"{1 + (int(older[-1].name) if older else 0):08d}"
+        name = f"{1 + (int(older[-1].name) if older else 0) if number is None else number:08d}"
         partial = self.path / (name + PARTIAL)
         manifest = Manifest(self._run, self._evenhand, "checkpoint", records=dict(records))
         shutil.rmtree(partial, ignore_errors=True)
@@ -87,6 +90,14 @@ class CheckpointFolder:
                 f"{self.path} to begin this run again"
             )
         return None
+
+    def whole(self, records: Mapping[str, Record]) -> dict[int, Checkpoint]:
+        """All checkpoints that can be gone on from, by number."""
+        found = {}
+        for path in self._complete():
+            with contextlib.suppress(RunError):
+                found[int(path.name)] = self._read(path, records)
+        return found
 
     def clean(self, newest: int | None = None) -> None:
         """Remove what kills have left and, if a number is given, checkpoints that are newer and were not whole."""

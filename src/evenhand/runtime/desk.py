@@ -15,6 +15,7 @@ import numpy as np
 from evenhand.errors import ProtocolError, RunError
 from evenhand.protocol.encoding import decode, encode
 from evenhand.protocol.messages import Message
+from evenhand.protocol.resuming import CUTS
 from evenhand.protocol.roles import Role, Sends, State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.links import LinkEnd, LinkSettings, Packet, Posted
@@ -44,7 +45,7 @@ class Desk:
     Attributes
     ----------
     transcript
-        Everything that left, and everything that came.
+        Everything that left, and everything that came and was taken.
     refused
         Packets that were refused, in words.
     """
@@ -57,8 +58,10 @@ class Desk:
         self.refused: list[str] = []
         self.ends: Mapping[str, LinkEnd] = {peer: LinkEnd(peer, links, now) for peer in peers}
         self._veto = veto
-        self._began = now
+        self._began = self._now = now
         self._inbox: deque[Message] = deque()
+        self._before: deque[Message] = deque()
+        """What had been sent to a role before it was put back to a checkpoint; it comes first, and over no link."""
 
     # -- what comes
 
@@ -70,6 +73,8 @@ class Desk:
             packet = packet_from(content)
             if packet.message is not None:
                 self._check_address(sender, packet.message)
+                if CUTS.has(packet.message.kind):
+                    CUTS.check(packet.message, {})
         except ProtocolError as error:
             self.refused.append(str(error))
             return None
@@ -81,15 +86,16 @@ class Desk:
         if message.receiver != self.name:
             raise ProtocolError(f"a message for {message.receiver!r} reached {self.name}; it was refused")
 
-    def arrive(self, now: float, sender: str, packet: Packet) -> None:
+    def arrive(self, now: float, sender: str, packet: Packet) -> Sequence[Message]:
+        """Take a packet in; the messages that are mail now."""
+        self._now = now
         try:
             ready = self.ends[sender].arrive(now, packet)
         except ProtocolError as error:
             self.refused.append(str(error))
-            return
-        for message in ready:
-            self.transcript.add(now - self._began, message)
+            return ()
         self._inbox.extend(ready)
+        return ready
 
     # -- mail
 
@@ -100,13 +106,44 @@ class Desk:
         """The next message for a role."""
         message = self._mail_for(role)
         if message is not None:
-            self._inbox.remove(message)
-            self.ends[message.sender].take()
+            self._take(message)
         return message
 
     def _mail_for(self, role: Role) -> Message | None:
         """Others may be ahead by a role: what this one has no word for waits for the next."""
+        if self._before:
+            return self._before[0]
         return next((one for one in self._inbox if role.vocabulary.has(one.kind)), None)
+
+    def _take(self, message: Message) -> None:
+        if self._before and message is self._before[0]:
+            self._before.popleft()
+        else:
+            self._inbox.remove(message)
+            self.ends[message.sender].take()
+        self.transcript.add(self._now - self._began, message)
+
+    # -- checkpoints that all take together
+
+    @property
+    def waiting(self) -> list[Message]:
+        """All that has arrived and was not taken, in each sender's order."""
+        return [*self._before, *self._inbox]
+
+    def words(self) -> list[Message]:
+        """What has arrived about checkpoints."""
+        return [one for one in self._inbox if CUTS.has(one.kind)]
+
+    def take_words(self) -> list[Message]:
+        taken = self.words()
+        for word in taken:
+            self._take(word)
+        return taken
+
+    def go_on(self, messages: Iterable[Message], seconds: float) -> None:
+        """A role was put back to a checkpoint: what was under way to it then, and how long the run had taken."""
+        self._before = deque(messages)
+        self._began -= seconds
 
     # -- what leaves
 
@@ -119,6 +156,7 @@ class Desk:
 
     def post(self, now: float, sends: Sends) -> None:
         """Hand messages that may leave to their links."""
+        self._now = now
         for message in sends:
             self.transcript.add(now - self._began, message)
             self.ends[message.receiver].post(message)
@@ -142,6 +180,7 @@ class Desk:
 
     def restore(self, now: float, state: State) -> None:
         """As it was; what had not been acknowledged is sent again, and who sent out of order sends again too."""
+        self._now = now
         self._began = float(state["began"])
         self._inbox = deque(_message(state[f"inbox {number}"]) for number in range(state["inbox"]))
         for peer, end in self.ends.items():

@@ -176,11 +176,15 @@ class RunFolder:
         self._records[_METRICS].append(history)
         self._records[_TRANSCRIPT].append(sent._asdict() for sent in transcript)
 
-    def checkpoint(self, states: Mapping[str, State]) -> None:
-        self._checkpoints.save(states, {name: record.entry for name, record in self._records.items()})
+    def checkpoint(self, states: Mapping[str, State], number: int | None = None) -> None:
+        self._checkpoints.save(states, {name: record.entry for name, record in self._records.items()}, number)
 
     def last_checkpoint(self) -> Checkpoint | None:
         return self._checkpoints.load(self._records)
+
+    def whole_checkpoints(self) -> dict[int, Checkpoint]:
+        """Those that can be gone on from, by number; of a run whose participants are apart, all must have the same."""
+        return self._checkpoints.whole(self._records)
 
     def go_on(self, checkpoint: Checkpoint | None) -> tuple[list[Report], list[Entry]]:
         """Drop what was written after a checkpoint, all of it if there is none, and return what is left."""
@@ -276,6 +280,14 @@ class RunFolder:
         manifest.status = "finished"
         manifest.write(self.path)
         self._checkpoints.remove()
+
+    def begin_again(self) -> None:
+        """Take back that the run has finished: others have not, and all do it once more."""
+        manifest = self._manifest
+        assert manifest is not None
+        manifest.files = {name: known for name, known in manifest.files.items() if name == DESCRIPTION}
+        manifest.status = "running"
+        manifest.write(self.path)
 
     @property
     def result(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from evenhand.errors import InputError, ProtocolError, RunError
+from evenhand.errors import InputError, LostError, ProtocolError
 from evenhand.protocol.messages import Message
 
 
@@ -262,7 +262,7 @@ class LinkEnd:
     def check_alive(self, now: float) -> None:
         silent = now - self._heard
         if silent > self.settings.patience:
-            raise RunError(
+            raise LostError(
                 f"{self.peer} has not been heard of for {silent:.3g} seconds; see whether it runs and can be reached, "
                 "then go on from the last checkpoint"
             )

@@ -71,11 +71,16 @@ def _check_content(path: Path, resume: bool) -> None:
     folder = RunFolder.open(path)
     if folder.finished:
         raise RunError(f"the run in {path} has finished; there is nothing to resume")
+    check_version(folder)
+
+
+def check_version(folder: RunFolder) -> None:
+    """Refuse to go on with a run of another version."""
     if folder.version != (present := version("evenhand")):
         # A resumed run ends where an uninterrupted one would have, to the last bit; no two versions promise that.
         raise RunError(
-            f"the run in {path} was begun by evenhand {folder.version} and cannot be resumed by {present}; start it "
-            "anew in another folder"
+            f"the run in {folder.path} was begun by evenhand {folder.version} and cannot be resumed by {present}; "
+            "start it anew in another folder"
         )
 
 

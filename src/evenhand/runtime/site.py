@@ -15,10 +15,12 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar
 
-from evenhand.errors import EvenhandError, RunError
+from evenhand.errors import EvenhandError, LostError
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Report, Role, Sends
+from evenhand.protocol.resuming import CHECKPOINT, KEPT
+from evenhand.protocol.roles import SERVER, Report, Role, Sends
 from evenhand.protocol.transcript import Transcript
+from evenhand.runtime.cuts import ConsistentCut, Kept
 from evenhand.runtime.desk import Desk, Veto, nothing_is_kept
 from evenhand.runtime.links import LinkSettings
 from evenhand.runtime.packets import packet_bytes
@@ -77,11 +79,13 @@ class Site:
         self._failure: BaseException | None = None
         self._over = False
         self._gone: set[str] = set()
+        self._kept: Kept | None = None
+        self._cut: ConsistentCut | None = None
         self._post = threading.Thread(target=self._carry, name=f"links of {name}", daemon=True)
 
     @property
     def transcript(self) -> Transcript:
-        """Everything that left, and everything that came."""
+        """Everything that left, and everything that came and was taken."""
         return self._desk.transcript
 
     @property
@@ -108,7 +112,9 @@ class Site:
         packet = self._desk.opened(sender, content)
         if packet is not None:
             with self._news:
-                self._desk.arrive(time.monotonic(), sender, packet)
+                messages = self._desk.arrive(time.monotonic(), sender, packet)
+                if self._cut is not None:
+                    self._cut.arrived(*messages)
                 self._news.notify_all()
 
     def gone(self, peer: str) -> None:
@@ -165,15 +171,27 @@ class Site:
         return all(end.delivered or peer in self._gone for peer, end in self._desk.ends.items())
 
     def _drive(self, role: Role) -> None:
-        self._after(role, role.start())
+        kept = self._kept_as(role)
+        if kept is None or not kept.begun:
+            self._after(role, role.start())
         while not role.done:
+            if kept is not None:
+                self._mind_checkpoints(kept)
             message, held_up = self._next(role)
             if message is not None:
                 self._after(role, role.receive(message))
             elif held_up:
-                self._wait_for(lambda: self._desk.has_mail(role) or not self._held_up(), self._most_silence)
+                self._wait_for(lambda: self._is_called(role) or not self._held_up(), self._most_silence)
             elif not self._works(role):
-                self._wait_for(lambda: self._desk.has_mail(role), self._most_silence)
+                self._wait_for(lambda: self._is_called(role), self._most_silence)
+        # Whoever is at its end needs no checkpoint any more.
+        self._cut = None
+
+    def _is_called(self, role: Role) -> bool:
+        """Whether there is mail for the role, or a word about checkpoints."""
+        kept = self._kept_as(role)
+        about_checkpoints = kept is not None and (bool(self._desk.words()) or self._begins(kept))
+        return about_checkpoints or self._desk.has_mail(role)
 
     def _works(self, role: Role) -> bool:
         before = role.effort
@@ -193,15 +211,60 @@ class Site:
         return any(end.holds_up for peer, end in self._desk.ends.items() if peer not in self._gone)
 
     def _after(self, role: Role, sends: Sends) -> None:
-        self._desk.check_leaving(sends)
-        with self._news:
-            now = time.monotonic()
-            so_far = self.transcript.total_bytes
-            self._desk.post(now, sends)
-            self._news.notify_all()
+        so_far = self.transcript.total_bytes
+        self._send(sends)
         for report in role.take_reports():
             if self._on_report is not None:
-                self._on_report({**report, "bytes": so_far, "time": now - self._began})
+                self._on_report({**report, "bytes": so_far, "time": time.monotonic() - self._began})
+
+    def _send(self, sends: Sends) -> None:
+        self._desk.check_leaving(sends)
+        with self._news:
+            self._desk.post(time.monotonic(), sends)
+            self._news.notify_all()
+
+    # -- checkpoints
+
+    def keep(self, kept: Kept, under_way: Sequence[Message] = (), seconds: float = 0.0) -> None:
+        """Take checkpoints of one of the program's roles, when the clock or others call for them.
+
+        Parameters
+        ----------
+        under_way
+            Of a role that has been put back: what had been sent to it, and it had not taken.
+        seconds
+            How long the run had taken by then.
+        """
+        with self._news:
+            self._kept = kept
+            self._desk.go_on(under_way, seconds)
+            self._began -= seconds
+
+    def _kept_as(self, role: Role) -> Kept | None:
+        return self._kept if self._kept is not None and self._kept.role is role else None
+
+    def _begins(self, kept: Kept) -> bool:
+        return self._cut is None and kept.calls_for_one(self._desk.words(), time.monotonic())
+
+    def _mind_checkpoints(self, kept: Kept) -> None:
+        """Begin a checkpoint if it is time, and write it when everybody has been heard."""
+        with self._news:
+            begins = self._begins(kept)
+            if begins:
+                kept.begin(time.monotonic())
+                self._cut = ConsistentCut(kept.number, kept.role.snapshot(), self._desk.ends, self._desk.waiting)
+        if begins:
+            kept.keeper.note()
+            self._send([CHECKPOINT.message(self.name, peer, number=kept.number) for peer in self._desk.ends])
+        with self._news:
+            for word in self._desk.take_words():
+                kept.hear(word)
+            complete = self._cut if self._cut is not None and self._cut.complete else None
+        if complete is not None:
+            self._cut = None
+            kept.keeper.keep(complete.number, complete.state, complete.under_way)
+            if self.name != SERVER:
+                self._send([KEPT.message(self.name, SERVER, number=complete.number)])
 
     def _wait_for(self, happens: Callable[[], bool], at_most: float) -> None:
         waited_since = time.monotonic()
@@ -210,9 +273,9 @@ class Site:
                 if self._failure is not None:
                     raise self._failure
                 if self._stopped():
-                    raise RunError("the run was ended from outside")
+                    raise LostError("the run was ended from outside")
                 if time.monotonic() - waited_since > at_most:
-                    raise RunError(
+                    raise LostError(
                         f"{self.name} has waited for {at_most:.0f} seconds; everybody is there, but nothing "
                         "moves. Go on from the last checkpoint, or give the run more time"
                     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,35 +19,57 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from evenhand.errors import EvenhandError, RunError
-from evenhand.jobs.federation.files import PARTY_FILE, RUNS, FederationJob, PartyFile, parse_federation_job, read_party
-from evenhand.jobs.federation.folders import SideFolder
+from evenhand.errors import EvenhandError, LostError, RunError
+from evenhand.jobs.federation.files import (
+    CHECKPOINT_SECONDS,
+    PARTY_FILE,
+    RUNS,
+    FederationJob,
+    PartyFile,
+    parse_federation_job,
+    read_party,
+)
+from evenhand.jobs.federation.folders import side_folder
+from evenhand.jobs.federation.keeping import Keeping
 from evenhand.jobs.federation.saying import announce
 from evenhand.jobs.federation.sites import party_program, server_program
-from evenhand.protocol.roles import SERVER
+from evenhand.protocol.roles import SERVER, Report
 from evenhand.runtime.nvflare.cells import FlareCells, peers_of
-from evenhand.runtime.nvflare.submitting import OUTCOME
+from evenhand.runtime.nvflare.submitting import OUTCOME, PROGRESS
 from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread
 
 _RUN: Final = "run"
 _WORD: Final = "evenhand-word"
-_FAREWELL: Final = 30.0
+_LOST: Final = "evenhand-lost"
+"""Whether a party stopped only because others did."""
+_FAREWELL: Final = 60.0
 """Seconds for which the server waits for parties that have everything to say so."""
 
 
 class FederationServer(Controller):
-    """The server's part."""
+    """The server's part.
 
-    def __init__(self, job: str) -> None:
+    Parameters
+    ----------
+    job
+        What to do, as JSON.
+    resume
+        The run that is to go on; the empty text is none.
+    """
+
+    def __init__(self, job: str, resume: str = "") -> None:
         super().__init__()
         self.job = job
+        self.resume = resume
         self._words: dict[str, str] = {}
+        self._lost: list[str] = []
         self._ended: set[str] = set()
         self._site: Site | None = None
+        self._last: Report = {}
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        pass
+        fl_ctx.get_engine().register_app_command(PROGRESS, self._tell_progress)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         pass
@@ -59,59 +83,76 @@ class FederationServer(Controller):
         place = Path(fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id())) / OUTCOME
         content: dict[str, Any]
         try:
-            content = {"result": self._train(abort_signal, fl_ctx)}
+            content = self._train(abort_signal, fl_ctx)
         except EvenhandError as error:
-            content = {"error": self._why(error), "kind": type(error).__name__}
+            # Whoever stopped first says most; all others have only missed it.
+            said = "; ".join(f"{name}: {word}" for name, word in self._words.items())
+            again = isinstance(error, LostError) and len(self._lost) == len(self._words)
+            content = {"error": said or str(error), "again": again}
         place.write_text(json.dumps(content), encoding="utf-8")
         if "error" in content:
             self.system_panic(str(content["error"]), fl_ctx)
 
-    def _why(self, error: EvenhandError) -> str:
-        """Whoever stopped first says most; all others have only missed it."""
-        return "; ".join(f"{name}: {word}" for name, word in self._words.items()) or str(error)
-
     def _train(self, abort_signal: Signal, fl_ctx: FLContext) -> dict[str, Any]:
         job, own, base = _read(self.job)
-        job_id = fl_ctx.get_job_id()
-        cells = FlareCells(fl_ctx.get_engine(), job_id, list(job.parts))
-        folder = SideFolder.create(_runs(base), job_id, SERVER, job)
-        site = Site(
-            SERVER,
-            list(job.parts),
-            cells.transmit,
-            stopped=lambda: bool(abort_signal.triggered) or bool(self._words),
-            on_report=folder.report,
-        )
-        self._site = site
-        with site, folder.recorded(site.transcript):
-            cells.open(site.arrived)
-            self.broadcast(
-                Task(_RUN, Shareable(), result_received_cb=self._party_ended), fl_ctx, list(job.parts), len(job.parts)
+        job_id, parties = fl_ctx.get_job_id(), list(job.parts)
+        cells = FlareCells(fl_ctx.get_engine(), job_id, parties)
+        with side_folder(
+            _runs(base) / (self.resume or job_id), SERVER, job, None, bool(self.resume), self._last.update
+        ) as folder:
+            site = Site(
+                SERVER,
+                parties,
+                cells.transmit,
+                stopped=lambda: bool(abort_signal.triggered) or bool(self._words),
+                on_report=folder.report,
             )
-            with one_blas_thread():
-                result = site.run(server_program(job, own, base, lambda: site.transcript))
-            end = time.monotonic() + _FAREWELL
-            while len(self._ended) < len(job.parts) and time.monotonic() < end and not abort_signal.triggered:
-                time.sleep(0.05)
-            folder.finish(result)
-        return result
+            self._site = site
+            keeping = Keeping(site, folder, parties, float(os.environ.get(CHECKPOINT_SECONDS) or 10.0))
+            with site, folder.recorded():
+                cells.open(site.arrived)
+                self.broadcast(
+                    Task(_RUN, Shareable(), result_received_cb=self._party_ended), fl_ctx, parties, len(parties)
+                )
+                with one_blas_thread():
+                    result = site.run(server_program(job, own, base, lambda: site.transcript, keeping))
+                self._wait_for_parties(parties, abort_signal)
+                folder.finish(result)
+        return {"result": result, "folder": str(folder.folder.path)}
+
+    def _wait_for_parties(self, parties: Sequence[str], abort_signal: Signal) -> None:
+        """Until all have said that their part is on their disks: with that, and not before, the run is over."""
+        end = time.monotonic() + _FAREWELL
+        while missing := [name for name in parties if name not in self._ended]:
+            if self._words or abort_signal.triggered or time.monotonic() > end:
+                raise LostError(f"the training is done, but {', '.join(missing)} did not say that it has its part")
+            time.sleep(0.05)
+        if self._words:
+            raise RunError("the training is done, but not everybody has its part")
 
     def _party_ended(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
         name, result = client_task.client.name, client_task.result
         if result is None or result.get_return_code() != ReturnCode.OK:
             word = None if result is None else result.get_header(_WORD)
             self._words[name] = str(word) if word else "it ended without a word; its own console says more"
+            if not word or result.get_header(_LOST):
+                self._lost.append(name)
         self._ended.add(name)
         if self._site is not None:
             self._site.gone(name)
 
+    def _tell_progress(self, _topic: str, _data: Any, _fl_ctx: FLContext) -> dict[str, Any]:
+        """To whoever submitted the job, and asks."""
+        return {name: value for name, value in self._last.items() if math.isfinite(value)}
+
 
 class FederationParty(Executor):
-    """A party's part."""
+    """A party's part; parameters are those of the server's."""
 
-    def __init__(self, job: str) -> None:
+    def __init__(self, job: str, resume: str = "") -> None:
         super().__init__()
         self.job = job
+        self.resume = resume
         self._one_at_a_time = threading.Lock()
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
@@ -123,29 +164,30 @@ class FederationParty(Executor):
         except Exception as error:
             # What went wrong is told here; elsewhere only that something did. An error may quote a row.
             self.log_error(fl_ctx, f"{fl_ctx.get_prop(FLContextKey.CLIENT_NAME)} stopped: {error}")
-            return make_reply(ReturnCode.EXECUTION_EXCEPTION, {_WORD: _outside_word(error)})
+            headers = {_WORD: _outside_word(error), _LOST: isinstance(error, LostError)}
+            return make_reply(ReturnCode.EXECUTION_EXCEPTION, headers)
         return make_reply(ReturnCode.OK)
 
     def _train(self, fl_ctx: FLContext, abort_signal: Signal) -> None:
         job, own, base = _read(self.job)
-        job_id, name = fl_ctx.get_job_id(), own.party.name
+        job_id, name, parties = fl_ctx.get_job_id(), own.party.name, list(job.parts)
         if fl_ctx.get_identity_name() != name:
             raise RunError(f"this kit is that of {fl_ctx.get_identity_name()}, the file is that of {name}")
-        cells = FlareCells(fl_ctx.get_engine(), job_id, peers_of(name, list(job.parts)))
-        folder = SideFolder.create(_runs(base), job_id, name, job, own)
-        veto = own.policy.to_policy().veto
-        site = Site(
-            name,
-            peers_of(name, list(job.parts)),
-            cells.transmit,
-            veto=veto,
-            stopped=lambda: bool(abort_signal.triggered),
-            on_report=folder.report,
-        )
-        with site, folder.recorded(site.transcript), one_blas_thread():
-            cells.open(site.arrived)
-            end = site.run(party_program(job, own, base, announce))
-            folder.finish_party(end)
+        cells = FlareCells(fl_ctx.get_engine(), job_id, peers_of(name, parties))
+        with side_folder(_runs(base) / (self.resume or job_id), name, job, own, bool(self.resume)) as folder:
+            site = Site(
+                name,
+                peers_of(name, parties),
+                cells.transmit,
+                veto=own.policy.to_policy().veto,
+                stopped=lambda: bool(abort_signal.triggered),
+                on_report=folder.report,
+            )
+            keeping = Keeping(site, folder, parties, math.inf)
+            with site, folder.recorded(), one_blas_thread():
+                cells.open(site.arrived)
+                end = site.run(party_program(job, own, base, announce, keeping))
+                folder.finish(end.write(folder.folder))
 
 
 def _outside_word(error: Exception) -> str:

@@ -24,6 +24,8 @@ PARTY_FILE: Final = "EVENHAND_PARTY_FILE"
 """Where a site's processes find its own file; at the server, that of the party that holds the labels."""
 RUNS: Final = "EVENHAND_RUNS"
 """Where a site keeps its run folders."""
+CHECKPOINT_SECONDS: Final = "EVENHAND_CHECKPOINT_SECONDS"
+"""At the server: least time between two checkpoints."""
 
 
 class FederationSection(Strict):
@@ -66,6 +68,11 @@ class FederationJob(Strict):
     @property
     def parts(self) -> dict[str, Part]:
         return {one.name: "active" if one.role == "active" else "passive" for one in self.party}
+
+    @property
+    def crosses_trees(self) -> bool:
+        """Whether trees may ask columns of several parties, and rows are scored together."""
+        return self.job.options.get("interactions", "none") != "none"
 
     @property
     def holder(self) -> str:
@@ -139,10 +146,6 @@ def _check_job(job: FederationJob) -> None:
         raise JobError("no party is active; the one that holds the labels must be")
     if job.job.runtime != "auto":
         raise JobError("key job.runtime: between organisations there is only one way to run; leave it out")
-    if job.job.options.get("interactions", "none") != "none":
-        raise JobError(
-            "key job.options.interactions: between organisations trees do not cross parties yet; leave it out"
-        )
     check_training(job.to_job())
 
 

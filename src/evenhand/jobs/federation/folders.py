@@ -1,61 +1,147 @@
-"""One side's run folder: what is its own and no more."""
+"""One side's run folder: what is its own and no more, kept so that a run that was cut short can go on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from evenhand.errors import RunError
 from evenhand.jobs.federation.files import FederationJob, PartyFile
-from evenhand.jobs.federation.sites import PartyEnd
-from evenhand.models.saved import to_state
-from evenhand.models.trees import TreesModel
-from evenhand.protocol.roles import Report
+from evenhand.protocol.roles import SERVER, Report, State
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.checkpointfiles import Checkpoint
+from evenhand.runtime.folder import RunFolder, is_run
+from evenhand.runtime.lock import check_not_held, hold
+from evenhand.runtime.places import check_version
+
+_IDENTITY: Final = "identity"
+_AGAIN: Final = "gone through again"
+_LETS_GO: Final = 60.0
+"""Seconds that the process of a run that was cut short may take to end."""
 
 
 class SideFolder:
-    """Where one participant keeps its side of a run."""
+    """Where one participant keeps its side of a run.
 
-    def __init__(self, folder: RunFolder, name: str) -> None:
+    Parameters
+    ----------
+    transcript
+        Of its site.
+    on_report
+        Called with each row of history, beside writing it down.
+
+    Attributes
+    ----------
+    resumed
+        Whether a run goes on here that was begun before.
+    again
+        From where to where in the transcript things stand that the run had behind it when it went on.
+    """
+
+    def __init__(
+        self, folder: RunFolder, name: str, resumed: bool, on_report: Callable[[Report], None] | None = None
+    ) -> None:
         self.folder = folder
         self.name = name
+        self.resumed = resumed
+        self.transcript = Transcript()
+        self.identity = ""
+        self.again: list[list[int]] = []
         self._history: list[Report] = []
-
-    @classmethod
-    def create(cls, runs: Path, job_id: str, name: str, job: FederationJob, own: PartyFile | None = None) -> SideFolder:
-        description: dict[str, Any] = {"side": name, **job.model_dump(exclude_none=True, mode="json")}
-        if own is not None:
-            description["own"] = own.model_dump(exclude_none=True, mode="json")
-        return cls(RunFolder.create(runs / job_id, description), name)
+        self._written = (0, 0)
+        self._on_report = on_report
 
     def report(self, row: Report) -> None:
         self._history.append(row)
+        if self._on_report is not None:
+            self._on_report(row)
+
+    # -- checkpoints
+
+    def note(self) -> None:
+        """Write down what has happened so far."""
+        rows, entries = self._written
+        self.folder.append(self._history[rows:], self.transcript.entries[entries:])
+        self._written = (len(self._history), len(self.transcript))
+
+    def keep(self, number: int, role: State, under_way: State) -> None:
+        own: State = {_IDENTITY: self.identity, _AGAIN: self.again, **under_way}
+        self.folder.checkpoint({self.name: role, "": own}, number)
+
+    def checkpoints(self, identity: str) -> Mapping[int, Checkpoint]:
+        """Those that are whole, and of a run on just these terms and data."""
+        self.identity = identity
+        found = self.folder.whole_checkpoints()
+        if any(one.states[""].get(_IDENTITY) != identity for one in found.values()):
+            raise RunError(f"{self.folder.path} was begun on other terms or other data; submit the job anew")
+        return found
+
+    def go_on(self, checkpoint: Checkpoint | None) -> float:
+        """Take up the record where a checkpoint has it; the seconds that the run had taken by then."""
+        new = len(self.transcript)
+        self._history, entries = self.folder.go_on(checkpoint)
+        self._written = (len(self._history), len(entries))
+        # Exchanges before training have been gone through again: they left this site, and are in the record twice.
+        self.again = [] if checkpoint is None else [*checkpoint.states[""][_AGAIN], [len(entries), len(entries) + new]]
+        self.transcript.restart([*entries, *self.transcript])
+        return entries[-1].time if entries else 0.0
+
+    # -- the end
 
     @contextmanager
-    def recorded(self, transcript: Transcript) -> Iterator[None]:
+    def recorded(self) -> Iterator[None]:
         """Whatever comes of the run, what left this site is written down."""
-        self._transcript = transcript
         try:
             yield
         finally:
             if not self.folder.finished:
-                self._write_record()
-
-    def _write_record(self) -> None:
-        self.folder.append(self._history, self._transcript)
-        self._history = []
+                self.note()
 
     def finish(self, result: dict[str, Any]) -> None:
-        self._write_record()
+        self.note()
         self.folder.finish(result)
 
-    def finish_party(self, end: PartyEnd) -> None:
-        self.folder.write_party(self.name, "encoder", end.encoder.to_state())
-        self.folder.write_party(self.name, "weights", to_state(end.model))
-        if isinstance(end.model, TreesModel):
-            self.folder.write_trees(self.name, "trees", end.model.text)
-        # A party is told no result; what it was told is in its transcript.
-        self.finish({"terms": end.terms.digest})
+
+@contextmanager
+def side_folder(
+    path: Path,
+    name: str,
+    job: FederationJob,
+    own: PartyFile | None,
+    resume: bool,
+    on_report: Callable[[Report], None] | None = None,
+) -> Iterator[SideFolder]:
+    """The folder of a new run, or of one that goes on, which nobody else writes to meanwhile."""
+    content: dict[str, Any] = {"side": name, **job.model_dump(exclude_none=True, mode="json")}
+    description = content | ({} if own is None else {"own": own.model_dump(exclude_none=True, mode="json")})
+    with ExitStack() as stack:
+        if resume:
+            _wait_until_free(path)
+        stack.enter_context(hold(path))
+        if not (resume and is_run(path)):
+            yield SideFolder(RunFolder.create(path, description), name, resume, on_report)
+            return
+        folder = RunFolder.open(path)
+        check_version(folder)
+        if {key: folder.description.get(key) for key in content} != content:
+            raise RunError(f"the run in {path} was begun with another job; submit this one without --resume")
+        if folder.finished:
+            if name == SERVER:
+                raise RunError(f"the run in {path} has finished; there is nothing to resume")
+            folder.begin_again()
+        folder.clean()
+        yield SideFolder(folder, name, resume, on_report)
+
+
+def _wait_until_free(path: Path) -> None:
+    end = time.monotonic() + _LETS_GO
+    while True:
+        try:
+            return check_not_held(path)
+        except RunError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.2)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Integers
+from evenhand.arrays import Integers, Matrix
 from evenhand.constraints.binding import compared_groups
 from evenhand.constraints.groups import crossed_name, group_codes, groups_frame
 from evenhand.data.tables.align import check_ids
@@ -24,12 +24,15 @@ from evenhand.data.tables.party_tables import PartyTable
 from evenhand.data.tables.unchanged import SeenTable, require_unchanged
 from evenhand.errors import DataError, JobError, RunError
 from evenhand.jobs.federation.files import FederationJob, PartyFile
+from evenhand.jobs.federation.keeping import Keeping, messages_of, to_its_end
 from evenhand.jobs.quality import check_measurable
 from evenhand.jobs.tables import hold_out, naming
 from evenhand.jobs.vertical.file import table_source
-from evenhand.jobs.vertical.runs import ServersWord, vertical_result
+from evenhand.jobs.vertical.runs import ServersWord, vertical_result, write_party
 from evenhand.jobs.vertical.tables import by_part, held_labels, open_party, parts_of
+from evenhand.models.across import Routes
 from evenhand.models.base import Scorer
+from evenhand.models.trees import TreesModel
 from evenhand.privacy.masks import SECRET_WORDS, fresh_masks
 from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
 from evenhand.protocol.agree import LabelParty, LabelServer
@@ -38,6 +41,7 @@ from evenhand.protocol.enrol import EnrolParty, EnrolServer
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.protocol.transcript import Transcript
+from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Program
 from evenhand.training.run import certified
 from evenhand.vertical import solvers
@@ -48,13 +52,23 @@ from evenhand.vertical.problem import LabelData, PartyData, ServerData
 class PartyEnd:
     """What a party has when the run is over, for its own run folder."""
 
+    name: str
     terms: VerticalTerms
     encoder: PartyEncoder
     model: Scorer
 
+    def write(self, folder: RunFolder) -> dict[str, Any]:
+        """Keep it; what the party's `result.json` says. A party is told no result."""
+        write_party(folder, self.name, self.encoder, self.model)
+        return {"terms": self.terms.digest}
+
 
 def party_program(
-    job: FederationJob, own: PartyFile, base: Path, on_terms: Callable[[Terms], None] | None = None
+    job: FederationJob,
+    own: PartyFile,
+    base: Path,
+    on_terms: Callable[[Terms], None] | None = None,
+    keeping: Keeping | None = None,
 ) -> Program[PartyEnd]:
     """What a party does.
 
@@ -64,6 +78,8 @@ def party_program(
         Folder that relative paths of the party's file start from.
     on_terms
         Called with terms that the party's policy has accepted, before anything about its rows is said.
+    keeping
+        Takes checkpoints of the training.
     """
     name, section = own.party.name, job.job
     if job.parts.get(name) != own.party.role:
@@ -111,14 +127,18 @@ def party_program(
     del table
     training = matrix[np.flatnonzero(~test)] if test.any() else matrix
     role = solvers.party(terms, name, PartyData(training, None, known, encoder.categorical, fresh_masks(SECRET_WORDS)))
-    yield role
-    yield ScoreParty(name, role.model.predict(matrix))
+    yield from to_its_end(keeping, role, terms.to_plain(), training)
+    yield scoring_party(job, name, role.model, matrix)
     require_unchanged({f"party {name!r}": seen})
-    return PartyEnd(terms, encoder, role.model)
+    return PartyEnd(name, terms, encoder, role.model)
 
 
 def server_program(
-    job: FederationJob, holder: PartyFile, base: Path, transcript: Callable[[], Transcript]
+    job: FederationJob,
+    holder: PartyFile,
+    base: Path,
+    transcript: Callable[[], Transcript],
+    keeping: Keeping | None = None,
 ) -> Program[dict[str, Any]]:
     """What the server does; it ends with what `result.json` holds.
 
@@ -157,16 +177,27 @@ def server_program(
         attributes = {name: terms.groups[name] for name in _attributes(terms)}
         yield LabelServer(others, labels, group_codes(frame, attributes))
     server = solvers.server(terms, ServerData(labels, known))
-    yield server
-    scoring = ScoreServer(names, len(test))
+    yield from to_its_end(keeping, server, terms.to_plain(), labels, frame)
+    scoring = ScoreServer(names, len(test), job.holder if job.crosses_trees else None)
     yield scoring
     scores = scoring.scores
-    trained_with = Transcript()
-    # Some parties may have begun with the measuring before others had ended the training.
-    trained_with.restart(entry for entry in transcript() if not scoring.vocabulary.has(entry.kind))
+    trained_with = messages_of(transcript(), keeping)
     told = ServersWord(certified(server.certificate), server.proofs(), server.statistics())
     of_parts = {name: scores[rows] for name, rows in parts_of(test).items()}
     return vertical_result(trained, told, of_parts, measured, trained_with)
+
+
+def scoring_party(job: FederationJob, name: str, model: Scorer, matrix: Matrix) -> ScoreParty:
+    """A party's part of the scores; of trees that cross parties, only the holder of the labels knows how."""
+    if not job.crosses_trees:
+        return ScoreParty(name, model.predict(matrix))
+    assert isinstance(model, TreesModel)
+    routes, others = model.routes, [one for one in job.parts if one != name]
+    scores, sides = model.predict(matrix), model.sides(matrix)
+    if name != job.holder:
+        return ScoreParty(name, scores, sides, job.holder)
+    across = routes.scores if isinstance(routes, Routes) else lambda _: np.zeros(len(scores))
+    return ScoreParty(name, scores, sides, name, across, others)
 
 
 def _align_party(job: FederationJob, name: str, ids: pd.Index) -> AlignParty | PrivateAlignParty:

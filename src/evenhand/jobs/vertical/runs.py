@@ -78,15 +78,20 @@ def run_vertical_job(
         )
         require_unchanged(tables.seen)
         for name, model in run.models.items():
-            folder.write_party(name, "encoder", tables.encoders[name].to_state())
-            folder.write_party(name, "weights", to_state(model))
-            if isinstance(model, TreesModel):
-                folder.write_trees(name, "trees", model.text)
-                if model.splits:
-                    folder.write_trees(name, "splits", model.splits_text)
+            write_party(folder, name, tables.encoders[name], model)
         result = _result(run, tables, job.to_job())
         folder.finish(result)
     return FinishedVerticalRun(run, folder, result)
+
+
+def write_party(folder: RunFolder, name: str, encoder: PartyEncoder, model: Scorer) -> None:
+    """A party's part of the model, in its own place."""
+    folder.write_party(name, "encoder", encoder.to_state())
+    folder.write_party(name, "weights", to_state(model))
+    if isinstance(model, TreesModel):
+        folder.write_trees(name, "trees", model.text)
+        if model.splits:
+            folder.write_trees(name, "splits", model.splits_text)
 
 
 def _result(run: VerticalRun, tables: VerticalTables, job: Job) -> dict[str, Any]:

@@ -91,7 +91,8 @@ def _close(kit: Path, name: str) -> None:
         resources["allow_log_streaming"] = False
     _write(kit / "local" / "resources.json", resources)
     permissions = json.loads((kit / "local" / "authorization.json.default").read_text(encoding="utf-8"))
-    rights = dict.fromkeys(("submit_job", "manage_job", "download_job", "view", "operate"), "any")
+    allowed = ("submit_job", "manage_job", "download_job", "view", "operate", "app_command")
+    rights = dict.fromkeys(allowed, "any")
     permissions["permissions"] = {"project_admin": rights | dict.fromkeys(_NOBODY, "none")}
     _write(kit / "local" / "authorization.json", permissions)
 

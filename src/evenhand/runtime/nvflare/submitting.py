@@ -1,50 +1,98 @@
-"""Submit a job with the admin's kit, wait for its end, and bring back what the server says of it."""
+"""Submit a job with the admin's kit, follow it to its end, and bring back what the server says of it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self, TypeVar
 
-from nvflare.fuel.flare_api.api_spec import NoConnection
+from nvflare.fuel.flare_api import api_spec
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from evenhand.errors import RunError
+from evenhand.errors import LostError, RunError
+from evenhand.protocol.roles import Report
 from evenhand.runtime.nvflare.kits import ADMIN, ALLOWED
 
 OUTCOME: Final = "outcome.json"
 """What the server leaves for whoever submitted the job: its result, or why there is none."""
+PROGRESS: Final = "evenhand-progress"
+"""What a running job can be asked for: its last row of history."""
 _SERVER, _PARTY = ALLOWED
+_REFUSALS: Final = (api_spec.AuthorizationError, api_spec.InvalidJobDefinition, api_spec.InvalidArgumentError)
+_MUST_ANSWER: Final = 30.0
+"""Seconds after which a job that is said to run, and whose process is not there, is taken for gone."""
+Answer = TypeVar("Answer")
 
 
-def open_session(kit: Path, timeout: float = 30.0) -> Session:
-    try:
-        return new_secure_session(ADMIN, str(kit.absolute()), timeout=timeout)
-    except Exception as error:
-        raise RunError(f"the server of {kit} does not answer ({error}); does it run, and can it be reached?") from error
+class Admin:
+    """Whoever submits jobs: asks the server, also one that was started again in between.
+
+    Parameters
+    ----------
+    patience
+        Seconds for which the server may be away.
+    """
+
+    def __init__(self, kit: Path, patience: float = 60.0) -> None:
+        self._kit = kit
+        self._patience = patience
+        self._session: Session | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._session is not None:
+            with contextlib.suppress(Exception):
+                self._session.close()
+        self._session = None
+
+    def ask(self, question: Callable[[Session], Answer]) -> Answer:
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                if self._session is None:
+                    self._session = new_secure_session(ADMIN, str(self._kit.absolute()), timeout=10.0)
+                return question(self._session)
+            except _REFUSALS as error:
+                raise RunError(f"the server refuses: {error}") from error
+            except api_spec.JobNotRunning:
+                raise
+            except Exception as error:
+                # FLARE has many words for a server that is not there; a new session finds out.
+                self.close()
+                if time.monotonic() > end:
+                    raise LostError(
+                        f"the server of {self._kit} does not answer ({error}); does it run, and can it be reached?"
+                    ) from error
+            time.sleep(1.0)
 
 
-def wait_for_parties(session: Session, parties: Sequence[str], patience: float) -> None:
+def wait_for_parties(admin: Admin, parties: Sequence[str], patience: float) -> None:
     """Until all of them have joined."""
     end, there = time.monotonic() + patience, set[str]()
     while missing := [name for name in parties if name not in there]:
         if time.monotonic() > end:
-            raise RunError(f"{', '.join(missing)} did not join within {patience:.0f} seconds")
+            raise LostError(f"{', '.join(missing)} did not join within {patience:.0f} seconds")
         time.sleep(0.5)
-        there = {client.name for client in session.get_system_info().client_info}
+        there = {client.name for client in admin.ask(lambda session: session.get_system_info()).client_info}
 
 
-def submit(session: Session, name: str, job: dict[str, Any], parties: Sequence[str]) -> str:
-    """Returns FLARE's name of the job."""
+def submit(admin: Admin, name: str, job: dict[str, Any], parties: Sequence[str], resume: str = "") -> str:
+    """Returns FLARE's name of the job; `resume` is the name of the job whose run is to go on."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / name
         config = folder / "app" / "config"
         config.mkdir(parents=True)
         # As one text, so that nothing in it is taken for a component.
-        arguments = {"job": json.dumps(job)}
+        arguments = {"job": json.dumps(job), "resume": resume}
         meta = {
             "name": name,
             "resource_spec": {},
@@ -61,31 +109,54 @@ def submit(session: Session, name: str, job: dict[str, Any], parties: Sequence[s
         }
         for path, content in contents.items():
             path.write_text(json.dumps(content), encoding="utf-8")
-        return session.submit_job(str(folder))
+        return admin.ask(lambda session: session.submit_job(str(folder)))
 
 
-def wait_for_end(session: Session, job_id: str, on_status: Callable[[str], None]) -> str:
-    """The job's last status."""
-    told = ""
+def wait_for_end(
+    admin: Admin, job_id: str, on_status: Callable[[str], None], on_report: Callable[[Report], None] | None = None
+) -> str:
+    """The job's last status; a job that is gone without one, with the server's process, is a LostError."""
+    told, seen = "", time.monotonic()
     while True:
-        try:
-            status = str(session.get_job_meta(job_id).get("status", ""))
-        except NoConnection:
-            status = told
+        status = str(admin.ask(lambda session: session.get_job_meta(job_id)).get("status", ""))
         if status != told:
             on_status(status)
             told = status
         if status.startswith("FINISHED"):
             return status
+        if status != "RUNNING" or _still_runs(admin, job_id, on_report):
+            seen = time.monotonic()
+        elif time.monotonic() - seen > _MUST_ANSWER:
+            with contextlib.suppress(Exception):
+                admin.ask(lambda session: session.abort_job(job_id))
+            raise LostError(f"job {job_id} is gone: the server was started again without it")
         time.sleep(1.0)
 
 
-def outcome(session: Session, job_id: str) -> dict[str, Any]:
+def _still_runs(admin: Admin, job_id: str, on_report: Callable[[Report], None] | None) -> bool:
+    def ask(session: Session) -> Report:
+        try:
+            found: Report = session.do_app_command(job_id, PROGRESS, None)
+        except (api_spec.CommandError, api_spec.InternalError, api_spec.NoReply):
+            # Its process is there, and busy, or not yet ready to be asked.
+            return {}
+        return found
+
+    try:
+        report = admin.ask(ask)
+    except api_spec.JobNotRunning:
+        return False
+    if on_report is not None and "round" in report:
+        on_report(report)
+    return True
+
+
+def outcome(admin: Admin, job_id: str) -> dict[str, Any]:
     """What the server left; a job that ended before it could leave anything is an error."""
     with tempfile.TemporaryDirectory() as scratch:
-        place = Path(session.download_job_result(job_id, scratch))
+        place = Path(admin.ask(lambda session: session.download_job_result(job_id, scratch)))
         found = next(iter(place.rglob(OUTCOME)), None)
         if found is None:
-            raise RunError(f"job {job_id} ended without a word; the logs of the server and of each site say more")
+            raise LostError(f"job {job_id} ended without a word; the logs of the server and of each site say more")
         content: dict[str, Any] = json.loads(found.read_text(encoding="utf-8"))
     return content

@@ -51,7 +51,7 @@ NODES = Schema(
 )
 
 OFFER = Schema(
-    "offer",
+    "split-offer",
     {"round": INTEGER, "gains": Field("f8", ("leaves",)), "right": Field("u1", ("packed",))},
     reveals=(
         "For each present node of a tree that crosses parties, what the party's best split gains, and which rows it "

@@ -1,0 +1,93 @@
+"""The training of one side, so that it outlasts its process: checkpoints as it goes, and from one that all have on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from evenhand.errors import RunError
+from evenhand.jobs.federation.folders import SideFolder
+from evenhand.protocol import resuming, scoring
+from evenhand.protocol.resuming import CUTS, ResumeParty, ResumeServer
+from evenhand.protocol.roles import SERVER, Role
+from evenhand.protocol.transcript import Transcript
+from evenhand.runtime.cuts import Kept, messages_under_way
+from evenhand.runtime.site import Program, Site
+from evenhand.training.run import fingerprint
+
+_NOT_OF_TRAINING: Final = (CUTS, resuming.VOCABULARY, scoring.VOCABULARY)
+
+
+class Keeping:
+    """Checkpoints of one side's training.
+
+    Parameters
+    ----------
+    parties
+        Everybody but the server.
+    every
+        At the server, which calls for them: least seconds between two.
+    """
+
+    def __init__(self, site: Site, folder: SideFolder, parties: Sequence[str], every: float) -> None:
+        self._site = site
+        self._folder = folder
+        self._parties = parties
+        self._every = every
+        folder.transcript = site.transcript
+
+    @property
+    def gone_through_again(self) -> set[int]:
+        """Places in the transcript of what the run had behind it already when it went on."""
+        return {place for first, end in self._folder.again for place in range(first, end)}
+
+    def trained(self, role: Role, identity: str) -> Program[None]:
+        """The role to its end; of a run that goes on, from the newest checkpoint that all have.
+
+        Parameters
+        ----------
+        identity
+            A sum over terms and data: with others it would be another run.
+        """
+        found, number, seconds = self._folder.checkpoints(identity), 0, 0.0
+        at_server = role.name == SERVER
+        if self._folder.resumed:
+            agreed: ResumeServer | ResumeParty = (
+                ResumeServer(self._parties, list(found)) if at_server else ResumeParty(role.name, list(found))
+            )
+            yield agreed
+            number = agreed.number
+            seconds = self._folder.go_on(found.get(number))
+        kept = Kept(role, self._folder, number, self._parties if at_server else (), self._every)
+        if not number:
+            self._site.keep(kept)
+        else:
+            states = found[number].states
+            try:
+                role.restore(states[role.name])
+            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+                raise RunError(
+                    f"checkpoint {number} is not one of this run ({error!r}); submit the job anew"
+                ) from error
+            self._site.keep(kept, messages_under_way(states[""]), seconds)
+        del found
+        yield role
+
+
+def to_its_end(keeping: Keeping | None, role: Role, *identity: Any) -> Program[None]:
+    """A role to its end, with checkpoints or without."""
+    if keeping is None:
+        yield role
+    else:
+        yield from keeping.trained(role, fingerprint(*identity))
+
+
+def messages_of(transcript: Transcript, keeping: Keeping | None) -> Transcript:
+    """The messages of a training and of what led to it, once: without checkpoints, without what a run that went on has
+    gone through again, and without the measuring, which some may have begun before others had ended the training.
+    """
+    again = set() if keeping is None else keeping.gone_through_again
+    entries = [entry for place, entry in enumerate(transcript) if place not in again]
+    found = Transcript()
+    found.restart(one for one in entries if not any(words.has(one.kind) for words in _NOT_OF_TRAINING))
+    return found

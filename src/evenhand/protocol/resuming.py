@@ -1,0 +1,99 @@
+"""Going on where everybody was: which checkpoints all have in common, and the words by which they are taken.
+
+A checkpoint is taken by all at once, at a point of the run that is one for all of them (`runtime/cuts`). Whoever starts
+again says which of its own are whole; the newest that nobody lacks is where the run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from evenhand.errors import ProtocolError
+from evenhand.protocol.answers import Answers
+from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+
+CHECKPOINT = Schema(
+    "checkpoint",
+    {"number": Field("i8")},
+    reveals="That everybody now keeps where it is, and the number of that checkpoint.",
+)
+KEPT = Schema("kept", {"number": Field("i8")}, reveals="That a party has the checkpoint of this number on its disk.")
+HAVE = Schema(
+    "have",
+    {"numbers": Field("i8", (None,))},
+    reveals="Of which numbers a party has checkpoints of the run that is to go on.",
+)
+GO_ON = Schema(
+    "go-on",
+    {"number": Field("i8")},
+    reveals="The newest checkpoint that everybody has, from which all go on; zero is the beginning.",
+)
+CUTS = Vocabulary(CHECKPOINT, KEPT)
+VOCABULARY = Vocabulary(HAVE, GO_ON)
+
+
+class ResumeServer(Role):
+    """Finds the newest checkpoint that all have.
+
+    Attributes
+    ----------
+    number
+        Of that checkpoint; zero where there is none.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, parties: Sequence[str], numbers: Sequence[int]) -> None:
+        super().__init__(SERVER, {})
+        self.parties = tuple(parties)
+        self._own = frozenset(numbers)
+        self.answers = Answers()
+        self.number = 0
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind != HAVE.kind or message.sender not in self.parties or self.done:
+            raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
+        self.answers.add(message)
+        if not self.answers.complete([HAVE.kind], self.parties):
+            return ()
+        told = self.answers.of(HAVE.kind).values()
+        common = self._own.intersection(*(map(int, body["numbers"]) for body in told))
+        self.number, self.done = max(common, default=0), True
+        return [GO_ON.message(SERVER, name, number=self.number) for name in self.parties]
+
+    def snapshot(self) -> State:
+        return super().snapshot() | self.answers.snapshot() | {"number": self.number}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.answers.restore(state)
+        self.number = int(state["number"])
+
+
+class ResumeParty(Follower):
+    """Says which checkpoints it has, and is told which one to go on from."""
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, name: str, numbers: Sequence[int]) -> None:
+        super().__init__(name, {})
+        self._own = tuple(numbers)
+        self.number = 0
+
+    def start(self) -> Sends:
+        return [HAVE.message(self.name, SERVER, numbers=self._own)]
+
+    def handle(self, message: Message) -> Sends:
+        number = message.integer("number") if message.kind == GO_ON.kind else -1
+        if self.done or (number and number not in self._own):
+            raise ProtocolError(f"{self.name} cannot go on from checkpoint {number}; the message was refused")
+        self.number, self.done = number, True
+        return ()
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {"number": self.number}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.number = int(state["number"])

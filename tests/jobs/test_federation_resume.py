@@ -1,0 +1,162 @@
+"""A federation that is cut off at any moment goes on from the last checkpoint that all have, and ends the same."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.contracts import assert_same_state
+from support.federation import Network, run_sites, write_shops
+
+from evenhand.errors import EvenhandError, ResourceError, RunError
+from evenhand.jobs.federation.files import read_federation_job, read_party
+from evenhand.jobs.federation.folders import SideFolder, side_folder
+from evenhand.jobs.federation.keeping import Keeping
+from evenhand.jobs.federation.sites import party_program, server_program
+from evenhand.models.saved import to_state
+from evenhand.runtime.files import disk_error
+from evenhand.runtime.site import Site
+from evenhand.training.run import one_blas_thread
+
+PARTIES = ("bank", "shop", "phone")
+FAIR = {"kind": "equal-opportunity", "epsilon": 0.05}
+
+
+class Cutting(Network):
+    """A network that carries so many packets, and then ends every site."""
+
+    def __init__(self, packets: int, seed: int) -> None:
+        super().__init__(loss=0.1, seed=seed)
+        self.left = packets
+        self.over = threading.Event()
+        self.meddle = self._count
+
+    def _count(self, _sender: str, _to: str, content: bytes) -> bytes:
+        self.left -= 1
+        if self.left <= 0:
+            self.over.set()
+        return content
+
+
+def run(paths: dict[str, Path], network: Network, runs: Path, resume: bool, **settings: Any) -> dict[str, Any]:
+    """Everybody's end; each side has its run folder under a name of its own."""
+    job = read_federation_job(paths["job"])
+    with ExitStack() as stack:
+
+        def folder(name: str) -> SideFolder:
+            return stack.enter_context(side_folder(runs / name, name, job, None, resume))
+
+        folders = {name: folder(name) for name in ("server", *PARTIES)}
+
+        def server(site: Site) -> Any:
+            keeping = Keeping(site, folders["server"], PARTIES, 0.0)
+            own = read_party(paths["bank"])
+            return server_program(job, own, paths["bank"].parent, lambda: site.transcript, keeping)
+
+        def party(name: str) -> Any:
+            def program(site: Site) -> Any:
+                keeping = Keeping(site, folders[name], PARTIES, 0.0)
+                return party_program(job, read_party(paths[name]), paths[name].parent, None, keeping)
+
+            return program
+
+        with one_blas_thread():
+            return run_sites({"server": server, **{name: party(name) for name in PARTIES}}, network, **settings)
+
+
+def resumed_until_done(paths: dict[str, Path], runs: Path, seed: int) -> tuple[dict[str, Any], int]:
+    """What comes out when all are cut off three times, and from how many checkpoints the run went on."""
+    rng, went_on = random.Random(seed), 0
+    for cuts in range(4):
+        network = Cutting(rng.randrange(120, 220) if cuts < 3 else 10**6, seed)
+        ends = run(paths, network, runs, cuts > 0, over=network.over)
+        if not any(isinstance(end, Exception) for end in ends.values()):
+            break
+        assert all(isinstance(end, EvenhandError) for end in ends.values() if isinstance(end, Exception)), ends
+        went_on += (runs / "server" / "checkpoints").exists()
+    return ends, went_on
+
+
+@pytest.mark.parametrize(
+    ("job", "seed"),
+    [
+        ({"solver": "subspace", "max_rounds": 20, "constraint": FAIR, "test_fraction": 0.2}, 0),
+        ({"solver": "fairvfl", "max_rounds": 15, "constraint": FAIR}, 1),
+        ({"solver": "fedbcd", "max_rounds": 20}, 2),
+        ({"solver": "trees", "model": "trees", "max_rounds": 9, "options": {"interactions": "full"}}, 3),
+    ],
+)
+def test_however_often_it_is_cut_off_it_ends_where_it_would_have(
+    job: dict[str, Any], seed: int, tmp_path: Path
+) -> None:
+    if job["solver"] == "trees":
+        pytest.importorskip("lightgbm")
+    paths = write_shops(tmp_path, job, ("bank", "phone"))
+    whole = run(paths, Network(), tmp_path / "whole", False)
+    ends, went_on = resumed_until_done(paths, tmp_path / "cut", seed)
+    assert went_on
+    assert ends["server"] == whole["server"]
+    for name in PARTIES:
+        assert_same_state(to_state(ends[name].model), to_state(whole[name].model))
+
+
+def test_asynchronous_parties_go_on_too(tmp_path: Path) -> None:
+    job = {"solver": "vfb2-saga", "max_rounds": 3, "options": {"batch_size": 30}}
+    paths = write_shops(tmp_path, job, ("bank", "phone"))
+    ends, went_on = resumed_until_done(paths, tmp_path / "cut", 4)
+    assert went_on
+    assert ends["server"]["certificate"]["rounds"] == 3
+
+
+def test_a_full_disk_at_a_checkpoint_ends_the_run_with_a_word_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = write_shops(tmp_path, {"max_rounds": 20, "constraint": FAIR})
+    whole = run(paths, Network(), tmp_path / "whole", False)
+    written = SideFolder.keep
+
+    def full(self: SideFolder, number: int, *states: Any) -> None:
+        if self.name == "shop" and number == 2:
+            raise disk_error(self.folder.path, OSError(errno.ENOSPC, "no room"))
+        written(self, number, *states)
+
+    monkeypatch.setattr(SideFolder, "keep", full)
+    ends = run(paths, Network(), tmp_path / "cut", False)
+    assert isinstance(ends["shop"], ResourceError)
+    assert "the disk is full. Make room; a run that was begun goes on with --resume" in str(ends["shop"])
+    monkeypatch.undo()
+    ends = run(paths, Network(), tmp_path / "cut", True)
+    assert ends["server"] == whole["server"]
+
+
+def test_a_run_goes_on_only_on_the_same_job_and_the_same_rows(tmp_path: Path) -> None:
+    paths = write_shops(tmp_path, {"max_rounds": 20})
+    network = Cutting(150, 0)
+    run(paths, network, tmp_path / "runs", False, over=network.over)
+    assert (tmp_path / "runs" / "shop" / "checkpoints").exists()
+    table = tmp_path / "shop" / "table.csv"
+    before = table.read_text()
+    table.write_text(before.replace(",x,", ",y,", 1))
+    ends = run(paths, Network(), tmp_path / "runs", True)
+    assert "was begun on other terms or other data" in str(ends["shop"])
+    table.write_text(before)
+    paths["job"].write_text(paths["job"].read_text().replace("20", "21"))
+    with pytest.raises(RunError, match="was begun with another job"):
+        run(paths, Network(), tmp_path / "runs", True)
+
+
+def test_a_party_that_had_finished_does_it_again_with_the_others(tmp_path: Path) -> None:
+    """Shop was the only one whose part was on its disk when all others were killed."""
+    paths = write_shops(tmp_path, {"max_rounds": 20})
+    ends = run(paths, Network(), tmp_path / "runs", False)
+    job = read_federation_job(paths["job"])
+    with side_folder(tmp_path / "runs" / "shop", "shop", job, None, True) as folder:
+        folder.finish(ends["shop"].write(folder.folder))
+    again = run(paths, Network(), tmp_path / "runs", True)
+    assert again["server"] == ends["server"]
+    assert_same_state(to_state(again["shop"].model), to_state(ends["shop"].model))
