@@ -26,8 +26,11 @@ from evenhand.constraints.kinds import (
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import Squared
 from evenhand.errors import DivergenceError
+from evenhand.programs.combining import sampling
+from evenhand.programs.combining.columns import DenseColumns, SampledColumns
 from evenhand.programs.combining.elastic import elastic_step, minimise_kinked
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, Status, solve_reduced
+from evenhand.programs.combining.sampling import draw_sample
 
 
 class Problem:
@@ -49,7 +52,7 @@ class Problem:
         root = rng.normal(size=(p, p))
         self.regulariser = Quadratic(0.01 * root @ root.T, 0.01 * rng.normal(size=p), 0.3)
 
-    def solve(self, **options: float) -> ReducedSolution:
+    def solve(self, **options: object) -> ReducedSolution:
         return solve_reduced(
             self.lagrangian,
             self.scores,
@@ -339,3 +342,43 @@ def test_penalty_rises_only_where_it_helps() -> None:
     assert needed.penalty == 100.0
     flat = elastic_step(root, gradient, np.zeros((1, 2)), np.array([2.0]), np.array([3.0]), 1.0)
     assert (flat.missed, flat.penalty) == (2.0, 1.0)
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS, ids=lambda c: f"{c.kind}-{c.measure}")
+def test_curvature_of_a_sample_leads_to_the_same_optimum(
+    constraint: Constraint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "FROM_EACH_CELL", 10)
+    problem = Problem(constraint, n=4000, p=5)
+    sample = draw_sample(problem.lagrangian.constraints.cell, problem.columns.shape[1])
+    assert sample is not None
+    exact, found = problem.solve(), problem.solve(sample=sample.of(DenseColumns(problem.columns)))
+    problem.assert_optimal(found)
+    np.testing.assert_allclose(found.coefficients, exact.coefficients, atol=1e-5)
+    again = problem.solve(start=found.coefficients, root=found.root)
+    assert again.iterations == 0
+    np.testing.assert_array_equal(again.root, found.root)
+
+
+def test_a_sample_that_misleads_is_given_up() -> None:
+    """As if every row stood for next to nothing: steps are far too long, and no shorter ones would do in the end."""
+    problem = Problem(EqualOpportunity(0.01))
+    few = np.arange(2)
+    misleading = SampledColumns(DenseColumns(problem.columns).some(few), few, np.full(2, 1e-6))
+    problem.assert_optimal(problem.solve(sample=misleading))
+
+
+def test_a_sample_has_enough_of_every_cell_and_stands_for_all_rows() -> None:
+    rng = np.random.default_rng(3)
+    cell = np.concatenate([np.zeros(90_000, np.int64), np.ones(9_985, np.int64), np.full(15, 2)])
+    cell = rng.permutation(cell)
+    sample = draw_sample(cell, 40)
+    assert sample is not None
+    counts = np.bincount(cell[sample.rows])
+    assert counts.tolist() == [7200, 1000, 15]
+    np.testing.assert_allclose(np.bincount(cell[sample.rows], sample.stands_for), np.bincount(cell))
+    assert len(np.unique(sample.rows)) == len(sample.rows)
+    again = draw_sample(cell, 40)
+    assert again is not None
+    np.testing.assert_array_equal(again.rows, sample.rows)
+    assert draw_sample(cell[:10_000], 40) is None

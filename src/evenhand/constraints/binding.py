@@ -30,6 +30,9 @@ from evenhand.constraints.slices import ConstraintRow, bounds_of
 from evenhand.errors import ConstraintError, DataError
 from evenhand.printing import quoted
 
+ALL = slice(None)
+"""Every row of data."""
+
 
 @dataclass(frozen=True, eq=False)
 class BoundConstraints:
@@ -80,10 +83,10 @@ class BoundConstraints:
         sums = np.bincount(self.cell, weights=measured, minlength=self.weights.shape[1])
         return self.weights[rows] @ sums
 
-    def tilt(self, multipliers: Array, rows: Integers) -> Array:
-        """Σ_rows (λ⁺ − λ⁻) a_s / |s| for each row of data: the part of its weight that the rows add."""
+    def tilt(self, multipliers: Array, rows: Integers, of: Integers | slice = ALL) -> Array:
+        """Σ_rows (λ⁺ − λ⁻) a_s / |s| for these rows of data: the part of their weight that the rows add."""
         net = multipliers[0, rows] - multipliers[1, rows]
-        return (net @ self.weights[rows])[self.cell]
+        return (net @ self.weights[rows])[self.cell[of]]
 
 
 def bind(constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None = None) -> BoundConstraints:

@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from evenhand.arrays import Array
-from evenhand.constraints.binding import BoundConstraints
+from evenhand.arrays import Array, Integers
+from evenhand.constraints.binding import ALL, BoundConstraints
 from evenhand.constraints.losses import Logistic, Loss
 from evenhand.constraints.measures import Measure
 
@@ -39,9 +39,11 @@ class Lagrangian:
         self.loss: Loss = Logistic() if loss is None else loss
         self.shares = shares
 
-    def shared(self, values: Array) -> Array:
-        """What each row of data gives to a mean like that of the loss."""
-        return values / len(values) if self.shares is None else values * self.shares
+    def shared(self, values: Array, some: Integers | slice = ALL) -> Array:
+        """What each row of data, or each of some, gives to a mean like that of the loss."""
+        if self.shares is None:
+            return values / len(self.labels)
+        return values * (self.shares[some] if isinstance(self.shares, np.ndarray) else self.shares)
 
     def with_constraints(self, constraints: BoundConstraints) -> Lagrangian:
         """The same with rows whose bounds or temperatures differ."""
@@ -137,6 +139,10 @@ class Point:
         """∂f/∂λ: how far each side of each row is exceeded."""
         return self.lagrangian.constraints.bounds.excess(self.values)
 
+    def slope(self, measure: Measure) -> Array:
+        """∂φ/∂z of a measure, on each row of data."""
+        return self._loss_derivative if measure.name == "loss" else self._other_measures[measure][1]
+
     def derivative(self, multipliers: Array) -> Array:
         """ν = ∂f/∂z (FairVFL Eq. 12)."""
         of = self.lagrangian
@@ -146,15 +152,13 @@ class Point:
                 nu += of.constraints.tilt(multipliers, rows) * self.slope(measure)
         return nu
 
-    def slope(self, measure: Measure) -> Array:
-        """∂φ/∂z of a measure, on each row of data."""
-        return self._loss_derivative if measure.name == "loss" else self._other_measures[measure][1]
-
-    def curvature(self, multipliers: Array) -> Array:
-        """∂²f/∂z²; negative where the tilt outweighs the row's own loss."""
+    def curvature(self, multipliers: Array, some: Integers | slice = ALL) -> Array:
+        """∂²f/∂z² of some rows of data; negative where the tilt outweighs the row's own loss."""
         of = self.lagrangian
-        curvature = of.shared(of.loss.curvature(self.scores, of.labels))
+        scores, labels = self.scores[some], of.labels[some]
+        curvature = of.shared(of.loss.curvature(scores, labels), some)
         for measure, rows in of.constraints.measures.items():
             if multipliers[:, rows].any():
-                curvature += of.constraints.tilt(multipliers, rows) * measure.curvature(of.loss, self.scores, of.labels)
+                tilt = of.constraints.tilt(multipliers, rows, some)
+                curvature += tilt * measure.curvature(of.loss, scores, labels)
         return curvature

@@ -1,9 +1,9 @@
 """Solving with the curvature of a linear block, Xᵀ diag(w) X + μI: the local half of a subspace round.
 
 The weights w are the curvature of the loss on each row of data, which changes from round to round. Narrow blocks are
-formed and factored anew each time, short ones (fewer rows than columns) through their rows, and those too large either
-way are solved by conjugate gradients, which cost passes over the party's own data but no messages. Where factoring is
-too dear to be done again, it is done once, with a bound on w.
+formed (`weighted_squares.py`) and factored anew each time, short ones (fewer rows than columns) through their rows, and
+those too large either way are solved by conjugate gradients, which cost passes over the party's own data but no
+messages. Where factoring is too dear to be done again, it is done once, with a bound on w.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg
 
 from evenhand.arrays import Array, Matrix
+from evenhand.models.weighted_squares import weighted_square
 
 LARGEST_FACTOR = 3000
 """Largest matrix to factor: 70 MB and about a second."""
 LARGEST_AGAIN = 1e9
 """Most multiplications to spend on a new factor in every round: about a tenth of a second."""
-SPARSE_PRICE = 20.0
-"""What a multiplication of a sparse product costs, in those of a dense one."""
 RIDGE = 1e-10
 """Share of the mean diagonal added where μ is too small to make a singular block definite."""
 
@@ -39,7 +38,8 @@ class Preconditioner(Protocol):
 def make_preconditioner(matrix: Matrix, bound: float, regulariser: float) -> Preconditioner:
     """For a block X (n × m), weights of at most `bound`, and μ = `regulariser`."""
     rows, columns = matrix.shape
-    floor = max(regulariser, RIDGE * bound * float(squared(matrix).sum()) / max(columns, 1), np.finfo(float).tiny)
+    entries = matrix.data if sp.issparse(matrix) else matrix.ravel(order="K")
+    floor = max(regulariser, RIDGE * bound * float(entries @ entries) / max(columns, 1), np.finfo(float).tiny)
     if columns <= LARGEST_FACTOR:
         return _Factored(matrix, bound, floor)
     if rows <= LARGEST_FACTOR:
@@ -58,7 +58,8 @@ class _Factored:
         self._matrix, self._bound, self._floor = matrix, bound, floor
         columns = matrix.shape[1]
         self.effort = float(columns) ** 2
-        again = _products(matrix) + float(columns) ** 3 / 3.0
+        self._square = weighted_square(matrix)
+        again = self._square.products + float(columns) ** 3 / 3.0
         self._again = again <= LARGEST_AGAIN
         if self._again:
             self.effort += again
@@ -68,7 +69,7 @@ class _Factored:
         return self._factor(np.full(self._matrix.shape[0], self._bound))
 
     def _factor(self, weights: Array) -> tuple[Array, Array]:
-        dense = _weighted_square(self._matrix, weights)
+        dense = self._square(weights)
         dense[np.diag_indices_from(dense)] += self._floor
         units = 1.0 / np.sqrt(dense.diagonal())
         dense *= units * units[:, None]
@@ -139,26 +140,3 @@ class _Iterated:
         diagonal = LinearOperator((columns, columns), matvec=lambda v: inverse * v, dtype=np.float64)
         solution, _ = cg(operator, gradient, rtol=1e-3, maxiter=self.STEPS, M=diagonal)
         return np.asarray(solution, dtype=np.float64)
-
-
-def _products(matrix: Matrix) -> float:
-    """Multiplications that Xᵀ diag(w) X takes."""
-    if not sp.issparse(matrix):
-        return float(matrix.shape[0]) * float(matrix.shape[1]) ** 2
-    filled = np.bincount(matrix.tocsc().indices, minlength=matrix.shape[0]).astype(np.float64)
-    return SPARSE_PRICE * float(filled @ filled)
-
-
-def _weighted_square(matrix: Matrix, weights: Array) -> Array:
-    """Xᵀ diag(w) X."""
-    roots = np.sqrt(weights)
-    if sp.issparse(matrix):
-        columns = matrix.tocsc()
-        scaled = sp.csc_array((columns.data * roots[columns.indices], columns.indices, columns.indptr), matrix.shape)
-        return np.asarray((scaled.T @ scaled).toarray())
-    total = np.zeros((matrix.shape[1], matrix.shape[1]))
-    for start in range(0, len(roots), 1 << 16):
-        # In blocks: a scaled copy of a large table would not fit beside it.
-        part = matrix[start : start + (1 << 16)] * roots[start : start + (1 << 16), None]
-        total += part.T @ part
-    return total

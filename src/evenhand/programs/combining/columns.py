@@ -6,17 +6,23 @@ The leaves of trees are columns too, of zeros and ones, and keep themselves in a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from evenhand.arrays import Array, Integers
+
+CACHED = 1 << 12
 
 
 class Columns(Protocol):
     """C, of n rows of data and p columns."""
 
     width: int
+
+    def some(self, rows: Integers) -> Columns:
+        """These rows of data only."""
+        ...
 
     def scores(self, coefficients: Array) -> Array:
         """C α, (n,)."""
@@ -39,12 +45,23 @@ class Columns(Protocol):
         ...
 
 
+class SampledColumns(NamedTuple):
+    """Some rows of data of the columns, which these are, and how many rows each stands for."""
+
+    columns: Columns
+    rows: Integers | slice
+    stands_for: Array | float
+
+
 class DenseColumns:
     """Columns as an array (n, p); in Fortran order it is used without a copy."""
 
     def __init__(self, columns: Array) -> None:
         self._basis: Array = np.ascontiguousarray(columns.T)
         self.width = len(self._basis)
+
+    def some(self, rows: Integers) -> DenseColumns:
+        return DenseColumns(np.take(self._basis, rows, axis=1).T)
 
     def scores(self, coefficients: Array) -> Array:
         return coefficients @ self._basis
@@ -54,7 +71,8 @@ class DenseColumns:
 
     def tilted_sums(self, weights: Array, cell: Integers, values: Array) -> Array:
         sums = np.zeros((len(weights), self.width))
-        for part in _blocks(len(values)):
+        # A block of all columns stays in the processor's cache: a few rows at once cost little more than one.
+        for part in _blocks(len(values), CACHED):
             sums += (weights[:, cell[part]] * values[part]) @ self._basis[:, part].T
         return sums
 
@@ -66,9 +84,7 @@ class DenseColumns:
         return gram
 
     def whitened_gram(self, root: Array, weights: Array) -> Array:
-        some = np.flatnonzero(weights)
-        whitened = (root.T @ self._basis[:, some]) * np.sqrt(weights[some])
-        return whitened @ whitened.T
+        return root.T @ self.add_gram(np.zeros_like(root), weights) @ root
 
 
 def _blocks(rows: int, size: int = 1 << 16) -> Iterator[slice]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import lapack
 
 from evenhand.arrays import Array, Booleans
 
@@ -122,7 +122,10 @@ def _settle(
     while free.any():
         here = np.flatnonzero(free)
         slope = (matrix @ y + linear)[here] + np.where(sign[here] > 0.0, above[here], below[here])
-        move = -cho_solve(cho_factor(matrix[np.ix_(here, here)]), slope)
+        _, solved, failed = lapack.dposv(matrix[np.ix_(here, here)], slope)
+        if failed:
+            raise np.linalg.LinAlgError(f"minor {failed} of a quadratic program is not positive definite")
+        move = -solved
         rest = np.where(move * sign[here] > 0.0, side * sign[here], 0.0)
         room = np.divide(rest - y[here], move, out=np.full(len(here), np.inf), where=move != 0.0)
         first = int(np.argmin(room))

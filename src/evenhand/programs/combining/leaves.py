@@ -27,8 +27,12 @@ class LeafColumns:
 
     def __init__(self, leaves: Any, counts: Integers) -> None:
         self.leaves = np.ascontiguousarray(leaves)
+        self.counts = counts
         self.first: Integers = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
         self.width = int(np.sum(counts))
+
+    def some(self, rows: Integers) -> LeafColumns:
+        return LeafColumns(self.leaves[rows], self.counts)
 
     def scores(self, coefficients: Array) -> Array:
         return _scores(self.leaves, self.first, coefficients)

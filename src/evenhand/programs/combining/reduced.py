@@ -28,9 +28,10 @@ import numpy as np
 from scipy.linalg import eigh, lapack, solve_triangular
 
 from evenhand.arrays import Array, Booleans
+from evenhand.constraints.binding import ALL
 from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.errors import DivergenceError
-from evenhand.programs.combining.columns import Columns, DenseColumns
+from evenhand.programs.combining.columns import Columns, DenseColumns, SampledColumns
 from evenhand.programs.combining.elastic import ElasticStep, elastic_step, missed
 
 CURVATURE_FLOOR = 0.3
@@ -89,6 +90,8 @@ class ReducedSolution:
         Worst excess of a row; largest product of a multiplier and its slack.
     penalty
         ρ of the merit function at the end.
+    root
+        W with W Wᵀ = H⁻¹, for the Hessian of the last step.
     """
 
     coefficients: Array
@@ -100,6 +103,7 @@ class ReducedSolution:
     violation: float
     complementarity: float
     penalty: float
+    root: Array
     status: Status
     iterations: int
 
@@ -129,8 +133,7 @@ class _Trial:
     def slopes(self) -> tuple[Array, Array]:
         """∇F, and the derivative in α of every row's value."""
         search, rows = self._search, self._search.rows
-        nu = self.point.derivative(rows.bounds.no_multipliers())
-        gradient = search.columns.sums(nu)
+        gradient = search.columns.sums(self.point.derivative(rows.bounds.no_multipliers()))
         gradient += search.regulariser.linear + search.regulariser.gram @ self.coefficients
         jacobian = np.zeros((len(rows), len(self.coefficients)))
         for measure, indices in rows.measures.items():
@@ -151,6 +154,8 @@ def solve_reduced(
     tolerance: float = 1e-9,
     feasibility: float = 1e-7,
     limit: int = 50,
+    sample: SampledColumns | None = None,
+    root: Array | None = None,
 ) -> ReducedSolution:
     """Minimise over the coefficients of `columns`; see the module for the problem.
 
@@ -171,33 +176,52 @@ def solve_reduced(
         Stop when violation and complementarity are at most this.
     limit
         Steps at most.
+    sample
+        Rows of data to take the curvature from; None: from all.
+    root
+        `ReducedSolution.root` of a like problem nearby, to begin with.
     """
     given = DenseColumns(columns) if isinstance(columns, np.ndarray) else columns
     first = np.zeros(given.width) if start is None else start
-    return _Search(lagrangian, scores, given, regulariser).run(
-        first, multipliers, penalty, tolerance, feasibility, limit
+    return _Search(lagrangian, scores, given, regulariser, sample).run(
+        first, multipliers, penalty, tolerance, feasibility, limit, root
     )
 
 
 class _Search:
     """The problem's data, and its passes over the rows of data."""
 
-    def __init__(self, lagrangian: Lagrangian, scores: Array, columns: Columns, regulariser: Quadratic) -> None:
+    def __init__(
+        self,
+        lagrangian: Lagrangian,
+        scores: Array,
+        columns: Columns,
+        regulariser: Quadratic,
+        sample: SampledColumns | None,
+    ) -> None:
         self.lagrangian = lagrangian
         self.rows = lagrangian.constraints
         self.start = scores
         self.columns = columns
         self.regulariser = regulariser
+        self.sample = sample
 
     def run(
-        self, first: Array, multipliers: Array, penalty: float, tolerance: float, feasibility: float, limit: int
+        self,
+        first: Array,
+        multipliers: Array,
+        penalty: float,
+        tolerance: float,
+        feasibility: float,
+        limit: int,
+        given: Array | None,
     ) -> ReducedSolution:
         now = _Trial(self, first)
         # Rows that each hold within the tolerance may add up to this.
         allowed = max(feasibility, now.point.violation), max(feasibility * len(self.rows), now.missed)
         safe = now
-        status, chord, last = Status.LIMIT, False, np.inf
-        root = np.zeros((self.columns.width, self.columns.width))
+        status, chord, last = Status.LIMIT, given is not None, np.inf
+        root = np.zeros((self.columns.width, self.columns.width)) if given is None else given
         iteration = 0
         while True:
             found = self.step(now, root, penalty) if chord else None
@@ -217,11 +241,17 @@ class _Search:
             if after is None and chord:
                 chord, last = False, -np.inf
                 continue
+            if after is None and self.sample is not None:
+                self.sample, last = None, -np.inf
+                continue
             if after is None:
                 status = Status.INFEASIBLE if now.point.violation > feasibility else Status.STALLED
                 break
             now, full = after
             chord = full and found.decrement < CHORD
+            if not full:
+                # Perhaps the sample misled it.
+                self.sample = None
             if now.point.violation <= allowed[0] and now.missed <= allowed[1]:
                 safe = now
         return self.finish(safe, multipliers, penalty, root, status, iteration)
@@ -234,10 +264,11 @@ class _Search:
 
     def inverse_root(self, point: Point, multipliers: Array) -> Array:
         """W with W Wᵀ = H⁻¹ for the convexified Hessian H of the Lagrangian."""
-        weights = point.curvature(multipliers)
+        columns, rows, stands_for = self.sample or SampledColumns(self.columns, ALL, 1.0)
+        weights = point.curvature(multipliers, rows) * stands_for
         # Saturated scores have no curvature left; the floor keeps Newton steps finite.
-        floor = 1e-7 * self.lagrangian.loss.curvature_bound / len(weights)
-        positive = self.columns.add_gram(self.regulariser.gram, np.maximum(weights, floor))
+        floor = 1e-7 * self.lagrangian.loss.curvature_bound / len(point.scores)
+        positive = columns.add_gram(self.regulariser.gram, np.maximum(weights, floor))
         if not np.isfinite(positive).all():
             raise DivergenceError("scores or columns of a subspace round are not finite; check the parties' columns")
         size = np.sqrt(positive.diagonal())
@@ -250,7 +281,7 @@ class _Search:
             ridge *= 100.0
         root: Array = solve_triangular(factor, np.diag(units), lower=True).T
         if (weights < 0.0).any():
-            values, vectors = eigh(self.columns.whitened_gram(root, np.maximum(-weights, 0.0)))
+            values, vectors = eigh(columns.whitened_gram(root, np.maximum(-weights, 0.0)))
             root = root @ (vectors / np.sqrt(np.maximum(1.0 - values, CURVATURE_FLOOR)))
         return root
 
@@ -297,6 +328,7 @@ class _Search:
             violation=trial.point.violation,
             complementarity=self.rows.bounds.complementarity(trial.point.values, multipliers),
             penalty=penalty,
+            root=root,
             status=status,
             iterations=iterations,
         )
@@ -309,11 +341,14 @@ def independent(gram: Array) -> Booleans:
     differences of large numbers, and what the party and the server make of them drifts apart.
     """
     size = np.sqrt(gram.diagonal())
-    cosines = gram / np.where(size > 0.0, size, 1.0) / np.where(size > 0.0, size, 1.0)[:, None]
+    units = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
+    # What is left of the inner products without the part that those before them span.
+    left = gram * units * units[:, None]
     used = np.zeros(len(gram), dtype=bool)
     for place in range(len(gram)):
-        before = np.flatnonzero(used)
-        shadow = np.linalg.lstsq(cosines[np.ix_(before, before)], cosines[before, place], rcond=None)[0]
-        squared_sine = 1.0 - shadow @ cosines[before, place]
-        used[place] = size[place] > 0.0 and squared_sine > SQUARED_SINE
+        squared_sine = left[place, place]
+        used[place] = squared_sine > SQUARED_SINE
+        if used[place]:
+            shadow = left[place] / np.sqrt(squared_sine)
+            left -= shadow * shadow[:, None]
     return used

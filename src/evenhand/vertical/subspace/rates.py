@@ -57,6 +57,7 @@ class RateSchedule:
         self.shifted = ShiftedBounds(rows.bounds, self._rates, grain, exact_rates)
         self.proving = Proving(rows.rows, rows.bounds)
         self.errors, self.optimism = np.zeros((2, len(rows)))
+        self._made: tuple[float, Array, Lagrangian] | None = None
 
     def at_round(self, number: int) -> Lagrangian:
         """The round's problem: its temperature, and bounds where they are by now."""
@@ -64,6 +65,9 @@ class RateSchedule:
         if not self.moves and (factor == 1.0 or not self._rates.any()):
             return self.wanted
         bounds = self.shifted.bounds
+        sides = np.stack([bounds.lower, bounds.upper])
+        if self._made is not None and self._made[0] == factor and np.array_equal(self._made[1], sides):
+            return self._made[2]
         rows = tuple(
             replace(
                 row,
@@ -73,7 +77,9 @@ class RateSchedule:
             )
             for row, lower, upper in zip(self.wanted.constraints.rows, bounds.lower, bounds.upper, strict=True)
         )
-        return self.wanted.with_constraints(self.wanted.constraints.with_rows(rows))
+        made = self.wanted.with_constraints(self.wanted.constraints.with_rows(rows))
+        self._made = factor, sides, made
+        return made
 
     @property
     def moves(self) -> bool:
@@ -84,10 +90,11 @@ class RateSchedule:
         """Whether rounds up to this one still change the problem by the ladder."""
         return bool(self._rates.any()) and number <= len(LADDER)
 
-    def solve(self, number: int, solve: Solve, measure: Measure) -> ReducedSolution:
+    def solve(self, number: int, solve: Solve, measure: Measure, far: bool) -> ReducedSolution:
         """The round's solution: bounds are moved and it is solved again, until the exact rates are right.
 
-        If they never are, it is that of the pass whose exact rates miss least, then the one with the least objective.
+        Not so while the optimum is far. If they never are right, it is that of the pass whose exact rates miss least,
+        then the one with the least objective.
         """
         found = solve(self.at_round(number), None)
         # On the ladder the bounds would follow other temperatures: tried, and no better for more passes.
@@ -95,6 +102,11 @@ class RateSchedule:
             return found
         best, shift = found, self.shifted.shift
         self.shifted.begin()
+        if far and not self.proving.asks:
+            # Other columns come before it matters: δ follows from round to round.
+            if not self.shifted.right(found.point.exact, found.multipliers):
+                self.shifted.follow(found.point.exact, found.point.values)
+            return found
         for _ in range(PASSES - 1):
             aimed = self._aim(found, measure)
             if not aimed and self.shifted.right(found.point.exact, found.multipliers):

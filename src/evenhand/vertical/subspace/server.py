@@ -12,7 +12,9 @@ from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.constraints.leave_one_out import measured
 from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError
+from evenhand.programs.combining.columns import DenseColumns
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, independent, solve_reduced
+from evenhand.programs.combining.sampling import draw_sample
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
@@ -32,6 +34,8 @@ MISSES = 4
 SHARPNESS = 8.0
 """How many times the true distance from the optimum its bound is, as a rule: a run stops when the bound is as many
 times tol. Fitted with `benchmarks/stopping.py`."""
+FAR = 3.0
+"""What parties promise, in tols, beyond which a round's tiny problem is not worth solving to exact rates."""
 PROMISE = 0.2
 """Share of the true distance that the parties' quadratic models promise, as a rule."""
 LOOSEST = 1e-3
@@ -52,6 +56,7 @@ class SubspaceServer(Server):
         self.history = options.steps_kept(len(self.parties))
         self.problem = RateSchedule(self.lagrangian, options.exact_rates)
         self.sizes = {**self.sizes, "basis": self.history + 1}
+        self.sample = draw_sample(self.lagrangian.constraints.cell, len(self.parties) * (self.history + 1) + 1)
         # Whose scores at the start are still to come: everybody's, or nobody's where all begin at zero.
         self.awaited = set(self.parties) if terms.warm else set()
         self.scores: Array = np.zeros(terms.n_rows)
@@ -63,6 +68,8 @@ class SubspaceServer(Server):
         self.missed = 0
         self.closing = False
         self.best: BestSeen | None = None
+        # Where the server is, with all that has been computed about it.
+        self._point: Point | None = None
         # What each party's direction and last steps do to the scores, newest first.
         self.columns: list[list[Array]] = [[] for _ in self.parties]
         self.answers: dict[int, Message] = {}
@@ -172,7 +179,10 @@ class SubspaceServer(Server):
 
     def present(self) -> Point:
         """The present scores in the present round's problem; at the end, at the temperatures that were asked for."""
-        return self.problem.at_round(0 if self.closing else self.round).at(self.scores)
+        problem = self.problem.at_round(0 if self.closing else self.round)
+        if self._point is None or self._point.lagrangian is not problem or self._point.scores is not self.scores:
+            self._point = problem.at(self.scores)
+        return self._point
 
     def violation(self, point: Point) -> float:
         return self.lagrangian.constraints.bounds.violation(self.problem.values(point))
@@ -231,9 +241,9 @@ class SubspaceServer(Server):
         matrix = np.empty((len(self.scores), size), order="F")
         gram, linear = np.zeros((size, size)), np.zeros(size)
         start = 0
-        for columns, count, answer in zip(self.columns, counts, answers, strict=True):
+        for known, count, answer in zip(self.columns, counts, answers, strict=True):
             used = independent(answer["gram"][:count, :count])
-            for place, column in enumerate(columns):
+            for place, column in enumerate(known):
                 matrix[:, start + place] = column if used[place] else 0.0
             gram[start : start + count, start : start + count] = (
                 self.regulariser * answer["gram"][:count, :count] * (used & used[:, None])
@@ -244,14 +254,17 @@ class SubspaceServer(Server):
         norms = Quadratic(gram, linear, 0.5 * self.regulariser * float(self.squared_norms.sum()))
         # Anew each round: a weight that one round's columns needed makes the next creep along the curve of a row.
         penalty = min(max(1.0, 2.0 * float(np.max(self.multipliers, initial=0.0))), LARGEST_FIRST_PENALTY)
-        multipliers = self.multipliers
+        columns = DenseColumns(matrix)
+        sample = None if self.sample is None else self.sample.of(columns)
+        # A pass over the same columns begins with what the one before ended with.
+        multipliers, root = self.multipliers, None
 
         def solve(lagrangian: Lagrangian, start: Array | None) -> ReducedSolution:
-            nonlocal multipliers
+            nonlocal multipliers, root
             solution = solve_reduced(
                 lagrangian,
                 self.scores,
-                matrix,
+                columns,
                 norms,
                 multipliers,
                 start=start,
@@ -260,16 +273,19 @@ class SubspaceServer(Server):
                 tolerance=max(1e-13, min(1e-10, 0.01 * self.job.tol), min(0.01 * self.decrement, LOOSEST)),
                 feasibility=max(1e-12, 0.1 * min(FEASIBLE, self.job.tol)),
                 limit=30,
+                sample=sample,
+                root=root,
             )
             self.effort += solution.iterations * float(matrix.size) * size
-            multipliers = solution.multipliers
+            multipliers, root = solution.multipliers, solution.root
             return solution
 
         def measure(found: ReducedSolution) -> tuple[Array, Array]:
             self.effort += float(matrix.size) * size
             return measured(self.lagrangian, found.point.scores, found.multipliers, matrix, norms.gram)
 
-        return self.problem.solve(self.round, solve, measure)
+        far = self.decrement > FAR * self.job.tol * self.objective(self.present())
+        return self.problem.solve(self.round, solve, measure, far)
 
     def _shares(self, coefficients: Array) -> Array:
         """(parties, history + 1): each party's coefficients, zeros where it has fewer steps to its name."""
@@ -289,7 +305,7 @@ class SubspaceServer(Server):
         del columns[self.history :]
 
     def _accept(self, solution: ReducedSolution) -> None:
-        self.scores = solution.point.scores
+        self._point, self.scores = solution.point, solution.point.scores
         self.multipliers = solution.multipliers
         if self.job.fit_intercept:
             self.intercept_due += float(solution.coefficients[-1])

@@ -1,0 +1,130 @@
+"""Xᵀ diag(w) X of a block of columns, for weights that change from round to round: what can be prepared once, is."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from evenhand.arrays import Array, Matrix
+
+SPARSE_PRICE = 20.0
+"""What a multiplication of a sparse product costs, in those of a dense one."""
+ROWS_FOR_EACH_COLUMN = 200
+"""Rows of a tall dense block to take the curvature from, for each column: the direction is then about a tenth off."""
+MOST_PAIRS = 3e6
+"""Most pairs of entries of a sparse block to keep in a list: about 50 MB."""
+
+
+class WeightedSquare(Protocol):
+    """Xᵀ diag(w) X, as a function of w."""
+
+    products: float
+    """Multiplications that it takes."""
+
+    def __call__(self, weights: Array) -> Array: ...
+
+
+def weighted_square(matrix: Matrix) -> WeightedSquare:
+    """The form that is cheapest for a block like this one."""
+    rows, columns = matrix.shape
+    if not sp.issparse(matrix):
+        few = 2 * ROWS_FOR_EACH_COLUMN * columns < rows
+        return _SampledSquare(matrix) if few else _DenseSquare(matrix)
+    filled = np.bincount(matrix.tocsc().indices, minlength=rows).astype(np.float64)
+    pairs = float(filled @ filled)
+    return _PairedSquare(matrix, pairs) if pairs <= MOST_PAIRS else _SparseSquare(matrix, pairs)
+
+
+class _DenseSquare:
+    def __init__(self, matrix: Array) -> None:
+        self._matrix = matrix
+        self.products = float(matrix.shape[0]) * float(matrix.shape[1]) ** 2
+
+    def __call__(self, weights: Array) -> Array:
+        roots = np.sqrt(weights)
+        total = np.zeros((self._matrix.shape[1], self._matrix.shape[1]))
+        for start in range(0, len(roots), 1 << 16):
+            # In blocks: a scaled copy of a large table would not fit beside it.
+            part = self._matrix[start : start + (1 << 16)] * roots[start : start + (1 << 16), None]
+            total += part.T @ part
+        return total
+
+
+class _SampledSquare:
+    """From some rows of a tall block, drawn by a fixed seed.
+
+    Columns have the size that they have in all rows: one whose few large entries were not drawn would else be taken for
+    all but empty, and stepped along without end.
+    """
+
+    def __init__(self, matrix: Array) -> None:
+        rows, columns = matrix.shape
+        count = ROWS_FOR_EACH_COLUMN * columns
+        self._drawn = np.sort(np.random.default_rng(0).choice(rows, count, replace=False, shuffle=False))
+        some = np.asfortranarray(matrix[self._drawn])
+        self._sizes = np.array([column @ column for column in matrix.T])
+        drawn = np.array([column @ column for column in some.T])
+        some *= np.sqrt(np.divide(self._sizes, drawn, out=np.zeros(columns), where=drawn > 0.0))
+        self._lacking = np.where(drawn > 0.0, 0.0, self._sizes)
+        self._some = _DenseSquare(some)
+        self.products = self._some.products
+
+    def __call__(self, weights: Array) -> Array:
+        drawn = weights[self._drawn]
+        square = self._some(drawn)
+        diagonal = square.diagonal()
+        # Columns that coincide in the sample need not in all rows.
+        apart = len(diagonal) / len(drawn) * diagonal + float(drawn.mean()) * self._lacking
+        square[np.diag_indices_from(square)] += apart
+        return square
+
+
+class _SparseSquare:
+    def __init__(self, matrix: Matrix, pairs: float) -> None:
+        self._matrix = matrix
+        self.products = SPARSE_PRICE * pairs
+
+    def __call__(self, weights: Array) -> Array:
+        columns, roots = self._matrix.tocsc(), np.sqrt(weights)
+        data = columns.data * roots[columns.indices]
+        scaled = sp.csc_array((data, columns.indices, columns.indptr), self._matrix.shape)
+        return np.asarray((scaled.T @ scaled).toarray())
+
+
+class _PairedSquare:
+    """One product with w: which entries of a sparse block meet in a row does not change from round to round."""
+
+    def __init__(self, matrix: Matrix, pairs: float) -> None:
+        self._matrix = matrix
+        self.products = pairs
+
+    @cached_property
+    def _pairs(self) -> Matrix:
+        """(columns², rows): the product of two columns in each row, for one of each two orders."""
+        by_row = self._matrix.tocsr()
+        size, columns = by_row.shape
+        filled = np.diff(by_row.indptr)
+        row = np.repeat(np.arange(size, dtype=np.int32), filled)
+        firsts = [np.arange(len(row), dtype=np.int32)]
+        for apart in range(1, int(filled.max(initial=0))):
+            # Entries so many places before another of their row.
+            firsts.append(np.flatnonzero(row[:-apart] == row[apart:]).astype(np.int32))
+        first = np.concatenate(firsts)
+        second = first + np.repeat(np.arange(len(firsts), dtype=np.int32), [len(part) for part in firsts])
+        # Short integers are sorted many times faster.
+        code = by_row.indices.astype(np.int64 if columns > 255 else np.uint16)
+        place = code[first] * code.dtype.type(columns) + code[second]
+        order = np.argsort(place, kind="stable")
+        first, second = first[order], second[order]
+        ends = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=columns**2))]).astype(np.int32)
+        products = by_row.data[first] * by_row.data[second]
+        return sp.csr_array((products, row[first], ends), shape=(columns**2, size))
+
+    def __call__(self, weights: Array) -> Array:
+        columns = self._matrix.shape[1]
+        half: Array = (self._pairs @ weights).reshape(columns, columns)
+        # By way of rows in which indices are out of order, a pair may be on either side of the diagonal.
+        return half + half.T - np.diag(half.diagonal())
