@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         VerticalRegressor,
     )
     from evenhand.estimators.auditing import audit
+    from evenhand.estimators.merging import merged_pipeline
     from evenhand.estimators.selection import Selection, frontier, select
     from evenhand.runtime.clock import VirtualClock
 
@@ -45,6 +46,7 @@ __all__ = [
     "__version__",
     "audit",
     "frontier",
+    "merged_pipeline",
     "select",
 ]
 
@@ -62,6 +64,7 @@ _HOMES = {
     "estimators": ("HorizontalClassifier", "SplitTableClassifier", "VerticalClassifier", "VerticalRegressor"),
     "runtime.clock": ("VirtualClock",),
     "estimators.auditing": ("audit",),
+    "estimators.merging": ("merged_pipeline",),
     "estimators.selection": ("Selection", "frontier", "select"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

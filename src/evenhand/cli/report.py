@@ -18,6 +18,9 @@ def report(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     serve: Annotated[bool, typer.Option("--serve", help="Write no file; show the page live, to this machine.")] = False,
+    mlflow: Annotated[
+        str | None, typer.Option(metavar="URI", help="Also log each run to this MLflow server, with its page.")
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of --serve; 0 is any that is free.")] = 8765,
 ) -> None:
     """Write a page about runs that anybody can open: no network, no other file.
@@ -31,6 +34,7 @@ def report(
       evenhand report runs/monday
       evenhand report runs/plain runs/fair --out compared.html
       evenhand report runs/monday --serve
+      evenhand report runs/monday --mlflow http://127.0.0.1:5000
 
     With --serve the page follows a run that goes on, at http://127.0.0.1:8765, until Ctrl-C.
     """
@@ -40,8 +44,8 @@ def report(
 
     records = [RunRecord.read(run) for run in runs]
     if serve:
-        if out is not None:
-            raise InputError("--serve writes no file; leave out --out")
+        if out is not None or mlflow is not None:
+            raise InputError("--serve writes no file and logs nothing; leave out --out and --mlflow")
         _serve(runs, port)
         return
     for run, record in zip(runs, records, strict=True):
@@ -55,6 +59,11 @@ def report(
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} to write {path.name} into")
     write_page(records, path)
+    if mlflow is not None:
+        from evenhand.report.tracking import track
+
+        for record in records:
+            remark(f"{record.name} is MLflow's run {track(record, mlflow)}")
     say(str(path))
 
 
