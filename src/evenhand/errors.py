@@ -107,6 +107,10 @@ class SmallSliceWarning(EvenhandWarning):
     """A slice has too few rows to say anything about the constraint's bound, or a crossing of groups has none."""
 
 
+class ColumnWarning(EvenhandWarning):
+    """Something was made of a column that its owner may not expect; the message names the key that changes it."""
+
+
 class GridEdgeWarning(EvenhandWarning):
     """The best setting is the first or last that was tried: a better one may lie beyond."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final
@@ -35,6 +36,12 @@ def listed(values: Iterable[Any], most: int = 10) -> str:
     """The first few values, quoted."""
     few = list(islice(values, most + 1))
     return ", ".join([*map(quoted, few[:most]), *(["..."] if len(few) > most else [])])
+
+
+def toml_key(name: str) -> str:
+    """A name as a key of a job file: in quotes, unless it is plain."""
+    plain = name.isascii() and name.replace("-", "_").replace("_", "a").isalnum()
+    return name if plain else json.dumps(name, ensure_ascii=False)
 
 
 def _escaped(sign: str) -> str:

@@ -85,7 +85,6 @@ def test_sparse_matrices_pass_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("column", "new", "match"),
     [
-        ([1.0, NAN], [np.inf, 1.0], "infinite"),
         ([1.0, NAN], ["1", None], "fitted as number and now holds text"),
         (["a", None], [1.0, NAN], "fitted as text and now holds number"),
     ],

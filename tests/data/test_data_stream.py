@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,10 @@ def test_the_same_as_reading_it_whole(tmp_path: Path, small_batches: None, data:
         np.testing.assert_allclose(dense(matrix), dense(expected.transform(whole)), rtol=1e-9, atol=1e-9)
     else:
         np.testing.assert_array_equal(dense(matrix), dense(expected.transform(whole)))
-        assert encoder.to_state() == expected.to_state()
+        for one, other in zip(encoder.to_state()["columns"], expected.to_state()["columns"], strict=True):
+            # What would be put in place of a gap is a mean, which is rounded.
+            assert one.pop("fill", 0.0) == pytest.approx(other.pop("fill", 0.0), rel=1e-9, abs=1e-9)
+            assert one == other
     again_ids, again = transform_parquet(path, encoder, id="id")
     pd.testing.assert_index_equal(again_ids, ids)
     np.testing.assert_array_equal(dense(again), dense(matrix))
@@ -144,10 +146,7 @@ def test_memory_is_that_of_the_matrix_and_a_batch(tmp_path: Path, monkeypatch: p
     [
         ({"id": ["a", "b", "a", "c"]}, {}, "1 values of 'id' occur more than once, such as 'a'"),
         ({"id": ["a", "b", "c", None]}, {}, "1 of 1 rows have no 'id'"),
-        ({"v": [1.0, 2.0, None, 3.0]}, {}, "column 'v': 1 of 3 values are missing"),
-        ({"v": [1.0, 2.0, 3.0, np.inf]}, {}, "column 'v': 1 of 1 values are infinite"),
         ({"v": [1e308, -1e308, 1e308, 1.0]}, {}, "too large to standardise"),
-        ({"v": [date(2020, 1, 1)] * 4}, {}, "column 'v' holds date values"),
         ({"v": [[1]] * 4}, {}, "column 'v' holds .* values"),
         ({}, {"id": "no"}, "no column 'no'"),
         ({}, {"columns": ["v", "w"]}, "no column 'w'"),
@@ -207,7 +206,6 @@ def test_learning_in_parts() -> None:
     state = encoder.to_state()
     for bad, message in (
         (frame.assign(age="old"), "column 'age' held number and now holds text"),
-        (frame.assign(job=None), "column 'job': 30 of 30 values are missing"),
         (frame[["age"]], "columns age came after age, town, job"),
         (frame.iloc[:0], "no rows"),
         (sparse.csr_array(np.eye(2)), "use fit"),

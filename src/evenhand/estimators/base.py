@@ -17,6 +17,7 @@ from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.tables import Tables, align_rows, encode, exchange_rows, named_tables
+from evenhand.jobs.tables import tell
 from evenhand.models.across import joint_scores
 from evenhand.models.trees import TreesModel
 from evenhand.protocol.job import Job, LossName, ModelName, RuntimeName
@@ -178,9 +179,11 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _encoder(self, name: str, table: Any, as_is: bool) -> PartyEncoder:
         try:
-            return PartyEncoder(scale=self.scale, as_is=as_is).fit(table)
+            encoder = PartyEncoder(scale=self.scale, as_is=as_is).fit(table)
         except DataError as error:
             raise DataError(f"{name}: {error}") from error
+        tell(name, encoder.remarks)
+        return encoder
 
     def _keep(self, run: VerticalRun) -> None:
         self.run_ = run

@@ -16,6 +16,7 @@ from evenhand.arrays import Array
 from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
+from evenhand.jobs.tables import tell
 from evenhand.training.preparing import Preparation
 
 
@@ -117,7 +118,9 @@ def learn_encoder(X: Any, clients: npt.NDArray[Any], scale: bool, preparation: P
             learned[name] = encoder.fit(own) if sp.issparse(X) else encoder.partial_fit(own)
         except DataError as error:
             raise DataError(f"client {name!r}: {error}") from error
-    return preparation.encoder(learned, scale)
+    agreed = preparation.encoder(learned, scale)
+    tell("all clients", agreed.remarks)
+    return agreed
 
 
 def learns_from_rows(encoder: PartyEncoder) -> bool:

@@ -14,6 +14,8 @@ from pydantic_core import PydanticCustomError
 
 from evenhand.constraints.kinds import KINDS, Constraint
 from evenhand.data.tables.addresses import Address
+from evenhand.data.tables.as_types import TypeName
+from evenhand.data.tables.making import MissingRule, Rules
 from evenhand.data.tables.readers import TableSource, require_file_name
 from evenhand.data.tables.scrubbing import Scrubber
 from evenhand.errors import InputError, JobError
@@ -84,6 +86,20 @@ class TableSection(Strict):
     table: str | None = None
     database: DatabaseAddress = None
     sql: str | None = None
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    decimal: Literal[".", ","] = "."
+
+
+class EncodedSection(Strict):
+    """What a section with features says of how they are taken."""
+
+    types: dict[str, TypeName] = Field(default_factory=dict)
+    missing: MissingRule | dict[str, MissingRule] = "indicator"
+    max_levels: int | None = Field(default=None, ge=1)
+
+    def to_rules(self) -> Rules:
+        return Rules(self.missing, self.max_levels)
 
 
 class TrainingSection(Strict):
@@ -130,6 +146,8 @@ class Columned(Protocol):
     def label(self) -> LabelSection | None: ...
     @property
     def sensitive(self) -> list[str]: ...
+    @property
+    def types(self) -> dict[str, TypeName]: ...
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -194,6 +212,11 @@ def check_columns(section: Columned) -> None:
         for name in columns:
             if columns.count(name) > 1:
                 raise JobError(f"{key} lists {name!r} twice")
+    for name in section.types:
+        if name in (section.id, label, *section.sensitive) and name not in (section.columns or []):
+            raise JobError(f"types names {name!r}, which is no feature; it is for features only")
+        if section.columns is not None and name not in section.columns:
+            raise JobError(f"types names {name!r}, which columns does not list")
     if section.columns == []:
         raise JobError("columns is empty; name at least one, or leave the key out to take all")
 
@@ -226,7 +249,13 @@ def to_clock(clock: ClockSection | None) -> VirtualClock | None:
     return None if clock is None else VirtualClock(**clock.model_dump())
 
 
-def located(section: TableSection, base: Path, id: str | None = None, first_index: Any = 1) -> TableSource:
+def located(
+    section: TableSection,
+    base: Path,
+    id: str | None = None,
+    first_index: Any = 1,
+    types: Mapping[str, TypeName] | None = None,
+) -> TableSource:
     """Where a table is; paths, an SQLite file's too, are relative to the job file's folder."""
     table, database = None, section.database
     if section.table is not None:
@@ -234,7 +263,17 @@ def located(section: TableSection, base: Path, id: str | None = None, first_inde
         table = base / Path(section.table).expanduser()
     if database is not None:
         database = database.based(base)
-    return TableSource(table=table, database=database, sql=section.sql, id=id, first_index=first_index)
+    return TableSource(
+        table=table,
+        database=database,
+        sql=section.sql,
+        id=id,
+        first_index=first_index,
+        encoding=section.encoding,
+        delimiter=section.delimiter,
+        decimal=section.decimal,
+        types=types or {},
+    )
 
 
 def to_constraint(given: dict[str, Any]) -> Constraint:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +12,7 @@ import pandas as pd
 
 from evenhand.arrays import Booleans
 from evenhand.data.splits import held_out
-from evenhand.errors import ConstraintError, DataError
+from evenhand.errors import ColumnWarning, ConstraintError, DataError
 
 
 @contextmanager
@@ -21,6 +22,12 @@ def naming(owner: str) -> Iterator[None]:
         yield
     except (DataError, ConstraintError) as error:
         raise type(error)(f"{owner}: {error}") from error
+
+
+def tell(owner: str, remarks: Iterable[str]) -> None:
+    """Warn of what was made of somebody's columns."""
+    for remark in remarks:
+        warnings.warn(f"{owner}: {remark}", ColumnWarning, stacklevel=3)
 
 
 def hold_out(ids: pd.Index | Sequence[Any], fraction: float, seed: int, *, none_is_fine: bool = False) -> Booleans:

@@ -96,8 +96,16 @@ class Preparation:
     def encoder(self, learned: Mapping[str, PartyEncoder], scale: bool) -> PartyEncoder:
         """How everybody's columns are encoded, from what each client has learned of its own."""
         summaries = {name: one.to_summary() for name, one in learned.items()}
-        state = self.agree(summaries, lambda told: PartyEncoder.from_summaries(told, scale=scale).to_state())
-        return PartyEncoder.from_state(dict(state))
+        rules = next(iter(learned.values())).rules
+        made: list[PartyEncoder] = []
+
+        def combine(told: Mapping[str, Summary]) -> Summary:
+            made.append(PartyEncoder.from_summaries(told, scale=scale, **vars(rules)))
+            return made[-1].to_state()
+
+        agreed = PartyEncoder.from_state(dict(self.agree(summaries, combine)))
+        agreed.remarks = made[-1].remarks
+        return agreed
 
     def vertical_terms(
         self,

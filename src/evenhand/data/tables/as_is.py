@@ -1,78 +1,79 @@
 """Columns as they are, for trees: numbers with their gaps, categories as codes, one feature a column.
 
-A gap, or a level not seen at fit, is NaN: where it goes is learned, or is the tree's default.
+A gap, or a level not seen at fit, is NaN: where it goes is learned, or is the tree's default. A date is the number of
+its day, and the numbers of its parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from evenhand.arrays import Array
-from evenhand.data.tables.columns import (
-    NUMBER,
-    Column,
-    LevelColumn,
-    NumberColumn,
-    column_kind,
-    finite_values,
-    fit_column,
-    require_kind,
-)
+from evenhand.data.tables.columns import Column, GapColumn, LevelColumn, NumberColumn, PartColumn
 from evenhand.data.tables.learning import PartialColumn
-
-NOTHING_SEEN = "text"
-"""The kind of a column of which nothing but gaps was seen."""
-
-
-def learn_column(column: pd.Series, name: str) -> Column:
-    """A number, or a category with its levels, from the values that are there."""
-    if _is_number(column, name):
-        return NumberColumn(name, 0.0, 1.0)
-    known = column.dropna()
-    has_levels = len(known) or isinstance(column.dtype, pd.CategoricalDtype)
-    return fit_column(known, name, scale=False) if has_levels else LevelColumn(name, NOTHING_SEEN, ())
+from evenhand.data.tables.making import Made, Rules, fit_column
+from evenhand.data.tables.raw import NUMBER, RawColumn
 
 
-def learn_more(seen: PartialColumn, column: pd.Series) -> PartialColumn:
-    """The same batch by batch: a batch of nothing but gaps teaches nothing."""
-    known = column.dropna()
-    if not len(known) and _is_number(column, seen.name):
-        known = pd.Series([0.0])
-    return seen.after(known) if len(known) else seen
+def learn_column(raw: RawColumn, rules: Rules) -> Made:
+    """A number, a date, or a category with its levels, from the values that are there."""
+    if raw.kind == NUMBER and not raw.known.size:
+        if rules.refuses(raw.name):
+            raw.refuse_gaps()
+        return Made((NumberColumn(raw.name, 0.0, 1.0, "unseen"),))
+    return as_they_are(fit_column(raw, False, rules))
 
 
-def learned(seen: PartialColumn) -> Column:
-    return LevelColumn(seen.name, NOTHING_SEEN, ()) if seen.kind is None else seen.column(scale=False)
+def learn_more(seen: PartialColumn, raw: RawColumn) -> PartialColumn:
+    """The same batch by batch: of a batch of nothing but gaps only its type is learned."""
+    if raw.kind == NUMBER and not raw.known.size:
+        return replace(seen.after(raw), kind=seen.kind or NUMBER)
+    return seen.after(raw)
 
 
-def assemble_as_is(columns: Sequence[Column], found: Sequence[pd.Series], rows: int) -> Array:
+def learned(seen: PartialColumn, rules: Rules) -> Made:
+    if seen.kind == NUMBER and not seen.rows:
+        return Made((NumberColumn(seen.name, 0.0, 1.0, "unseen"),))
+    return as_they_are(seen.made(False, rules))
+
+
+def as_they_are(made: Made) -> Made:
+    """Without flags for gaps, which stay gaps."""
+    columns = []
+    for column in made.columns:
+        if isinstance(column, (NumberColumn, LevelColumn)):
+            column = replace(column, missing="refused" if column.missing == "refused" else "unseen")
+            column = replace(column, fill=0.0) if isinstance(column, NumberColumn) else column
+        if not isinstance(column, GapColumn):
+            columns.append(column)
+    return Made(tuple(columns), made.remarks)
+
+
+def assemble_as_is(columns: Sequence[Column], found: Sequence[RawColumn], rows: int) -> Array:
     """Encode into a float64 array, one feature a column."""
     out = np.full((rows, len(columns)), np.nan)
-    for place, (column, series) in enumerate(zip(columns, found, strict=True)):
-        there = series.notna().to_numpy()
-        if not there.any():
+    for place, (column, raw) in enumerate(zip(columns, found, strict=True)):
+        there = ~raw.gaps
+        if isinstance(column, (NumberColumn, LevelColumn)) and column.missing == "refused":
+            raw.refuse_gaps()
+        if not there.any() or raw.kind is None:
             continue
-        known = series if there.all() else series[there]
         if isinstance(column, NumberColumn):
-            require_kind(known, column.name, NUMBER)
-            out[there, place] = finite_values(known, column.name)
+            raw.require(column.kind)
+            out[there, place] = raw.numbers[there]
         else:
-            codes = column.codes(known).astype(np.float64)
-            codes[codes < 0] = np.nan
-            out[there, place] = codes
+            codes = column.codes(raw).astype(np.float64)
+            out[:, place] = np.where(codes < 0, np.nan, codes)
     return out
+
+
+def names_as_is(columns: Sequence[Column]) -> list[str]:
+    return [f"{one.name} {one.part}" if isinstance(one, PartColumn) else one.name for one in columns]
 
 
 def categorical_places(columns: Sequence[Column]) -> tuple[int, ...]:
     """Which features hold codes."""
     return tuple(place for place, column in enumerate(columns) if isinstance(column, LevelColumn))
-
-
-def _is_number(column: pd.Series, name: str) -> bool:
-    if not (pd.api.types.is_numeric_dtype(column.dtype) and column_kind(column, name) == NUMBER):
-        return False
-    finite_values(column.dropna(), name)
-    return True

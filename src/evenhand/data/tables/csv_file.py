@@ -1,8 +1,8 @@
 """Tables in CSV files, read without guesses about how they are written.
 
-Cells are separated by the first of ``, ; tab |`` that occurs in the header outside of double quotes; text is UTF-8;
-double quotes enclose a cell and are doubled within it; an empty cell is a missing value, and no word is. The first
-record names the columns. Nothing else is special: no comments, no lines to skip.
+Cells are separated by the first of ``, ; tab |`` that occurs in the header outside of double quotes, and text is UTF-8,
+unless something else is said; double quotes enclose a cell and are doubled within it; an empty cell is a missing value,
+and no word is. The first record names the columns. Nothing else is special: no comments, no lines to skip.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from evenhand.data.tables.csv_records import BOM, count_records, first_skipped, require_sound
+from evenhand.data.tables.csv_records import BOM, CsvFile, Recoded, count_records, first_skipped, require_sound
 from evenhand.data.tables.csv_types import typed
 from evenhand.data.tables.frames import brief
+from evenhand.data.tables.numerals import Decimal
 from evenhand.errors import DataError
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ _HEAD: Final = 1 << 16
 _SMALLEST_BLOCK: Final = 1 << 20
 
 
-def read_csv(path: Path, id: str | None = None) -> pa.Table:
+def read_csv(
+    path: Path, id: str | None = None, *, encoding: str = "utf-8", delimiter: str | None = None, decimal: Decimal = "."
+) -> pa.Table:
     """Read a CSV file whole; every record is a row, or an error names its line.
 
     Parameters
@@ -35,22 +38,28 @@ def read_csv(path: Path, id: str | None = None) -> pa.Table:
         The file.
     id
         The column that identifies a row, which is read as it is written; see :func:`typed`.
+    encoding, delimiter, decimal
+        How the file is written: any encoding that Python knows, what separates cells, the sign before fractions.
     """
     import pyarrow as pa
 
     try:
-        text = _read_all(path)
+        # What is UTF-8 by another name need not be held in memory.
+        plain = encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig", "ascii")
+        text = _read_all(path if plain else Recoded.of(path, encoding), delimiter)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     names, rows = _names(path, text), text.slice(1)
-    return pa.table([typed(rows.column(k), exact=name == id) for k, name in enumerate(names)], names=names)
+    return pa.table(
+        [typed(rows.column(k), exact=name == id, decimal=decimal) for k, name in enumerate(names)], names=names
+    )
 
 
-def _read_all(path: Path) -> pa.Table:
+def _read_all(path: CsvFile, given: str | None) -> pa.Table:
     """Every cell as text, the header in the first row, and no record left out."""
     import pyarrow as pa
 
-    delimiter, width = _dialect(path)
+    delimiter, width = _dialect(path, given)
     count = count_records(path, delimiter)
     # Where quotes stand in odd places, they are looked at one by one.
     expected = count.records if count.sound else require_sound(path, delimiter)
@@ -65,30 +74,31 @@ def _read_all(path: Path) -> pa.Table:
     return text
 
 
-def _dialect(path: Path) -> tuple[str, int]:
+def _dialect(path: CsvFile, given: str | None) -> tuple[str, int]:
     """What separates cells, and how many the header has."""
     header = _header(path)
-    delimiter = next((sign for sign in _DELIMITERS if sign in header), _DELIMITERS[0])
+    delimiter = given or next((sign for sign in _DELIMITERS if sign in header), _DELIMITERS[0])
     return delimiter, header.count(delimiter) + 1
 
 
-def _header(path: Path) -> str:
+def _header(path: CsvFile) -> str:
     """The first record, with a sign in place of each quoted cell."""
-    head, whole = b"", path.stat().st_size
+    head = b""
     with path.open("rb") as stream:
         while True:
-            head += stream.read(max(_HEAD, len(head)))
+            more = stream.read(max(_HEAD, len(head)))
+            head += more
             lines = _QUOTED_CELL.sub(b"x", head.removeprefix(BOM)).lstrip(b"\r\n").splitlines()
-            if len(lines) > 1 or len(head) >= whole:
+            if len(lines) > 1 or not more:
                 return lines[0].decode("latin-1") if lines else ""
 
 
-def _read_text(path: Path, delimiter: str, width: int, longest: int) -> pa.Table:
+def _read_text(path: CsvFile, delimiter: str, width: int, longest: int) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv
 
     return csv.read_csv(
-        path,
+        path if isinstance(path, Path) else path.open("rb"),
         # A record may begin in one block and end in the next, but no later.
         csv.ReadOptions(block_size=max(_SMALLEST_BLOCK, longest + 2), autogenerate_column_names=True),
         csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -98,7 +108,7 @@ def _read_text(path: Path, delimiter: str, width: int, longest: int) -> pa.Table
     )
 
 
-def require_all(path: Path, delimiter: str, text: pa.Table, expected: int) -> None:
+def require_all(path: CsvFile, delimiter: str, text: pa.Table, expected: int) -> None:
     """Refuse what was read of a file if a record of it is missing."""
     if text.num_rows == expected:
         return

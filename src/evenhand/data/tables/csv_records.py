@@ -6,11 +6,12 @@ end in ``\\n``, ``\\r\\n`` or ``\\r``; blank ones are no records.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,35 @@ _QUOTED: Final = re.compile(rb'"(?:[^"]++|"")*+"')
 
 
 @dataclass(frozen=True)
+class Recoded:
+    """A file that is not in UTF-8, read as if it were: its text is held in memory."""
+
+    path: Path
+    content: bytes
+
+    @classmethod
+    def of(cls, path: Path, encoding: str) -> Recoded:
+        try:
+            return cls(path, path.read_bytes().decode(encoding).encode())
+        except (UnicodeError, LookupError) as error:
+            raise DataError(
+                f"{path} is not in the encoding {encoding!r}: {error}\nname another with encoding, such as cp1252"
+            ) from error
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def open(self, mode: str) -> IO[bytes]:
+        return io.BytesIO(self.content)
+
+    def read_bytes(self) -> bytes:
+        return self.content
+
+
+CsvFile: TypeAlias = Path | Recoded
+
+
+@dataclass(frozen=True)
 class Count:
     """How many records a file has, its header included, and how many bytes the longest takes.
 
@@ -38,7 +68,7 @@ class Count:
     sound: bool
 
 
-def count_records(path: Path, delimiter: str) -> Count:
+def count_records(path: CsvFile, delimiter: str) -> Count:
     """Count records at the speed of the disk: ends of lines with an even number of double quotes before them."""
     edges = np.zeros(256, dtype=bool)
     edges[[_QUOTE, *_LINE_ENDS, ord(delimiter)]] = True
@@ -76,7 +106,7 @@ def _windows(stream: IO[bytes]) -> Iterator[npt.NDArray[np.uint8]]:
     yield np.frombuffer(held + b"\n", dtype=np.uint8)
 
 
-def records(path: Path, delimiter: str) -> Iterator[tuple[int, list[bytes]]]:
+def records(path: CsvFile, delimiter: str) -> Iterator[tuple[int, list[bytes]]]:
     """The line each record begins on, and its cells as they are written; slow, for files in which something is wrong.
 
     A cell that begins with a double quote must be closed, and be over then; quotes elsewhere are plain signs.
@@ -98,7 +128,7 @@ def records(path: Path, delimiter: str) -> Iterator[tuple[int, list[bytes]]]:
             begun, cells = line, []
 
 
-def require_sound(path: Path, delimiter: str) -> int:
+def require_sound(path: CsvFile, delimiter: str) -> int:
     """Count records one by one; whatever is wrong with a file is an error that names the line."""
     _require_utf8(path)
     count, width = 0, 0
@@ -115,7 +145,7 @@ def require_sound(path: Path, delimiter: str) -> int:
     return count
 
 
-def first_skipped(path: Path, delimiter: str, rows: Iterator[list[str | None]]) -> int:
+def first_skipped(path: CsvFile, delimiter: str, rows: Iterator[list[str | None]]) -> int:
     """The line of the first record that is not among the rows read."""
     for line, cells in records(path, delimiter):
         if [_text(cell) or None for cell in cells] != next(rows, None):
@@ -128,18 +158,19 @@ def _text(cell: bytes) -> str:
     return (cell[1:-1].replace(b'""', b'"') if quoted else cell).decode()
 
 
-def _require_utf8(path: Path) -> None:
+def _require_utf8(path: CsvFile) -> None:
     content = path.read_bytes()
     try:
         content.decode()
     except UnicodeDecodeError as error:
         line = len(_LINE_END.findall(content[: error.start])) + 1
         raise DataError(
-            f"{path}, line {line:,}: the byte {content[error.start]:#04x} is not UTF-8\nsave the file as UTF-8"
+            f"{path}, line {line:,}: the byte {content[error.start]:#04x} is not UTF-8\nsave the file as "
+            'UTF-8, or say how it is written: encoding = "cp1252", for instance'
         ) from error
 
 
-def _wrong_quotes(path: Path, content: bytes, place: int, line: int, delimiter: str) -> str:
+def _wrong_quotes(path: CsvFile, content: bytes, place: int, line: int, delimiter: str) -> str:
     if closed := _QUOTED.match(content, place):
         line += len(_LINE_END.findall(closed[0]))
         what = f"after the double quote that closes a cell comes neither {delimiter!r} nor the end of the line"

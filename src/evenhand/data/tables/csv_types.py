@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from evenhand.data.tables.numerals import Decimal
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -14,7 +16,11 @@ if TYPE_CHECKING:
 _CODE: Final = r"^\s*-?0[0-9xX]"
 
 
-def typed(column: pa.ChunkedArray, *, exact: bool) -> pa.ChunkedArray:
+# Numbers as they are written where a comma stands before the fraction.
+_WITH_COMMA: Final = r"^\s*[-+]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?\s*$"
+
+
+def typed(column: pa.ChunkedArray, *, exact: bool, decimal: Decimal = ".") -> pa.ChunkedArray:
     """A column of text as what it stands for.
 
     Parameters
@@ -24,6 +30,8 @@ def typed(column: pa.ChunkedArray, *, exact: bool) -> pa.ChunkedArray:
     exact
         Of an id: whole numbers and dates only, and only if each is written just as it would be written again. Other
         ids stay text, because two that differ in writing, such as 1.5 and 1.50, are two.
+    decimal
+        The sign before the fraction of a number.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -31,6 +39,13 @@ def typed(column: pa.ChunkedArray, *, exact: bool) -> pa.ChunkedArray:
     first = next((cell.as_py() for cell in column if cell.is_valid), None)
     if first is None:
         return column
+    if decimal == "," and not exact:
+        if _all_match(column, _WITH_COMMA):
+            column = pc.replace_substring(pc.replace_substring(column, ".", ""), ",", ".")
+            first = first.replace(".", "").replace(",", ".")
+        elif not _some_match(column, "[-:]"):
+            # Neither numbers nor dates in this writing: 1.5 is not one and a half here.
+            return _true_and_false(column, first)
     whole, day = pa.int64(), pa.date32()
     for kind in (whole, pa.float64(), day, pa.timestamp("us"), pa.timestamp("us", "UTC")):
         # What one cell does not allow need not be tried on all.
@@ -67,6 +82,12 @@ def _some_match(column: pa.ChunkedArray, pattern: str) -> bool:
     import pyarrow.compute as pc
 
     return bool(pc.any(pc.match_substring_regex(column, pattern)).as_py())
+
+
+def _all_match(column: pa.ChunkedArray, pattern: str) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.all(pc.match_substring_regex(column, pattern)).as_py())
 
 
 def _true_and_false(column: pa.ChunkedArray, first: str) -> pa.ChunkedArray:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.data.tables.columns import LEVEL_TYPES, NUMBER, Column, Level, LevelColumn, NumberColumn
+from evenhand.data.tables.columns import PARTS, Column, GapColumn, Level, LevelColumn, NumberColumn, PartColumn
+from evenhand.data.tables.raw import DATE, LEVEL_TYPES, NUMBER
 from evenhand.errors import DataError
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""Of named columns since 0.2.0, which knows of gaps and dates. What 0.1.0 wrote, and all of matrices, is version 1."""
 _WIDEST: Final = 2**31 - 1
 
 
@@ -32,13 +34,13 @@ class Learned:
     as_is: bool = False
 
     def to_state(self) -> dict[str, Any]:
-        head = {"version": VERSION, "scale": self.scale}
+        head: dict[str, Any] = {"version": 1, "scale": self.scale}
         if self.divisors is not None:
             return {**head, "divisors": self.divisors.tolist()}
         if self.columns is None:
             return {**head, "unscaled": self.width}
         kept = {"as_is": True} if self.as_is else {}
-        return {**head, **kept, "columns": [column.to_state() for column in self.columns]}
+        return {**head, "version": VERSION, **kept, "columns": [column.to_state() for column in self.columns]}
 
 
 def from_json(content: bytes) -> Any:
@@ -53,8 +55,8 @@ def learned_from_state(state: Any) -> Learned:
     """Take a state back."""
     version: Any = state.get("version") if isinstance(state, dict) else None
     _require(type(version) is int, "version", "a number")
-    if version != VERSION:
-        raise DataError(f"the encoder's state has version {version}; this evenhand reads {VERSION}")
+    if version not in (1, VERSION):
+        raise DataError(f"the encoder's state has version {version}; this evenhand reads 1 and {VERSION}")
     scale: Any = state.get("scale")
     _require(isinstance(scale, bool), "scale", "true or false")
     if "divisors" in state:
@@ -71,27 +73,61 @@ def learned_from_state(state: Any) -> Learned:
     _require_keys(state, ("version", "scale", *(["as_is"] if as_is else []), "columns"), "the state")
     _require(not as_is or (state["as_is"] is True and not scale), "as_is", "true, of an encoder that does not scale")
     _require(isinstance(state["columns"], list), "columns", "a list")
-    columns = tuple(_column(one, f"columns[{k}]", scale) for k, one in enumerate(state["columns"]))
-    _require(len({column.name for column in columns}) == len(columns), "columns", "a list of different names")
+    columns = tuple(
+        (_old_column if version == 1 else _column)(one, f"columns[{k}]", scale)
+        for k, one in enumerate(state["columns"])
+    )
+    features = [feature for column in columns for feature in _told_apart_by(column)]
+    _require(len(set(features)) == len(features), "columns", "a list of different names")
     return Learned(scale, columns, as_is=as_is)
+
+
+def _told_apart_by(column: Column) -> list[tuple[str, str]]:
+    if isinstance(column, PartColumn):
+        return [(column.name, column.part)]
+    return [(column.name, "gap" if isinstance(column, GapColumn) else "")]
 
 
 def _column(state: Any, where: str, scale: bool) -> Column:
     kind: Any = state.get("kind") if isinstance(state, dict) else None
-    _require(kind == NUMBER or (isinstance(kind, str) and kind in LEVEL_TYPES), f"{where}.kind", "a known kind")
+    if kind in ("part", "gap"):
+        name = state.get("name")
+        _require(_is_text(name), f"{where}.name", "text")
+        _require_keys(state, ("name", "kind", *(["part"] if kind == "part" else [])), where)
+        if kind == "gap":
+            return GapColumn(name)
+        _require(isinstance(state["part"], str) and state["part"] in PARTS, f"{where}.part", "a part of a date")
+        return PartColumn(name, state["part"])
+    _require(isinstance(state, dict), where, "a column")
+    missing, rest = state.get("missing"), dict(state)
+    _require(isinstance(missing, str) and missing in ("refused", "unseen", "seen"), f"{where}.missing", "a known rule")
+    del rest["missing"]
+    other, fill = rest.pop("other", False), 0.0
+    _require(isinstance(other, bool), f"{where}.other", "true or false")
+    if kind in (NUMBER, DATE) and missing != "refused":
+        fill = _number(rest.pop("fill", None), f"{where}.fill")
+    column = _old_column(rest, where, scale)
+    if isinstance(column, LevelColumn):
+        return replace(column, missing=missing, other=other)
+    _require(not other, f"{where}.other", "said of a number")
+    return replace(column, missing=missing, fill=fill)
+
+
+def _old_column(state: Any, where: str, scale: bool) -> NumberColumn | LevelColumn:
+    """A column as 0.1.0 wrote it, whose gaps are refused."""
+    kind: Any = state.get("kind") if isinstance(state, dict) else None
+    known = kind in (NUMBER, DATE) or (isinstance(kind, str) and kind in LEVEL_TYPES)
+    _require(known, f"{where}.kind", "a known kind")
     name = state.get("name")
     _require(_is_text(name), f"{where}.name", "text")
-    if kind != NUMBER:
+    if kind in LEVEL_TYPES:
         _require_keys(state, ("name", "kind", "levels"), where)
         return LevelColumn(name, kind, levels_from_state(state["levels"], kind, f"{where}.levels"))
     _require_keys(state, ("name", "kind", "mean", "scale"), where)
-    column = NumberColumn(
-        name, _number(state["mean"], f"{where}.mean"), _number(state["scale"], f"{where}.scale", positive=True)
-    )
-    _require(
-        scale or (column.mean, column.scale) == (0.0, 1.0), where, "left as it is, since the encoder does not scale"
-    )
-    return column
+    mean = _number(state["mean"], f"{where}.mean")
+    divisor = _number(state["scale"], f"{where}.scale", positive=True)
+    _require(scale or (mean, divisor) == (0.0, 1.0), where, "left as it is, since the encoder does not scale")
+    return NumberColumn(name, mean, divisor, kind=kind)
 
 
 def levels_from_state(levels: Any, kind: Any, where: str) -> tuple[Level, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -10,12 +11,22 @@ import pandas as pd
 from scipy import sparse
 
 from evenhand.arrays import Array, Matrix
-from evenhand.data.tables.as_is import assemble_as_is, categorical_places, learn_column, learn_more, learned
-from evenhand.data.tables.columns import Column, fit_column
+from evenhand.data.tables.as_is import (
+    assemble_as_is,
+    categorical_places,
+    learn_column,
+    learn_more,
+    learned,
+    names_as_is,
+)
+from evenhand.data.tables.columns import Column, LevelColumn, NumberColumn
 from evenhand.data.tables.encoder_state import Learned, from_json, learned_from_state
 from evenhand.data.tables.learning import PartialColumn
+from evenhand.data.tables.making import Made, MissingRule, Rules, fit_column
 from evenhand.data.tables.onehot import assemble_dense, assemble_sparse, sparse_is_faster, total_width
+from evenhand.data.tables.raw import RawColumn
 from evenhand.errors import DataError
+from evenhand.printing import listed
 
 
 class PartyEncoder:
@@ -23,9 +34,14 @@ class PartyEncoder:
 
     Text, category and boolean columns become one 0/1 feature for each level, with no level left out; a value not seen
     at fit becomes zeros. The levels a pandas category declares all count, seen or not. Numeric columns are
-    standardised with the mean and population standard deviation of the rows of :meth:`fit`. Sparse matrices are
-    divided by each column's largest absolute value and not centred, which keeps them sparse. With ``scale=False``
-    a sparse matrix passes as it is: float64 in CSR form is not copied, the result shares its memory.
+    standardised with the mean and population standard deviation of the rows of :meth:`fit`. A date becomes the number
+    of its day, standardised, and 0/1 features for its month, its day of the week and, if there are times, its hour.
+    Missing values are a level of their own in categories; of numbers and dates they are filled with the median and
+    have a 0/1 feature beside it (with the mean where rows come batch by batch or from several clients: medians do not
+    add up). Text that is different in every row says who a row is, and nothing is made of it.
+
+    Sparse matrices are divided by each column's largest absolute value and not centred, which keeps them sparse. With
+    ``scale=False`` a sparse matrix passes as it is: float64 in CSR form is not copied, the result shares its memory.
 
     The result is a float64 array, or a :class:`scipy.sparse.csr_array` where products with it are faster; which
     of the two depends on the columns, never on the rows.
@@ -35,14 +51,31 @@ class PartyEncoder:
     scale : standardise numeric columns; otherwise they pass as they are.
     as_is : one feature a column, for trees: numbers are not scaled and may be missing, categories become codes, and a
         missing value or a level not seen at fit is NaN.
+    missing : ``"indicator"`` takes missing values as said above, ``"refuse"`` makes an error of them; or one of the two
+        by a column's name.
+    max_levels : how many levels of a column to keep, the most frequent ones; all others are one more.
+
+    Attributes
+    ----------
+    remarks : what was made of columns where that may surprise, in sentences.
     """
 
     # Of saved encoders that know nothing of it.
     as_is = False
+    rules = Rules("refuse")
+    remarks: tuple[str, ...] = ()
 
-    def __init__(self, *, scale: bool = True, as_is: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        scale: bool = True,
+        as_is: bool = False,
+        missing: MissingRule | Mapping[str, MissingRule] = "indicator",
+        max_levels: int | None = None,
+    ) -> None:
         self.scale = scale and not as_is
         self.as_is = as_is
+        self.rules = Rules(missing, max_levels)
         self._columns: tuple[Column, ...] | None = None
         self._partial: tuple[PartialColumn, ...] | None = None
         # Of a sparse matrix: how many columns there are, and what each is divided by, if anything.
@@ -60,12 +93,12 @@ class PartyEncoder:
             frame = _as_frame(data)
             _require_rows(len(frame))
             names = _unique_names(frame)
-            columns = [
-                learn_column(frame.iloc[:, k], name) if self.as_is else fit_column(frame.iloc[:, k], name, self.scale)
-                for k, name in enumerate(names)
-            ]
-            self._columns, self._partial = tuple(columns), None
-            self._width, self._divisors = None, None
+            found = [RawColumn.of(frame.iloc[:, k], name) for k, name in enumerate(names)]
+            self._take(
+                learn_column(raw, self.rules) if self.as_is else fit_column(raw, self.scale, self.rules)
+                for raw in found
+            )
+            self._partial, self._width, self._divisors = None, None, None
         return self
 
     def partial_fit(self, data: Any) -> Self:
@@ -81,12 +114,21 @@ class PartyEncoder:
         seen = self._partial or tuple(PartialColumn(name) for name in names)
         if [column.name for column in seen] != names:
             raise DataError(f"columns {', '.join(names)} came after {', '.join(column.name for column in seen)}")
+        found = [RawColumn.of(frame.iloc[:, k], name) for k, name in enumerate(names)]
+        for raw in found:
+            if self.rules.refuses(raw.name):
+                raw.refuse_gaps()
         self._partial = tuple(
-            learn_more(column, frame.iloc[:, k]) if self.as_is else column.after(frame.iloc[:, k])
-            for k, column in enumerate(seen)
+            learn_more(column, raw) if self.as_is else column.after(raw)
+            for column, raw in zip(seen, found, strict=True)
         )
         self._columns, self._width, self._divisors = None, None, None
         return self
+
+    def _take(self, made: Iterable[Made]) -> None:
+        found = list(made)
+        self._columns = tuple(column for one in found for column in one.columns)
+        self.remarks = tuple(remark for one in found for remark in one.remarks)
 
     def to_summary(self) -> dict[str, Any]:
         """What was learned so far as sums that add up over holders of rows, in plain JSON values."""
@@ -94,12 +136,19 @@ class PartyEncoder:
             return {"width": self._width, "largest": None if self._divisors is None else self._divisors.tolist()}
         if self._partial is None:
             raise DataError("only what was learned batch by batch, or from a sparse matrix, can be summed up")
-        return {"columns": [column.to_state(self.scale) for column in self._partial]}
+        return {"columns": [column.to_state(self.scale, self.rules) for column in self._partial]}
 
     @classmethod
-    def from_summaries(cls, summaries: Mapping[str, Mapping[str, Any]], *, scale: bool) -> Self:
+    def from_summaries(
+        cls,
+        summaries: Mapping[str, Mapping[str, Any]],
+        *,
+        scale: bool,
+        missing: MissingRule | Mapping[str, MissingRule] = "indicator",
+        max_levels: int | None = None,
+    ) -> Self:
         """The encoder of everybody's rows together, from everybody's summaries by name."""
-        encoder = cls(scale=scale)
+        encoder = cls(scale=scale, missing=missing, max_levels=max_levels)
         for owner, summary in summaries.items():
             try:
                 encoder._add(summary)
@@ -152,7 +201,7 @@ class PartyEncoder:
         """Names of the raw columns the encoder needs; a sparse matrix has numbered ones."""
         if self._width is not None:
             return self.feature_names_out
-        return [column.name for column in self._fitted()]
+        return list(dict.fromkeys(column.name for column in self._fitted()))
 
     @property
     def feature_names_out(self) -> list[str]:
@@ -160,7 +209,7 @@ class PartyEncoder:
         if self._width is not None:
             return [f"x{k}" for k in range(self._width)]
         if self.as_is:
-            return self.columns_in
+            return names_as_is(self._fitted())
         return [name for column in self._fitted() for name in column.names_out]
 
     @property
@@ -176,6 +225,11 @@ class PartyEncoder:
         return len(self._fitted()) if self.as_is else total_width(self._fitted())
 
     @property
+    def entries_a_row(self) -> int:
+        """How many entries a row of a sparse result has at most."""
+        return len(self._fitted())
+
+    @property
     def gives_sparse(self) -> bool:
         """Whether :meth:`transform` returns a sparse array."""
         return self._width is not None or (not self.as_is and sparse_is_faster(self._fitted()))
@@ -184,6 +238,43 @@ class PartyEncoder:
     def sparse_columns(self) -> int | None:
         """How many columns the sparse matrix has that this was fitted on; None where it was fitted on named columns."""
         return self._width
+
+    @property
+    def numbers_with_gaps(self) -> list[str]:
+        """The numbers and dates of which some were missing at fit."""
+        return [one.name for one in self._fitted() if isinstance(one, NumberColumn) and one.missing == "seen"]
+
+    def fill_with(self, fills: Mapping[str, float]) -> None:
+        """Put other values in the place of those that are missing, by column: medians, where these can be had."""
+        self._columns = tuple(
+            replace(one, fill=fills[one.name]) if isinstance(one, NumberColumn) and one.name in fills else one
+            for one in self._fitted()
+        )
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What each raw column was taken for: ``"number"``, ``"date"``, or the kind of its levels."""
+        found: dict[str, str] = {}
+        for column in self._fitted() if self._width is None else ():
+            if isinstance(column, (NumberColumn, LevelColumn)):
+                found[column.name] = column.kind if isinstance(column, NumberColumn) or column.levels else "nothing"
+        return found
+
+    def remarks_on(self, data: Any) -> list[str]:
+        """What of new rows the model cannot use as they are: values of categories that were not there at fit."""
+        if self._width is not None:
+            return []
+        columns = self._fitted()
+        said = []
+        for column, raw in zip(columns, _find_columns(_as_frame(data), columns), strict=True):
+            if isinstance(column, LevelColumn) and (unseen := column.unseen(raw)).any():
+                some = listed(raw.series[unseen].unique().tolist(), most=3)
+                taken = "the place of all other values" if column.other else "none of its levels"
+                said.append(
+                    f"column {column.name!r}: {int(unseen.sum()):,} of {len(unseen):,} rows have a value that no "
+                    f"training row has, such as {some}; they count as {taken}"
+                )
+        return said
 
     def to_state(self) -> dict[str, Any]:
         """Return what was learned as plain JSON values."""
@@ -205,8 +296,9 @@ class PartyEncoder:
 
     def _fitted(self) -> tuple[Column, ...]:
         if self._columns is None and self._partial is not None:
-            self._columns = tuple(
-                learned(column) if self.as_is else column.column(self.scale) for column in self._partial
+            self._take(
+                learned(column, self.rules) if self.as_is else column.made(self.scale, self.rules)
+                for column in self._partial
             )
         if self._columns is None:
             raise DataError("this encoder has not been fitted; call fit with the training rows first")
@@ -248,12 +340,15 @@ def _unique_names(frame: pd.DataFrame) -> list[str]:
     return names
 
 
-def _find_columns(frame: pd.DataFrame, columns: Sequence[Column]) -> list[pd.Series]:
+def _find_columns(frame: pd.DataFrame, columns: Sequence[Column]) -> list[RawColumn]:
+    """Each column's raw one, looked at once however many columns are made of it."""
     places = {name: k for k, name in enumerate(_unique_names(frame))}
-    missing = [column.name for column in columns if column.name not in places]
+    names = dict.fromkeys(column.name for column in columns)
+    missing = [name for name in names if name not in places]
     if missing:
         raise DataError(f"columns {', '.join(missing)} are missing; the encoder was fitted on them")
-    return [frame.iloc[:, places[column.name]] for column in columns]
+    found = {name: RawColumn.of(frame.iloc[:, places[name]], name) for name in names}
+    return [found[column.name] for column in columns]
 
 
 def _require_rows(rows: int) -> None:

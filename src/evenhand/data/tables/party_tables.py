@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.data.tables.align import is_text
+from evenhand.data.tables.as_types import numbers_as_fitted, with_numbers
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.frames import index_by, require_columns
 from evenhand.data.tables.libsvm import is_libsvm, read_libsvm
+from evenhand.data.tables.making import AS_THEY_COME, Rules
 from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.data.tables.readers import TableSource, is_csv, local_file, read_table
 from evenhand.data.tables.stream import encode_parquet, transform_parquet
@@ -46,7 +48,9 @@ class PartyTable(Protocol):
         """The same table with these rows in this order."""
         ...
 
-    def encode(self, training: Booleans, scale: bool, as_is: bool = False) -> tuple[PartyEncoder, Matrix]:
+    def encode(
+        self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = AS_THEY_COME
+    ) -> tuple[PartyEncoder, Matrix]:
         """Fit an encoder on the training rows and encode all; `as_is` is for trees."""
         ...
 
@@ -77,9 +81,11 @@ class FrameTable:
         """The same table with ids as the text they were written as, if that is known."""
         return replace(self, known=self.known.set_axis(self.known.index.map(str))) if self.written else self
 
-    def encode(self, training: Booleans, scale: bool, as_is: bool = False) -> tuple[PartyEncoder, Matrix]:
+    def encode(
+        self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = AS_THEY_COME
+    ) -> tuple[PartyEncoder, Matrix]:
         frame = self.known[list(self.features)]
-        encoder = PartyEncoder(scale=scale, as_is=as_is).fit(frame[training])
+        encoder = PartyEncoder(scale=scale, as_is=as_is, **vars(rules)).fit(frame[training])
         return encoder, encoder.transform(frame)
 
     def transform(self, encoder: PartyEncoder) -> Matrix:
@@ -93,21 +99,33 @@ class StreamedTable:
     known: pd.DataFrame
     names: Sequence[str]
     features: Sequence[str]
-    path: Path
+    source: TableSource
     id: str
 
     def aligned(self, ids: pd.Index) -> Self:
         return self if self.known.index.equals(ids) else replace(self, known=self.known.loc[ids])
 
-    def encode(self, training: Booleans, scale: bool, as_is: bool = False) -> tuple[PartyEncoder, Matrix]:
+    def encode(
+        self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = AS_THEY_COME
+    ) -> tuple[PartyEncoder, Matrix]:
         rows = self.known.index
         _, encoder, matrix = encode_parquet(
-            self.path, id=self.id, columns=self.features, scale=scale, as_is=as_is, rows=rows, training=training
+            str(self.source.table),
+            id=self.id,
+            columns=self.features,
+            scale=scale,
+            as_is=as_is,
+            rows=rows,
+            training=training,
+            types=self.source.types,
+            decimal=self.source.decimal,
+            **vars(rules),
         )
         return encoder, matrix
 
     def transform(self, encoder: PartyEncoder) -> Matrix:
-        return transform_parquet(self.path, encoder, id=self.id, rows=self.known.index)[1]
+        reading: dict[str, Any] = {"types": self.source.types, "decimal": self.source.decimal}
+        return transform_parquet(str(self.source.table), encoder, id=self.id, rows=self.known.index, **reading)[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +145,9 @@ class SparseTable:
         places = self.known.index.get_indexer(ids)
         return replace(self, known=self.known.iloc[places], matrix=self.matrix[places])
 
-    def encode(self, training: Booleans, scale: bool, as_is: bool = False) -> tuple[PartyEncoder, Matrix]:
+    def encode(
+        self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = AS_THEY_COME
+    ) -> tuple[PartyEncoder, Matrix]:
         # Without scaling nothing is learned from the rows, and choosing some would copy them.
         learned_from = self.matrix if training.all() or not scale or as_is else self.matrix[np.flatnonzero(training)]
         encoder = PartyEncoder(scale=scale, as_is=as_is).fit(learned_from)
@@ -171,9 +191,15 @@ def open_table(
         return _open_parquet(source, source.id, features, known)
     wanted = None if features is None else list(dict.fromkeys([*features, *known]))
     frame = read_table(replace(source, columns=wanted))
-    return FrameTable(
-        frame, _features(list(frame.columns), features, known), source.id is not None and is_csv(source.table)
-    )
+    chosen = _features(list(frame.columns), features, [*known, *source.left_out])
+    written = source.id is not None and is_csv(source.table)
+    if is_csv(source.table):
+        frame = (
+            with_numbers(frame, chosen, source.types, source.describe())
+            if encoder is None
+            else numbers_as_fitted(frame, encoder.kinds, source.decimal)
+        )
+    return FrameTable(frame, chosen, written)
 
 
 def with_one_kind_of_ids(tables: Mapping[str, PartyTable]) -> dict[str, PartyTable]:
@@ -200,9 +226,9 @@ def _open_parquet(source: TableSource, id: str, features: Sequence[str] | None, 
     # Read as every table is, so that labels and groups are of the same types whatever the format.
     beside = read_table(replace(source, columns=[name for name in known if name in names]))
     others = [name for name in names if name != id]
-    chosen = _features(others, features, known)
+    chosen = _features(others, features, [*known, *source.left_out])
     require_columns(chosen, names, source.describe())
-    return StreamedTable(beside, others, chosen, Path(str(source.table)).expanduser(), id)
+    return StreamedTable(beside, others, chosen, source, id)
 
 
 def _open_libsvm(

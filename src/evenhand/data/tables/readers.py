@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import codecs
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Final, Literal
@@ -11,12 +12,15 @@ from typing import TYPE_CHECKING, Final, Literal
 import pandas as pd
 
 from evenhand.data.tables.addresses import Address
+from evenhand.data.tables.as_types import TYPES, TypeName, as_types
 from evenhand.data.tables.csv_file import read_csv
 from evenhand.data.tables.frames import index_by, require_columns, require_distinct, to_pandas
 from evenhand.data.tables.libsvm import is_libsvm
+from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.data.tables.showing import is_address, shown_file
 from evenhand.errors import DataError
+from evenhand.printing import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +42,10 @@ class TableSource:
     id : the column that identifies a row; it becomes the index.
     columns : the columns to keep beside the id; all when None.
     first_index : whether a file in LIBSVM's format counts columns from 1 or from 0.
+    encoding, delimiter, decimal : how a CSV file is written: ``"cp1252"`` for instance, what separates cells (None
+        looks at the header), and the sign before the fraction of a number.
+    types : what columns are taken for, by name: ``"number"``, ``"category"`` or ``"date"``; ``"leave out"`` is no
+        feature.
     """
 
     table: str | Path | None = None
@@ -46,8 +54,16 @@ class TableSource:
     id: str | None = None
     columns: Sequence[str] | None = None
     first_index: Literal[0, 1] = 1
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    decimal: Decimal = "."
+    types: Mapping[str, TypeName] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _check_writing(self.encoding, self.delimiter, self.decimal)
+        for name, kind in self.types.items():
+            if kind not in TYPES:
+                raise DataError(f"types.{name} is {quoted(kind)}; choose one of {', '.join(map(repr, TYPES))}")
         if (self.table is None) == (self.database is None):
             raise DataError("a table comes from either a file (table) or a database: give one of the two")
         if self.database is not None:
@@ -57,9 +73,27 @@ class TableSource:
         if self.database is not None and not (self.sql or "").strip():
             raise DataError(f'reading from {self.describe()} needs sql, such as "select * from customers"')
 
+    @property
+    def left_out(self) -> list[str]:
+        """Columns that are to be no features."""
+        return [name for name, kind in self.types.items() if kind == "leave out"]
+
     def describe(self) -> str:
         """Say where the table is, without passwords."""
         return str(self.database) if self.database is not None else shown_file(str(self.table))
+
+
+def _check_writing(encoding: str, delimiter: str | None, decimal: str) -> None:
+    try:
+        codecs.lookup(encoding)
+    except (LookupError, TypeError) as error:
+        raise DataError(f"encoding is {quoted(encoding)}, which is none; try 'utf-8', 'cp1252' or 'utf-16'") from error
+    if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
+        raise DataError(f"delimiter is {quoted(delimiter)}; it is one sign, such as ';' or a tab")
+    if decimal not in (".", ","):
+        raise DataError(f"decimal is {quoted(decimal)}; it is '.' or ','")
+    if decimal == delimiter:
+        raise DataError(f"{decimal!r} cannot both separate cells and stand before fractions")
 
 
 def read_table(source: TableSource) -> pd.DataFrame:
@@ -72,6 +106,7 @@ def read_table(source: TableSource) -> pd.DataFrame:
         raise DataError(f"{where} gives no rows")
     require_distinct(table.column_names, where)
     frame = to_pandas(table.select(_wanted(source, table.column_names)), where)
+    frame = as_types(frame, source.types, source.decimal, where)
     return frame if source.id is None else index_by(frame, source.id, where)
 
 
@@ -102,7 +137,7 @@ def _read_arrow(source: TableSource) -> pa.Table:
     if source.sql is not None:
         raise DataError(f"{path}: sql goes with a database or a DuckDB file; for {suffix} name the columns instead")
     if is_csv(path):
-        return read_csv(path, source.id)
+        return read_csv(path, source.id, encoding=source.encoding, delimiter=source.delimiter, decimal=source.decimal)
     file = ParquetTable(path)
     return file.read(_wanted(source, file.names))
 

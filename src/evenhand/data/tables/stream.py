@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +10,13 @@ import pandas as pd
 from scipy import sparse
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
+from evenhand.data.tables.as_types import TypeName, as_types
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.frames import index_by, require_columns, to_pandas
+from evenhand.data.tables.making import MissingRule
+from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.parquet_file import ParquetTable
+from evenhand.data.tables.raw import RawColumn
 from evenhand.data.tables.readers import local_file
 from evenhand.errors import DataError, InputError
 
@@ -26,6 +30,10 @@ def encode_parquet(
     as_is: bool = False,
     rows: pd.Index | None = None,
     training: Booleans | None = None,
+    missing: MissingRule | Mapping[str, MissingRule] = "indicator",
+    max_levels: int | None = None,
+    types: Mapping[str, TypeName] | None = None,
+    decimal: Decimal = ".",
 ) -> tuple[pd.Index, PartyEncoder, Matrix]:
     """Encode a Parquet file in two passes over its row groups.
 
@@ -49,6 +57,10 @@ def encode_parquet(
         The ids wanted, in the order wanted; None takes every row as it comes. Other rows are passed over.
     training
         Which of the rows the encoder learns from; all when None.
+    missing, max_levels
+        As of :class:`PartyEncoder`. Columns with gaps are read once more, each on its own, for their medians.
+    types, decimal
+        As of :class:`TableSource`.
 
     Returns
     -------
@@ -58,36 +70,60 @@ def encode_parquet(
         raise InputError("training says which of rows to learn from; give rows as well")
     if rows is not None and training is not None and len(training) != len(rows):
         raise InputError(f"training has {len(training):,} entries for {len(rows):,} rows")
-    file = _StreamedFile(path, id, columns)
-    encoder = PartyEncoder(scale=scale, as_is=as_is)
+    file = _StreamedFile(path, id, columns, types or {}, decimal)
+    encoder = PartyEncoder(scale=scale, as_is=as_is, missing=missing, max_levels=max_levels)
     found = []
     for ids, frame in file.batches():
         if rows is None:
             found.append(ids)
-        else:
-            places = rows.get_indexer(ids)
-            frame = frame[(places >= 0) & (True if training is None else training[places])]
-        if len(frame):
+        if len(frame := _learned_from(ids, frame, rows, training)):
             encoder.partial_fit(frame)
+    fills = {}
+    for name in encoder.numbers_with_gaps:
+        parts = (_learned_from(ids, frame, rows, training)[name] for ids, frame in file.batches([name]))
+        fills[name] = float(np.median(np.concatenate([RawColumn.of(part, name).known for part in parts])))
+    encoder.fill_with(fills)
     wanted = file.checked(found) if rows is None else rows
     return wanted, encoder, _fill(file, encoder, wanted, placed=rows is None)
 
 
+def _learned_from(ids: pd.Index, frame: pd.DataFrame, rows: pd.Index | None, training: Booleans | None) -> pd.DataFrame:
+    """Those of a batch that the encoder learns from."""
+    if rows is None:
+        return frame
+    places = rows.get_indexer(ids)
+    return frame[(places >= 0) & (True if training is None else training[places])]
+
+
 def transform_parquet(
-    path: str | Path, encoder: PartyEncoder, *, id: str | None = None, rows: pd.Index | None = None
+    path: str | Path,
+    encoder: PartyEncoder,
+    *,
+    id: str | None = None,
+    rows: pd.Index | None = None,
+    types: Mapping[str, TypeName] | None = None,
+    decimal: Decimal = ".",
 ) -> tuple[pd.Index, Matrix]:
-    """Encode a Parquet file with an encoder fitted before; `id` and `rows` as in :func:`encode_parquet`."""
+    """Encode a Parquet file with an encoder fitted before; the rest as in :func:`encode_parquet`."""
     if encoder.sparse_columns is not None:
         raise DataError(f"{path} has named columns; the encoder was fitted on a sparse matrix")
-    file = _StreamedFile(path, id, encoder.columns_in)
-    wanted = file.checked([ids for ids, _ in file.batches(only_ids=True)]) if rows is None else rows
+    file = _StreamedFile(path, id, encoder.columns_in, types or {}, decimal)
+    wanted = file.checked([ids for ids, _ in file.batches([])]) if rows is None else rows
     return wanted, _fill(file, encoder, wanted, placed=rows is None)
 
 
 class _StreamedFile:
     """The id and feature columns of a Parquet file, batch by batch."""
 
-    def __init__(self, path: str | Path, id: str | None, columns: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        id: str | None,
+        columns: Sequence[str] | None,
+        types: Mapping[str, TypeName],
+        decimal: Decimal,
+    ) -> None:
+        self.types, self.decimal = types, decimal
         self.path = local_file(str(path))
         self.table = ParquetTable(self.path)
         self.id = id
@@ -96,9 +132,10 @@ class _StreamedFile:
         if not self.columns:
             raise DataError(f"{self.path}: there is no column to encode beside the id")
 
-    def batches(self, only_ids: bool = False) -> Iterator[tuple[pd.Index, pd.DataFrame]]:
-        """Ids and features of some thousand rows at a time."""
-        wanted = list(dict.fromkeys([*([] if self.id is None else [self.id]), *([] if only_ids else self.columns)]))
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[tuple[pd.Index, pd.DataFrame]]:
+        """Ids and features, all or some, of some thousand rows at a time."""
+        features = self.columns if columns is None else list(columns)
+        wanted = list(dict.fromkeys([*([] if self.id is None else [self.id]), *features]))
         start = 0
         for batch in self.table.batches(wanted):
             frame = to_pandas(batch, str(self.path))
@@ -107,7 +144,7 @@ class _StreamedFile:
                 ids = pd.RangeIndex(start, start + batch.num_rows)
             else:
                 ids = index_by(frame[[self.id]], self.id, str(self.path)).index
-            yield ids, frame[[] if only_ids else self.columns]
+            yield ids, as_types(frame[features], self.types, self.decimal, str(self.path))
             start += batch.num_rows
 
     def checked(self, found: Sequence[pd.Index]) -> pd.Index:
@@ -149,10 +186,10 @@ class _DenseTarget:
 
 
 class _SparseTarget:
-    """A sparse matrix that is filled row by row, in any order: no row has more entries than there are raw columns."""
+    """A sparse matrix that is filled row by row, in any order: it is known how many entries a row has at most."""
 
     def __init__(self, rows: int, encoder: PartyEncoder) -> None:
-        most = len(encoder.columns_in)
+        most = encoder.entries_a_row
         self.width = encoder.width_out
         narrow: type[np.int32] | type[np.int64] = np.int32 if max(rows * most, self.width) < 2**31 else np.int64
         self.lengths = np.zeros(rows, dtype=narrow)

@@ -26,7 +26,7 @@ from evenhand.errors import DataError, JobError, RunError
 from evenhand.jobs.federation.files import FederationJob, PartyFile
 from evenhand.jobs.federation.keeping import Keeping, messages_of, to_its_end
 from evenhand.jobs.quality import check_measurable
-from evenhand.jobs.tables import hold_out, naming
+from evenhand.jobs.tables import hold_out, naming, tell
 from evenhand.jobs.vertical.file import table_source
 from evenhand.jobs.vertical.runs import ServersWord, vertical_result, write_party
 from evenhand.jobs.vertical.tables import by_part, held_labels, open_party, parts_of
@@ -123,7 +123,8 @@ def party_program(
         known = LabelData(told.labels, _groups(terms, told.codes))
 
     with naming(f"party {name!r}"):
-        encoder, matrix = table.encode(~test, section.scale, terms.job.model == "trees")
+        encoder, matrix = table.encode(~test, section.scale, terms.job.model == "trees", own.party.to_rules())
+        tell(f"party {name!r}", encoder.remarks)
     del table
     training = matrix[np.flatnonzero(~test)] if test.any() else matrix
     role = solvers.party(terms, name, PartyData(training, None, known, encoder.categorical, fresh_masks(SECRET_WORDS)))

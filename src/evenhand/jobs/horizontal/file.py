@@ -17,6 +17,7 @@ from evenhand.horizontal.problem import Protection
 from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, has_multipliers
 from evenhand.jobs.schema import (
     ClockedFile,
+    EncodedSection,
     LabelSection,
     Strict,
     TableSection,
@@ -50,7 +51,7 @@ class HorizontalJobSection(TrainingSection):
     preset: str | None = None
 
 
-class DataSection(Strict):
+class DataSection(EncodedSection):
     """`[data]`: what columns of every client's table are there for, and what is agreed about them."""
 
     label: LabelSection
@@ -174,7 +175,7 @@ def _check_clients(job: HorizontalJobFile) -> None:
         sections["[server]"] = job.server
     for owner, section in sections.items():
         try:
-            located(section, Path(), job.data.id)
+            located(section, Path(), job.data.id, types=job.data.types)
         except InputError as error:
             raise JobError(f"{owner}: {error}") from error
         if section.table is not None and is_libsvm(section.table):

@@ -12,7 +12,9 @@ import pandas as pd
 
 from evenhand.arrays import Array
 from evenhand.constraints.kinds import Constraint
+from evenhand.data.tables.as_types import numbers_as_fitted
 from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.readers import is_csv
 from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, MissingExtraError, RunError
 from evenhand.horizontal.crossings import learns_crossings
@@ -232,6 +234,8 @@ def score_clients(
         with naming(owner):
             require_password(section.database)
         frame = open_frame(section, job.data, base, owner, encoder.columns_in)
+        if is_csv(section.table):
+            frame = numbers_as_fitted(frame, encoder.kinds, section.decimal)
         with naming(owner):
             scores = score(encoded(encoder, frame))
         parts[section.name] = scored(scores, labels, frame.index)

@@ -13,8 +13,9 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints import groups_frame
+from evenhand.data.tables.as_types import with_numbers
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.readers import read_table
+from evenhand.data.tables.readers import is_csv, read_table
 from evenhand.data.tables.unchanged import SeenTable
 from evenhand.errors import DataError
 from evenhand.horizontal.agreeing import draft_terms
@@ -22,8 +23,8 @@ from evenhand.horizontal.problem import ClientRows
 from evenhand.jobs.horizontal.file import ClientSection, DataSection, HorizontalJobFile, ServerSection
 from evenhand.jobs.labels import Labels, label_column, two_labels
 from evenhand.jobs.quality import QualityRows
-from evenhand.jobs.schema import LabelSection, located
-from evenhand.jobs.tables import hold_out, naming
+from evenhand.jobs.schema import LabelSection, TableSection, located
+from evenhand.jobs.tables import hold_out, naming, tell
 from evenhand.printing import listed
 from evenhand.training.preparing import Preparation
 
@@ -105,10 +106,15 @@ def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTabl
     seen = _look(job, base)
     frames = {client.name: open_frame(client, data, base, f"client {client.name!r}") for client in job.client}
     columns = _columns(frames, data)
+    frames = {
+        client.name: numbers_read(frames[client.name], client, columns, data, f"client {client.name!r}")
+        for client in job.client
+    }
     server = open_frame(job.server, data, base, "[server]") if job.server.has_rows else None
     if server is not None:
         with naming("[server]"):
             _require(columns, server)
+            server = numbers_read(server, job.server, columns, data, "[server]")
     everybody = frames if server is None else {**frames, SERVER_ROWS: server}
     labels = _labels(everybody, data.label)
     tests = {name: _test_rows(frame.index, name, job) for name, frame in frames.items()}
@@ -161,7 +167,14 @@ def open_frame(
 ) -> pd.DataFrame:
     """A client's table; with `columns`, these and no others."""
     with naming(owner):
-        return read_table(replace(located(section, base, data.id), columns=columns))
+        return read_table(replace(located(section, base, data.id, types=data.types), columns=columns))
+
+
+def numbers_read(
+    frame: pd.DataFrame, section: TableSection, columns: Sequence[str], data: DataSection, owner: str
+) -> pd.DataFrame:
+    """A client's table in which features of a CSV file that stand for numbers are numbers."""
+    return with_numbers(frame, columns, data.types, owner) if is_csv(section.table) else frame
 
 
 def encoded(encoder: PartyEncoder, frame: pd.DataFrame) -> Array:
@@ -174,31 +187,20 @@ def _columns(frames: Mapping[str, pd.DataFrame], data: DataSection) -> list[str]
     first, beside = next(iter(frames)), [data.label.column, *data.sensitive]
     columns = data.columns
     if columns is None:
-        columns = [str(name) for name in frames[first].columns if name not in beside]
+        left_out = [*beside, *(name for name, kind in data.types.items() if kind == "leave out")]
+        columns = [str(name) for name in frames[first].columns if name not in left_out]
         if not columns:
             raise DataError(f"client {first!r}: no feature columns are left beside id, label and sensitive ones")
-        _refuse_ids(frames, columns)
     for name, frame in frames.items():
         with naming(f"client {name!r}"):
             _require([*columns, *beside], frame)
-            more = [str(one) for one in frame.columns if one not in (*columns, *beside)]
+            more = [str(one) for one in frame.columns if one not in (*columns, *beside, *data.types)]
             if data.columns is None and more:
                 raise DataError(
                     f"column {more[0]!r} is not in the table of client {first!r}; say with columns in [data] which "
                     "ones to train on"
                 )
     return columns
-
-
-def _refuse_ids(frames: Mapping[str, pd.DataFrame], columns: Sequence[str]) -> None:
-    """Text that is different in every row of every client says who a row is; as a feature it would only be learned."""
-    for column in columns:
-        found = [frame[column] for frame in frames.values() if column in frame.columns]
-        if all(len(one) > 1 and one.is_unique and not pd.api.types.is_numeric_dtype(one) for one in found):
-            raise DataError(
-                f"column {column!r} has another value in every row, as an id has; say id = {column!r} in [data], or "
-                "name the columns to train on"
-            )
 
 
 def _require(columns: Sequence[str], frame: pd.DataFrame) -> None:
@@ -238,8 +240,10 @@ def _encoder(
     # In the order of names, so that the order of clients in the file changes nothing.
     for name in sorted(frames):
         with naming(f"client {name!r}"):
-            found[name] = PartyEncoder(scale=data.scale).partial_fit(frames[name].loc[~tests[name], list(columns)])
+            encoder = PartyEncoder(scale=data.scale, **vars(data.to_rules()))
+            found[name] = encoder.partial_fit(frames[name].loc[~tests[name], list(columns)])
     encoder = preparation.encoder(found, data.scale)
+    tell("all clients", encoder.remarks)
     return encoder, data.scale or encoder.feature_names_out != encoder.columns_in
 
 

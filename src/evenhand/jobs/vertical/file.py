@@ -12,6 +12,7 @@ from evenhand.data.tables.readers import TableSource
 from evenhand.errors import InputError, JobError
 from evenhand.jobs.schema import (
     ClockedFile,
+    EncodedSection,
     LabelSection,
     TableSection,
     TrainingSection,
@@ -50,7 +51,7 @@ class VerticalJobSection(TrainingSection):
         return stopping_at(job, self.tol)
 
 
-class PartySection(TableSection):
+class PartySection(TableSection, EncodedSection):
     """`[[party]]`: one party, its table and what it holds."""
 
     name: str
@@ -123,4 +124,4 @@ def check_training(job: Job) -> None:
 
 def table_source(party: PartySection, base: Path) -> TableSource:
     """Where a party's table is; paths, an SQLite file's too, are relative to the job file's folder."""
-    return located(party, base, party.id, party.first_index)
+    return located(party, base, party.id, party.first_index, party.types)

@@ -18,7 +18,7 @@ from evenhand.data.tables.unchanged import SeenTable
 from evenhand.errors import DataError
 from evenhand.jobs.labels import Labels, label_column, two_labels
 from evenhand.jobs.quality import QualityRows
-from evenhand.jobs.tables import hold_out, naming
+from evenhand.jobs.tables import hold_out, naming, tell
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, table_source
 from evenhand.printing import listed
 from evenhand.protocol.align import How
@@ -103,8 +103,11 @@ def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
         with naming(f"party {party.name!r}"):
             # Taken out of the rest, so that a raw table is let go as soon as it is encoded.
             table = tables.pop(party.name)
-            encoders[party.name], matrices[party.name] = table.encode(~test, job.job.scale, trained.model == "trees")
+            encoders[party.name], matrices[party.name] = table.encode(
+                ~test, job.job.scale, trained.model == "trees", party.to_rules()
+            )
             del table
+        tell(f"party {party.name!r}", encoders[party.name].remarks)
     labelled = held.labels, held.signs, held.sensitive
     return VerticalTables(ids, terms, preparation.transcript, encoders, matrices, *labelled, test, seen)
 

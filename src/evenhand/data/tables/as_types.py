@@ -1,0 +1,113 @@
+"""Columns taken for what somebody says they are: a number, a category, a date."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from evenhand.data.tables.numerals import Decimal, example, guessed_numbers, read_numbers
+from evenhand.data.tables.raw import DATE, NUMBER, RawColumn
+from evenhand.errors import ColumnWarning, DataError
+from evenhand.printing import listed, quoted, toml_key
+
+TypeName: TypeAlias = Literal["number", "category", "date", "leave out"]
+TYPES: Final = ("number", "category", "date", "leave out")
+_DAY_FORMATS: Final = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d")
+
+
+def as_types(frame: pd.DataFrame, types: Mapping[str, TypeName], decimal: Decimal, where: str) -> pd.DataFrame:
+    """A table whose columns are what `types` says, by name; columns that are not there are nobody's business here."""
+    changed = {}
+    for name, kind in types.items():
+        if name not in frame.columns or kind == "leave out":
+            continue
+        try:
+            changed[name] = _as_type(frame[name], name, kind, decimal)
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from error
+    return frame.assign(**changed) if changed else frame
+
+
+def _as_type(column: pd.Series, name: str, kind: TypeName, decimal: Decimal) -> pd.Series:
+    raw = RawColumn.of(column, name)
+    if raw.kind is None:
+        return column
+    if kind == "category":
+        return _text(column, raw).astype("category")
+    if kind == "date":
+        return column if raw.kind == DATE else _dates(raw)
+    if raw.kind in (NUMBER, DATE):
+        return pd.Series(raw.numbers, column.index)
+    if raw.kind != "text":
+        return column.astype("Float64")
+    found = read_numbers(column, decimal)
+    if np.isnan(found.values).all():
+        raise DataError(f"column {name!r} holds no numbers, but {listed(found.words, most=3)}; types says it does")
+    return pd.Series(found.values, column.index)
+
+
+def _text(column: pd.Series, raw: RawColumn) -> pd.Series:
+    """Levels as they would be written: whole numbers without a fraction, also where gaps have made floats of them."""
+    if raw.kind == NUMBER and bool((raw.known == np.floor(raw.known)).all()):
+        return raw.series.where(~raw.gaps).map(lambda one: str(int(one)), na_action="ignore")
+    return column.map(str, na_action="ignore")
+
+
+def _dates(raw: RawColumn) -> pd.Series:
+    if raw.kind != "text":
+        raise DataError(f"column {raw.name!r} holds {raw.kind} values, no dates; types says it does")
+    text = raw.series.astype(object).where(~raw.gaps, None)
+    fits = [found for form in ("ISO8601", *_DAY_FORMATS) if (found := _parsed(text, form)) is not None]
+    apart = [found for found in fits[1:] if not found.equals(fits[0])]
+    if not fits or apart:
+        some = listed(text.dropna().unique(), most=3)
+        why = "in more than one way" if fits else "in no way known here"
+        raise DataError(f"column {raw.name!r} can be read as dates {why} ({some}); write them as 2020-12-31")
+    return fits[0]
+
+
+def _parsed(text: pd.Series, form: str) -> pd.Series | None:
+    try:
+        return pd.to_datetime(text, format=form)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def with_numbers(
+    frame: pd.DataFrame, columns: Sequence[str], known: Mapping[str, TypeName], where: str
+) -> pd.DataFrame:
+    """A table in which text that stands for numbers is numbers; a warning says so. `known` types are let be."""
+    changed = {}
+    for name in columns:
+        if name in known or name not in frame.columns or not _is_text(frame[name]):
+            continue
+        if (found := guessed_numbers(frame[name])) is None:
+            continue
+        changed[name] = pd.Series(found.values, frame.index)
+        cell = example(frame[name], found.words)
+        said = f"{where}: column {name!r} is read as numbers, though it has cells such as {quoted(cell)}"
+        if found.words:
+            said += f"; what is no number ({listed(found.words, most=3)}) counts as missing"
+        else:
+            said += f" (read as {read_numbers(pd.Series([cell]), found.decimal).values[0]:g})"
+        said += f'. Say what it is with types = {{ {toml_key(name)} = "number" }}, or "category"'
+        warnings.warn(said, ColumnWarning, stacklevel=2)
+    return frame.assign(**changed) if changed else frame
+
+
+def _is_text(column: pd.Series) -> bool:
+    return pd.api.types.is_string_dtype(column.dtype) and not isinstance(column.dtype, pd.CategoricalDtype)
+
+
+def numbers_as_fitted(frame: pd.DataFrame, kinds: Mapping[str, str], decimal: Decimal) -> pd.DataFrame:
+    """New rows in which columns that were numbers at fit are read as such, few and odd as their cells may be."""
+    changed = {
+        name: pd.Series(read_numbers(frame[name], decimal).values, frame.index)
+        for name, kind in kinds.items()
+        if kind == NUMBER and name in frame.columns and _is_text(frame[name])
+    }
+    return frame.assign(**changed) if changed else frame

@@ -1,0 +1,109 @@
+"""Numbers that are written as text: with a currency, marks between thousands, a decimal comma, or words among them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from evenhand.arrays import Array
+
+Decimal: TypeAlias = Literal[".", ","]
+
+_CURRENCIES: Final = r"[€$£¥]|EUR|USD|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|PLN|CZK|HUF|CAD|AUD"
+_NUMERAL: Final = re.compile(
+    rf"([-+]?)\s*(?:{_CURRENCIES})?\s*([-+]?)\s*((?:\d|[.,](?=\d)|['\s](?=\d))+)\s*(?:{_CURRENCIES}|%)?"
+)
+_THOUSANDS: Final = {sign: re.compile(rf"[1-9]\d{{0,2}}(?:{re.escape(sign)}\d{{3}})+") for sign in ".,' "}
+_MOST_WORDS: Final = 0.1
+
+
+class Numbers(NamedTuple):
+    """Numbers read from text.
+
+    Attributes
+    ----------
+    values
+        NaN where a cell is empty or no number.
+    decimal
+        The sign before the fraction.
+    words
+        Cells that are no numbers, each once.
+    """
+
+    values: Array
+    decimal: Decimal
+    words: tuple[str, ...]
+
+
+def guessed_numbers(column: pd.Series) -> Numbers | None:
+    """Text as the numbers it stands for; None where it does not: where too many cells, or some code, are none.
+
+    A code has zeros before it, as 007 has.
+    """
+    cells = [str(cell) for cell in column.dropna().unique()]
+    bodies = [body for cell in cells if (body := _body(cell)) is not None]
+    if not bodies or any(re.match(r"0\d", body) for _, body in bodies):
+        return None
+    decimal = _decimal(body for _, body in bodies)
+    if decimal is None:
+        return None
+    found = read_numbers(column, decimal)
+    known = int(column.notna().sum())
+    return found if int(np.isnan(found.values).sum()) - (len(column) - known) <= _MOST_WORDS * known else None
+
+
+def read_numbers(column: pd.Series, decimal: Decimal) -> Numbers:
+    """Text as numbers; what is none is missing."""
+    cells = {cell: _number(str(cell), decimal) for cell in column.dropna().unique()}
+    words = tuple(str(cell) for cell, value in cells.items() if value is None)
+    values = column.map(cells).to_numpy(dtype=np.float64, na_value=np.nan)
+    return Numbers(values, decimal, words)
+
+
+def example(column: pd.Series, words: Sequence[str]) -> str:
+    """A cell that shows why the column is no plain number."""
+    odd = (str(cell) for cell in column.dropna() if not re.fullmatch(r"\s*-?\d+(\.\d+)?\s*", str(cell)))
+    return next(odd, words[0] if words else "")
+
+
+def _body(cell: str) -> tuple[str, str] | None:
+    """The sign, and the digits with what stands between them."""
+    match = _NUMERAL.fullmatch(cell.strip())
+    return None if match is None else (match[1] or match[2], match[3])
+
+
+def _number(cell: str, decimal: Decimal) -> float | None:
+    found = _body(cell)
+    if found is None:
+        return None
+    sign, body = found
+    body = re.sub(r"\s", " ", body)
+    whole, comma, fraction = body.partition(decimal)
+    if decimal in fraction or (comma and not fraction.isdecimal()):
+        return None
+    marks = {mark for mark in whole if not mark.isdecimal()}
+    if len(marks) > 1 or (marks and not _THOUSANDS[marks.pop()].fullmatch(whole)):
+        return None
+    digits = "".join(one for one in whole if one.isdecimal())
+    return float(f"{sign}{digits or '0'}.{fraction or '0'}")
+
+
+def _decimal(bodies: Iterable[str]) -> Decimal | None:
+    """The sign before fractions, by the cells that leave no doubt; None where they contradict each other."""
+    found: set[str] = set()
+    for body in bodies:
+        signs = [sign for sign in body if sign in ".,"]
+        if len(set(signs)) == 2:
+            found.add(signs[-1])
+        elif len(signs) > 1:
+            # Twice the same stands between thousands.
+            found.add("," if signs[0] == "." else ".")
+        elif signs and not _THOUSANDS[signs[0]].fullmatch(body):
+            found.add(signs[0])
+    if len(found) == 2:
+        return None
+    return "," if found == {","} else "."
