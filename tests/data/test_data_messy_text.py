@@ -1,4 +1,4 @@
-"""CSV files as people have them: other encodings and signs, numbers written as text, and what `types` makes of columns."""
+"""CSV files as people have them: other encodings and signs, numbers as text; what `types` makes of columns."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_is_not_utf_8_names_the_line_and_the_key(tmp_path: Path) -> None:
     ("how", "message"),
     [
         ({"encoding": "klingon"}, "encoding is 'klingon', which is none"),
-        ({"encoding": "utf-16"}, "is not in the encoding 'utf-16'"),
+        ({"encoding": "utf-32"}, "is not in the encoding 'utf-32'"),
         ({"delimiter": ";;"}, "delimiter is ';;'; it is one sign"),
         ({"delimiter": '"'}, "delimiter is"),
         ({"decimal": "'"}, "decimal is"),

@@ -24,8 +24,9 @@ SUMMARY = Schema(
     "summary",
     {"summary": TEXT},
     reveals=(
-        "What a client has, summed up. Where nothing was agreed beforehand: of each numeric column its number of rows, "
-        "mean, sum of squares about it and range, of each other column the levels that occur, and the labels and "
+        "What a client has, summed up. Where nothing was agreed beforehand: of each numeric column and date its number "
+        "of values, mean, sum of squares about it and range, of each other column the levels that occur (with "
+        "max_levels how often), of each whether values are missing and whether all differ, and the labels and "
         "groups that occur; where a constraint crosses attributes, which crossings occur with which labels. For "
         "solvers that weigh everybody's rows alike from the first round on: how many rows the client has, in all and "
         "in each slice of the constraint rows. Only sums over clients are used."
