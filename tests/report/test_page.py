@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from support.tables import SmallJob
 
 from evenhand.cli import main
 from evenhand.errors import InputError, RunError
@@ -118,6 +119,20 @@ def test_what_an_audit_found_is_said(runs: dict[str, Path]) -> None:
     text = Reader(make_page([audited])).text
     assert any("with certainty" in words for words in sentences)
     assert all(words in text for words in sentences)
+
+
+def test_columns_of_trees_are_shown_by_what_they_gained(tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm")
+    job = SmallJob(tmp_path, rows=300)
+    job.content["job"] = {"solver": "trees", "max_rounds": 2}
+    record = RunRecord.read(job.run(tmp_path / "run").folder.path)
+    assert {name: list(found.index) for name, found in record.importances.items()} == {
+        "bank": ["age", "city"],
+        "shop": ["spent", "visits"],
+        "social": ["friends"],
+    }
+    assert record.importances["shop"]["spent"] > 0
+    assert "What splits on the columns of shop gained" in Reader(make_page([record])).text
 
 
 def test_names_are_text_whatever_they_hold(runs: dict[str, Path]) -> None:

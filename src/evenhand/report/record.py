@@ -6,13 +6,16 @@ A run that goes on has a record too: of the rounds that are written down by now.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
 
 from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.errors import MissingExtraError
+from evenhand.models.saved import from_state, state_is_of_trees
+from evenhand.models.trees import TreesModel
 from evenhand.protocol.transcript import Entry
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.manifest import FileEntry, parse_json, read_bytes
@@ -41,6 +44,8 @@ class RunRecord:
         Each owner's weights by the name of the column, where the model has one for each.
     files
         Digest and owner of each file; empty of a folder of 0.1.0, which keeps none.
+    importances
+        Each owner's columns by what splits on them gained, where the model is trees and LightGBM is there to read them.
     audit
         What an audit of the run found, if there was one.
     """
@@ -52,6 +57,7 @@ class RunRecord:
     traffic: pd.DataFrame
     weights: Mapping[str, pd.Series[float]]
     files: Mapping[str, FileEntry]
+    importances: Mapping[str, pd.Series[float]] = field(default_factory=dict)
     audit: Mapping[str, Any] | None = None
 
     @classmethod
@@ -62,9 +68,18 @@ class RunRecord:
         sent = pd.DataFrame(folder.read_lines("transcript.jsonl"), columns=list(Entry._fields))
         traffic = sent.groupby(["sender", "receiver", "kind"], sort=False)[["messages", "nbytes"]].sum().reset_index()
         history = pd.DataFrame(folder.read_lines("metrics.jsonl"))
-        weights = _weights(folder) if finished else {}
         audit = parse_json(path / AUDIT, read_bytes(path / AUDIT)) if (path / AUDIT).exists() else None
-        return cls(path.resolve().name, folder.description, result, history, traffic, weights, folder.files, audit)
+        return cls(
+            path.resolve().name,
+            folder.description,
+            result,
+            history,
+            traffic,
+            _weights(folder) if finished else {},
+            folder.files,
+            _importances(folder) if finished else {},
+            audit,
+        )
 
     @property
     def finished(self) -> bool:
@@ -100,4 +115,21 @@ def _weights(folder: RunFolder) -> dict[str, pd.Series[float]]:
         if state.get("model") in ("linear", "logistic"):
             names = PartyEncoder.from_state(read("encoder")).feature_names_out
             found[owner] = pd.Series(state["weights"][: len(names)], index=names, dtype=float)
+    return found
+
+
+def _importances(folder: RunFolder) -> dict[str, pd.Series[float]]:
+    """Of trees, everybody's columns by the gain of the splits on them."""
+    found = {}
+    for owner, read in folder.owners.items():
+        state = read("weights")
+        if state_is_of_trees(state) and folder.split != "horizontal":
+            splits = folder.read_trees(owner, "splits") if state.get("splits") else ""
+            try:
+                model = from_state(state, folder.read_trees(owner, "trees"), splits)
+                assert isinstance(model, TreesModel)
+                gains = model.importances()
+            except MissingExtraError:
+                return {}
+            found[owner] = pd.Series(gains, index=PartyEncoder.from_state(read("encoder")).columns_in, dtype=float)
     return found

@@ -26,18 +26,25 @@ CERTIFICATE: Final = {
 
 
 def weights(record: RunRecord, identifier: str) -> Markup:
-    if not record.weights:
+    if record.weights:
+        shown, what = record.weights, "weight"
+        words = "Weights of the encoded columns: numbers are scaled to unit spread, so that sizes can be compared."
+        drawn = "Largest weights of {}; to the right they speak for the positive label"
+    elif record.importances:
+        shown, what = record.importances, "gain"
+        words = "Columns by gain: by how much splits on them lowered what training made small."
+        drawn = "What splits on the columns of {} gained"
+    else:
         return Markup("")
     parts = [
-        joined([tag("h4", owner), _bars(owner, found), _all_weights(owner, found)])
-        for owner, found in record.weights.items()
+        joined([tag("h4", owner), _bars(drawn.format(owner), found), _all(owner, what, found)])
+        for owner, found in shown.items()
         if len(found)
     ]
-    words = "Weights of the encoded columns: numbers are scaled to unit spread, so that sizes can be compared."
     return section(identifier, "What the model goes by", tag("p", words), *parts, level=3)
 
 
-def _bars(owner: str, found: pd.Series[float]) -> Markup:
+def _bars(words: str, found: pd.Series[float]) -> Markup:
     largest = found.reindex(found.abs().sort_values(ascending=False).index)[:MOST_WEIGHTS]
     step, left, width = 22, 230, 640
     most = float(largest.abs().max()) or 1.0
@@ -65,7 +72,6 @@ def _bars(owner: str, found: pd.Series[float]) -> Markup:
                 text_anchor="start" if value >= 0 else "end",
             ),
         ]
-    words = f"Largest weights of {owner}; to the right they speak for the positive label"
     svg = tag(
         "svg",
         *drawn,
@@ -78,9 +84,9 @@ def _bars(owner: str, found: pd.Series[float]) -> Markup:
     return tag("figure", tag("figcaption", words), svg)
 
 
-def _all_weights(owner: str, found: pd.Series[float]) -> Markup:
+def _all(owner: str, what: str, found: pd.Series[float]) -> Markup:
     rows = [[str(name), (number(value, 4), value)] for name, value in found.items()]
-    return details(f"All {len(found)}", table(["column", "weight"], rows, caption=f"Weights of {owner}", numbers=(1,)))
+    return details(f"All {len(found)}", table(["column", what], rows, caption=f"{owner}: {what}", numbers=(1,)))
 
 
 def particulars(record: RunRecord, identifier: str) -> Markup:
