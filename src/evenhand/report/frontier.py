@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.transforms import BboxBase
 
 LABELS = {
     "gap": "gap that the constraint bounds",
@@ -27,15 +31,12 @@ def draw_frontier(
 ) -> None:
     """Accuracy against unfairness, one line for each alpha, each point marked with its ε."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
     axes = figure.subplots()
     for alpha in table["alpha"].drop_duplicates():
         part = _of_alpha(table, alpha).sort_values("epsilon")
         label = "regulariser 2/n" if pd.isna(alpha) else f"regulariser {alpha:g}"
         axes.plot(part[fairness], 100 * part["accuracy"], marker="o", markersize=4, label=label)
-        for gap, accuracy, epsilon in zip(part[fairness], part["accuracy"], part["epsilon"], strict=True):
-            axes.annotate(
-                f"ε={epsilon:g}", (gap, 100 * accuracy), xytext=(4, -9), textcoords="offset points", fontsize=7
-            )
     if chosen is not None:
         part = _of_alpha(table, chosen[1])
         point = part[part["epsilon"] == chosen[0]].iloc[0]
@@ -46,10 +47,37 @@ def draw_frontier(
     axes.set_title(title, loc="left")
     # Room for the last label.
     axes.set_xlim(0, 1.12 * table[fairness].max())
+    _keep_small_differences_small(axes)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
+    _name_points(figure, axes, [(row[fairness], 100 * row["accuracy"], row["epsilon"]) for _, row in table.iterrows()])
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
+
+
+def _keep_small_differences_small(axes: Axes) -> None:
+    """A point of accuracy at least from bottom to top: tenths of it are noise on most tables."""
+    low, high = axes.get_ylim()
+    room = max(0.0, 1.0 - (high - low)) / 2
+    axes.set_ylim(low - room, high + room)
+
+
+def _name_points(figure: Figure, axes: Axes, points: list[tuple[float, float, float]]) -> None:
+    """Each point's ε beside it, or further off with a line to it where others stand already."""
+    figure.draw_without_rendering()
+    taken: list[BboxBase] = []
+    for gap, accuracy, epsilon in sorted(points):
+        place: dict[str, Any] = {"xy": (gap, accuracy), "textcoords": "offset points"}
+        for away in (-12, 6, -26, 20, -40, 34, -54, 48):
+            note = axes.annotate(f"ε={epsilon:g}", xytext=(6, away), fontsize=7, **place)
+            box = note.get_window_extent().padded(1)
+            inside = axes.bbox.y0 < box.y0 and box.y1 < axes.bbox.y1
+            if inside and not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                if abs(away) > 12:
+                    axes.annotate("", xytext=(6, away), arrowprops={"arrowstyle": "-", "lw": 0.5}, **place)
+                break
+            note.remove()
 
 
 def _of_alpha(table: pd.DataFrame, alpha: float | None) -> pd.DataFrame:
