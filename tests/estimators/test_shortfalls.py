@@ -37,14 +37,15 @@ def split_table(**settings: Any) -> Any:
 
 
 def horizontal(**settings: Any) -> Any:
-    if settings.get("solver", "auto") not in ("auto", "sqp", "prox-al"):
+    if settings.get("solver", "auto") not in ("auto", "sqp", "prox-al", "trees"):
         pytest.importorskip("torch")
     return HorizontalClassifier(random_state=0, **settings).fit(X, Y, sensitive_features=GROUPS, clients=CLIENTS)
 
 
 FITS: list[tuple[Callable[..., Any], str]] = [
-    *((vertical, name) for name in VERTICAL),
-    *((horizontal, name) for name in HORIZONTAL),
+    # Trees have no end of their own: see below.
+    *((vertical, name) for name in VERTICAL if name != "trees"),
+    *((horizontal, name) for name in HORIZONTAL if name != "trees"),
     (split_table, "auto"),
     (regressor, "vfb2-svrg"),
 ]
@@ -59,6 +60,18 @@ def test_who_ends_unconverged_warns(fit: Callable[..., Any], solver: str) -> Non
     # Whoever called fit is told, except where another estimator did.
     assert told[0].filename == __file__ or fit is split_table
     assert not (model.classifier_ if fit is split_table else model).certificate_.converged
+
+
+@pytest.mark.parametrize("fit", [vertical, horizontal])
+def test_trees_are_whole_after_any_number_of_rounds_and_say_what_ended_them(fit: Callable[..., Any]) -> None:
+    if fit is vertical:
+        pytest.importorskip("lightgbm")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = fit(solver="trees", max_rounds=20, solver_options={"rows_a_leaf": 5, "shrinkage": 1.0}).run_
+    told = run.statistics if fit is vertical else run.record
+    assert run.certificate.converged
+    assert told["ended by"] in ("max_rounds", "the leave-one-out loss fell no more")
 
 
 @pytest.mark.parametrize("fit", [vertical, horizontal, split_table, regressor])

@@ -158,7 +158,7 @@ def lyon(**keys: Any) -> Callable[[HospitalJob], None]:
         (lyon(limt=0.1), "unknown key client.1.limt; did you mean 'limit'"),
         (section("job", solver="magic"), "solver is 'magic'.*'sqp'"),
         (section("job", solver="fedavg"), "trains without constraints"),
-        (section("job", model="linear"), "key job.model: Input should be 'logistic' or 'mlp'"),
+        (section("job", model="linear"), "key job.model: Input should be 'logistic', 'mlp' or 'trees'"),
         (section("job", scope="near"), "key job.scope"),
         (section("job", solver="fpfl", scope="local"), "scope 'local' cannot be had with solver 'fpfl'"),
         (section("job", options={"stp": 1.0}), "job.options: solver 'sqp' has no key 'stp'"),

@@ -99,8 +99,10 @@ def class_codes(labels: npt.NDArray[Any], positive: Any) -> tuple[npt.NDArray[An
     return classes, chosen, np.where(labels == chosen, 1.0, -1.0)
 
 
-def learn_encoder(X: Any, clients: npt.NDArray[Any], scale: bool, preparation: Preparation) -> PartyEncoder | None:
-    """An encoder from what clients share of their columns; images need none.
+def learn_encoder(
+    X: Any, clients: npt.NDArray[Any], scale: bool, preparation: Preparation, as_is: bool = False
+) -> PartyEncoder | None:
+    """An encoder from what clients share of their columns; images need none, and trees only levels of categories.
 
     Of a numeric column each client says how many rows it has, their mean and the sum of squares about it, of other
     columns which levels occur, of a sparse matrix each column's largest absolute value. These add up to the
@@ -113,19 +115,19 @@ def learn_encoder(X: Any, clients: npt.NDArray[Any], scale: bool, preparation: P
     X = X.tocsr() if sp.issparse(X) else X
     learned = {}
     for name in sorted(set(clients)):
-        own, encoder = X[clients == name], PartyEncoder(scale=scale)
+        own, encoder = X[clients == name], PartyEncoder(scale=scale, as_is=as_is)
         try:
             learned[name] = encoder.fit(own) if sp.issparse(X) else encoder.partial_fit(own)
         except DataError as error:
             raise DataError(f"client {name!r}: {error}") from error
-    agreed = preparation.encoder(learned, scale)
+    agreed = preparation.encoder(learned, scale, as_is)
     tell("all clients", agreed.remarks)
     return agreed
 
 
 def learns_from_rows(encoder: PartyEncoder) -> bool:
     """Whether an encoder holds anything that came from the rows it was fitted on."""
-    return encoder.scale or encoder.feature_names_out != encoder.columns_in
+    return encoder.scale or bool(encoder.categorical) or encoder.feature_names_out != encoder.columns_in
 
 
 def encoded(encoder: PartyEncoder | None, X: Any) -> npt.NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -44,7 +45,7 @@ from evenhand.training.preparing import Preparation
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
 from evenhand.training.shortfalls import shortfalls
 
-_MODELS = ("logistic", "mlp", "resnet18")
+_MODELS = ("logistic", "mlp", "resnet18", "trees")
 
 
 class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -63,15 +64,17 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     solver
         ``"fedavg"`` (takes no constraint), ``"fairfedavgalm"``, ``"fairalm"``, ``"fpfl"``, ``"fairfed"`` (which has no
         constraint but shares that follow its metric): local SGD, averaged; for any model, with the ``torch`` extra.
-        ``"prox-al"`` and ``"sqp"``: linear models of two classes, to the optimum and with multipliers. ``"auto"`` is
-        ``"sqp"`` for a logistic model of two classes without protection, which needs about a dozen rounds; otherwise
-        ``"fairfedavgalm"`` under a constraint and ``"fedavg"`` without.
+        ``"prox-al"`` and ``"sqp"``: linear models of two classes, to the optimum and with multipliers. ``"trees"``:
+        boosted trees by summed histograms. ``"auto"`` is ``"sqp"`` for a logistic model of two classes without
+        protection, which needs about a dozen rounds; ``"trees"`` for trees; otherwise ``"fairfedavgalm"`` under a
+        constraint and ``"fedavg"`` without.
     constraint
         One constraint or several, for instance ``EqualOpportunity(0.01)``. None trains without, or under what the
         solver has by default (``LossParity(0)`` of FairFedAvgALM and FairALM, ``GroupAgainstOverall(0)`` of FPFL).
     model
-        ``"logistic"``, ``"mlp"``, ``"resnet18"`` (images), a `torch.nn.Module`, which begins with its own weights, or
-        a function without arguments that makes one. With K > 2 classes a module has K outputs.
+        ``"logistic"``, ``"mlp"``, ``"resnet18"`` (images), ``"trees"`` (of two classes; values may be missing, and
+        categories are taken as they are), a `torch.nn.Module`, which begins with its own weights, or a function without
+        arguments that makes one. With K > 2 classes a module has K outputs.
     scope
         Where constraints hold: ``"global"``, over everybody's rows; ``"local"``, over each client's on their own;
         ``"both"``. The last two with ``"prox-al"`` and ``"sqp"``.
@@ -86,7 +89,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         ``"sqp"`` 2/n, and the intercept is left out.
     max_rounds
         Averaging solvers train for so many rounds; the others end when they are done, at the latest then. None is 100,
-        200 for ``"sqp"``, 100,000 for ``"prox-al"``.
+        200 for ``"sqp"``, 300 for ``"trees"`` (a round a level of a tree), 100,000 for ``"prox-al"``.
     tol
         ``"prox-al"`` and ``"sqp"``: ε₁ and ε₂, when to stop. For the others only what counts as converged.
     random_state
@@ -222,10 +225,10 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self._check_plain()
         inputs = read_inputs(X, y, sensitive_features, clients)
         classes, positive, codes = class_codes(inputs.labels, self.positive)
-        job = self._job(two_classes=len(classes) == 2)
+        job, model = self._job(two_classes=len(classes) == 2), self._model
         protected = self.protect is not None
         settings: dict[str, Any] = {"scope": where, "has_server": server_rows is not None, "protected": protected}
-        check_job(job, model=model_name(job, self.model), **settings)
+        check_job(job, model=model_name(job, model), **settings)
         if len(classes) > 2 and not SOLVERS[job.solver].many_classes:
             raise DataError(
                 f"y has {len(classes)} classes, solver {job.solver!r} trains with two: Only binary classification is "
@@ -240,7 +243,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             draft_terms(
                 job,
                 names,
-                model=model_name(job, self.model),
+                model=model_name(job, model),
                 scope=where,
                 protected=protected,
                 two_classes=len(classes) == 2,
@@ -249,17 +252,19 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         )
         encoder = self.encoder
         if encoder is None:
-            encoder = learn_encoder(inputs.X, inputs.clients, self.scale, preparation)
+            encoder = learn_encoder(inputs.X, inputs.clients, self.scale, preparation, as_is=job.model == "trees")
         elif len(inputs.X.shape) > 2:
             raise DataError("encoder is given, but X holds images, which are not encoded")
         features = encoded(encoder, inputs.X)
         rows = [self._rows(name, inputs.clients == name, features, codes, inputs.sensitive) for name in names]
+        if job.model == "trees" and encoder is not None:
+            rows = [replace(one, categorical=encoder.categorical) for one in rows]
         server = None if server_rows is None else self._server(encoder, server_rows, classes, positive)
         with Progress(job.max_rounds, enabled=self.verbose) as progress:
             run = train_clients(
                 job,
                 rows,
-                model=self.model,
+                model=model,
                 scope=where,
                 server=server,
                 groups=self.groups,
@@ -290,8 +295,20 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     # -- what is asked for
 
     @property
+    def _model(self) -> Any:
+        """Solver ``"trees"`` says the model already, and ``"logistic"`` is what an estimator has that says nothing."""
+        return "trees" if self.solver == "trees" and self._named("logistic") else self.model
+
+    def _named(self, name: str) -> bool:
+        return isinstance(self.model, str) and self.model == name
+
+    @property
+    def _takes_gaps(self) -> bool:
+        return isinstance(self._model, str) and self._model == "trees"
+
+    @property
     def _linear(self) -> bool:
-        return isinstance(self.model, str) and self.model == "logistic"
+        return self._named("logistic") and self.solver != "trees"
 
     def _learned(self, encoder: PartyEncoder) -> bool:
         return self.encoder is None and learns_from_rows(encoder)
@@ -314,7 +331,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         constraints = tuple(as_list(self.constraint))
         solver = choose_solver(
             self.solver,
-            model=self.model if isinstance(self.model, str) else "module",
+            model=self._model if isinstance(self.model, str) else "module",
             constrained=bool(constraints),
             two_classes=two_classes,
             protected=self.protect is not None,
@@ -325,7 +342,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return Job(
             solver=solver,
             constraints=constraints,
-            model="linear" if self._linear else "mlp",
+            model="linear" if self._linear else "trees" if self._takes_gaps else "mlp",
             alpha=self.alpha,
             max_rounds=rounds if self.max_rounds is None else self.max_rounds,
             tol=self.tol,
@@ -340,7 +357,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self, name: str, inside: npt.NDArray[np.bool_], features: npt.NDArray[Any], codes: Array, sensitive: Any
     ) -> ClientRows:
         groups = None if sensitive is None else groups_frame(take(sensitive, inside), int(inside.sum()))
-        return ClientRows(name, features[inside], codes[inside], groups)
+        return ClientRows(name, features[inside], codes[inside], groups, gaps=self._takes_gaps)
 
     def _server(
         self, encoder: PartyEncoder | None, server_rows: tuple[Any, ...], classes: npt.NDArray[Any], positive: Any

@@ -37,12 +37,18 @@ class ClientRows:
     groups
         One column per sensitive attribute, in any container `evenhand.constraints.groups_frame` takes. A client may
         lack a group.
+    gaps
+        Whether features may be missing (NaN), which trees take.
+    categorical
+        Which columns hold codes of categories, where they are taken as they are (by trees).
     """
 
     name: str
     features: Single | Array
     labels: Array
     groups: pd.DataFrame | None = None
+    gaps: bool = False
+    categorical: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_name("client", self.name)
@@ -62,7 +68,8 @@ class ClientRows:
             )
         if len(labels) == 0:
             raise DataError(f"client {self.name!r} has no rows; leave it out of the run")
-        bad = len(features) - int(np.isfinite(features).reshape(len(features), -1).all(axis=1).sum())
+        known = np.isfinite(features) | (np.isnan(features) & self.gaps)
+        bad = len(features) - int(known.reshape(len(features), -1).all(axis=1).sum())
         if bad:
             raise DataError(
                 f"client {self.name!r}: {bad} rows have features that are not finite numbers; fill or drop them"

@@ -74,6 +74,10 @@ class HorizontalServer(Role):
         """What the training rows prove of new people, where a constraint asks for confidence."""
         return []
 
+    def record(self) -> dict[str, Any]:
+        """What else is worth keeping of a finished run, as plain values."""
+        return {}
+
 
 class HorizontalClient(Follower):
     """What every solver's client has once it is done."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.errors import ConstraintError, DataError, InputError
-from evenhand.horizontal import prox_al, sqp
+from evenhand.horizontal import prox_al, sqp, trees
 from evenhand.horizontal.averaging import fairalm, fairfed, fairfedavgalm, fedavg, fpfl
 from evenhand.horizontal.solver import HorizontalSolver
 from evenhand.programs.optimality import SHARED
@@ -21,6 +21,7 @@ SOLVERS: Final[dict[str, HorizontalSolver]] = {
     "fpfl": fpfl.SOLVER,
     "prox-al": prox_al.SOLVER,
     "sqp": sqp.SOLVER,
+    "trees": trees.SOLVER,
 }
 
 
@@ -37,9 +38,11 @@ def choose_solver(
     """The solver that ``"auto"`` means here; any other name is taken as it is, if there is such a solver.
 
     ``"sqp"`` for a linear model of two classes, with or without constraints: it ends at the optimum, in about a dozen
-    rounds, and needs no step to be chosen. It cannot protect what clients send. Otherwise ``"fairfedavgalm"`` under a
-    constraint and ``"fedavg"`` without.
+    rounds, and needs no step to be chosen. It cannot protect what clients send. ``"trees"`` for trees. Otherwise
+    ``"fairfedavgalm"`` under a constraint and ``"fedavg"`` without.
     """
+    if solver == "auto" and model == "trees":
+        return "trees"
     if solver == "auto":
         best = SOLVERS["sqp"]
         if model in best.models and (two_classes or best.many_classes) and (not protected or best.takes_protection):
@@ -69,7 +72,8 @@ def check_job(
     if job.loss != "logistic":
         raise InputError(f"loss is {job.loss!r}; horizontal solvers train with 'logistic' (softmax for class indices)")
     if model not in solver.models:
-        raise InputError(f"solver {name!r} trains linear models; choose model 'logistic', or another solver")
+        kind = "trees; choose model 'trees'" if name == "trees" else "linear models; choose model 'logistic'"
+        raise InputError(f"solver {name!r} trains {kind}, or another solver")
     if protected and not solver.takes_protection:
         raise InputError(f"solver {name!r} cannot protect what clients send; choose {_those('takes_protection')}")
     if job.constraints and not solver.takes_constraints:
@@ -95,7 +99,7 @@ def check_terms(terms: HorizontalTerms) -> None:
     solver = SOLVERS[job.solver]
     terms.scope.check(job.constraints, names)
     if not solver.many_classes and (terms.classes is not None or len(terms.shape) != 1):
-        raise InputError(f"solver {job.solver!r} trains linear models of two classes on rows of numbers")
+        raise InputError(f"solver {job.solver!r} trains models of two classes on rows of numbers")
     if len(solver.scopes) > 1 and SHARED in names:
         raise InputError(f"a client is called {SHARED!r}, which is what {job.solver!r} calls rows of all; rename it")
     if solver.needs_groups and not terms.groups:

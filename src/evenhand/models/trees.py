@@ -15,9 +15,6 @@ from evenhand.arrays import Array, Booleans, Matrix
 from evenhand.errors import DataError, MissingExtraError
 from evenhand.models.tree_text import join_model, leaf_count, leaf_values, split_gain, split_model
 
-MOST_LEAVES = 256
-"""A row's leaf travels as one byte."""
-
 
 def _lightgbm() -> Any:
     try:

@@ -8,6 +8,7 @@ from typing import Final
 from evenhand.horizontal.averaging import messages as averaging
 from evenhand.horizontal.prox_al import messages as prox_al
 from evenhand.horizontal.sqp import messages as sqp
+from evenhand.horizontal.trees import messages as histogram_trees
 from evenhand.privacy import private_align
 from evenhand.protocol import agree, align, enrol, resuming, scoring
 from evenhand.protocol.messages import Vocabulary
@@ -29,6 +30,7 @@ FAMILIES: Final[dict[str, Vocabulary]] = {
     "Horizontal: FedAvg and its fair relatives": averaging.VOCABULARY,
     "Horizontal: proximal augmented Lagrangian": prox_al.VOCABULARY,
     "Horizontal: SQP": sqp.VOCABULARY,
+    "Horizontal: boosted trees": histogram_trees.VOCABULARY,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,8 @@ class HorizontalRun:
         What everybody knew before the run.
     proofs
         What the training rows prove of new people, where a constraint asks for confidence.
+    record
+        What else the solver says of the run: of trees how many there are, and what ended it.
     """
 
     model: HorizontalModel
@@ -74,6 +76,7 @@ class HorizontalRun:
     row_names: Sequence[str]
     terms: HorizontalTerms
     proofs: Sequence[Proof] = ()
+    record: Mapping[str, Any] = field(default_factory=dict)
 
     def as_start(self) -> ModelStart:
         """Where this run ended, for another to begin from."""
@@ -190,6 +193,7 @@ def _run(terms: HorizontalTerms, finished: Finished[HorizontalServer, Horizontal
         row_names=list(terms.row_names),
         terms=terms,
         proofs=finished.server.proofs(),
+        record=finished.server.record(),
     )
 
 

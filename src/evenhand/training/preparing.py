@@ -93,14 +93,14 @@ class Preparation:
         assert clients[0].agreed is not None
         return clients[0].agreed
 
-    def encoder(self, learned: Mapping[str, PartyEncoder], scale: bool) -> PartyEncoder:
+    def encoder(self, learned: Mapping[str, PartyEncoder], scale: bool, as_is: bool = False) -> PartyEncoder:
         """How everybody's columns are encoded, from what each client has learned of its own."""
         summaries = {name: one.to_summary() for name, one in learned.items()}
         rules = next(iter(learned.values())).rules
         made: list[PartyEncoder] = []
 
         def combine(told: Mapping[str, Summary]) -> Summary:
-            made.append(PartyEncoder.from_summaries(told, scale=scale, **vars(rules)))
+            made.append(PartyEncoder.from_summaries(told, scale=scale, as_is=as_is, **vars(rules)))
             return made[-1].to_state()
 
         agreed = PartyEncoder.from_state(dict(self.agree(summaries, combine)))

@@ -146,9 +146,10 @@ class PartyEncoder:
         scale: bool,
         missing: MissingRule | Mapping[str, MissingRule] = "indicator",
         max_levels: int | None = None,
+        as_is: bool = False,
     ) -> Self:
         """The encoder of everybody's rows together, from everybody's summaries by name."""
-        encoder = cls(scale=scale, missing=missing, max_levels=max_levels)
+        encoder = cls(scale=scale, as_is=as_is, missing=missing, max_levels=max_levels)
         for owner, summary in summaries.items():
             try:
                 encoder._add(summary)

@@ -45,7 +45,7 @@ class HorizontalJobSection(TrainingSection):
     split: Literal["horizontal"]
     scope: Scope = "global"
     lacking: Lacking = "refuse"
-    model: Literal["logistic", "mlp"] = "logistic"
+    model: Literal["logistic", "mlp", "trees"] = "logistic"
     max_rounds: int | None = None
     tol: float = 1e-3
     preset: str | None = None
@@ -102,18 +102,23 @@ class HorizontalJobFile(ClockedFile):
     client: list[ClientSection] = Field(min_length=1)
     privacy: PrivacySection | None = None
 
+    @property
+    def model(self) -> str:
+        """Solver ``"trees"`` says the model already, and ``"logistic"`` is what a file has that says nothing."""
+        return "trees" if self.job.solver == "trees" and self.job.model == "logistic" else self.job.model
+
     def to_job(self) -> Job:
         section = self.job
         solver = choose_solver(
             section.solver,
-            model=section.model,
+            model=self.model,
             constrained=bool(section.constraint),
             protected=self.privacy is not None,
         )
         rounds = rounds_of(section.preset, solver, SOLVERS[solver].default_rounds)
         job = section.to_job(
             solver=solver,
-            model="linear" if section.model == "logistic" else "mlp",
+            model={"logistic": "linear"}.get(self.model, self.model),
             max_rounds=rounds if section.max_rounds is None else section.max_rounds,
             tol=section.tol,
         )
@@ -158,7 +163,7 @@ def _check(job: HorizontalJobFile) -> None:
     build(SOLVERS[trained.solver].options, trained.options, "job.options", f"solver {trained.solver!r}")
     check_job(
         trained,
-        model=job.job.model,
+        model=job.model,
         scope=job.to_where(),
         has_server=job.server.has_rows,
         protected=job.privacy is not None,

@@ -30,6 +30,7 @@ from evenhand.jobs.horizontal.tables import (
 )
 from evenhand.jobs.quality import check_measurable, quality, scored
 from evenhand.jobs.tables import naming
+from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.shared_linear import SharedLinear
 from evenhand.protocol.roles import SERVER, Report, State
 from evenhand.runtime.folder import RunFolder
@@ -61,7 +62,7 @@ def run_horizontal_job(
         run = train_clients(
             job.to_job(),
             [rows.training_rows(name) for name, rows in tables.clients.items()],
-            model=job.job.model,
+            model=job.model,
             scope=job.to_where(),
             server=None if tables.server is None else tables.server.training_rows(SERVER_ROWS),
             groups=job.data.groups,
@@ -74,12 +75,14 @@ def run_horizontal_job(
         )
         require_unchanged(tables.seen)
         state: State = {
-            "model": job.job.model,
+            "model": job.model,
             "columns": tables.encoder.width_out,
             "hidden": list(job.job.hidden),
             "weights": run.weights,
             "statistics": run.statistics,
         }
+        if isinstance(run.model, BinnedTrees):
+            state |= run.model.to_state()
         folder.write_model("encoder", tables.encoder.to_state())
         folder.write_model("weights", state)
         result = _result(job, run, tables, scorer(state), protect)
@@ -132,6 +135,7 @@ def _result(
         "proofs": [{**asdict(proof), "holds": proof.holds} for proof in run.proofs],
         "shortfalls": shortfalls(run.certificate, job.job.tol, tables.labels.named(scores["train"])),
         "solver": job.to_job().solver,
+        **({"statistics": dict(run.record)} if run.record else {}),
         **quality(labelled, scores, gaps=True, constraints=_over_all(job)),
         "clients": {name: _of_client(rows, score) for name, rows in tables.clients.items()},
         "bytes": run.transcript.total_bytes,
@@ -188,6 +192,8 @@ def read_model(folder: RunFolder) -> tuple[PartyEncoder, Callable[[Array], Array
 
 def _check_widths(state: State, columns: int) -> None:
     """Refuse weights of another size than the model's, and widths that nothing should be made of."""
+    if state["model"] == "trees":
+        return
     size = state["weights"].size
     fit = size == columns + 1 if state["model"] == "logistic" else all(0 < width <= size for width in state["hidden"])
     if state["weights"].ndim != 1 or not fit:
@@ -198,6 +204,8 @@ def scorer(state: State) -> Callable[[Array], Array]:
     """What scores encoded rows with saved weights; a logistic model needs no torch for it."""
     if state["model"] == "logistic":
         return SharedLinear(np.asarray(state["weights"], dtype=np.float64)).predict
+    if state["model"] == "trees":
+        return BinnedTrees.from_state(state).predict
     try:
         from evenhand.models.networks import make_network
     except ImportError as error:

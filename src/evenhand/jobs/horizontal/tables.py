@@ -43,17 +43,21 @@ class EncodedRows:
         One column for each sensitive attribute; None where the job names none.
     test
         Which rows are held out.
+    categorical
+        Where trees take columns as they are, which of them hold codes; None for other models.
     """
 
     features: Array
     signs: Array
     sensitive: pd.DataFrame | None
     test: Booleans
+    categorical: tuple[int, ...] | None = None
 
     def training_rows(self, name: str) -> ClientRows:
         train = ~self.test
         groups = None if self.sensitive is None else self.sensitive[train].reset_index(drop=True)
-        return ClientRows(name, self.features[train], self.signs[train], groups)
+        gaps = self.categorical is not None
+        return ClientRows(name, self.features[train], self.signs[train], groups, gaps, self.categorical or ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,18 +127,21 @@ def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTabl
         draft_terms(
             job.to_job(),
             list(frames),
-            model=job.job.model,
+            model=job.model,
             scope=job.to_where(),
             protected=job.privacy is not None,
             server_rows=server is not None,
         )
     )
-    encoder, learned = _encoder(frames, tests, columns, data, base, preparation)
+    trees = job.model == "trees"
+    encoder, learned = _encoder(frames, tests, columns, data, base, preparation, as_is=trees)
+    categorical = encoder.categorical if trees else None
 
     def encode(name: str, frame: pd.DataFrame, test: Booleans) -> EncodedRows:
         with naming(f"client {name!r}"):
             sensitive = groups_frame(frame[data.sensitive], len(frame)) if data.sensitive else None
-            return EncodedRows(encoded(encoder, frame), labels.signs(frame[data.label.column]), sensitive, test)
+            signs = labels.signs(frame[data.label.column])
+            return EncodedRows(encoded(encoder, frame), signs, sensitive, test, categorical)
 
     return HorizontalTables(
         {name: encode(name, frame, tests[name]) for name, frame in frames.items()},
@@ -232,6 +239,7 @@ def _encoder(
     data: DataSection,
     base: Path,
     preparation: Preparation,
+    as_is: bool,
 ) -> tuple[PartyEncoder, bool]:
     """The encoder given, or one from what clients share of their training rows, and whether it was learned."""
     if data.encoder is not None:
@@ -240,11 +248,11 @@ def _encoder(
     # In the order of names, so that the order of clients in the file changes nothing.
     for name in sorted(frames):
         with naming(f"client {name!r}"):
-            encoder = PartyEncoder(scale=data.scale, **vars(data.to_rules()))
+            encoder = PartyEncoder(scale=data.scale, as_is=as_is, **vars(data.to_rules()))
             found[name] = encoder.partial_fit(frames[name].loc[~tests[name], list(columns)])
-    encoder = preparation.encoder(found, data.scale)
+    encoder = preparation.encoder(found, data.scale, as_is)
     tell("all clients", encoder.remarks)
-    return encoder, data.scale or encoder.feature_names_out != encoder.columns_in
+    return encoder, encoder.scale or bool(encoder.categorical) or encoder.feature_names_out != encoder.columns_in
 
 
 def _agreed_encoder(path: Path, columns: Sequence[str]) -> PartyEncoder:

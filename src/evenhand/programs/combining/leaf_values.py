@@ -40,11 +40,14 @@ class LeafFit:
     ----------
     violation
         Worst excess of a row as it is judged.
+    responses
+        By how much each leaf's value answers a change of its slope: the leverage of whoever is in no other new leaf.
     """
 
     solution: ReducedSolution
     held_out: Array
     violation: float
+    responses: Array
 
     @property
     def values(self) -> Array:
@@ -65,26 +68,31 @@ class LeafProblem:
     judged
         Whether rows are judged on exact rates and at leave-one-out scores, rather than as they are solved; rows without
         any room are not.
+    grain
+        What one person at most weighs in each row; None finds out.
+
+    Attributes
+    ----------
+    wanted
+        Where rows of data stand for others in each round, it is set anew before each fit.
     """
 
-    def __init__(self, wanted: Lagrangian, shrinkage: float, regulariser: float, judged: bool) -> None:
+    def __init__(
+        self, wanted: Lagrangian, shrinkage: float, regulariser: float, judged: bool, grain: Array | None = None
+    ) -> None:
         self.wanted = wanted
         self.shrinkage = shrinkage
         self.regulariser = regulariser
         rows = wanted.constraints
         self._rates: Booleans = np.array([row.measure.name != "loss" for row in rows.rows], dtype=bool)
-        grain = np.abs(rows.weights).max(axis=1, initial=0.0)
+        grain = np.abs(rows.weights).max(axis=1, initial=0.0) if grain is None else grain
         # Rows on the loss are shifted like rates: they too are judged at other scores than those they are solved at.
         self.shifted = ShiftedBounds(rows.bounds, np.ones(len(rows), dtype=bool), grain, None if judged else False)
 
     def derivatives(self, point: Point, multipliers: Array) -> tuple[Array, Array]:
         """n ∂f/∂z and n ∂²f/∂z², the latter with a floor: what trees are grown from."""
         rows = len(point.scores)
-        return rows * point.derivative(multipliers), rows * self._curvature(point, multipliers)
-
-    def _curvature(self, point: Point, multipliers: Array) -> Array:
-        own = self.wanted.shared(self.wanted.loss.curvature(point.scores, self.wanted.labels))
-        return np.maximum(point.curvature(multipliers), CURVATURE_FLOOR * own)
+        return rows * point.derivative(multipliers), rows * floored_curvature(point, multipliers)
 
     def judged(self, held_out: Array) -> Array:
         """What rows are judged on at leave-one-out scores."""
@@ -97,12 +105,25 @@ class LeafProblem:
             return point.violation
         return self.wanted.constraints.bounds.violation(self.shifted.meant(self.judged(held_out), point.values))
 
-    def fit(self, columns: LeafColumns, scores: Array, held_out: Array, multipliers: Array, limit: int = 30) -> LeafFit:
+    def fit(
+        self,
+        columns: LeafColumns,
+        scores: Array,
+        held_out: Array,
+        multipliers: Array,
+        limit: int = 30,
+        people: Array | float = 1.0,
+    ) -> LeafFit:
         """Solve for the values of new leaves, from scores and leave-one-out scores without them.
 
         If no solution's rows hold as they are judged, it is the one that misses least.
+
+        Parameters
+        ----------
+        people
+            How many each row of data stands for.
         """
-        curvature = self._curvature(self.wanted.at(scores), multipliers)
+        curvature = floored_curvature(self.wanted.at(scores), multipliers)
         ridge = np.diag((1.0 / self.shrinkage - 1.0) * columns.sums(curvature) + self.regulariser / self.shrinkage)
         nothing = Quadratic(ridge, np.zeros(columns.width))
         penalty = min(max(1.0, 2.0 * float(np.max(multipliers, initial=0.0))), LARGEST_FIRST_PENALTY)
@@ -124,13 +145,16 @@ class LeafProblem:
                 limit=limit,
             )
             start, multipliers = solution.coefficients, solution.multipliers
-            left_out = held_out + solution.point.scores - scores + self._correction(columns, ridge, solution)
-            violation = self.violation(solution.point, left_out)
+            inverse = self._inverse(columns, ridge, solution)
+            leverage = columns.quadratic_forms(inverse)
+            change = left_out(solution.point, multipliers, leverage, people)
+            left = held_out + solution.point.scores - scores + change
+            violation = self.violation(solution.point, left)
             if best is None or violation < best.violation:
-                best, shift = LeafFit(solution, left_out, violation), self.shifted.shift
+                best, shift = LeafFit(solution, left, violation, inverse.diagonal()), self.shifted.shift
             if not self.shifted.exact.any():
                 break
-            judged = self.judged(left_out)
+            judged = self.judged(left)
             if self.shifted.right(judged, multipliers):
                 break
             self.shifted.follow(judged, solution.point.values)
@@ -149,14 +173,33 @@ class LeafProblem:
         )
         return self.wanted.with_constraints(bound.with_rows(rows))
 
-    def _correction(self, columns: LeafColumns, ridge: Array, solution: ReducedSolution) -> Array:
-        """What each row's score would change by if the leaves were fitted without it.
+    def _inverse(self, columns: LeafColumns, ridge: Array, solution: ReducedSolution) -> Array:
+        weights = floored_curvature(solution.point, solution.multipliers)
+        return np.asarray(cho_solve(cho_factor(columns.add_gram(ridge, weights)), np.eye(columns.width)))
 
-        One Newton step from the solution: with c the row's columns, w its curvature, ν its slope and h = cᵀH⁻¹c its
-        leverage, that is h ν / (1 − h w).
-        """
-        point, multipliers = solution.point, solution.multipliers
-        weights = self._curvature(point, multipliers)
-        inverse = cho_solve(cho_factor(columns.add_gram(ridge, weights)), np.eye(columns.width))
-        leverage = columns.quadratic_forms(inverse)
-        return leverage * point.derivative(multipliers) / (1.0 - np.minimum(leverage * weights, 0.9))
+
+def floored_curvature(point: Point, multipliers: Array) -> Array:
+    """∂²f/∂z² with a floor."""
+    of = point.lagrangian
+    own = of.shared(of.loss.curvature(point.scores, of.labels))
+    return np.maximum(point.curvature(multipliers), CURVATURE_FLOOR * own)
+
+
+def left_out(point: Point, multipliers: Array, leverage: Array, people: Array | float = 1.0) -> Array:
+    """What each row's score would change by if the leaves were fitted without it, or without one of its people.
+
+    One Newton step from the solution: with c the row's columns, w its curvature, ν its slope and h = cᵀH⁻¹c its
+    leverage, that is h ν / (1 − h w).
+    """
+    weights = floored_curvature(point, multipliers) / people
+    return leverage * (point.derivative(multipliers) / people) / (1.0 - np.minimum(leverage * weights, 0.9))
+
+
+def is_better(missed: float, loss: float, least: float, best_loss: float, tol: float) -> tuple[bool, bool]:
+    """Whether a model is better than the best so far, and whether by enough to count as progress.
+
+    Models that miss their rows less come first, and among those that miss as much the one with less loss.
+    """
+    nearer = missed < (1.0 - 1e-3) * least
+    better = nearer or (missed <= least and loss < best_loss)
+    return better, nearer or (missed <= least and loss < (1.0 - tol) * best_loss)

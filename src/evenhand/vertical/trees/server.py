@@ -11,7 +11,7 @@ from evenhand.arrays import Array, Integers
 from evenhand.constraints.lagrangian import Point
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.across import CrossTree, Routes, routes_from_state, routes_state
-from evenhand.programs.combining.leaf_values import LeafFit, LeafProblem
+from evenhand.programs.combining.leaf_values import LeafFit, LeafProblem, is_better
 from evenhand.programs.combining.leaves import LeafColumns
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
@@ -45,7 +45,7 @@ class TreesServer(Server):
     """Sends derivatives, solves for the values of the leaves that come back, and keeps the best model so far."""
 
     vocabulary = VOCABULARY
-    kept = frozenset({"scores", "held_out", "values", "offered", "pace", "begun", "futile"})
+    kept = frozenset({"scores", "held_out", "values", "offered", "pace", "begun", "futile", "ended"})
     kept |= {"best", "best_scores", "best_held_out", "best_multipliers"}
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
@@ -76,6 +76,7 @@ class TreesServer(Server):
         self.best: dict[str, float] = {}
         self.best_scores, self.best_held_out, self.best_multipliers = self.scores, self.held_out, self.multipliers
         self.futile = 0
+        self.ended = ""
         # Within a margin of its bound a row holds: one person more or less, or a twentieth of the bound.
         self.tolerance = max(HOLDS, float(np.max(self.problem.shifted.margin, initial=0.0)))
 
@@ -170,10 +171,13 @@ class TreesServer(Server):
         self.scores, self.held_out, self.multipliers = fit.scores, fit.held_out, fit.solution.multipliers
         self.pace[across] = (before - self._left_out_loss()) / (self.round - self.begun)
         self._judge(fit)
-        converged = self.futile >= self.options.steps_of_patience
-        if not converged and self.round < self.job.max_rounds:
+        if self.futile >= self.options.steps_of_patience:
+            self.ended = "the leave-one-out loss fell no more"
+        elif self.round < self.job.max_rounds:
             return self._ask()
-        self._finish(converged)
+        else:
+            self.ended = "max_rounds"
+        self._finish()
         return self._return()
 
     def _judge(self, fit: LeafFit) -> None:
@@ -189,20 +193,20 @@ class TreesServer(Server):
         }
         self.reports.append({"round": self.round, **self.row_report(point), **told})
         missed = max(fit.violation, self.tolerance)
+        better = progress = True
         if self.best:
             least, loss = self.best["missed"], self.best["leave-one-out loss"]
-            nearer = missed < (1.0 - 1e-3) * least
-            better = nearer or (missed <= least and held_out < loss)
-            progress = nearer or (missed <= least and held_out < (1.0 - self.job.tol) * loss)
-        else:
-            better = progress = True
+            better, progress = is_better(missed, held_out, least, loss, self.job.tol)
         self.futile = 0 if progress else self.futile + 1
         if better:
             self.best = {"rounds": len(self.values), "crossing": len(self.crossing), "missed": missed, **told}
             self.best_scores, self.best_held_out, self.best_multipliers = self.scores, self.held_out, self.multipliers
 
-    def _finish(self, converged: bool) -> None:
-        """Go back to the best model, and certify it."""
+    def _finish(self) -> None:
+        """Go back to the best model, and certify it.
+
+        A model that holds is whole after any number of rounds; what ended the run is told beside it.
+        """
         self.scores, self.held_out, self.multipliers = self.best_scores, self.best_held_out, self.best_multipliers
         self.values = self.values[: int(self.best["rounds"])]
         self.crossing = self.crossing[: int(self.best["crossing"])]
@@ -212,7 +216,7 @@ class TreesServer(Server):
             complementarity=self.best["complementarity"],
             objective=self.objective(self.present()),
             rounds=self.round,
-            converged=converged and self.best["missed"] <= self.tolerance,
+            converged=self.best["missed"] <= self.tolerance,
         )
         self.done = True
 
@@ -254,6 +258,7 @@ class TreesServer(Server):
 
     def statistics(self) -> dict[str, Any]:
         return {
+            "ended by": self.ended,
             "rounds kept": len(self.values),
             "trees across parties": len(self.crossing),
             "leave-one-out loss": self.best["leave-one-out loss"],

@@ -1,0 +1,86 @@
+"""A tree while it grows, a level at a time: the server has histograms of its nodes, a client knows where its rows are.
+
+Both have the same tree: the server says how nodes were split, and a client splits them likewise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evenhand.arrays import Array, Booleans, Integers
+from evenhand.horizontal.trees.splits import Splits
+from evenhand.models.binned_trees import LEAF, SIDES, BinnedTree
+from evenhand.protocol.roles import State
+
+_ARRAYS = ("columns", "left", "sides")
+
+
+class LevelTree:
+    """Nodes so far; the root is node 0."""
+
+    def __init__(self) -> None:
+        self.columns: Integers = np.array([LEAF])
+        self.left: Integers = np.zeros(1, dtype=np.int64)
+        self.sides: Booleans = np.zeros((1, SIDES), dtype=bool)
+
+    def split(self, nodes: Integers, columns: Integers, sides: Booleans) -> Integers:
+        """Split these leaves; returns the left child of each, after which the right one comes."""
+        left = len(self.columns) + 2 * np.arange(len(nodes))
+        self.columns[nodes], self.left[nodes], self.sides[nodes] = columns, left, sides
+        self.columns = np.concatenate([self.columns, np.full(2 * len(nodes), LEAF)])
+        self.left = np.concatenate([self.left, np.zeros(2 * len(nodes), dtype=np.int64)])
+        self.sides = np.concatenate([self.sides, np.zeros((2 * len(nodes), SIDES), dtype=bool)])
+        return left
+
+    @property
+    def leaves(self) -> Integers:
+        """The nodes that are leaves, in order."""
+        return np.flatnonzero(self.columns == LEAF)
+
+    def finished(self, values: Array) -> BinnedTree:
+        """With values of the leaves, in their order; there may be more values than leaves."""
+        ends = self.leaves
+        whole = np.zeros(len(self.columns))
+        whole[ends] = values[: len(ends)]
+        return BinnedTree(self.columns, self.left, self.sides, whole)
+
+    def snapshot(self) -> State:
+        return {f"growing {name}": getattr(self, name).copy() for name in _ARRAYS}
+
+    def restore(self, state: State) -> None:
+        for name in _ARRAYS:
+            setattr(self, name, np.array(state[f"growing {name}"]))
+
+
+class Frontier:
+    """The nodes of the last level of a growing tree, with the summed histograms of each."""
+
+    def __init__(self, nodes: Integers, sums: Integers, level: int = 0) -> None:
+        self.nodes = nodes
+        self.sums = sums
+        self.level = level
+
+    def chosen(self, splits: Splits, room: int) -> Integers:
+        """Which nodes are split: all that gain, or those that gain most if there is no room for as many more leaves."""
+        order = np.argsort(-splits.gains, kind="stable")[: max(room, 0)]
+        kept: Integers = np.sort(order)
+        return kept[splits.gains[kept] > 0.0]
+
+    def smaller_right(self, splits: Splits, chosen: Integers, first: Integers) -> Booleans:
+        """Of each node that is split, whether fewer rows go right; the histogram of the others is what is left over."""
+        found = np.zeros(len(chosen), dtype=bool)
+        for place, node in enumerate(chosen):
+            column = splits.columns[node]
+            counts = self.sums[node, first[column] : first[column + 1], 2]
+            right = counts[splits.sides[node, : len(counts)]].sum()
+            found[place] = 2 * right < counts.sum()
+        return found
+
+    def below(self, chosen: Integers, left: Integers, smaller_right: Booleans, asked: Integers) -> Frontier:
+        """The next level: histograms of the smaller children are `asked`, those of the larger ones follow."""
+        parents = self.sums[chosen]
+        others = parents - asked
+        right = smaller_right[:, None, None]
+        pairs = np.stack([np.where(right, others, asked), np.where(right, asked, others)], axis=1)
+        nodes = np.stack([left, left + 1], axis=1)
+        return Frontier(nodes.ravel(), pairs.reshape(-1, *parents.shape[1:]), self.level + 1)

@@ -1,0 +1,21 @@
+"""Settings of boosted trees across clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evenhand.models.growth import GrowthOptions
+
+
+@dataclass(frozen=True)
+class HistogramTreesOptions(GrowthOptions):
+    """Settings of boosted trees across clients: those of `GrowthOptions`, with a smaller step for each tree.
+
+    Here a tree stands alone in its step, where across columns every party adds one. None of `patience` is 8 trees.
+    """
+
+    shrinkage: float = 0.3
+
+    @property
+    def trees_of_patience(self) -> int:
+        return self.patience or 8

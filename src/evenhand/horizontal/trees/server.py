@@ -1,0 +1,305 @@
+"""The server of boosted trees across clients: it adds up, splits nodes, and solves for leaf values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from evenhand.arrays import Array, Booleans, Integers
+from evenhand.constraints.row_parts import RowParts
+from evenhand.errors import DataError, InputError, ProtocolError
+from evenhand.horizontal.problem import HorizontalServerData
+from evenhand.horizontal.solver import HorizontalServer, Outcome
+from evenhand.horizontal.trees.binning import bin_counts, edges_of, fullest_cells
+from evenhand.horizontal.trees.cells import SliceCells
+from evenhand.horizontal.trees.client import client_sizes
+from evenhand.horizontal.trees.growing import Frontier, LevelTree
+from evenhand.horizontal.trees.messages import (
+    COUNT,
+    COUNTED,
+    EDGES,
+    FINISH,
+    HISTOGRAMS,
+    LEAF_SUMS,
+    REFINE,
+    REFINED,
+    ROOT,
+    SPLITS,
+    VALUES,
+    VOCABULARY,
+)
+from evenhand.horizontal.trees.options import HistogramTreesOptions
+from evenhand.horizontal.trees.splits import UNIT, best_splits
+from evenhand.models.binned_trees import MOST_BINS, BinnedTrees
+from evenhand.programs.combining.leaf_values import LeafProblem, is_better
+from evenhand.programs.optimality import SHARED
+from evenhand.protocol.answers import Answers, Body
+from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.messages import Message, Schema
+from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.terms import HorizontalTerms
+
+FEWEST_ROUNDS = 6
+"""Two for bins, one for the first root, one a level, one for leaves and one for their values."""
+HOLDS = 1e-5
+"""Largest violation of a model that counts as one that holds, where rows are judged as they are solved."""
+
+
+class HistogramServer(HorizontalServer):
+    """Holds sums of everybody's answers, the tree that is being grown, and the model so far."""
+
+    vocabulary = VOCABULARY
+    kept = frozenset({"round", "awaited", "multipliers", "intercept", "chosen", "smaller_right", "categorical"})
+    kept |= {"coarse", "fullest", "futile", "best", "best_multipliers", "ended", "fit_told"}
+
+    def __init__(self, terms: HorizontalTerms, own: HorizontalServerData, options: HistogramTreesOptions) -> None:
+        if own.start is not None:
+            raise InputError("trees begin anew: there is nothing of an earlier run that they could go on from")
+        if terms.job.max_rounds < FEWEST_ROUNDS:
+            raise InputError(
+                f"max_rounds is {terms.job.max_rounds}; trees across clients need at least {FEWEST_ROUNDS}: "
+                "two for bins, then one a level of a tree and two for its leaves"
+            )
+        self.terms, self.options = terms, options
+        self.cells, self.parts = SliceCells(terms), RowParts(terms.shared_rows)
+        super().__init__(SERVER, client_sizes(terms, options, self.cells))
+        counts = terms.slice_counts or {}
+        self.counts: Array = np.array([counts[part] for _, part in self.parts.parts], dtype=np.float64)
+        empty = self.cells.crowd(np.zeros((1, self.cells.count, 1, 3), dtype=np.int64), 1).lagrangian
+        self.problem = LeafProblem(
+            empty, options.shrinkage, terms.regulariser, options.exact_rates, self.parts.grain(self.counts)
+        )
+        self.answers = Answers()
+        self.round = 0
+        self.awaited = COUNTED.kind
+        self.multipliers: Array = np.zeros((2, len(self.cells.rows)))
+        # Of bins.
+        self.coarse: Integers = np.zeros((0, 0), dtype=np.int64)
+        self.fullest: Integers = np.zeros((0, 0), dtype=np.int64)
+        self.categorical: Booleans = np.zeros(0, dtype=bool)
+        self.model = BinnedTrees(())
+        self.intercept = 0.0
+        # Of the tree that is being grown: nodes that were split last, and which child's histograms are awaited.
+        self.tree, self.frontier = LevelTree(), Frontier(np.zeros(0, np.int64), np.zeros((0, 0, 3), np.int64))
+        self.chosen: Integers = np.zeros(0, dtype=np.int64)
+        self.smaller_right: Booleans = np.zeros(0, dtype=bool)
+        # What the leaf problem of the last tree says of itself, and the best model so far.
+        self.fit_told: dict[str, float] = {}
+        self.best: dict[str, float] = {}
+        self.best_multipliers = self.multipliers
+        self.futile = 0
+        self.ended = ""
+        self.tolerance = max(HOLDS, float(np.max(self.problem.shifted.margin, initial=0.0)))
+
+    def check(self, message: Message) -> None:
+        if message.sender not in self.terms.names:
+            raise ProtocolError(f"{message.sender!r} is not a client of this run; its message is refused")
+        super().check(message)
+
+    def start(self) -> Sends:
+        return self._ask(COUNT, COUNTED)
+
+    def handle(self, message: Message) -> Sends:
+        if self.done or message.kind != self.awaited or message.integer("round") != self.round:
+            raise ProtocolError(f"the server takes no such {message.kind!r} from {message.sender} at this point")
+        if message.kind == HISTOGRAMS.kind and len(message["sums"]) != len(self.chosen):
+            raise ProtocolError(f"{message.sender} sums up {len(message['sums'])} nodes, {len(self.chosen)} were asked")
+        self.answers.add(message)
+        if not self.answers.complete([self.awaited], self.terms.names):
+            return ()
+        total = _added(self.answers.of(self.awaited))
+        self.answers.clear()
+        go_on = {
+            COUNTED.kind: self._refine,
+            REFINED.kind: self._cut,
+            ROOT.kind: self._judge,
+            HISTOGRAMS.kind: self._descend,
+            LEAF_SUMS.kind: self._fit,
+        }
+        return go_on[self.awaited](total)
+
+    def _ask(self, schema: Schema, answer: Schema, **body: Any) -> Sends:
+        self.round += 1
+        self.awaited = answer.kind
+        return [schema.message(SERVER, name, round=self.round, **body) for name in self.terms.names]
+
+    # -- bins
+
+    def _refine(self, total: Body) -> Sends:
+        codes, clients = total["codes"], len(self.terms.names)
+        if not np.isin(codes, (0, clients)).all():
+            raise DataError("clients do not agree on which columns hold categories; give all the same encoder")
+        self.categorical = codes > 0
+        if (total["labels"] == 0).any():
+            raise DataError("all labels of all clients are the same; there is nothing to learn")
+        negative, positive = total["labels"]
+        self.intercept = float(np.log(positive / negative)) if self.terms.job.fit_intercept else 0.0
+        self.coarse, self.fullest = total["cells"], fullest_cells(total["cells"])
+        return self._ask(REFINE, REFINED, cells=self.fullest)
+
+    def _cut(self, total: Body) -> Sends:
+        edges = edges_of(self.coarse, self.fullest, total["parts"])
+        self._take(BinnedTrees(edges, self.intercept))
+        whole = np.zeros((len(edges), MOST_BINS - 1), dtype=np.float32)
+        for row, cuts in zip(whole, edges, strict=True):
+            row[: len(cuts)] = cuts
+        counts = [len(cuts) for cuts in edges]
+        return self._ask(EDGES, ROOT, counts=counts, edges=whole, intercept=self.intercept)
+
+    def _take(self, model: BinnedTrees) -> None:
+        self.model = model
+        self.first: Integers = np.concatenate([[0], np.cumsum(bin_counts(model.edges))])
+        self.sizes = {**self.sizes, "bins": int(self.first[-1])}
+
+    # -- trees
+
+    def _descend(self, total: Body) -> Sends:
+        """Histograms of the smaller children are in: split the next level."""
+        left = self.tree.left[self.frontier.nodes[self.chosen]]
+        self.frontier = self.frontier.below(self.chosen, left, self.smaller_right, total["sums"])
+        return self._split()
+
+    def _split(self) -> Sends:
+        """Split the nodes of the frontier; then ask for histograms of the next level, or for sums of the leaves."""
+        options, l2 = self.options, self.terms.n_rows * self.terms.regulariser
+        splits = best_splits(self.frontier.sums, self.first, self.categorical, options.rows_a_leaf, l2)
+        self.effort += float(self.frontier.sums.size)
+        self.chosen = self.frontier.chosen(splits, options.leaves - len(self.tree.leaves))
+        if not len(self.chosen) and not self.frontier.level:
+            return self._finish("no split of any column gains anything")
+        self.smaller_right = self.frontier.smaller_right(splits, self.chosen, self.first)
+        nodes, columns, sides = self.frontier.nodes[self.chosen], splits.columns[self.chosen], splits.sides[self.chosen]
+        left = self.tree.split(nodes, columns, sides)
+        deep = options.depth and self.frontier.level + 1 >= options.depth
+        # Leaves and their values take two rounds more.
+        late = self.round + 3 > self.terms.job.max_rounds
+        whole = deep or late or not len(self.chosen) or len(self.tree.leaves) >= options.leaves
+        asked = np.zeros(0, dtype=np.int64) if whole else left + self.smaller_right
+        answer = LEAF_SUMS if whole else HISTOGRAMS
+        packed = np.packbits(sides, axis=1)
+        return self._ask(SPLITS, answer, nodes=nodes, columns=columns, sides=packed, asked=asked)
+
+    def _fit(self, total: Body) -> Sends:
+        """Sums by leaf, cell and score are in: solve for the leaves' values."""
+        leaves = len(self.tree.leaves)
+        sums = total["sums"].reshape(self.options.leaves, self.cells.count, -1, 3)
+        crowd = self.cells.crowd(sums, leaves)
+        self.problem.wanted = crowd.lagrangian
+        fit = self.problem.fit(crowd.columns, crowd.scores, crowd.held_out, self.multipliers, people=crowd.people)
+        self.effort += fit.solution.iterations * float(len(crowd.people))
+        self.multipliers = fit.solution.multipliers
+        self.fit_told = {
+            "stationarity": fit.solution.stationarity,
+            "complementarity": fit.solution.complementarity,
+        }
+        values, responses = np.zeros((2, self.options.leaves))
+        values[:leaves], responses[:leaves] = fit.values, fit.responses
+        self.model.trees.append(self.tree.finished(values))
+        return self._ask(VALUES, ROOT, values=values, responses=responses, multipliers=self.multipliers)
+
+    def _judge(self, total: Body) -> Sends:
+        """How the model does is in, with histograms of the next root: keep it if it is the best; stop or go on."""
+        loss, _, _ = total["losses"] * UNIT / self.terms.n_rows
+        held_out = self._left_out_loss(total)
+        judged, exact = (self.parts.values(sums * UNIT, self.counts) for sums in total["exact"])
+        smooth = self.parts.values(total["smooth"] * UNIT, self.counts)
+        shifted = self.problem.shifted
+        violation = self.parts.bounds.violation(shifted.meant(judged, smooth))
+        told = {"objective": float(loss), "violation": violation, "leave-one-out loss": held_out, **self.fit_told}
+        if self.model.trees:
+            self._report(told, smooth, exact)
+        else:
+            told |= {"stationarity": 0.0, "complementarity": 0.0}
+        missed = max(violation, self.tolerance)
+        better = progress = True
+        if self.best:
+            best = self.best
+            tol = self.terms.job.tol
+            better, progress = is_better(missed, held_out, best["missed"], best["leave-one-out loss"], tol)
+        self.futile = 0 if progress else self.futile + 1
+        # A model without trees is never the best: whoever asks for trees is told how far they got.
+        if better or self.best.get("trees") == 0:
+            on_rows = self.parts.bounds.violation(shifted.meant(exact, smooth))
+            self.best = {**told, "missed": missed, "trees": len(self.model.trees), "on training rows": on_rows}
+            self.best_multipliers = self.multipliers
+        if self.futile >= self.options.trees_of_patience:
+            return self._finish("the leave-one-out loss fell no more")
+        if self.round + 3 > self.terms.job.max_rounds:
+            return self._finish("max_rounds")
+        self.tree, self.frontier = LevelTree(), Frontier(np.zeros(1, dtype=np.int64), total["sums"])
+        return self._split()
+
+    def _left_out_loss(self, total: Body) -> float:
+        """The mean loss at leave-one-out scores, over the blank rows; over all where there are none."""
+        _, everywhere, blank = total["losses"] * UNIT
+        return float(blank / total["blank"]) if total["blank"] else float(everywhere / self.terms.n_rows)
+
+    def _report(self, told: Mapping[str, float], smooth: Array, exact: Array) -> None:
+        report = {"round": self.round, "trees": len(self.model.trees), **told}
+        for index, name in enumerate(self.parts.names):
+            report[f"value[{name}]"] = float(smooth[index])
+            report[f"exact[{name}]"] = float(exact[index])
+            report[f"upper multiplier[{name}]"] = float(self.multipliers[0, index])
+            report[f"lower multiplier[{name}]"] = float(self.multipliers[1, index])
+        self.reports.append(report)
+
+    def _finish(self, ended: str) -> Sends:
+        self.ended, self.done = ended, True
+        self.model.trees = self.model.trees[: int(self.best["trees"])]
+        return [FINISH.message(SERVER, name, trees=len(self.model.trees)) for name in self.terms.names]
+
+    # -- the result
+
+    @property
+    def certificate(self) -> Certificate | None:
+        if not self.done:
+            return None
+        told = {name: self.best[name] for name in ("stationarity", "violation", "complementarity", "objective")}
+        return Certificate(**told, rounds=self.round, converged=self.best["missed"] <= self.tolerance)
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "ended by": self.ended,
+            "trees": len(self.model.trees),
+            "leave-one-out loss": self.best["leave-one-out loss"],
+            "violation on training rows": self.best["on training rows"],
+        }
+
+    def outcome(self) -> Outcome:
+        model = self.model
+        return Outcome(model, model.weights, np.zeros(0, dtype=np.float32), {SHARED: self.best_multipliers})
+
+    def shortfall(self) -> str:
+        if not self.best or self.best["missed"] <= self.tolerance:
+            return ""
+        return (
+            f"no model was found whose rows hold at leave-one-out scores: the worst is missed by "
+            f"{self.best['missed']:.2g} at best. Its slices may be too small for the bound; widen it or merge groups"
+        )
+
+    # -- state
+
+    def snapshot(self) -> State:
+        model = {f"model {name}": value for name, value in self.model.to_state().items()}
+        frontier = {f"frontier {name}": getattr(self.frontier, name) for name in ("nodes", "sums", "level")}
+        own = {"shift": self.problem.shifted.shift.copy(), **model, **frontier}
+        return super().snapshot() | own | self.tree.snapshot() | self.answers.snapshot()
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.answers.restore(state)
+        self.tree.restore(state)
+        self.problem.shifted.shift = np.array(state["shift"])
+        nodes, sums = np.array(state["frontier nodes"]), np.array(state["frontier sums"])
+        self.frontier = Frontier(nodes, sums, int(state["frontier level"]))
+        found = {name.removeprefix("model "): value for name, value in state.items() if name.startswith("model ")}
+        if len(found["edge counts"]):
+            self._take(BinnedTrees.from_state(found))
+
+
+def _added(bodies: Mapping[str, Body]) -> dict[str, Any]:
+    """Sums over clients of every field."""
+    told = list(bodies.values())
+    return {name: np.sum([body[name] for body in told], axis=0) for name in told[0]}

@@ -1,0 +1,121 @@
+"""Histograms of derivatives over bins, which add up over clients, and the best split of each node from their sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+
+from evenhand.arrays import Array, Booleans, Integers
+from evenhand.models.binned_trees import SIDES, Bytes
+
+UNIT = 2.0**-20
+"""Sums are of whole numbers of this unit. So they come out the same in any order and however rows are spread, and masks
+can be put over them."""
+LARGEST = 2.0**20
+"""Most that a single summand may be."""
+CATEGORY_SMOOTHING = 10.0
+"""Curvature that is added to a category's own when categories are put in order, and to both sides of their splits: a
+category with few rows would else be first by chance. LightGBM has the same."""
+
+
+def in_units(values: Array) -> Integers:
+    """Numbers as whole multiples of the unit."""
+    return np.rint(np.clip(values, -LARGEST, LARGEST) / UNIT).astype(np.int64)
+
+
+def histograms(
+    bins: Bytes, first: Integers, node: Integers, gradient: Integers, curvature: Integers, nodes: int
+) -> Any:
+    """(nodes, all bins, 3): sums of both derivatives and numbers of rows.
+
+    Parameters
+    ----------
+    first
+        Where each column's bins begin among all of them, and after the last their number.
+    node
+        Each row's node; other numbers than 0, ..., nodes − 1 are of none.
+    """
+    return _histograms(bins, first, node, gradient, curvature, nodes)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _histograms(bins: Any, first: Any, node: Any, gradient: Any, curvature: Any, nodes: int) -> Any:
+    sums = np.zeros((nodes, first[-1], 3), dtype=np.int64)
+    for row in range(len(bins)):
+        here = node[row]
+        if 0 <= here < nodes:
+            for column in range(bins.shape[1]):
+                at = first[column] + bins[row, column]
+                sums[here, at, 0] += gradient[row]
+                sums[here, at, 1] += curvature[row]
+                sums[here, at, 2] += 1
+    return sums
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Of each node the best split: what it gains (zero where there is none), its column, and which bins go right."""
+
+    gains: Array
+    columns: Integers
+    sides: Booleans
+
+
+def best_splits(sums: Integers, first: Integers, categorical: Booleans, rows_a_leaf: int, l2: float) -> Splits:
+    """The split of each node that gains most: the first column among equals, and of it the first cut."""
+    nodes = len(sums)
+    found = Splits(np.zeros(nodes), np.zeros(nodes, dtype=np.int64), np.zeros((nodes, SIDES), dtype=bool))
+    for column, is_category in enumerate(categorical):
+        part = sums[:, first[column] : first[column + 1]]
+        derivatives: Array = np.multiply(part[..., :2], UNIT, dtype=np.float64)
+        best = _of_categories if is_category else _of_numbers
+        gains, sides = best(derivatives, part[..., 2], rows_a_leaf, l2)
+        better = np.flatnonzero(gains > found.gains)
+        found.gains[better], found.columns[better] = gains[better], column
+        found.sides[better] = False
+        found.sides[better, : sides.shape[1]] = sides[better]
+    return found
+
+
+def _of_numbers(sums: Array, counts: Integers, rows_a_leaf: int, l2: float) -> tuple[Array, Booleans]:
+    """Cuts of bins in their order, with missing values on either side."""
+    bins = sums.shape[1]
+    lefts = np.cumsum(sums[:, 1:], axis=1), np.cumsum(counts[:, 1:], axis=1)
+    tried = []
+    for missing_left in (1, 0):
+        left, rows = lefts[0] + missing_left * sums[:, :1], lefts[1] + missing_left * counts[:, :1]
+        tried.append(_gains(left, rows, sums.sum(axis=1), counts.sum(axis=1), rows_a_leaf, l2))
+    gains = np.concatenate(tried, axis=1)
+    best = gains.argmax(axis=1)
+    cut, missing_right = best % (bins - 1), best >= bins - 1
+    sides = np.arange(bins) > cut[:, None] + 1
+    sides[:, 0] = missing_right
+    return gains.max(axis=1), sides
+
+
+def _of_categories(sums: Array, counts: Integers, rows_a_leaf: int, l2: float) -> tuple[Array, Booleans]:
+    """Cuts of bins in the order of what each would have for a value; those without rows come last."""
+    slope = sums[..., 0] / (sums[..., 1] + CATEGORY_SMOOTHING)
+    order = np.argsort(np.where(counts > 0, slope, np.inf), axis=1, kind="stable")
+    left = np.cumsum(np.take_along_axis(sums, order[..., None], axis=1), axis=1)
+    rows = np.cumsum(np.take_along_axis(counts, order, axis=1), axis=1)
+    gains = _gains(left, rows, sums.sum(axis=1), counts.sum(axis=1), rows_a_leaf, l2 + CATEGORY_SMOOTHING)
+    sides = np.zeros(counts.shape, dtype=bool)
+    after = np.arange(counts.shape[1]) > gains.argmax(axis=1)[:, None]
+    np.put_along_axis(sides, order, after, axis=1)
+    return gains.max(axis=1), sides
+
+
+def _gains(left: Array, rows: Integers, whole: Array, all_rows: Integers, rows_a_leaf: int, l2: float) -> Array:
+    """What each cut gains, zero where a side is too small."""
+    right = whole[:, None] - left
+    gains: Array = _worth(left, l2) + _worth(right, l2) - _worth(whole, l2)[:, None]
+    fits = (rows >= rows_a_leaf) & (all_rows[:, None] - rows >= rows_a_leaf)
+    return np.where(fits, np.maximum(gains, 0.0), 0.0)
+
+
+def _worth(sums: Array, l2: float) -> Array:
+    return sums[..., 0] ** 2 / (sums[..., 1] + l2 + 1e-12)
