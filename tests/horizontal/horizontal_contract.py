@@ -43,8 +43,8 @@ from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.horizontal.solver import HorizontalServer, HorizontalSolver
-from evenhand.horizontal.solvers import SOLVERS, model_name
-from evenhand.protocol.job import Job
+from evenhand.horizontal.solvers import SOLVERS, model_name, protected_client, protected_server
+from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.terms import HorizontalTerms
@@ -78,10 +78,11 @@ KINDS: list[Constraint] = [
 
 @dataclass(frozen=True)
 class Case:
-    """A solver, and where its constraints hold."""
+    """A solver, where its constraints hold, and how answers are protected."""
 
     solver: str
     scope: Scope = "global"
+    protection: Protection = "none"
 
     @property
     def declared(self) -> HorizontalSolver:
@@ -115,7 +116,8 @@ class Case:
             "tol": 1e-6,
         }
         options = {**options, **changes.pop("options", {})}
-        return Job(solver=self.solver, **{**settings, "options": options, **changes})
+        settings |= {"options": options, "protection": self.protection}
+        return Job(solver=self.solver, **{**settings, **changes})
 
     def terms(self, job: Job) -> HorizontalTerms:
         clients, scope = deal_rows(PROBLEM, PARTS), ConstraintScope(self.scope)
@@ -198,9 +200,11 @@ class HorizontalContract:
 
         def client(place: int) -> Role:
             (rows,) = deal_rows(PROBLEM, PARTS)[place : place + 1]
-            return case.declared.client(HorizontalTerms.from_plain(json.loads(text)), rows.name, ClientData(rows))
+            terms = HorizontalTerms.from_plain(json.loads(text))
+            return protected_client(terms, case.declared.client(terms, rows.name, ClientData(rows)))
 
-        server = case.declared.server(HorizontalTerms.from_plain(json.loads(text)), HorizontalServerData())
+        terms = HorizontalTerms.from_plain(json.loads(text))
+        server = protected_server(terms, case.declared.server(terms, HorizontalServerData()))
         reports: list[Report] = []
         apart = InProcess([server, *map(client, range(3))], CLOCK, on_report=reports.append)
         apart.run()

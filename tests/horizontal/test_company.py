@@ -94,7 +94,7 @@ def said(clients: list[ClientRows], terms: HorizontalTerms) -> dict[str, dict[st
         role.receive(MODEL.message(SERVER, role.name, round=1, multipliers=multipliers, **model))
     for role in roles:
         answers[role.name] += role.work()
-        answers[role.name] += role.receive(FINAL.message(SERVER, role.name, measure=1, **model))
+        answers[role.name] += role.receive(FINAL.message(SERVER, role.name, round=1, measure=1, **model))
         answers[role.name] += role.receive(TILT.message(SERVER, role.name, rows=99, tilt=tilt))
     return {
         name: {f"{message.kind} {field}": array.tobytes() for message in sent for field, array in message.body.items()}

@@ -38,6 +38,7 @@ from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import ClientRows, Protection
 from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, model_name
 from evenhand.protocol.job import Job
+from evenhand.protocol.job import Protection as ProtectionLevel
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
 from evenhand.training.horizontal import HorizontalRun, train_clients
@@ -109,6 +110,10 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     protect
         What clients do to updates before sending them, a :class:`~evenhand.privacy.mechanism.ClippedGaussian` for
         instance, or one by client's name; averaging solvers only.
+    protection
+        ``"masked"``: the server learns sums over clients only, by masks that cancel in the sum and outlive clients that
+        go away (extra ``privacy``); not with ``"fairfed"``, and with ``scope="global"``. ``"none"`` and ``"auto"``:
+        every answer as it is.
     delta
         δ of the privacy statements.
     clock
@@ -140,6 +145,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     # Estimators that 0.1.0 has saved do not have it.
     preset: str | None = None
+    protection: ProtectionLevel = "auto"
     _scenes: list[HorizontalScene] | None = None
     """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
 
@@ -166,6 +172,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         clock: VirtualClock | None = None,
         solver_options: Mapping[str, Any] | None = None,
         preset: str | None = None,
+        protection: ProtectionLevel = "auto",
         verbose: bool = False,
     ) -> None:
         self.solver = solver
@@ -188,6 +195,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.clock = clock
         self.solver_options = solver_options
         self.preset = preset
+        self.protection = protection
         self.verbose = verbose
 
     def fit(
@@ -349,6 +357,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             seed=seed,
             hidden=tuple(self.hidden),
             options={**preset_options(self.preset, solver), **(self.solver_options or {})},
+            protection=self.protection,
         )
 
     # -- rows

@@ -66,6 +66,10 @@ class HorizontalServer(Role):
     def outcome(self) -> Outcome:
         """The result of the finished run."""
 
+    def sizes_of(self, client: str) -> dict[str, int]:
+        """Sizes of fields that differ from client to client."""
+        return {}
+
     def shortfall(self) -> str:
         """What of the result is not as it was asked for, beyond the certificate, in words; empty if nothing is."""
         return ""
@@ -110,7 +114,9 @@ class HorizontalSolver:
     takes_constraints, default_constraints
         Whether it trains under constraints, and under which where the job names none.
     takes_protection
-        Whether clients can protect what they send.
+        Whether clients can protect what they send by noise.
+    needs_only_sums
+        Whether it needs nothing of clients' answers but sums over them, so that these can be masked.
     scopes
         Where its constraints can hold.
     takes_server_rows
@@ -138,6 +144,7 @@ class HorizontalSolver:
     takes_constraints: bool = True
     default_constraints: tuple[Constraint, ...] = ()
     takes_protection: bool = True
+    needs_only_sums: bool = True
     scopes: tuple[Scope, ...] = ("global",)
     takes_server_rows: bool = False
     takes_confidence: bool = False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, Final
 
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
-from evenhand.errors import ConstraintError, DataError, InputError
+from evenhand.errors import ConstraintError, DataError, InputError, MissingExtraError
 from evenhand.horizontal import prox_al, sqp, trees
 from evenhand.horizontal.averaging import fairalm, fairfed, fairfedavgalm, fedavg, fpfl
-from evenhand.horizontal.solver import HorizontalSolver
+from evenhand.horizontal.solver import HorizontalClient, HorizontalServer, HorizontalSolver
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.job import Job
 from evenhand.protocol.terms import HorizontalTerms
@@ -76,6 +77,7 @@ def check_job(
         raise InputError(f"solver {name!r} trains {kind}, or another solver")
     if protected and not solver.takes_protection:
         raise InputError(f"solver {name!r} cannot protect what clients send; choose {_those('takes_protection')}")
+    _check_protection(job, scope)
     if job.constraints and not solver.takes_constraints:
         raise InputError(f"solver {name!r} trains without constraints; choose another, or drop the constraint")
     if not solver.takes_confidence and any(one.level is not None for one in job.constraints):
@@ -92,11 +94,56 @@ def check_job(
     solver.settings(job)
 
 
+def _check_protection(job: Job, scope: ConstraintScope) -> None:
+    """Refuse masks where the server needs more than sums."""
+    solver, name = SOLVERS[job.solver], job.solver
+    if job.protection in ("auto", "none"):
+        return
+    if job.protection != "masked":
+        raise InputError(
+            f"protection {job.protection!r} hides labels from parties that hold other columns; clients hold their own "
+            "labels: choose 'masked' or 'none'"
+        )
+    if not solver.needs_only_sums:
+        raise InputError(
+            f"solver {name!r} needs each client's own answer; with masks choose {_those('needs_only_sums')}"
+        )
+    if scope.scope != "global":
+        raise InputError(
+            f"scope is {scope.scope!r}: a constraint over one client's rows needs that client's own answer; with "
+            "protection 'masked' choose scope 'global'"
+        )
+    if name == "prox-al" and solver.settings(job).participation < 1.0:
+        raise InputError("prox-al keeps the last answer of clients that are not asked; with masks ask everybody")
+
+
+def protected_server(terms: HorizontalTerms, role: HorizontalServer) -> HorizontalServer:
+    """The server as the terms protect what it is answered."""
+    return _masked().MaskedServer(terms, role) if terms.only_sums else role
+
+
+def protected_client(terms: HorizontalTerms, role: HorizontalClient) -> HorizontalClient:
+    """A client as the terms protect what it answers."""
+    return _masked().MaskedClient(terms, role) if terms.only_sums else role
+
+
+def _masked() -> Any:
+    """Loaded only where it is wanted: the masks need an extra."""
+    try:
+        return import_module("evenhand.horizontal.masked.roles")
+    except ImportError as error:
+        raise MissingExtraError("protection 'masked' across clients", "privacy") from error
+
+
 def check_terms(terms: HorizontalTerms) -> None:
     """Refuse terms that the solver cannot train on, or constraints that the data give no meaning."""
     job, names = terms.job, terms.names
     check_job(job, model=terms.model, scope=terms.scope, has_server=terms.server_rows, protected=terms.protected)
     solver = SOLVERS[job.solver]
+    if terms.only_sums:
+        drawn = round(getattr(solver.settings(job), "participation", 1.0) * len(names))
+        if drawn < 2:
+            raise InputError(f"{max(drawn, 1)} client is asked at a time, and has no sum to hide in; ask two or more")
     terms.scope.check(job.constraints, names)
     if not solver.many_classes and (terms.classes is not None or len(terms.shape) != 1):
         raise InputError(f"solver {job.solver!r} trains models of two classes on rows of numbers")

@@ -20,7 +20,7 @@ from evenhand.data.tables.readers import TableSource, require_file_name
 from evenhand.data.tables.scrubbing import Scrubber
 from evenhand.errors import InputError, JobError
 from evenhand.printing import quoted
-from evenhand.protocol.job import Job
+from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.names import check_name
 from evenhand.protocol.roles import SERVER
 from evenhand.runtime.clock import VirtualClock
@@ -112,6 +112,7 @@ class TrainingSection(Strict):
     seed: int = Field(default=0, ge=0)
     hidden: list[int] = Field(default_factory=lambda: [32, 16])
     options: dict[str, Any] = Field(default_factory=dict)
+    protection: Protection = "auto"
     test_fraction: float = Field(default=0.0, ge=0.0, lt=1.0)
 
     def to_job(self, **more: Any) -> Job:
@@ -122,6 +123,7 @@ class TrainingSection(Strict):
             seed=self.seed,
             hidden=tuple(self.hidden),
             options=self.options,
+            protection=self.protection,
             **more,
         )
 

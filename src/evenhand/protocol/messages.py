@@ -107,13 +107,34 @@ class Message:
         return content
 
 
+@dataclass(frozen=True)
+class Adds:
+    """How messages of a kind add up over their senders, where the receiver needs nothing but the sum.
+
+    Attributes
+    ----------
+    alike
+        Whole numbers that everybody says the same, such as the round.
+    means, weight
+        Fields of which the mean is needed, weighted by another field.
+    even
+        Fields whose sum may be taken as spread evenly over senders; of all others it is one sender's.
+    """
+
+    alike: tuple[str, ...] = ()
+    means: tuple[str, ...] = ()
+    weight: str = ""
+    even: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """What a kind of message must look like, and what it reveals."""
+    """What a kind of message must look like, what it reveals, and how it adds up if sums are all that is needed."""
 
     kind: str
     fields: Mapping[str, Field]
     reveals: str
+    adds: Adds | None = None
 
     def message(self, sender: str, receiver: str, **values: Any) -> Message:
         """Make a message of this kind; values are brought to the schema's dtypes."""
@@ -187,6 +208,12 @@ class Vocabulary:
 
     def __iter__(self) -> Iterator[Schema]:
         return iter(self._schemas.values())
+
+    def __getitem__(self, kind: str) -> Schema:
+        schema = self._schemas.get(kind)
+        if schema is None:
+            raise ProtocolError(f"unknown message kind {quoted(kind)}; refused")
+        return schema
 
     def has(self, kind: str) -> bool:
         return kind in self._schemas

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from evenhand.errors import ProtocolError
+from evenhand.errors import ProtocolError, RunError
 from evenhand.protocol.messages import Message, Vocabulary
 
 SERVER = "server"
@@ -118,6 +118,10 @@ class Role(ABC):
     def work(self) -> Sends:
         """Local work while the inbox is empty; nothing, and no effort, when there is none."""
         return ()
+
+    def lost(self, name: str) -> Sends:
+        """Somebody else will not answer any more: go on without, or say that it cannot be."""
+        raise RunError(f"{name} is gone, and {self.name} cannot go on without it; see whether it runs, then resume")
 
     def take_reports(self) -> list[Report]:
         taken, self.reports = self.reports, []

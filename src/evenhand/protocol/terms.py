@@ -194,6 +194,11 @@ class HorizontalTerms(Terms):
     slice_counts: Mapping[Slice, int] | None = None
     lacking: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
+    @property
+    def only_sums(self) -> bool:
+        """Whether the server learns nothing of clients' answers but sums over them."""
+        return self.job.protection == "masked"
+
     def rows_at(self, name: str) -> tuple[ConstraintRow, ...]:
         """The constraint rows with the bounds of this client, or of the server, those that it lacks left out."""
         rows = constraint_rows(self.scope.constraints_of(name, self.job.constraints), self.groups)

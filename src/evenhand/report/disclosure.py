@@ -6,6 +6,7 @@ from functools import cache
 from typing import Final
 
 from evenhand.horizontal.averaging import messages as averaging
+from evenhand.horizontal.masked import messages as masked
 from evenhand.horizontal.prox_al import messages as prox_al
 from evenhand.horizontal.sqp import messages as sqp
 from evenhand.horizontal.trees import messages as histogram_trees
@@ -31,6 +32,7 @@ FAMILIES: Final[dict[str, Vocabulary]] = {
     "Horizontal: proximal augmented Lagrangian": prox_al.VOCABULARY,
     "Horizontal: SQP": sqp.VOCABULARY,
     "Horizontal: boosted trees": histogram_trees.VOCABULARY,
+    "Horizontal: masked sums": masked.VOCABULARY,
 }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from evenhand.errors import InputError, ProtocolError
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Report, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Follower, Report, Role, Sends, State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import ARRIVAL, READY, Event, InProcess, Mailbox
@@ -57,6 +57,8 @@ class Faults:
         For each role the numbers of those of its turns before which it crashes.
     downtime
         How long a crashed role is away; what arrives meanwhile is lost.
+    gone
+        For each role that goes away for good, the number of its turn from which on it does nothing more.
     save_every
         A role saves its state after this many turns; a crash loses what came later, and it is gone through again.
     window
@@ -73,6 +75,7 @@ class Faults:
     cuts: Sequence[Cut] = ()
     crashes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     downtime: float = 0.0
+    gone: Mapping[str, int] = field(default_factory=dict)
     save_every: int = 3
     window: int = 256
     patience: float = 1e4
@@ -128,6 +131,9 @@ class FaultyInProcess(InProcess):
         self._held: set[str] = set()
         """Roles whose own work waits for slower ones."""
         self._last_turn = 0.0
+        self._gone: set[str] = set()
+        self._farewells: dict[int, str] = {}
+        """By the number of the event at which somebody is told: who is gone."""
 
     # -- links
 
@@ -144,6 +150,8 @@ class FaultyInProcess(InProcess):
 
     def _transmit(self, time: float, owner: str, peer: str) -> None:
         """Send what is due on a link, and see to it that nobody forgets what is due later."""
+        if {owner, peer} & self._gone:
+            return
         end = self._end(owner, peer)
         for packet in end.due(time):
             nbytes = 0 if packet.message is None else packet.message.nbytes
@@ -180,6 +188,11 @@ class FaultyInProcess(InProcess):
 
     def _happened(self, event: Event) -> bool:
         owner = event.role
+        if event.number in self._farewells:
+            self._tell_of_loss(owner, self._farewells.pop(event.number))
+            return False
+        if owner in self._gone:
+            return False
         if event.number in self._alarms:
             self._rings(event.number, owner, self._alarms.pop(event.number))
         elif event.number in self._under_way:
@@ -190,6 +203,23 @@ class FaultyInProcess(InProcess):
             return True
         mailbox = self.mailboxes[owner]
         return mailbox.idle and (bool(mailbox.inbox) or (owner in self._held and not self._holds_up(owner)))
+
+    def _go_away(self, name: str, mailbox: Mailbox) -> None:
+        """From now on it does nothing; after as long a silence as makes others wonder, they are told."""
+        self._gone.add(name)
+        mailbox.idle, mailbox.role.done = False, True
+        for other in self.mailboxes:
+            if other not in self._gone:
+                self._farewells[self.scheduled] = name
+                self._schedule(self.time + self.faults.links.ping, ARRIVAL, other, None)
+
+    def _tell_of_loss(self, name: str, lost: str) -> None:
+        role = self.mailboxes[name].role
+        # Whoever hears only the server is none the wiser for anybody else's silence.
+        if name in self._gone or (isinstance(role, Follower) and lost != SERVER):
+            return
+        before = role.effort
+        self._after(name, self.mailboxes[name], before, role.lost(lost))
 
     def _rings(self, number: int, owner: str, peer: str) -> None:
         if self._alarm.get((owner, peer), (0.0, -1))[1] != number:
@@ -225,6 +255,9 @@ class FaultyInProcess(InProcess):
         if name not in self._memories:
             self._save(name)
         turn = self._turn[name]
+        if turn >= self.faults.gone.get(name, math.inf):
+            self._go_away(name, mailbox)
+            return
         if turn in self.faults.crashes.get(name, ()) and (name, turn) not in self._crashed:
             self._crashed.add((name, turn))
             self._crash(name, mailbox)

@@ -17,7 +17,7 @@ from evenhand.errors import ExactRatesWarning, InputError, UnprovenWarning
 from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, Protection, Single
 from evenhand.horizontal.solver import HorizontalClient, HorizontalModel, HorizontalServer
-from evenhand.horizontal.solvers import SOLVERS, model_name
+from evenhand.horizontal.solvers import SOLVERS, model_name, protected_client, protected_server
 from evenhand.moved import keep_old_names
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.certificate import Certificate
@@ -170,8 +170,11 @@ def build_roles(
     solver = SOLVERS[terms.job.solver]
     ordered = {name: clients[name] for name in terms.names}
     if solver.batched is not None:
-        return solver.server(terms, server), solver.batched(terms, ordered)
-    return solver.server(terms, server), [solver.client(terms, name, own) for name, own in ordered.items()]
+        others = solver.batched(terms, ordered)
+    else:
+        others = [solver.client(terms, name, own) for name, own in ordered.items()]
+    head = protected_server(terms, solver.server(terms, server))
+    return head, [protected_client(terms, one) for one in others]
 
 
 def _run(terms: HorizontalTerms, finished: Finished[HorizontalServer, HorizontalClient]) -> HorizontalRun:

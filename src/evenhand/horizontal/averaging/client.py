@@ -65,6 +65,7 @@ class ClosingClient(HorizontalClient):
     def handle(self, message: Message) -> Sends:
         """The closing exchange, which is the same for all solvers: measure the final model, then its gradient."""
         if message.kind == FINAL.kind:
+            self.round = message.integer("round")
             self.done = not message.integer("measure")
             if self.done:
                 return ()

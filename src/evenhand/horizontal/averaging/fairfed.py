@@ -163,5 +163,10 @@ def _accuracy(counts: Body) -> float:
 
 
 SOLVER = averaging_solver(
-    FairFedOptions, server=FairFedServer, client=FairFedClient, takes_constraints=False, needs_groups=True
+    FairFedOptions,
+    server=FairFedServer,
+    client=FairFedClient,
+    takes_constraints=False,
+    needs_groups=True,
+    needs_only_sums=False,
 )

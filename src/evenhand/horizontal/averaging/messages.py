@@ -7,7 +7,7 @@ constraint rows need, `classes` and `groups` those of FairFed's rates.
 
 from __future__ import annotations
 
-from evenhand.protocol.messages import Field, Schema, Vocabulary
+from evenhand.protocol.messages import Adds, Field, Schema, Vocabulary
 
 INTEGER = Field("i8")
 NUMBER = Field("f8")
@@ -41,6 +41,7 @@ UPDATE = Schema(
         "mean losses; zero usually says that the client lacks one of the groups. With a protection, weights, "
         "statistics and multipliers are changed by it before they are sent; the number of rows is not."
     ),
+    adds=Adds(alike=("round",), means=("weights", "statistics", "multipliers"), weight="rows", even=("rows",)),
 )
 
 SUMS = Schema(
@@ -58,6 +59,7 @@ SUMS = Schema(
         "client has in it, the sum of their measure and of their exact errors or positive decisions. Only sums over "
         "clients are used. For the history and the certificate; a run without reports does not send it."
     ),
+    adds=Adds(alike=("round",), even=("rows",)),
 )
 
 RATES = Schema(
@@ -80,7 +82,7 @@ RATES = Schema(
 
 FINAL = Schema(
     "final",
-    {"weights": WEIGHTS, "statistics": STATISTICS, "measure": INTEGER},
+    {"round": INTEGER, "weights": WEIGHTS, "statistics": STATISTICS, "measure": INTEGER},
     reveals="The final model, to every client, and whether it is asked to measure it on its own rows.",
 )
 
@@ -97,6 +99,7 @@ GRADIENT = Schema(
         "The client's part of the gradient of the Lagrangian at the final model: a weighted sum of the gradients of "
         "its rows. Only the sum over clients is used."
     ),
+    adds=Adds(),
 )
 
 VOCABULARY = Vocabulary(MODEL, UPDATE, SUMS, RATES, FINAL, TILT, GRADIENT)

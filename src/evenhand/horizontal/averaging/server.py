@@ -140,7 +140,7 @@ class ClosingServer(HorizontalServer):
             self.reports.append({"round": self.round, **self.row_report()})
             self._certify(np.nan)
         body = {"weights": self.weights, "statistics": self.statistics, "measure": int(self.assessing)}
-        return [FINAL.message(SERVER, client, **body) for client in self.clients]
+        return [FINAL.message(SERVER, client, round=self.round, **body) for client in self.clients]
 
     def _take_final_sums(self, message: Message) -> Sends:
         self.answers.add(message)

@@ -6,7 +6,7 @@ Sizes: `model` is d, `weights` is d and the z of shared constraint rows, `own` t
 
 from __future__ import annotations
 
-from evenhand.protocol.messages import Field, Schema, Vocabulary
+from evenhand.protocol.messages import Adds, Field, Schema, Vocabulary
 
 INTEGER = Field("i8")
 NUMBER = Field("f8")
@@ -24,6 +24,7 @@ SUMMANDS = Schema(
     "prox-al summands",
     {"summands": SHARED},
     reveals="The client's summand of each shared constraint row at w⁰: where its z begins.",
+    adds=Adds(even=("summands",)),
 )
 
 OUTER = Schema(
@@ -58,6 +59,8 @@ OUTCOME = Schema(
         "shared ones, how far they are missed and how steeply that would fall. From gradients of few rows of data "
         "those can be reconstructed. Multipliers of its own constraint rows stay with the client."
     ),
+    # What the certificate takes from whoever is worst off is then the sum over all, which is no less.
+    adds=Adds(alike=("outer",), means=("anchor",), weight="strength", even=("strength",)),
 )
 
 STEP = Schema(
@@ -73,6 +76,7 @@ ANSWER = Schema(
         "The client's own iterate plus its scaled multiplier of consensus, its rho, and how far it is from agreeing "
         "(proximal AL Eqs. 21 and 22). Differences between rounds are close to gradients of its augmented Lagrangian."
     ),
+    adds=Adds(alike=("outer", "inner"), means=("anchor",), weight="strength", even=("strength",)),
 )
 
 FINISH = Schema("prox-al finish", {"weights": MODEL}, reveals="The final model, to every client.")

@@ -7,7 +7,7 @@ rows that people are counted in, none where no rates are bounded.
 
 from __future__ import annotations
 
-from evenhand.protocol.messages import Field, Schema, Vocabulary
+from evenhand.protocol.messages import Adds, Field, Schema, Vocabulary
 
 INTEGER = Field("i8")
 WEIGHTS = Field("f8", ("weights",))
@@ -53,6 +53,7 @@ JUDGED = Schema(
         "curvature and counts of shared slices only sums over clients are used, so they could be masked; own rows are "
         "the client's alone. From gradients of few rows of data those can be reconstructed."
     ),
+    adds=Adds(alike=("round",)),
 )
 
 LEAVE_OUT = Schema(
@@ -81,6 +82,7 @@ LEFT_OUT = Schema(
         "How many people of each slice a model would err on, or select, that was trained without each of them in turn. "
         "Of shared slices only sums over clients are used."
     ),
+    adds=Adds(alike=("round",)),
 )
 
 FINISH = Schema("sqp finish", {"weights": WEIGHTS}, reveals="The final model, to every client.")

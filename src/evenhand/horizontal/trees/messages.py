@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from evenhand.horizontal.trees.binning import CELLS, FULLEST, PARTS
 from evenhand.models.binned_trees import MOST_BINS, SIDES
-from evenhand.protocol.messages import Field, Schema, Vocabulary
+from evenhand.protocol.messages import Adds, Field, Schema, Vocabulary
 
 INTEGER = Field("i8")
-ONLY_SUMS = " Only the sum over clients is used, so it could be masked."
+ONLY_SUMS = " Only the sum over clients is used, so it can be masked."
+SUMMED = Adds(alike=("round",))
 
 COUNT = Schema("trees count", {"round": INTEGER}, reveals="Nothing: it asks how many values are where.")
 
@@ -28,6 +29,7 @@ COUNTED = Schema(
         "How many of the client's values of each column are in each of 4,096 cells of the line, which columns hold "
         "codes of categories, and how many rows have which label." + ONLY_SUMS
     ),
+    adds=SUMMED,
 )
 
 REFINE = Schema(
@@ -40,6 +42,7 @@ REFINED = Schema(
     "trees refined",
     {"round": INTEGER, "parts": Field("i8", ("columns", FULLEST, PARTS))},
     reveals="How many of the client's values are in each of 256 parts of these cells." + ONLY_SUMS,
+    adds=SUMMED,
 )
 
 EDGES = Schema(
@@ -67,6 +70,7 @@ ROOT = Schema(
         "Sums of first and second derivatives over the client's rows, and numbers of rows, by bin of each column; how "
         "the present model does on them: the loss, and how many of each slice it errs on or selects." + ONLY_SUMS
     ),
+    adds=SUMMED,
 )
 
 SPLITS = Schema(
@@ -88,6 +92,7 @@ HISTOGRAMS = Schema(
         "For some nodes of the tree that is being grown: sums of derivatives over the client's rows, and numbers of "
         "rows, by bin of each column. In nodes with few rows they come close to the rows themselves." + ONLY_SUMS
     ),
+    adds=SUMMED,
 )
 
 LEAF_SUMS = Schema(
@@ -97,6 +102,7 @@ LEAF_SUMS = Schema(
         "How many of the client's rows are in each leaf, by label and group and by the step of the score they have so "
         "far (a sixty-fourth where decisions are near), and the sums of their scores." + ONLY_SUMS
     ),
+    adds=SUMMED,
 )
 
 VALUES = Schema(

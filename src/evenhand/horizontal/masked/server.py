@@ -1,0 +1,227 @@
+"""The server of any solver, which learns sums over clients only."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from evenhand.arrays import Integers
+from evenhand.constraints.proving import Proof
+from evenhand.errors import ProtocolError, RunError
+from evenhand.horizontal.masked import messages
+from evenhand.horizontal.masked.messages import EXCHANGE, KEY, KEYS, MASKED, OPENED, UNMASK
+from evenhand.horizontal.masked.packing import AnswerWords
+from evenhand.horizontal.solver import HorizontalServer, Outcome
+from evenhand.privacy.neighbours import Company, least_of
+from evenhand.privacy.secret_sums import left_over, sealed_bytes
+from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.terms import HorizontalTerms
+
+Stage = Literal["keys", "answers", "shares"]
+
+
+class MaskedServer(HorizontalServer):
+    """Adds up masked answers, takes the masks off the sum, and hands the sum to the server of a solver.
+
+    Parameters
+    ----------
+    inner
+        The server of the solver.
+
+    Attributes
+    ----------
+    gone
+        Clients that will not answer any more, by place.
+    asked
+        Those that the solver's server has asked last; it is answered in the name of all of them.
+    """
+
+    vocabulary = messages.VOCABULARY
+    kept = frozenset({"stage", "exchange", "members", "asked", "total", "alike", "free", "kinds", "gone"})
+
+    def __init__(self, terms: HorizontalTerms, inner: HorizontalServer) -> None:
+        super().__init__(SERVER, {})
+        self.inner = inner
+        self.names = terms.names
+        self.context = terms.digest
+        self.stage: Stage = "keys"
+        self.exchange = 0
+        self.members: Integers = np.zeros(0, dtype=np.int64)
+        self.asked: Integers = np.zeros(0, dtype=np.int64)
+        self.gone: Integers = np.zeros(0, dtype=np.int64)
+        self.total: Integers = np.zeros(0, dtype=np.int64)
+        self.alike: Integers = np.zeros(0, dtype=np.int64)
+        self.free: Integers = np.zeros(0, dtype=np.int64)
+        self.kinds = ""
+        # By place: keys, sealed shares of those whose answers have come, and opened ones.
+        self._keys: dict[int, Integers] = {}
+        self._sealed: dict[int, Integers] = {}
+        self._opened: dict[int, Integers] = {}
+
+    # -- what the solver's server has
+
+    @property
+    def certificate(self) -> Certificate | None:
+        return self.inner.certificate
+
+    def outcome(self) -> Outcome:
+        return self.inner.outcome()
+
+    def shortfall(self) -> str:
+        return self.inner.shortfall()
+
+    def proofs(self) -> list[Proof]:
+        return self.inner.proofs()
+
+    # -- messages
+
+    def handle(self, message: Message) -> Sends:
+        place = self._place(message)
+        if message.kind == KEY.kind and self.stage == "keys" and place not in self._keys:
+            self._keys[place] = message["key"]
+            return self._begin() if len(self._keys) == len(self.names) else ()
+        if message.kind == MASKED.kind and self._fits(message, place) and place not in self._sealed:
+            return self._take_answer(message, place)
+        if message.kind == OPENED.kind and self.stage == "shares" and self._awaits_shares(message, place):
+            self._opened[place] = message["shares"]
+            return self._go_on()
+        raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender} at this point")
+
+    def lost(self, name: str) -> Sends:
+        """Go on without a client, as long as enough are left."""
+        place = self.names.index(name)
+        if self.stage == "keys":
+            raise RunError(f"{name} went away before masks were agreed on; begin anew, with it or without")
+        self.gone = np.union1d(self.gone, [place]).astype(np.int64)
+        return () if self.done else self._go_on()
+
+    def _place(self, message: Message) -> int:
+        if message.sender not in self.names:
+            raise ProtocolError(f"{message.sender!r} is not a client of this run; its message is refused")
+        return self.names.index(message.sender)
+
+    def _fits(self, message: Message, place: int) -> bool:
+        return self.stage == "answers" and message.integer("exchange") == self.exchange and place in self.members
+
+    def _awaits_shares(self, message: Message, place: int) -> bool:
+        return message.integer("exchange") == self.exchange and place in self._sealed and place not in self._opened
+
+    # -- an exchange
+
+    def _begin(self) -> Sends:
+        keys = np.stack([self._keys[place] for place in range(len(self.names))])
+        told = [KEYS.message(SERVER, name, keys=keys) for name in self.names]
+        return [*told, *self._forwarded(self.inner.start())]
+
+    def _forwarded(self, sends: Sends) -> Sends:
+        """What the solver's server has to say, to those who are there, with the word who else is asked."""
+        self.effort, self.done = self.inner.effort, self.inner.done
+        self.reports += self.inner.take_reports()
+        if not sends:
+            return ()
+        asked = sorted({self.names.index(message.receiver) for message in sends})
+        self.asked = np.array(asked, dtype=np.int64)
+        self.members = np.setdiff1d(self.asked, self.gone)
+        if not self.done and len(self.members) < least_of(len(asked)):
+            raise RunError(self._too_few(len(self.members), len(asked)))
+        self.exchange += 1
+        self.stage, self.kinds, self.total = "answers", "", np.zeros(0, dtype=np.int64)
+        self._sealed, self._opened = {}, {}
+        out: list[Message] = []
+        for place in self.members.tolist():
+            name = self.names[place]
+            if not self.done:
+                out.append(EXCHANGE.message(SERVER, name, exchange=self.exchange, members=self.members))
+            out += [message for message in sends if message.receiver == name]
+        return out
+
+    @property
+    def company(self) -> Company:
+        return Company(tuple(self.members.tolist()), f"{self.context} {self.exchange}")
+
+    def _packing(self, kinds: str, free: Integers) -> AnswerWords:
+        sizes = {**self.inner.sizes, **self.inner.sizes_of(self.names[int(self.asked[0])])}
+        return AnswerWords(tuple(kinds.split(",")), self.inner.vocabulary, sizes, len(self.names), tuple(free.tolist()))
+
+    def _take_answer(self, message: Message, place: int) -> Sends:
+        kinds, company = message.text("kinds"), self.company
+        packing = self._packing(kinds, message["free"])
+        boxes = (len(company.neighbours(place)), sealed_bytes(company))
+        same = not self._sealed or (
+            kinds == self.kinds
+            and np.array_equal(message["alike"], self.alike)
+            and np.array_equal(message["free"], self.free)
+        )
+        if not same or len(message["alike"]) != packing.count_alike or len(message["words"]) != packing.size:
+            raise ProtocolError(f"{message.sender} answers {kinds!r} otherwise than the others; it is refused")
+        if message["sealed"].shape != boxes:
+            raise ProtocolError(f"{message.sender} sent sealed shares of shape {message['sealed'].shape}, not {boxes}")
+        if not self._sealed:
+            self.kinds, self.alike, self.free = kinds, message["alike"], message["free"]
+            self.total = np.zeros(packing.size, dtype=np.int64)
+        # Whole numbers of 64 bits wrap round when they are added: that is the sum modulo 2⁶⁴.
+        self.total = self.total + message["words"]
+        self._sealed[place] = message["sealed"]
+        return self._go_on()
+
+    def _go_on(self) -> Sends:
+        """Take the next step if nobody is left to wait for."""
+        gone = set(self.gone.tolist())
+        if self.stage == "answers" and set(self.members.tolist()) <= gone | self._sealed.keys():
+            return self._ask_for_shares(gone)
+        if self.stage == "shares" and self._sealed.keys() <= gone | self._opened.keys():
+            return self._add_up()
+        return ()
+
+    def _ask_for_shares(self, gone: set[int]) -> Sends:
+        company, present = self.company, sorted(self._sealed)
+        if len(present) < company.least:
+            raise RunError(self._too_few(len(present), len(company.members)))
+        self.stage = "shares"
+        told = []
+        for place in present:
+            if place in gone:
+                continue
+            near = [other for other in company.neighbours(place) if other in self._sealed]
+            boxes = [self._sealed[other][company.neighbours(other).index(place)] for other in near]
+            sealed = np.stack(boxes) if boxes else np.zeros((0, 0), dtype=np.uint8)
+            body = {"exchange": self.exchange, "present": np.array(present), "sealed": sealed}
+            told.append(UNMASK.message(SERVER, self.names[place], **body))
+        return told
+
+    def _add_up(self) -> Sends:
+        packing, present = self._packing(self.kinds, self.free), sorted(self._sealed)
+        told = {place: shares.tobytes() for place, shares in self._opened.items()}
+        words = self.total.view(np.uint64) - left_over(self.company, packing.size, present, told)
+        asked = [self.names[place] for place in self.asked.tolist()]
+        sends: list[Message] = []
+        for answer in packing.dealt(packing.sums(words), self.alike, asked):
+            sends += self.inner.receive(answer)
+        self.effort += float(packing.size * len(present))
+        return self._forwarded(sends)
+
+    def _too_few(self, left: int, of: int) -> str:
+        return (
+            f"{left} of {of} clients are left, fewer than the {least_of(of)} whose sum may be learned; the run stops "
+            "here. Go on from the last checkpoint when they are back"
+        )
+
+    # -- state
+
+    def snapshot(self) -> State:
+        state = super().snapshot() | {f"inner {name}": value for name, value in self.inner.snapshot().items()}
+        for what, held in (("key", self._keys), ("sealed", self._sealed), ("opened", self._opened)):
+            state |= {f"{what} {place}": array for place, array in held.items()}
+        return state
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.inner.restore({name[6:]: value for name, value in state.items() if name.startswith("inner ")})
+        for what, held in (("key", self._keys), ("sealed", self._sealed), ("opened", self._opened)):
+            held.clear()
+            for name, array in state.items():
+                if name.startswith(f"{what} "):
+                    held[int(name.removeprefix(f"{what} "))] = np.array(array)

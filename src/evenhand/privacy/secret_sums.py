@@ -1,0 +1,201 @@
+"""Sums that nobody sees the terms of, and that outlive those who go away: masks of one exchange.
+
+Each member i adds to its words, modulo 2⁶⁴,
+
+- a stream from a secret of its own, b_i, and
+- for each neighbour j a stream from s_ij, which both work out from their keys (X25519): added by the one whose place
+  is lower, subtracted by the other.
+
+Both secrets are of this exchange only. i deals out shares of b_i and of each s_ij to its neighbours, sealed for each of
+them, and sends them with its words. When it is known whose words have come, the neighbours open their shares: of b_l
+for everybody whose words are there, and of s_ld for its neighbours d whose words are not. So the sum comes out exactly,
+whoever went away meanwhile, and of those whose words came late b_d stays closed: they are masked still.
+
+This holds against a server that keeps to the protocol and whoever tells it what they know, as long as these are not a
+majority of anyone's holders. A server that lies about whose words have come is another matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from nacl import bindings
+from nacl.exceptions import CryptoError
+
+from evenhand.errors import ProtocolError, RunError
+from evenhand.privacy.neighbours import Company
+from evenhand.privacy.pairwise import Words, public_half, shared_seed, stream
+from evenhand.privacy.shamir import SHARE_BYTES, deal, join
+
+_PURPOSE: Final = b"evenhand sums 1"
+_SEAL_BYTES: Final = 16
+
+
+def _derived(key: bytes, label: str) -> bytes:
+    return hashlib.blake2b(label.encode(), digest_size=32, key=key, person=_PURPOSE).digest()
+
+
+class Member:
+    """One participant's secrets.
+
+    Parameters
+    ----------
+    place
+        Its place in the terms.
+    secret
+        Its key's secret half; all else follows from it, so that whoever was interrupted goes on with the same masks.
+    keys
+        Everybody's public halves, by place.
+    context
+        Of the run: another run has other masks.
+    """
+
+    def __init__(self, place: int, secret: bytes, keys: Mapping[int, bytes], context: bytes) -> None:
+        if keys.get(place) != public_half(secret):
+            raise ProtocolError("the key that is said to be one's own is another; the keys are refused")
+        self.place = place
+        self._secret = secret
+        self._keys = keys
+        self._context = context
+        self._seeds: dict[int, bytes] = {}
+
+    def _seed(self, other: int) -> bytes:
+        if other not in self._seeds:
+            self._seeds[other] = shared_seed(self._secret, self._keys[other], self._context)
+        return self._seeds[other]
+
+    def _own(self, company: Company) -> bytes:
+        return _derived(self._secret, f"own {company.label}")
+
+    def _pair(self, company: Company, other: int) -> bytes:
+        return _derived(self._seed(other), f"pair {company.label}")
+
+    def mask(self, company: Company, size: int) -> Words:
+        """What is added to one's words."""
+        total = stream(self._own(company), company.label, size)
+        for other in company.neighbours(self.place):
+            total += signed(self._pair(company, other), company.label, size, self.place < other)
+        return total
+
+    def sealed(self, company: Company) -> list[bytes]:
+        """Shares of one's secrets for each neighbour, in the order of places."""
+        dealt = self._shares(company)
+        return [
+            bytes(
+                bindings.crypto_secretbox(b"".join(share[other] for share in dealt), *self._box(company, other, True))
+            )
+            for other in company.neighbours(self.place)
+        ]
+
+    def _shares(self, company: Company) -> list[dict[int, bytes]]:
+        """By holder, of one's own secret, then of those with each neighbour."""
+        secrets = [self._own(company), *(self._pair(company, other) for other in company.neighbours(self.place))]
+        holders = company.holders(self.place)
+        return [
+            {
+                holder - 1: share
+                for holder, share in deal(
+                    secret,
+                    [holder + 1 for holder in holders],
+                    company.threshold,
+                    _derived(self._secret, f"shares {number} {company.label}"),
+                ).items()
+            }
+            for number, secret in enumerate(secrets)
+        ]
+
+    def _box(self, company: Company, other: int, from_me: bool) -> tuple[bytes, bytes]:
+        """Nonce and key: the key is of this exchange and these two, the nonce says who seals."""
+        sender = self.place if from_me else other
+        return sender.to_bytes(24, "big"), _derived(self._seed(other), f"seal {company.label}")
+
+    def opened(self, company: Company, present: Sequence[int], sealed: Sequence[bytes]) -> bytes:
+        """One's shares of what is to be opened: see `wanted` for their order.
+
+        Parameters
+        ----------
+        sealed
+            Of each neighbour that is present, in the order of places.
+        """
+        if len(present) < company.least or not {self.place, *present} <= set(company.members):
+            raise ProtocolError(f"a sum over {len(present)} of {len(company.members)} is not opened")
+        near = [other for other in company.neighbours(self.place) if other in present]
+        if len(near) != len(sealed):
+            raise ProtocolError(f"{len(sealed)} sealed shares came, of {len(near)} neighbours; they are refused")
+        told = {self.place: [share[self.place] for share in self._shares(company)]}
+        for other, box in zip(near, sealed, strict=True):
+            told[other] = self._unsealed(company, other, box)
+        return b"".join(told[owner][number] for owner, number in wanted(company, self.place, present))
+
+    def _unsealed(self, company: Company, other: int, box: bytes) -> list[bytes]:
+        try:
+            content = bytes(bindings.crypto_secretbox_open(box, *self._box(company, other, False)))
+        except CryptoError as error:
+            raise ProtocolError(f"sealed shares of participant {other} were changed under way; refused") from error
+        return [content[start : start + SHARE_BYTES] for start in range(0, len(content), SHARE_BYTES)]
+
+
+def signed(secret: bytes, label: str, size: int, adds: bool) -> Words:
+    """The stream of two neighbours, as one of them adds it."""
+    drawn = stream(secret, label, size)
+    return drawn if adds else np.zeros(size, dtype=np.uint64) - drawn
+
+
+def sealed_bytes(company: Company) -> int:
+    """How long a neighbour's sealed shares are."""
+    return _SEAL_BYTES + SHARE_BYTES * (1 + len(company.neighbours(company.members[0])))
+
+
+def wanted(company: Company, holder: int, present: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Whose secrets a holder opens, and which: 0 is b, 1 and up are those with its neighbours, by place."""
+    here = set(present)
+    for owner in company.holders(holder):
+        if owner in here:
+            yield owner, 0
+            for number, other in enumerate(company.neighbours(owner), start=1):
+                if other not in here:
+                    yield owner, number
+
+
+def left_over(company: Company, size: int, present: Sequence[int], told: Mapping[int, bytes]) -> Words:
+    """What the masks in the sum of all present words add up to.
+
+    Parameters
+    ----------
+    told
+        By holder, what `Member.opened` gave.
+
+    Raises
+    ------
+    RunError
+        If too few have told.
+    """
+    shares: dict[tuple[int, int], dict[int, bytes]] = {}
+    for holder, content in told.items():
+        asked = list(wanted(company, holder, present))
+        if len(content) != SHARE_BYTES * len(asked):
+            raise ProtocolError(f"participant {holder} opened {len(content)} bytes of shares; it is refused")
+        for place, which in enumerate(asked):
+            part = content[SHARE_BYTES * place : SHARE_BYTES * (place + 1)]
+            shares.setdefault(which, {})[holder + 1] = part
+    total = np.zeros(size, dtype=np.uint64)
+    for owner in present:
+        numbers = [number for one, number in wanted(company, owner, present) if one == owner]
+        for number in numbers:
+            held = shares.get((owner, number), {})
+            if len(held) < company.threshold:
+                raise RunError(
+                    f"too many participants have gone: {len(held)} of the {len(company.holders(owner))} who hold "
+                    f"shares of participant {owner}'s masks are left, {company.threshold} are needed. No sum was "
+                    "learned; go on from the last checkpoint when they are back"
+                )
+            secret = join(dict(sorted(held.items())[: company.threshold]))
+            if number == 0:
+                total += stream(secret, company.label, size)
+            else:
+                other = company.neighbours(owner)[number - 1]
+                total += signed(secret, company.label, size, owner < other)
+    return total

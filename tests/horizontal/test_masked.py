@@ -1,0 +1,120 @@
+"""Masked sums across clients: equal to the same sums without masks, whoever goes away, and nothing but sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from horizontal_contract import CLOCK, Case
+
+pytest.importorskip("nacl")
+from evenhand.constraints.scope import ConstraintScope
+from evenhand.errors import InputError, RunError
+from evenhand.horizontal.masked.messages import MASKED
+from evenhand.horizontal.solvers import SOLVERS
+from evenhand.runtime.faults import Faults, FaultyInProcess
+
+SUMMING = [name for name, solver in SOLVERS.items() if solver.needs_only_sums]
+
+
+def no_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same fixed point, the same messages, with masks of zeros."""
+    zeros = lambda secret, label, size: np.zeros(size, dtype=np.uint64)  # noqa: E731
+    monkeypatch.setattr("evenhand.privacy.secret_sums.stream", zeros)
+
+
+@pytest.mark.parametrize("solver", SUMMING)
+def test_a_masked_run_is_the_unmasked_run_in_fixed_point(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(solver, protection="masked")
+    job = case.job(max_rounds=3)
+    masked = case.train(job)
+    no_masks(monkeypatch)
+    bare = case.train(job)
+    assert masked.weights.tobytes() == bare.weights.tobytes()
+    assert masked.multipliers.tobytes() == bare.multipliers.tobytes()
+    assert masked.certificate == bare.certificate
+
+
+@pytest.mark.parametrize("solver", [name for name in SUMMING if name != "prox-al"])
+def test_and_the_plain_run_but_for_rounding(solver: str) -> None:
+    plain, masked = Case(solver), Case(solver, protection="masked")
+    one, other = plain.train(plain.job()), masked.train(masked.job())
+    np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
+    assert one.certificate.rounds == other.certificate.rounds
+
+
+def test_prox_al_ends_at_the_same_optimum() -> None:
+    """Its z begin elsewhere, so it comes by another way."""
+    settings: dict[str, Any] = {"max_rounds": 3000, "alpha": 0.03, "tol": 1e-4}
+    plain, masked = Case("prox-al"), Case("prox-al", protection="masked")
+    one, other = plain.train(plain.job(**settings)), masked.train(masked.job(**settings))
+    assert one.certificate.converged
+    assert other.certificate.converged
+    assert other.certificate.objective == pytest.approx(one.certificate.objective, rel=1e-3)
+
+
+@pytest.mark.parametrize("solver", SUMMING)
+def test_answers_leave_clients_under_masks_only(solver: str) -> None:
+    case = Case(solver, protection="masked")
+    told = case.train(case.job(max_rounds=2), keep_messages=True).transcript
+    assert {entry.kind for entry in told if entry.receiver == "server"} == {
+        "masking-key",
+        "masked-answer",
+        "opened-shares",
+    }
+    words = np.concatenate([one["words"] for one in told.messages or () if one.kind == MASKED.kind])
+    assert abs(float((words > 0).mean()) - 0.5) < 0.2
+
+
+@pytest.mark.parametrize("turn", [1, 4, 5, 7])
+@pytest.mark.parametrize("solver", ["fairfedavgalm", "sqp"])
+def test_a_client_that_goes_away_loses_nothing_but_itself(solver: str, turn: int) -> None:
+    case = Case(solver, protection="masked")
+    runtime = FaultyInProcess(
+        list(case.maker(case.job())().values()), Faults(timeout=1e-5, drop=0.1, gone={"c1": turn}, seed=1), CLOCK
+    )
+    runtime.run()
+    server: Any = runtime.mailboxes["server"].role
+    assert server.gone.tolist() == [1]
+    assert server.certificate.rounds >= 3
+
+
+def test_when_too_many_go_the_run_stops_and_says_so() -> None:
+    case = Case("sqp", protection="masked")
+    faults = Faults(timeout=1e-5, gone={"c0": 4, "c1": 4})
+    runtime = FaultyInProcess(list(case.maker(case.job())().values()), faults, CLOCK)
+    with pytest.raises(RunError, match="are left"):
+        runtime.run()
+
+
+def test_without_masks_nobody_may_go() -> None:
+    case = Case("sqp")
+    runtime = FaultyInProcess(list(case.maker(case.job())().values()), Faults(timeout=1e-5, gone={"c1": 2}), CLOCK)
+    with pytest.raises(RunError, match="c1 is gone"):
+        runtime.run()
+
+
+@pytest.mark.parametrize(
+    ("solver", "changes", "settings", "words"),
+    [
+        ("fairfed", {}, {}, "needs each client's own answer"),
+        ("sqp", {}, {"scope": ConstraintScope("local")}, "choose scope 'global'"),
+        ("prox-al", {"options": {"participation": 0.7}}, {}, "with masks ask everybody"),
+        ("fedavg", {"options": {"participation": 0.4}}, {}, "has no sum to hide in"),
+    ],
+)
+def test_where_sums_are_not_enough_masks_are_refused(
+    solver: str, changes: dict[str, Any], settings: dict[str, Any], words: str
+) -> None:
+    case = Case(solver, protection="masked")
+    with pytest.raises(InputError, match=words):
+        case.train(case.job(**changes), **settings)
+
+
+@pytest.mark.parametrize("protection", ["dealer", "encrypted"])
+def test_what_hides_labels_from_parties_is_not_for_clients(protection: Any) -> None:
+    case = Case("sqp")
+    with pytest.raises(InputError, match="clients hold their own labels"):
+        case.train(replace(case.job(), protection=protection))
