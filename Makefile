@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint types docs unit provisioned portable portable-short pythons lowest fuzz federation soak bench clean
+.PHONY: demo test lint types docs unit provisioned portable portable-short pythons lowest fuzz federation flower soak bench clean
 
 demo: .venv/installed
 	$(BIN)/evenhand demo
@@ -52,6 +52,11 @@ federation: .venv-nvflare/installed
 	.venv-nvflare/bin/evenhand demo --federation
 	.venv-nvflare/bin/pytest tests/engines
 
+# The contract of roles on Flower's simulation, then jobs on a SuperLink with TLS and node keys; its own environment too.
+flower: .venv-flower/installed
+	.venv-flower/bin/pytest tests/engines/test_flower.py
+	.venv-flower/bin/pytest -m soak tests/engines/test_superlink.py
+
 # Kills, damaged folders and more examples of the properties; an hour and more, so slowness is no news.
 soak: .venv/installed-dev
 	$(BIN)/pytest -m soak -o faulthandler_timeout=0
@@ -75,6 +80,11 @@ bench: .venv/installed-dev
 	$(PYTHON) -m venv .venv-nvflare
 	.venv-nvflare/bin/pip install --quiet --editable '.[test,nvflare]' \
 		|| { echo "NVIDIA FLARE (Linux only) cannot be installed here, so no federation can be tested; make unit tests all else" >&2; exit 1; }
+	touch $@
+
+.venv-flower/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-flower
+	.venv-flower/bin/pip install --quiet --editable '.[test,torch,flower]'
 	touch $@
 
 clean:

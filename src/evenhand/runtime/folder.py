@@ -199,6 +199,16 @@ class RunFolder:
         return found[_METRICS], sent
 
     @property
+    def written(self) -> dict[str, int]:
+        """How many bytes of each record were written by now."""
+        return {name: record.entry.bytes for name, record in self._records.items()}
+
+    def go_on_at(self, written: Mapping[str, int]) -> None:
+        """Take up the records where they had so many bytes, and drop what came later."""
+        for name, record in self._records.items():
+            record.go_on(written[name])
+
+    @property
     def recorded(self) -> bool:
         """Whether a round was written down."""
         path = self.path / _METRICS

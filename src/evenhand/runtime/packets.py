@@ -34,3 +34,11 @@ def packet_from(content: bytes, largest: int = LARGEST) -> Packet:
     if (number < 0) != (message is None) or number < -1 or asks > 1:
         raise ProtocolError("a packet's number does not fit its content; it was refused")
     return Packet(have, room, number, message, bool(asks))
+
+
+def only_acknowledges(content: bytes) -> bool:
+    """Whether a packet has neither message nor question; of what is no packet, no. Looks at its head only."""
+    if len(content) != _SIZE:
+        return False
+    _, _, number, asks = _HEAD.unpack_from(content, _SUM.size)
+    return number < 0 and not asks

@@ -20,16 +20,9 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from evenhand.errors import EvenhandError, LostError, RunError
-from evenhand.jobs.federation.files import (
-    CHECKPOINT_SECONDS,
-    PARTY_FILE,
-    RUNS,
-    FederationJob,
-    PartyFile,
-    parse_federation_job,
-    read_party,
-)
+from evenhand.jobs.federation.files import CHECKPOINT_SECONDS, FederationJob, parse_federation_job
 from evenhand.jobs.federation.folders import side_folder
+from evenhand.jobs.federation.here import here, outside_word
 from evenhand.jobs.federation.keeping import Keeping
 from evenhand.jobs.federation.saying import announce
 from evenhand.jobs.federation.sites import party_program, server_program
@@ -94,11 +87,11 @@ class FederationServer(Controller):
             self.system_panic(str(content["error"]), fl_ctx)
 
     def _train(self, abort_signal: Signal, fl_ctx: FLContext) -> dict[str, Any]:
-        job, own, base = _read(self.job)
+        job, at = _parsed(self.job), here()
         job_id, parties = fl_ctx.get_job_id(), list(job.parts)
         cells = FlareCells(fl_ctx.get_engine(), job_id, parties)
         with side_folder(
-            _runs(base) / (self.resume or job_id), SERVER, job, None, bool(self.resume), self._last.update
+            at.runs / (self.resume or job_id), SERVER, job, None, bool(self.resume), self._last.update
         ) as folder:
             site = Site(
                 SERVER,
@@ -115,7 +108,7 @@ class FederationServer(Controller):
                     Task(_RUN, Shareable(), result_received_cb=self._party_ended), fl_ctx, parties, len(parties)
                 )
                 with one_blas_thread():
-                    result = site.run(server_program(job, own, base, lambda: site.transcript, keeping))
+                    result = site.run(server_program(job, at.own, at.base, lambda: site.transcript, keeping))
                 self._wait_for_parties(parties, abort_signal)
                 folder.finish(result)
         return {"result": result, "folder": str(folder.folder.path)}
@@ -164,17 +157,18 @@ class FederationParty(Executor):
         except Exception as error:
             # What went wrong is told here; elsewhere only that something did. An error may quote a row.
             self.log_error(fl_ctx, f"{fl_ctx.get_prop(FLContextKey.CLIENT_NAME)} stopped: {error}")
-            headers = {_WORD: _outside_word(error), _LOST: isinstance(error, LostError)}
+            headers = {_WORD: outside_word(error), _LOST: isinstance(error, LostError)}
             return make_reply(ReturnCode.EXECUTION_EXCEPTION, headers)
         return make_reply(ReturnCode.OK)
 
     def _train(self, fl_ctx: FLContext, abort_signal: Signal) -> None:
-        job, own, base = _read(self.job)
+        job, at = _parsed(self.job), here()
+        own = at.own
         job_id, name, parties = fl_ctx.get_job_id(), own.party.name, list(job.parts)
         if fl_ctx.get_identity_name() != name:
             raise RunError(f"this kit is that of {fl_ctx.get_identity_name()}, the file is that of {name}")
         cells = FlareCells(fl_ctx.get_engine(), job_id, peers_of(name, parties))
-        with side_folder(_runs(base) / (self.resume or job_id), name, job, own, bool(self.resume)) as folder:
+        with side_folder(at.runs / (self.resume or job_id), name, job, own, bool(self.resume)) as folder:
             site = Site(
                 name,
                 peers_of(name, parties),
@@ -186,21 +180,9 @@ class FederationParty(Executor):
             keeping = Keeping(site, folder, parties, math.inf)
             with site, folder.recorded(), one_blas_thread():
                 cells.open(site.arrived)
-                end = site.run(party_program(job, own, base, announce, keeping))
+                end = site.run(party_program(job, own, at.base, announce, keeping))
                 folder.finish(end.write(folder.folder))
 
 
-def _outside_word(error: Exception) -> str:
-    kind = type(error).__name__ if isinstance(error, EvenhandError) else "error"
-    return f"it stopped ({kind}); its own console says why"
-
-
-def _read(job: str) -> tuple[FederationJob, PartyFile, Path]:
-    path = os.environ.get(PARTY_FILE)
-    if not path:
-        raise RunError("this site was started without a party's file; start it with: evenhand join or evenhand serve")
-    return parse_federation_job(json.loads(job), "job"), read_party(Path(path)), Path(path).parent
-
-
-def _runs(base: Path) -> Path:
-    return Path(os.environ.get(RUNS) or base / "runs")
+def _parsed(job: str) -> FederationJob:
+    return parse_federation_job(json.loads(job), "job")

@@ -1,0 +1,171 @@
+"""What a Flower app runs: the server's part of a job, and a party's, one visit after the other.
+
+A party's process ends after every message; what it has to remember is in Flower's `context.state`, which stays at its
+node, and its record is in its run folder.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from rich.console import Console
+
+from evenhand.data.tables.unchanged import SeenTable
+from evenhand.errors import EvenhandError, RunError
+from evenhand.jobs.federation.files import FederationJob, parse_federation_job
+from evenhand.jobs.federation.folders import SideFolder, side_folder
+from evenhand.jobs.federation.here import Here, here, outside_word
+from evenhand.jobs.federation.saying import announce
+from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
+from evenhand.jobs.vertical.file import table_source
+from evenhand.protocol.roles import SERVER, State
+from evenhand.report.tables import certificate_table, constraints_table, quality_table
+from evenhand.runtime.flower.grid import GridPost, registered_nodes
+from evenhand.runtime.flower.records import keep_state, kept_state, packets_in, to_records, value_in
+from evenhand.runtime.folder import RunFolder, is_run
+from evenhand.runtime.lock import hold
+from evenhand.runtime.site import Site
+from evenhand.runtime.visits import NEVER_AGAIN, VisitedSite
+from evenhand.training.run import one_blas_thread
+
+FindNodes: TypeAlias = Callable[[Grid, Iterable[str]], Mapping[str, int]]
+_PATIENCE: Final = 60.0
+"""Seconds for which the server waits for nodes that have not connected."""
+
+
+def server_app(job: str, find_nodes: FindNodes = registered_nodes, find: Callable[[], Here] = here) -> ServerApp:
+    """The server's part of a job, given as the text of its file.
+
+    Parameters
+    ----------
+    find_nodes
+        Which node is whose.
+    find
+        Where the file of the party that holds the labels is.
+    """
+
+    def main(grid: Grid, context: Context) -> None:
+        result = _serve(_parsed(job), grid, str(context.run_id), find_nodes, find())
+        console = Console(markup=False, emoji=False)
+        console.print(quality_table(result, "test" if "test" in result["quality"] else "train"))
+        if (constraints := constraints_table(result)) is not None:
+            console.print(constraints)
+        console.print(certificate_table(result["certificate"]))
+
+    app = ServerApp()
+    app.main()(main)
+    return app
+
+
+def client_app(job: str, find: Callable[[Context], Here] = lambda _: here()) -> ClientApp:
+    """A party's part of a job."""
+
+    def train(message: Message, context: Context) -> Message:
+        try:
+            answer = _visited(_parsed(job), message.content, context, find(context))
+        except Exception as error:
+            print(f"this party stopped: {error}", file=sys.stderr, flush=True)
+            answer = to_records([], word=outside_word(error), ended=True)
+        return Message(answer, reply_to=message)
+
+    app = ClientApp()
+    app.train()(train)
+    return app
+
+
+def _parsed(job: str) -> FederationJob:
+    return parse_federation_job(tomllib.loads(job), "job.toml")
+
+
+# -- the server
+
+
+def _serve(job: FederationJob, grid: Grid, run: str, find_nodes: FindNodes, at: Here) -> dict[str, Any]:
+    post = GridPost(grid, _wait_for_nodes(grid, list(job.parts), find_nodes))
+    with side_folder(at.runs / run, SERVER, job, None, resume=False) as folder:
+        site = Site(
+            SERVER,
+            list(job.parts),
+            post.transmit,
+            links=NEVER_AGAIN,
+            stopped=lambda: bool(post.words),
+            on_report=folder.report,
+        )
+        folder.transcript = site.transcript
+        with folder.recorded(), post.serves(site), site, one_blas_thread():
+            try:
+                result = site.run(server_program(job, at.own, at.base, lambda: site.transcript))
+            except EvenhandError as error:
+                # Whoever stopped first says most; all others have only missed it.
+                why = "; ".join(f"{name}: {word}" for name, word in post.words.items()) or str(error)
+                raise RunError(f"the run ended: {why}") from error
+            folder.finish(result)
+    return result
+
+
+def _wait_for_nodes(grid: Grid, parties: list[str], find_nodes: FindNodes) -> Mapping[str, int]:
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return find_nodes(grid, parties)
+        except RunError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(1.0)
+
+
+# -- a party
+
+
+def _visited(job: FederationJob, records: RecordDict, context: Context, at: Here) -> RecordDict:
+    own, name = at.own, at.own.party.name
+    state = kept_state(context)
+    if value_in(records, "name", str) != name:
+        raise RunError(f"this node is registered under another name than {name}, whose file it has")
+    if state is None and value_in(records, "visit", int) > 0:
+        raise RunError("this node has forgotten the run, as it does when it is started again; submit the job again")
+    table = SeenTable.of(table_source(own.party, at.base)).digest
+    if state is not None and state["table"] != table:
+        raise RunError("the table changed while the run was on; submit the job again")
+    # Terms are shown once, while the first role, which hears of them, is not in the past; warnings at the first visit.
+    new = state is None or len(state["roles"]) == 1
+    program = party_program(job, own, at.base, announce if new else None)
+    peers = [one for one in (SERVER, *job.parts) if one != name]
+    with one_blas_thread():
+        visit: VisitedSite[PartyEnd] = VisitedSite(
+            name, peers, program, time.time(), state, own.policy.to_policy().veto
+        )
+        with _folder(job, at, str(context.run_id), state) as side:
+            side.transcript = visit.desk.transcript
+            with side.recorded():
+                answer = visit.visit(packets_in(records))
+                if visit.result is not None and not side.folder.finished:
+                    side.finish(visit.result.write(side.folder))
+            written = side.folder.written
+    keep_state(context, visit.snapshot() | {"table": table, "written": written})
+    return to_records(answer, word="", ended=visit.ended)
+
+
+@contextmanager
+def _folder(job: FederationJob, at: Here, run: str, state: State | None) -> Iterator[SideFolder]:
+    """Begun at the first visit; what a visit wrote whose answer was lost is dropped."""
+    path, name = at.runs / run, at.own.party.name
+    if state is None:
+        if is_run(path):
+            RunFolder.open(path).remove()
+        with side_folder(path, name, job, at.own, resume=False) as new:
+            yield new
+        return
+    with hold(path):
+        folder = RunFolder.open(path)
+        if not folder.finished:
+            folder.go_on_at(state["written"])
+        yield SideFolder(folder, name, resumed=False)

@@ -1,0 +1,62 @@
+"""A job as a Flower app: a folder that `flwr run` takes. It brings the job, and two lines of code that name ours."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import tomli_w
+
+from evenhand.errors import InputError, JobError
+from evenhand.jobs.federation.files import FederationJob
+from evenhand.runtime.files import make_folder, write_bytes
+from evenhand.vertical.vfb2 import SOLVERS as ASYNCHRONOUS
+
+FLOWER: Final = "flwr>=1.41,<1.42"
+_PACKAGE: Final = "evenhand_job"
+_CODE: Final = '''"""Written by `evenhand flower`: {whose} part of the job beside it."""
+
+from pathlib import Path
+
+from evenhand.jobs.federation.flower import {make}
+
+app = {make}(Path(__file__).with_name("job.toml").read_text(encoding="utf-8"))
+'''
+
+
+def write_app(job: FederationJob, name: str, out: Path) -> None:
+    """Write the app of a job that Flower can carry; a folder with anything in it is left alone."""
+    if out.exists() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty; choose another folder")
+    if job.to_job().solver in ASYNCHRONOUS:
+        raise JobError(
+            f"key job.solver: Flower carries no party's message to another while both compute, as "
+            f"{job.to_job().solver} needs; choose 'subspace' or 'fairvfl', or submit the job to NVIDIA FLARE"
+        )
+    contents = {
+        "pyproject.toml": tomli_w.dumps(_project(name)),
+        f"{_PACKAGE}/__init__.py": "",
+        f"{_PACKAGE}/server.py": _CODE.format(whose="the server's", make="server_app"),
+        f"{_PACKAGE}/client.py": _CODE.format(whose="a party's", make="client_app"),
+        f"{_PACKAGE}/job.toml": tomli_w.dumps(job.model_dump(exclude_none=True, mode="json")),
+    }
+    make_folder(out)
+    make_folder(out / _PACKAGE)
+    for path, text in contents.items():
+        write_bytes(out / path, text.encode())
+
+
+def _project(name: str) -> dict[str, Any]:
+    own = version("evenhand").split(".dev")[0]
+    components = {"serverapp": f"{_PACKAGE}.server:app", "clientapp": f"{_PACKAGE}.client:app"}
+    return {
+        "project": {
+            "name": name,
+            "version": "1.0.0",
+            "description": "A job of evenhand",
+            # What every node has installed already: nothing is installed for a job.
+            "dependencies": [FLOWER, f"evenhand>={own}.dev0"],
+        },
+        "tool": {"flwr": {"app": {"publisher": "evenhand", "components": components, "config": {}}}},
+    }

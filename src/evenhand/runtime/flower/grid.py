@@ -1,0 +1,168 @@
+"""The server's end: packets for each party are brought to its node, and what it answers is brought back.
+
+A node is visited when there is a message for its party, one visit at a time. Acknowledgements alone are worth no visit:
+they wait for the next. What a party sends to another passes through here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from flwr.app import Message, MessageType
+from flwr.serverapp import Grid
+
+from evenhand.errors import ProtocolError, RunError
+from evenhand.protocol.roles import SERVER
+from evenhand.runtime.flower.records import packets_in, to_records, value_in
+from evenhand.runtime.packets import only_acknowledges
+from evenhand.runtime.site import Site
+
+_TRIES: Final = 3
+"""How often a visit is tried whose process Flower says has failed; its party's state is then that of the last one."""
+_PAUSE: Final = 0.1
+"""Seconds between two looks for answers."""
+
+
+class GridPost:
+    """Carries packets between a site at the server and the parties' nodes.
+
+    Parameters
+    ----------
+    nodes
+        Flower's number of each party's node, which it has bound to the node's key.
+    most_seconds
+        That a visit may take.
+
+    Attributes
+    ----------
+    words
+        Why parties have stopped, as far as they say.
+    """
+
+    def __init__(self, grid: Grid, nodes: Mapping[str, int], most_seconds: float = 3600.0) -> None:
+        self._grid = grid
+        self._nodes = nodes
+        self._most_seconds = most_seconds
+        self._mail: dict[str, list[tuple[str, bytes]]] = {name: [] for name in nodes}
+        self._visits = dict.fromkeys(nodes, 0)
+        self._tries = dict.fromkeys(nodes, 0)
+        self._under_way: dict[str, tuple[str, list[tuple[str, bytes]]]] = {}
+        """By Flower's number of the message: whom it is for, and what."""
+        self._news = threading.Condition()
+        self._over = False
+        self.words: dict[str, str] = {}
+
+    @contextmanager
+    def serves(self, site: Site) -> Iterator[None]:
+        """The time in which packets are carried to and from a site."""
+        thread = threading.Thread(target=self._carry, args=(site,), name="visits", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            with self._news:
+                self._over = True
+                self._news.notify_all()
+            thread.join()
+
+    def transmit(self, peer: str, content: bytes) -> None:
+        self._add(peer, SERVER, content)
+
+    def _add(self, receiver: str, sender: str, content: bytes) -> None:
+        with self._news:
+            mail = self._mail[receiver]
+            if only_acknowledges(content):
+                # The last such word says all that those before it did.
+                mail[:] = [one for one in mail if one[0] != sender or not only_acknowledges(one[1])]
+            mail.append((sender, content))
+            self._news.notify_all()
+
+    # -- the thread
+
+    def _carry(self, site: Site) -> None:
+        try:
+            while True:
+                with self._news:
+                    if self._over:
+                        return
+                    ready = self._ready()
+                    if not ready:
+                        self._news.wait(_PAUSE if self._under_way else None)
+                for name in ready:
+                    self._set_out(name)
+                if self._under_way:
+                    for reply in self._grid.pull_messages(list(self._under_way)):
+                        self._came_back(site, reply)
+        except Exception as error:
+            self.words[SERVER] = str(error) or repr(error)
+
+    def _ready(self) -> list[str]:
+        busy = {name for name, _ in self._under_way.values()}
+        waiting = (name for name, mail in self._mail.items() if name not in busy and name not in self.words)
+        return [name for name in waiting if not all(only_acknowledges(content) for _, content in self._mail[name])]
+
+    def _set_out(self, name: str) -> None:
+        with self._news:
+            mail, self._mail[name] = self._mail[name], []
+        message = Message(
+            to_records(mail, visit=self._visits[name], name=name),
+            dst_node_id=self._nodes[name],
+            message_type=MessageType.TRAIN,
+            ttl=self._most_seconds,
+        )
+        # One by one: of several that are pushed at once, some may be too much together.
+        pushed = list(self._grid.push_messages([message]))
+        if not pushed or not pushed[0]:
+            raise RunError(f"Flower did not take a message for {name} of {sum(len(one) for _, one in mail):,} bytes")
+        self._under_way[pushed[0]] = name, mail
+
+    def _came_back(self, site: Site, reply: Message) -> None:
+        name, mail = self._under_way.pop(reply.metadata.reply_to_message_id)
+        if reply.has_error():
+            self._failed(name, mail, f"{reply.error.reason or 'no reason given'} (code {reply.error.code})")
+            return
+        if reply.metadata.src_node_id != self._nodes[name]:
+            raise RunError(f"an answer of {name} came from another node than its own; it was refused")
+        self._visits[name] += 1
+        self._tries[name] = 0
+        try:
+            if word := value_in(reply.content, "word", str):
+                self.words[name] = word
+            for receiver, content in packets_in(reply.content):
+                if receiver == SERVER:
+                    site.arrived(name, content)
+                elif receiver in self._nodes:
+                    self._add(receiver, name, content)
+            if value_in(reply.content, "ended", bool):
+                site.gone(name)
+        except ProtocolError as error:
+            self.words[name] = f"it answered in other words than agreed ({error})"
+
+    def _failed(self, name: str, mail: Iterable[tuple[str, bytes]], why: str) -> None:
+        self._tries[name] += 1
+        if self._tries[name] >= _TRIES:
+            self.words[name] = f"its node failed {_TRIES} times: {why}"
+            return
+        with self._news:
+            self._mail[name][:0] = mail
+
+
+def registered_nodes(grid: Grid, parties: Iterable[str]) -> dict[str, int]:
+    """The node of each party: the one whose key was registered under the party's name."""
+    found: dict[str, list[int]] = {}
+    for node in grid.get_nodes():
+        if node.name:
+            found.setdefault(node.name, []).append(node.node_id)
+    missing = [name for name in parties if name not in found]
+    if missing:
+        raise RunError(
+            f"no node is there under the name of {', '.join(missing)}; register its key with: flwr supernode register "
+            "KEY --name NAME, and see whether its SuperNode runs"
+        )
+    twice = [name for name in parties if len(found[name]) > 1]
+    if twice:
+        raise RunError(f"{twice[0]} is the name of {len(found[twice[0]])} nodes; unregister those that are not its own")
+    return {name: found[name][0] for name in parties}

@@ -1,0 +1,48 @@
+"""Packets, and what a party keeps between two visits, as Flower's records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from flwr.app import ConfigRecord, Context, RecordDict
+
+from evenhand.errors import ProtocolError
+from evenhand.protocol.roles import State
+from evenhand.runtime.statefiles import state_bytes, state_from
+
+_NAME: Final = "evenhand"
+_STATE: Final = Path("context.state")
+
+
+def to_records(packets: Iterable[tuple[str, bytes]], **more: Any) -> RecordDict:
+    """Packets with the names of whom they are from, or for; `more` are texts, numbers and booleans."""
+    listed = list(packets)
+    content = {"names": [name for name, _ in listed], "packets": [one for _, one in listed], **more}
+    return RecordDict({_NAME: ConfigRecord(content)})
+
+
+def packets_in(records: RecordDict) -> list[tuple[str, bytes]]:
+    names, packets = value_in(records, "names", list), value_in(records, "packets", list)
+    if len(names) != len(packets) or not all(isinstance(one, bytes) for one in packets):
+        raise ProtocolError("what arrived holds no packets; it was refused")
+    return [(str(name), one) for name, one in zip(names, packets, strict=True)]
+
+
+def value_in(records: RecordDict, key: str, kind: type[Any]) -> Any:
+    found = records.get(_NAME)
+    value = found.get(key) if isinstance(found, ConfigRecord) else None
+    if not isinstance(value, kind):
+        raise ProtocolError(f"what arrived does not say {key!r}; it was refused")
+    return value
+
+
+def kept_state(context: Context) -> State | None:
+    """What the last visit of this run left at this node."""
+    found = context.state.get(_NAME)
+    return state_from(bytes(found["state"]), _STATE) if isinstance(found, ConfigRecord) else None
+
+
+def keep_state(context: Context, state: State) -> None:
+    context.state[_NAME] = ConfigRecord({"state": state_bytes(state)})

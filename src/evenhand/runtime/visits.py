@@ -1,0 +1,143 @@
+"""A participant that is there only while somebody calls: put back where it was, told what came, asked what is to go.
+
+For engines that start a process for every message. All that lasts between two visits is a state: that of each role of
+its program so far, and of its desk. Roles that have ended are put back too, since what comes after is made from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Generic
+
+from evenhand.errors import RunError
+from evenhand.protocol.roles import Report, Role, Sends, State
+from evenhand.runtime.desk import Desk, Veto, nothing_is_kept
+from evenhand.runtime.links import LinkSettings
+from evenhand.runtime.packets import packet_bytes
+from evenhand.runtime.site import Program, Result
+
+_EVER: Final = 1e12
+NEVER_AGAIN: Final = LinkSettings(retry=_EVER, longest_retry=_EVER, ping=_EVER, patience=2 * _EVER)
+"""Links over a messenger who brings everything or says that it did not: nothing is sent again, nobody asks."""
+
+
+class VisitedSite(Generic[Result]):
+    """One visit.
+
+    Parameters
+    ----------
+    program
+        What the participant does, from its beginning.
+    now
+        The time of this visit, in seconds of any clock that all visits share.
+    state
+        What the last visit left; None is the first.
+    veto
+        The participant's own rule on messages that are about to leave.
+
+    Attributes
+    ----------
+    ended
+        Whether the program is at its end, with `result`.
+    reports
+        Rows of history that roles reported during this visit.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        peers: Sequence[str],
+        program: Program[Result],
+        now: float,
+        state: State | None = None,
+        veto: Veto = nothing_is_kept,
+    ) -> None:
+        self._desk = Desk(name, peers, NEVER_AGAIN, now, veto)
+        self._program = program
+        self._now = now
+        self._past: list[State] = []
+        self._role: Role | None = None
+        self.ended = False
+        self.result: Result | None = None
+        self.reports: list[Report] = []
+        if state is None:
+            self._next_role()
+        else:
+            self._put_back(state)
+
+    @property
+    def desk(self) -> Desk:
+        return self._desk
+
+    def visit(self, packets: Iterable[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+        """Take packets, by sender, go on as far as possible, and give those that are to go out, by receiver."""
+        for sender, content in packets:
+            packet = self._desk.opened(sender, content)
+            if packet is not None:
+                self._desk.arrive(self._now, sender, packet)
+        while self._role is not None and self._goes_on(self._role):
+            pass
+        return [(peer, packet_bytes(packet)) for peer, packet in self._desk.due(self._now)]
+
+    def _goes_on(self, role: Role) -> bool:
+        if role.done:
+            self._past.append(role.snapshot())
+            self._next_role()
+            return True
+        message = self._desk.take(role)
+        if message is not None:
+            self._after(role, role.receive(message))
+            return True
+        before = role.effort
+        sends = role.work()
+        self._after(role, sends)
+        return bool(sends) or role.effort != before
+
+    def _next_role(self) -> None:
+        role = self._advance()
+        if role is not None:
+            self._after(role, role.start())
+
+    def _advance(self) -> Role | None:
+        try:
+            self._role = next(self._program)
+        except StopIteration as end:
+            self._role, self.ended, self.result = None, True, end.value
+        return self._role
+
+    def _after(self, role: Role, sends: Sends) -> None:
+        self._desk.check_leaving(sends)
+        self._desk.post(self._now, sends)
+        self.reports += role.take_reports()
+
+    # -- between two visits
+
+    def snapshot(self) -> State:
+        states = [*self._past, *([] if self._role is None else [self._role.snapshot()])]
+        state: State = {"roles": [list(one) for one in states], "ended": self.ended}
+        for place, one in enumerate(states):
+            state |= {f"role {place} {name}": value for name, value in one.items()}
+        desk = self._desk.snapshot()
+        return state | {"desk": list(desk)} | {f"desk {name}": value for name, value in desk.items()}
+
+    def _put_back(self, state: State) -> None:
+        try:
+            roles = [_part(state, f"role {place} ", names) for place, names in enumerate(state["roles"])]
+            self._desk.restore(
+                self._now, {name[5:]: value for name, value in state.items() if name.startswith("desk ")}
+            )
+            for place, one in enumerate(roles):
+                role = self._advance()
+                if role is None:
+                    raise RunError("there are more states than roles")
+                role.restore(one)
+                if place < len(roles) - 1 or state["ended"]:
+                    self._past.append(one)
+            if state["ended"]:
+                self._advance()
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise RunError(f"what the last visit left is not a state of this run ({error!r})") from error
+
+
+def _part(state: State, prefix: str, names: Iterable[str]) -> dict[str, Any]:
+    return {name: state[prefix + name] for name in names}

@@ -1,0 +1,224 @@
+"""The contract on Flower's simulation: the same ends as in one process, for roles of every solver in lock-step."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.federation import write_shops
+from support.schedules import ASYNCHRONOUS, NAMES, case_of
+
+pytest.importorskip("flwr", reason="make flower runs these in an environment with Flower")
+
+from flwr.app import Context, Message, MessageType
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.simulation import run_simulation
+
+from evenhand.errors import RunError
+from evenhand.jobs.federation.flower import client_app, server_app
+from evenhand.jobs.federation.here import Here, at
+from evenhand.jobs.file import read_job
+from evenhand.jobs.vertical.runs import run_vertical_job
+from evenhand.protocol.roles import SERVER, Role
+from evenhand.runtime.flower.grid import GridPost, registered_nodes
+from evenhand.runtime.flower.records import keep_state, kept_state, packets_in, to_records, value_in
+from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.site import Program, Site
+from evenhand.runtime.statefiles import state_bytes
+from evenhand.runtime.visits import NEVER_AGAIN, VisitedSite
+
+CARRIED = [name for name in NAMES if name not in ASYNCHRONOUS]
+PARTIES = ["bank", "shop", "phone"]
+FAIR = {"max_rounds": 20, "constraint": {"kind": "equal-opportunity", "epsilon": 0.05}, "test_fraction": 0.2}
+QUIET = {"init_args": {"num_cpus": 2, "log_to_driver": False, "include_dashboard": False}}
+pytestmark = [
+    pytest.mark.timeout(600),
+    # Flower's and Ray's own.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def whose(message: Message, context: Context) -> Message:
+    """A simulated node has no registered name; it says its number."""
+    return Message(to_records([], place=int(context.node_config["partition-id"])), reply_to=message)
+
+
+def asked(grid: Grid, parties: Iterable[str]) -> dict[str, int]:
+    names = list(parties)
+    while len(nodes := list(grid.get_node_ids())) < len(names):
+        time.sleep(0.2)
+    questions = [Message(to_records([]), dst_node_id=node, message_type=MessageType.QUERY) for node in nodes]
+    replies = grid.send_and_receive(questions, timeout=300)
+    places = {value_in(one.content, "place", int): one.metadata.src_node_id for one in replies}
+    return {name: places[place] for place, name in enumerate(names)}
+
+
+def simulate(server: Callable[[Grid, Context], None], client: ClientApp, nodes: int) -> None:
+    failures: list[BaseException] = []
+
+    def guarded(grid: Grid, context: Context) -> None:
+        try:
+            server(grid, context)
+        except BaseException as error:
+            failures.append(error)
+
+    app = ServerApp()
+    app.main()(guarded)
+    client.query()(whose)
+    run_simulation(app, client, nodes, backend_config=QUIET)  # type: ignore[arg-type]
+    if failures:
+        raise failures[0]
+
+
+def alone(role: Role) -> Program[Role]:
+    yield role
+    return role
+
+
+def visit_role(message: Message, context: Context) -> Message:
+    """A party of one case after the other: a first visit is of the next case."""
+    first = value_in(message.content, "visit", int) == 0
+    state, name = kept_state(context), value_in(message.content, "name", str)
+    number = 0 if state is None else int(state["case"]) + first
+    roles = case_of(CARRIED[number]).make()
+    peers = [one for one in roles if one != name]
+    site: VisitedSite[Role] = VisitedSite(name, peers, alone(roles[name]), 0.0, None if first else state)
+    answer = site.visit(packets_in(message.content))
+    keep_state(context, site.snapshot() | {"case": number})
+    end = state_bytes(roles[name].snapshot()) if site.ended else b""
+    return Message(to_records(answer, word="", ended=site.ended, end=end), reply_to=message)
+
+
+class Watched(GridPost):
+    """Takes down where parties' roles have ended."""
+
+    def __init__(self, grid: Grid, nodes: dict[str, int]) -> None:
+        super().__init__(grid, nodes)
+        self.ends: dict[str, bytes] = {}
+
+    def _came_back(self, site: Site, reply: Message) -> None:
+        assert not reply.has_error(), reply.error
+        if end := value_in(reply.content, "end", bytes):
+            self.ends[self._under_way[reply.metadata.reply_to_message_id][0]] = end
+        super()._came_back(site, reply)
+
+
+def run_roles(grid: Grid, name: str, nodes: list[int]) -> dict[str, bytes]:
+    roles = case_of(name).make()
+    parties = [one for one in roles if one != SERVER]
+    post = Watched(grid, dict(zip(parties, nodes, strict=True)))
+    site = Site(SERVER, parties, post.transmit, links=NEVER_AGAIN, stopped=lambda: bool(post.words))
+    with post.serves(site), site:
+        try:
+            site.run(alone(roles[SERVER]))
+        finally:
+            assert not post.words, name
+    return {SERVER: state_bytes(roles[SERVER].snapshot()), **post.ends}
+
+
+def test_roles_of_every_solver_in_lock_step_end_as_in_one_process() -> None:
+    pytest.importorskip("lightgbm")
+    ends: dict[str, dict[str, bytes]] = {}
+
+    def serve(grid: Grid, _: Context) -> None:
+        nodes = list(asked(grid, ["a", "b", "c"]).values())
+        for name in CARRIED:
+            ends[name] = run_roles(grid, name, nodes)
+
+    client = ClientApp()
+    client.train()(visit_role)
+    simulate(serve, client, 3)
+    for name in CARRIED:
+        for role, mailbox in case_of(name).calm[0].mailboxes.items():
+            assert ends[name][role] == state_bytes(mailbox.role.snapshot()), (name, role)
+
+
+def file_of(files: dict[str, Path], runs: Path, context: Context) -> Here:
+    name = PARTIES[int(context.node_config["partition-id"])]
+    return at(files[name], str(runs / name))
+
+
+def run_shops(tmp_path: Path, job: dict[str, Any]) -> dict[str, Path]:
+    paths = write_shops(tmp_path / "sites", job, ("bank", "phone"))
+    text, runs = paths["job"].read_text(), tmp_path / "runs"
+    server = server_app(text, asked, lambda: at(paths["bank"], str(runs / SERVER)))
+    client = client_app(text, partial(file_of, paths, runs))
+    simulate(server, client, 3)
+    return paths
+
+
+def side(tmp_path: Path, name: str) -> RunFolder:
+    return RunFolder.open(next((tmp_path / "runs" / name).iterdir()))
+
+
+@pytest.mark.parametrize("ids", ["equal", "private"])
+def test_a_job_on_everybodys_own_files_ends_as_in_one_process(ids: str, tmp_path: Path) -> None:
+    """With private ids parties speak to each other, through the server."""
+    paths = run_shops(tmp_path, FAIR | {"ids": ids})
+    told = side(tmp_path, SERVER).result
+    if ids == "private":
+        paths["together"].write_text(paths["together"].read_text().replace('"private"', '"inner"'))
+    together = run_vertical_job(read_job(paths["together"]), tmp_path / "sites", tmp_path / "run")  # type: ignore[arg-type]
+    assert told["certificate"]["objective"] == pytest.approx(together.run.certificate.objective, rel=1e-5)
+    for name in PARTIES:
+        own = side(tmp_path, name)
+        own.check()
+        assert own.finished
+        assert {path.name for path in (own.path / "parties").iterdir()} == {name}
+        sent = own.read_lines("transcript.jsonl")
+        assert all(name in (one["sender"], one["receiver"]) for one in sent)
+        if ids == "equal":
+            weights = state_bytes(together.folder.read_party(name, "weights"))
+            assert state_bytes(own.read_party(name, "weights")) == weights
+
+
+def test_a_party_that_refuses_says_so_and_why_stays_with_it(tmp_path: Path) -> None:
+    paths = write_shops(tmp_path / "sites", FAIR, ("bank", "phone"))
+    with paths["shop"].open("a") as file:
+        file.write('\n[policy]\nnever_send = ["direction"]\n')
+    text, runs = paths["job"].read_text(), tmp_path / "runs"
+    server = server_app(text, asked, lambda: at(paths["bank"], str(runs / SERVER)))
+    with pytest.raises(RunError, match=r"shop: it stopped \(RunError\); its own console says why"):
+        simulate(server, client_app(text, partial(file_of, paths, runs)), 3)
+    assert "direction" not in {one["kind"] for one in side(tmp_path, "shop").read_lines("transcript.jsonl")}
+
+
+class Nodes:
+    """A grid that knows these nodes."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def get_nodes(self) -> list[Any]:
+        from flwr.proto.node_pb2 import NodeInfo
+
+        return [NodeInfo(node_id=number, name=name) for number, name in enumerate(self._names, 7)]
+
+
+def test_a_party_is_the_node_whose_key_was_registered_under_its_name() -> None:
+    assert registered_nodes(Nodes("shop", "", "bank"), ["bank", "shop"]) == {"bank": 9, "shop": 7}
+    with pytest.raises(RunError, match="no node is there under the name of bank"):
+        registered_nodes(Nodes("shop", ""), ["bank", "shop"])
+    with pytest.raises(RunError, match="shop is the name of 2 nodes"):
+        registered_nodes(Nodes("shop", "shop"), ["shop"])
+
+
+def test_the_app_that_is_written_builds(tmp_path: Path) -> None:
+    from flwr.cli.build import build_fab_from_disk
+
+    from evenhand.jobs.federation.files import read_federation_job
+    from evenhand.jobs.federation.flower_app import write_app
+
+    paths = write_shops(tmp_path / "sites", FAIR)
+    write_app(read_federation_job(paths["job"]), "shops", tmp_path / "app")
+    assert build_fab_from_disk(tmp_path / "app")
+    job = tomllib.loads((tmp_path / "app" / "evenhand_job" / "job.toml").read_text())
+    assert {one["name"] for one in job["party"]} == set(PARTIES)
+    assert all(set(one) == {"name", "role"} for one in job["party"])
