@@ -22,7 +22,7 @@ from evenhand.protocol.messages import TEXT, Schema
 from evenhand.report.disclosure import FAMILIES
 
 HERE = Path(__file__).parent
-SYMBOLS = {"rows": "n", "constraints": "R", "basis": "(h + 1)", "batch": "B"}
+SYMBOLS = {"rows": "n", "constraints": "R", "basis": "(h + b)", "bands": "b", "batch": "B"}
 
 
 def messages_page() -> str:
@@ -31,8 +31,8 @@ def messages_page() -> str:
         "",
         "Made from the schemas in `src/evenhand/protocol/`, `vertical/` and `horizontal/` by",
         "`python docs/generate.py`. `n` is the number of aligned rows, `R` the number of constraint rows, `h` the",
-        "number of past steps that `subspace` keeps, `B` the most rows in a step of VFB²; other sizes are named. A",
-        "number or integer takes 8 bytes, a short number 4.",
+        "number of past steps that `subspace` keeps, `b` of the bands of its directions, `B` the most rows in a step",
+        "of VFB²; other sizes are named. A number or integer takes 8 bytes, a short number 4.",
         "",
     ]
     told: set[str] = set()

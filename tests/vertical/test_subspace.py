@@ -212,7 +212,9 @@ def test_bytes_of_a_round_are_the_arithmetic_sizes() -> None:
     sizes = run.transcript.frame().groupby("kind")["nbytes"].unique()
     assert sizes["derivative"].tolist() == [8 * 80 + 2 * 8]
     assert sizes["direction"].tolist() == [8 * 80 + 8 * (4 * 4 + 4 + 4)]
-    assert sizes["coefficients"].tolist() == [8 * (4 + 4)]
+    # The label holder has a coefficient for each of its two columns.
+    assert sizes["own-columns"].tolist() == [8 * (2 * 80 + 2)]
+    assert sizes["coefficients"].tolist() == [8 * (2 + 4), 8 * (4 + 4)]
 
 
 @pytest.mark.parametrize("shape", [(50, 8), (8, 50), (30, 30)])
@@ -235,7 +237,7 @@ def test_every_preconditioner_solves_with_the_same_matrix(
     used = weights if again or limit == "iterated" else np.full(shape[0], 0.01)
     expected = np.linalg.solve(matrix.T @ (used[:, None] * matrix) + 0.1 * np.eye(shape[1]), gradient)
     for block in (matrix, sp.csc_array(matrix), sp.csr_array(matrix)):
-        found = make_preconditioner(block, 0.01, 0.1).solve(gradient, weights)
+        found = make_preconditioner(block, 0.01, 0.1).solve(gradient, weights)[0]
         np.testing.assert_allclose(
             found, expected, rtol=0, atol=0.02 * np.abs(expected).max() if limit == "iterated" else 1e-9
         )
@@ -259,7 +261,8 @@ def test_a_party_knows_the_curvature_of_the_loss_from_its_slope_alone() -> None:
 def test_the_tiny_problem_is_solved_whatever_parties_promise() -> None:
     """At steep multipliers they promise a thousand times the objective, and a share of that is no tolerance."""
     problem = small(4, rows=60)
-    server, (party,) = Holdings.of(Job("subspace"), deal(problem), problem.labels, problem.sensitive).roles()
+    job = Job("subspace", options={"own_columns": False})
+    server, (party,) = Holdings.of(job, deal(problem), problem.labels, problem.sensitive).roles()
     (asked,) = server.start()
     before = server.objective(server.present())
     (answer,) = party.receive(asked)

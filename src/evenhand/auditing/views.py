@@ -164,8 +164,9 @@ class View:
         for message in self.mail:
             for name, values in message.body.items():
                 nature = FIELDS.get((message.kind, name))
-                if nature is not None and values.shape == (rows,):
-                    yield Signal(message.kind, message.sender, nature, values.astype(np.float64))
+                if nature is not None and values.shape[-1:] == (rows,):
+                    for one in values.reshape(-1, rows):
+                        yield Signal(message.kind, message.sender, nature, one.astype(np.float64))
             if message.kind == LEAVES.kind:
                 for leaves in message["leaves"].T:
                     yield Signal(message.kind, message.sender, "contribution", leaves.astype(np.float64))

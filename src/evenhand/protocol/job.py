@@ -13,6 +13,9 @@ from evenhand.numbers import is_number, is_whole
 ModelName = Literal["linear", "mlp", "trees"]
 LossName = Literal["logistic", "squared"]
 RuntimeName = Literal["auto", "messages", "interleaved", "threads"]
+Protection = Literal["auto", "none", "masked", "dealer", "encrypted"]
+PROTECTIONS: Final[tuple[Protection, ...]] = ("none", "masked", "dealer", "encrypted")
+"""How much is kept from the others, least first; ``"auto"`` is the solver's choice."""
 RUNTIMES: tuple[RuntimeName, ...] = ("auto", "messages", "interleaved", "threads")
 OLD_RUNTIMES: Final[Mapping[str, RuntimeName]] = {"roles": "messages"}
 """Names of 0.1.0, which its job files and saved estimators say."""
@@ -55,6 +58,10 @@ class Job:
         ``"logistic"`` for labels ±1; ``"squared"`` for regression, with real labels.
     options
         The solver's own settings by name, for instance ``{"local_steps": 7}``.
+    protection
+        ``"none"``: messages as published. ``"masked"``: the server learns sums over parties only. ``"dealer"`` and
+        ``"encrypted"``: passive parties are sent nothing of the labels either, with the help of a third party that has
+        no data, or by encryption. ``"auto"``: ``"masked"`` where it costs next to nothing, else ``"none"``.
     """
 
     solver: str = "auto"
@@ -68,6 +75,7 @@ class Job:
     hidden: tuple[int, ...] = (32, 16)
     loss: LossName = "logistic"
     options: Mapping[str, Any] = field(default_factory=dict)
+    protection: Protection = "auto"
 
     def __post_init__(self) -> None:
         if self.model not in ("linear", "mlp", "trees"):
@@ -77,6 +85,9 @@ class Job:
             object.__setattr__(self, "model", "trees")
         if self.loss not in ("logistic", "squared"):
             raise InputError(f"loss is {self.loss!r}; choose 'logistic' or 'squared'")
+        if self.protection not in ("auto", *PROTECTIONS):
+            known = ", ".join(map(repr, ("auto", *PROTECTIONS)))
+            raise InputError(f"protection is {self.protection!r}; choose one of {known}")
         if self.alpha is not None and not (is_number(self.alpha) and self.alpha >= 0):
             raise InputError(f"alpha is {self.alpha!r}; it must be zero or more, or None for 2/n")
         if not (is_whole(self.max_rounds) and self.max_rounds >= 1):

@@ -147,6 +147,11 @@ class VerticalTerms(Terms):
         """Those that hold labels and groups; the first of them has the intercept."""
         return tuple(name for name, part in self.participants.items() if part == "active")
 
+    @property
+    def only_sums(self) -> bool:
+        """Whether the server learns nothing of the passive parties but sums over all of them."""
+        return self.job.protection not in ("auto", "none")
+
     def to_plain(self) -> dict[str, Any]:
         return super().to_plain() | {"warm": self.warm}
 

@@ -1,7 +1,7 @@
 """What the roles of vertical training say to each other, and what each message reveals.
 
-Sizes: `rows` is the number of aligned rows n, `constraints` the number of constraint rows R, `basis` one more than
-the number of past steps a subspace party keeps.
+Sizes: `rows` is the number of aligned rows n, `constraints` the number of constraint rows R, `bands` the number
+of parts a subspace party's direction has, `basis` that and the number of past steps it keeps.
 """
 
 from __future__ import annotations
@@ -71,11 +71,21 @@ DERIVATIVE = Schema(
     ),
 )
 
+OWN_COLUMNS = Schema(
+    "own-columns",
+    {"columns": Field("f8", (None, "rows")), "weights": Field("f8", (None,))},
+    reveals=(
+        "All columns and weights of the party that holds the labels, to the server, which works at its side: nothing "
+        "leaves the organisation. Where the server is with somebody else, own_columns = false keeps them; no columns "
+        "say that the party has too many."
+    ),
+)
+
 DIRECTION = Schema(
     "direction",
     {
         "round": INTEGER,
-        "scores": PER_ROW,
+        "scores": Field("f8", ("bands", "rows")),
         "gram": Field("f8", ("basis", "basis")),
         "linear": Field("f8", ("basis",)),
         "squared_norm": NUMBER,
@@ -84,9 +94,9 @@ DIRECTION = Schema(
     },
     reveals=(
         "What the party's direction would change in every row's score, and inner products of its direction, its past "
-        "steps and its weights with each other. Like scores, a vector in the span of the party's columns for each "
-        "round: after as many rounds as it has columns the receiver knows X_k up to a linear map; a dozen rounds "
-        "reveal a dozen such vectors at most."
+        "steps and its weights with each other. One such vector already has as many different values as the party has "
+        "different records, so it tells who is alike in all columns, and of columns of zeros and ones often which. "
+        "After as many rounds as the party has columns the receiver knows X_k up to a linear map."
     ),
 )
 
@@ -123,6 +133,7 @@ VOCABULARY = Vocabulary(
     WEIGHTED_DERIVATIVE,
     COMBINED_SCORES,
     DERIVATIVE,
+    OWN_COLUMNS,
     DIRECTION,
     COEFFICIENTS,
     GO_BACK,

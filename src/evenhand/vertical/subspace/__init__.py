@@ -11,6 +11,9 @@ constrained problem in a few dozen variables. It returns each party its few coef
 solver's precision after the first round or two, the tiny problem's multipliers are next round's λ, and neither
 objective nor violation ever gets worse.
 
+All columns of the party that holds the labels, at whose side the server works, are in that problem as they are
+(`blocks.py`): it needs no direction.
+
 Past steps cost no messages: the server keeps their columns, the party keeps the steps.
 
 Bounds on rates need some care of the server's own: see `rates.py`.

@@ -9,7 +9,7 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.protocol.roles import State
 
-_ARRAYS = ("scores", "multipliers", "squared_norms", "shift")
+_ARRAYS = ("scores", "multipliers", "squared_norms", "shift", "own_weights")
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +22,8 @@ class BestSeen:
         By how much its exact rates miss their bounds, and then its objective, say which of two models is the better.
     shift
         δ of `ShiftedBounds` with which it was found.
+    own_weights
+        Of the label holder, where all its columns are in the tiny problem.
     """
 
     excess: float
@@ -30,6 +32,7 @@ class BestSeen:
     multipliers: Array
     squared_norms: Array
     shift: Array
+    own_weights: Array
 
     @property
     def rank(self) -> tuple[float, float]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evenhand.errors import InputError
+from evenhand.protocol.terms import VerticalTerms
+
+STEPS_OF_ALL = 24
+"""Past steps that are kept where those of all parties together are one column."""
 
 
 @dataclass(frozen=True)
@@ -20,14 +24,30 @@ class SubspaceOptions:
         Whether the bounds of measures ``"error"`` and ``"positive"`` are met by the exact rates of the training rows.
         None: wherever lower and upper bound differ, since counts cannot be equal to the last digit. False keeps them
         by the smooth rates only, which end on their bounds while the exact ones may be far beyond.
+    bands
+        1 or 2: in how many parts a party offers its direction, cut in the middle of its curvature's spectrum. Two bring
+        fewer rounds, and twice the upload. None is two where only sums arrive, which then tell more, and one otherwise.
+    own_columns
+        Whether all columns of the party that holds the labels enter the server's tiny problem (as far as they are
+        few): fewer rounds, at no message but one. False where the server is with somebody else, who is not to see them.
     """
 
     history: int | None = None
     exact_rates: bool | None = None
+    bands: int | None = None
+    own_columns: bool = True
 
     def __post_init__(self) -> None:
         if self.history is not None and not 0 <= self.history <= 50:
             raise InputError(f"history is {self.history}; it must be between 0 and 50")
+        if self.bands not in (None, 1, 2):
+            raise InputError(f"bands is {self.bands!r}; it must be 1 or 2")
 
-    def steps_kept(self, parties: int) -> int:
-        return self.history if self.history is not None else min(16, max(2, 56 // parties - 1))
+    def bands_asked(self, terms: VerticalTerms) -> int:
+        return self.bands or (2 if terms.only_sums else 1)
+
+    def steps_kept(self, terms: VerticalTerms) -> int:
+        """Steps remembered; where only sums arrive they are of all together, and cheap."""
+        if self.history is not None:
+            return self.history
+        return STEPS_OF_ALL if terms.only_sums else min(16, max(2, 56 // len(terms.names) - 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 
 from evenhand.arrays import Array
 from evenhand.constraints.losses import LOSSES
@@ -12,11 +13,16 @@ from evenhand.models.preconditioner import make_preconditioner
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, SCORES
+from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, OWN_COLUMNS, SCORES
 from evenhand.vertical.parties import GradientParty
 from evenhand.vertical.problem import PartyData
+from evenhand.vertical.subspace.blocks import split_step
 from evenhand.vertical.subspace.options import SubspaceOptions
 
+MOST_OWN_COLUMNS = 64
+"""Columns of the label holder that the tiny problem takes, whose cost grows with the square of their number."""
+MOST_OWN_NUMBERS = 2**25
+"""Numbers of the label holder that are sent to its own server: 268 MB."""
 LEAST_CURVATURE = 0.08
 """Share of its bound that the curvature of a row is taken for at least: a row that seems settled may yet move."""
 
@@ -28,21 +34,35 @@ class SubspaceParty(GradientParty):
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
-        self.history = SubspaceOptions(**terms.job.options).steps_kept(len(terms.names))
-        self.sizes = {**self.sizes, "basis": self.history + 1}
+        options = SubspaceOptions(**terms.job.options)
+        self.bands, self.history = options.bands_asked(terms), options.steps_kept(terms)
+        # Whether its columns are the server's to combine: it then gets a coefficient for each.
+        few = self.model.columns <= MOST_OWN_COLUMNS and self.model.columns * terms.n_rows <= MOST_OWN_NUMBERS
+        self.holds_labels = options.own_columns and name == terms.active[0]
+        # Alone there is nobody to combine with.
+        self.whole = self.holds_labels and few and len(terms.names) > 1
+        basis = self.model.columns if self.whole else self.bands + self.history
+        self.sizes = {**self.sizes, "bands": self.bands, "basis": basis}
         self.loss = LOSSES[terms.job.loss]
         bound = self.loss.curvature_bound / terms.n_rows
         self.preconditioner = make_preconditioner(self.model.matrix, bound, self.model.regulariser)
-        self.direction: Array = np.zeros(self.model.columns)
+        self.directions: Array = np.zeros((self.bands, self.model.columns))
         self.steps: list[Array] = []
         self.best: Array | None = None
 
     def start(self) -> Sends:
-        """Where a run begins with weights of an earlier one, what they score; at zero there is nothing to say."""
-        if not self.terms.warm:
-            return ()
-        body = {"scores": self.own_scores(), "squared_norm": self.model.squared_norm(), "squared_move": 0.0}
-        return [SCORES.message(self.name, SERVER, round=0, sequence=1, **body)]
+        """The label holder's columns; where a run begins with weights of an earlier one, what they score."""
+        sends = [self._own_columns()] if self.holds_labels else []
+        if self.terms.warm:
+            body = {"scores": self.own_scores(), "squared_norm": self.model.squared_norm(), "squared_move": 0.0}
+            sends.append(SCORES.message(self.name, SERVER, round=0, sequence=1, **body))
+        return sends
+
+    def _own_columns(self) -> Message:
+        shown = self.model.matrix if self.whole else self.model.matrix[:, :0]
+        columns = shown.toarray() if sp.issparse(shown) else shown
+        weights = self.model.weights[: shown.shape[1]]
+        return OWN_COLUMNS.message(self.name, SERVER, columns=np.ascontiguousarray(columns.T), weights=weights)
 
     def handle(self, message: Message) -> Sends:
         self.round = message.integer("round")
@@ -64,21 +84,21 @@ class SubspaceParty(GradientParty):
     def _propose(self, nu: Array) -> Message:
         gradient = self.gradient(nu)
         slope = gradient[: self.model.columns]
-        self.direction = -self.preconditioner.solve(slope, self._curvature(nu))
-        self.effort += self.preconditioner.effort + self.model.effort
-        basis = np.zeros((self.history + 1, self.model.columns))
-        basis[: len(self.steps) + 1] = [self.direction, *self.steps]
+        self.directions = -self.preconditioner.solve(slope, self._curvature(nu), self.bands)
+        self.effort += self.preconditioner.effort + self.bands * self.model.effort
+        basis = np.zeros((self.bands + self.history, self.model.columns))
+        basis[: self.bands + len(self.steps)] = [*self.directions, *self.steps]
         weights = self.model.weights[: self.model.columns]
         return DIRECTION.message(
             self.name,
             SERVER,
             round=self.round,
-            scores=self.model.matrix @ self.direction,
+            scores=(self.model.matrix @ self.directions.T).T,
             gram=basis @ basis.T,
             linear=basis @ weights,
             squared_norm=weights @ weights,
             squared_gradient=gradient @ gradient,
-            decrement=-0.5 * slope @ self.direction,
+            decrement=-0.5 * float((self.directions @ slope).sum()),
         )
 
     def _curvature(self, nu: Array) -> Array:
@@ -88,22 +108,25 @@ class SubspaceParty(GradientParty):
 
     def _go(self, coefficients: Array, intercept: float) -> None:
         change = np.zeros_like(self.model.weights)
-        step = change[: self.model.columns]
-        for weight, part in zip(coefficients, [self.direction, *self.steps], strict=False):
-            step += weight * part
+        if self.whole:
+            change[: self.model.columns] = coefficients
+        else:
+            known = [*self.directions, *self.steps]
+            parts = split_step(coefficients[: len(known)], self.bands) @ np.array(known)
+            change[: self.model.columns] = parts.sum(axis=0)
+            self.steps = [*parts, *self.steps][: self.history]
         if self.model.intercept:
             change[-1] = intercept
         self.model.move(change)
-        self.steps = [step.copy(), *self.steps][: self.history]
 
     def snapshot(self) -> State:
         steps = {f"step {age}": step.copy() for age, step in enumerate(self.steps)}
         best = {} if self.best is None else {"best": self.best.copy()}
-        return super().snapshot() | steps | best | {"direction": self.direction.copy()}
+        return super().snapshot() | steps | best | {"directions": self.directions.copy()}
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self.direction = np.array(state["direction"])
+        self.directions = np.array(state["directions"])
         self.best = np.array(state["best"]) if "best" in state else None
         ages = sorted(int(name.split()[1]) for name in state if name.startswith("step "))
         self.steps = [np.array(state[f"step {age}"]) for age in ages]

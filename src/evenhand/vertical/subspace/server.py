@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -13,15 +14,24 @@ from evenhand.constraints.leave_one_out import measured
 from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError
 from evenhand.programs.combining.columns import DenseColumns
-from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, independent, solve_reduced
-from evenhand.programs.combining.sampling import draw_sample
+from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
+from evenhand.programs.combining.sampling import RowSample, draw_sample
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, GRADIENT_NORM, SCORES
-from evenhand.vertical.problem import ServerData
+from evenhand.vertical.messages import (
+    COEFFICIENTS,
+    DERIVATIVE,
+    DIRECTION,
+    GO_BACK,
+    GRADIENT_NORM,
+    OWN_COLUMNS,
+    SCORES,
+)
+from evenhand.vertical.problem import ServerData, has_intercept
 from evenhand.vertical.server import Server
 from evenhand.vertical.subspace.best import BestSeen
+from evenhand.vertical.subspace.blocks import DirectionBlock, OwnBlock, PartyBlock
 from evenhand.vertical.subspace.options import SubspaceOptions
 from evenhand.vertical.subspace.rates import RateSchedule
 
@@ -31,9 +41,9 @@ PATIENCE = 10
 """Rounds without progress after which a run is given up: its rows cannot hold, or its tolerance is out of reach."""
 MISSES = 4
 """Times that all but the exact rates say that a run has ended, before it does: they have had their passes each time."""
-SHARPNESS = 8.0
+SHARPNESS = 4.0
 """How many times the true distance from the optimum its bound is, as a rule: a run stops when the bound is as many
-times tol. Fitted with `benchmarks/stopping.py`."""
+times tol. Fitted with `benchmarks/stopping.py`; it was 8 before the label holder's own columns made it sharper."""
 FAR = 3.0
 """What parties promise, in tols, beyond which a round's tiny problem is not worth solving to exact rates."""
 PROMISE = 0.2
@@ -53,12 +63,12 @@ class SubspaceServer(Server):
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
         options = SubspaceOptions(**terms.job.options)
-        self.history = options.steps_kept(len(self.parties))
+        self.bands, self.history = options.bands_asked(terms), options.steps_kept(terms)
         self.problem = RateSchedule(self.lagrangian, options.exact_rates)
-        self.sizes = {**self.sizes, "basis": self.history + 1}
-        self.sample = draw_sample(self.lagrangian.constraints.cell, len(self.parties) * (self.history + 1) + 1)
-        # Whose scores at the start are still to come: everybody's, or nobody's where all begin at zero.
+        self.sizes = {**self.sizes, "bands": self.bands, "basis": self.bands + self.history}
+        # Whose first word is still to come: the label holder's of its columns, where all begin warm everybody's scores.
         self.awaited = set(self.parties) if terms.warm else set()
+        self.columns_awaited = options.own_columns
         self.scores: Array = np.zeros(terms.n_rows)
         self.intercept_due = 0.0
         self.decrement = np.nan
@@ -70,12 +80,10 @@ class SubspaceServer(Server):
         self.best: BestSeen | None = None
         # Where the server is, with all that has been computed about it.
         self._point: Point | None = None
-        # What each party's direction and last steps do to the scores, newest first.
-        self.columns: list[list[Array]] = [[] for _ in self.parties]
-        self.answers: dict[int, Message] = {}
+        self.blocks: list[PartyBlock] = [DirectionBlock(self.bands, self.history) for _ in self.parties]
 
     def start(self) -> Sends:
-        return () if self.awaited else self._begin()
+        return self._begin()
 
     def handle(self, message: Message) -> Sends:
         place = self.place(message)
@@ -83,10 +91,15 @@ class SubspaceServer(Server):
             self.awaited.remove(message.sender)
             self.scores = self.scores + message["scores"]
             self.squared_norms[place] = message.number("squared_norm")
-            return () if self.awaited else self._begin()
-        if message.kind == DIRECTION.kind and message.integer("round") == self.round and not self.closing:
-            self.answers[place] = message
-            return self._combine() if len(self.answers) == len(self.parties) else ()
+            return self._begin()
+        if message.kind == OWN_COLUMNS.kind and self.columns_awaited and message.sender == self.terms.active[0]:
+            self._take_columns(place, message)
+            self.columns_awaited = False
+            return self._begin()
+        block = self.blocks[place]
+        if message.kind == DIRECTION.kind and isinstance(block, DirectionBlock) and self._asked(message):
+            block.take(message.body)
+            return self._combine() if all(one.answered for one in self.blocks) else ()
         if message.kind == GRADIENT_NORM.kind and self.closing:
             self.receive_gradient_norm(message, converged=False)
             if self.done:
@@ -94,11 +107,26 @@ class SubspaceServer(Server):
             return ()
         raise ProtocolError(f"server: {message.kind!r} from {message.sender} does not belong to round {self.round}")
 
+    def _asked(self, message: Message) -> bool:
+        """Whether an answer is one to this round's question."""
+        return message.integer("round") == self.round and not self.closing
+
+    def _take_columns(self, place: int, message: Message) -> None:
+        """The label holder's own columns; where there are none, it sends directions as all others do."""
+        columns, weights = message["columns"], message["weights"]
+        if len(columns) != len(weights):
+            raise ProtocolError(f"server: {message.sender} has {len(columns)} columns and {len(weights)} weights")
+        if len(columns):
+            intercept = has_intercept(self.terms, message.sender)
+            self.blocks[place] = OwnBlock(columns, weights, self.regulariser, intercept)
+
     def _begin(self) -> Sends:
         """Before the first round, the best intercept: it needs nobody's columns.
 
         Not from weights of an earlier run: there the intercept alone could only mend a row by spoiling the rest.
         """
+        if self.awaited or self.columns_awaited:
+            return ()
         if self.job.fit_intercept and not self.scores.any():
             column = np.ones((len(self.scores), 1))
             nothing = Quadratic(np.zeros((1, 1)), np.zeros(1))
@@ -119,6 +147,9 @@ class SubspaceServer(Server):
         if self.best is not None and self._seen_better():
             self.scores, self.multipliers = self.best.scores, self.best.multipliers
             self.squared_norms, self.problem.shifted.shift = self.best.squared_norms, self.best.shift
+            for block in self.blocks:
+                if isinstance(block, OwnBlock):
+                    block.weights = self.best.own_weights
             back = [GO_BACK.message(SERVER, party, round=self.round) for party in self.parties]
         return [*back, *self._derivative()]
 
@@ -126,14 +157,19 @@ class SubspaceServer(Server):
         self.squared_gradients = np.full(len(self.parties), np.nan)
         nu = self.present().derivative(self.multipliers)
         head = {"round": self.round, "last": int(self.closing)}
-        return [DERIVATIVE.message(SERVER, party, **head, nu=nu) for party in self.parties]
+        asked = []
+        for party, block in zip(self.parties, self.blocks, strict=True):
+            if isinstance(block, OwnBlock) and not self.closing:
+                block.look(nu)
+            else:
+                asked.append(party)
+        return [DERIVATIVE.message(SERVER, party, **head, nu=nu) for party in asked]
 
     def _combine(self) -> Sends:
         """All directions are in. Stop if they say that nothing is left to gain; else take the best combination."""
-        answers = [self.answers.pop(place) for place in range(len(self.parties))]
-        self.squared_norms = np.array([answer.number("squared_norm") for answer in answers])
-        self.squared_gradients = np.array([answer.number("squared_gradient") for answer in answers])
-        self.decrement = sum(answer.number("decrement") for answer in answers)
+        self.squared_norms = np.array([block.squared_norm for block in self.blocks])
+        self.squared_gradients = np.array([block.squared_gradient for block in self.blocks])
+        self.decrement = sum(block.decrement for block in self.blocks)
         point = self.present()
         settled, misses = self._settled(point), self.problem.shifted.excess(point.exact) > 0.0
         self.missed += settled and misses
@@ -147,17 +183,20 @@ class SubspaceServer(Server):
         self._report(point)
         if converged or hopeless:
             self.certify(point, converged)
-            return self._return(np.zeros((len(self.parties), self.history + 1)), last=True)
+            return self._return([np.zeros(block.width) for block in self.blocks], last=True)
         self.round += 1
-        for columns, answer in zip(self.columns, answers, strict=True):
-            columns.insert(0, answer["scores"])
-        solution = self._solve(answers)
-        shares = self._shares(solution.coefficients)
+        solution = self._solve()
+        ends = np.cumsum([block.width for block in self.blocks])
+        shares = np.split(solution.coefficients[: ends[-1]], ends[:-1])
         self._accept(solution)
-        for place, (answer, share) in enumerate(zip(answers, shares, strict=True)):
-            self.squared_norms[place] += share @ (2.0 * answer["linear"] + answer["gram"] @ share)
-            self._keep_step(self.columns[place], share)
+        for place, (block, share) in enumerate(zip(self.blocks, shares, strict=True)):
+            self.squared_norms[place] += block.go(share)
         return [*self._return(shares, last=False, keep=self._keep()), *self._ask()]
+
+    @cached_property
+    def _sample(self) -> RowSample | None:
+        """Rows for curvature, enough for the most columns there will be; asked for when all first words are in."""
+        return draw_sample(self.lagrangian.constraints.cell, sum(block.most for block in self.blocks) + 1)
 
     def _keep(self) -> bool:
         """Remember the present model if its exact rates make it the best so far; the first rounds solve others."""
@@ -165,7 +204,8 @@ class SubspaceServer(Server):
             return False
         if self.best is None or self._rank() < self.best.rank:
             norms, shift = self.squared_norms.copy(), self.problem.shifted.shift
-            self.best = BestSeen(*self._rank(), self.scores, self.multipliers, norms, shift)
+            own = next((block.weights for block in self.blocks if isinstance(block, OwnBlock)), np.zeros(0))
+            self.best = BestSeen(*self._rank(), self.scores, self.multipliers, norms, shift, own)
             return True
         return False
 
@@ -234,28 +274,24 @@ class SubspaceServer(Server):
         self.least_violation = point.violation if nearer else self.least_violation
         return self.futile >= PATIENCE
 
-    def _solve(self, answers: Sequence[Message]) -> ReducedSolution:
-        """The tiny problem over everybody's direction and last steps, and the intercept."""
-        counts = [len(columns) for columns in self.columns]
-        size = sum(counts) + self.job.fit_intercept
-        matrix = np.empty((len(self.scores), size), order="F")
+    def _solve(self) -> ReducedSolution:
+        """The tiny problem over everybody's columns, and the intercept."""
+        size = sum(block.width for block in self.blocks) + self.job.fit_intercept
+        matrix = np.ones((len(self.scores), size), order="F")
         gram, linear = np.zeros((size, size)), np.zeros(size)
         start = 0
-        for known, count, answer in zip(self.columns, counts, answers, strict=True):
-            used = independent(answer["gram"][:count, :count])
-            for place, column in enumerate(known):
-                matrix[:, start + place] = column if used[place] else 0.0
-            gram[start : start + count, start : start + count] = (
-                self.regulariser * answer["gram"][:count, :count] * (used & used[:, None])
-            )
-            linear[start : start + count] = self.regulariser * answer["linear"][:count] * used
-            start += count
-        matrix[:, start:] = 1.0
+        for block in self.blocks:
+            here = slice(start, start + block.width)
+            known, inner, along = block.parts()
+            for place, column in enumerate(known, start):
+                matrix[:, place] = column
+            gram[here, here], linear[here] = self.regulariser * inner, self.regulariser * along
+            start += block.width
         norms = Quadratic(gram, linear, 0.5 * self.regulariser * float(self.squared_norms.sum()))
         # Anew each round: a weight that one round's columns needed makes the next creep along the curve of a row.
         penalty = min(max(1.0, 2.0 * float(np.max(self.multipliers, initial=0.0))), LARGEST_FIRST_PENALTY)
         columns = DenseColumns(matrix)
-        sample = None if self.sample is None else self.sample.of(columns)
+        sample = None if self._sample is None else self._sample.of(columns)
         # A pass over the same columns begins with what the one before ended with.
         multipliers, root = self.multipliers, None
 
@@ -287,34 +323,19 @@ class SubspaceServer(Server):
         far = self.decrement > FAR * self.job.tol * self.objective(self.present())
         return self.problem.solve(self.round, solve, measure, far)
 
-    def _shares(self, coefficients: Array) -> Array:
-        """(parties, history + 1): each party's coefficients, zeros where it has fewer steps to its name."""
-        shares = np.zeros((len(self.parties), self.history + 1))
-        start = 0
-        for share, columns in zip(shares, self.columns, strict=True):
-            share[: len(columns)] = coefficients[start : start + len(columns)]
-            start += len(columns)
-        return shares
-
-    def _keep_step(self, columns: list[Array], share: Array) -> None:
-        """The step just taken becomes the newest past step; the direction itself is forgotten."""
-        step = np.zeros_like(self.scores)
-        for column, weight in zip(columns, share, strict=False):
-            step += weight * column
-        columns[0] = step
-        del columns[self.history :]
-
     def _accept(self, solution: ReducedSolution) -> None:
         self._point, self.scores = solution.point, solution.point.scores
         self.multipliers = solution.multipliers
         if self.job.fit_intercept:
             self.intercept_due += float(solution.coefficients[-1])
 
-    def _return(self, shares: Array, *, last: bool, keep: bool = False) -> Sends:
+    def _return(self, shares: Sequence[Array], *, last: bool, keep: bool = False) -> Sends:
         sends = []
-        for party, share in zip(self.parties, shares, strict=True):
+        for party, block, share in zip(self.parties, self.blocks, shares, strict=True):
             intercept = self.intercept_due if party == self.terms.active[0] else 0.0
-            body = {"coefficients": share, "intercept": intercept}
+            # Zeros where a party has fewer steps to its name.
+            size = len(share) if isinstance(block, OwnBlock) else self.bands + self.history
+            body = {"coefficients": np.pad(share, (0, size - len(share))), "intercept": intercept}
             sends.append(COEFFICIENTS.message(SERVER, party, round=self.round, last=int(last), keep=int(keep), **body))
         self.intercept_due = 0.0
         return sends
@@ -327,33 +348,22 @@ class SubspaceServer(Server):
         self.reports.append({"round": self.round, **self.row_report(point), **extra, **known})
 
     def snapshot(self) -> State:
-        columns = {
-            f"column {place} {age}": column.copy()
-            for place, columns in enumerate(self.columns)
-            for age, column in enumerate(columns)
-        }
-        answers = {
-            f"answer {place} {name}": array
-            for place, answer in self.answers.items()
-            for name, array in answer.body.items()
-        }
-        own: State = {"awaited": sorted(self.awaited), **self.problem.snapshot()}
-        own |= {} if self.best is None else self.best.snapshot()
-        return super().snapshot() | own | columns | answers
+        own: State = {"awaited": sorted(self.awaited), "columns awaited": self.columns_awaited}
+        own |= self.problem.snapshot() | ({} if self.best is None else self.best.snapshot())
+        for place, block in enumerate(self.blocks):
+            own |= {f"block {place} {name}": value for name, value in block.snapshot().items()}
+        return super().snapshot() | own
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self.awaited = set(state["awaited"])
+        self.awaited, self.columns_awaited = set(state["awaited"]), bool(state["columns awaited"])
         self.problem.restore(state)
         self.best = BestSeen.from_snapshot(state)
-        self.columns = [[] for _ in self.parties]
-        bodies: dict[int, dict[str, Array]] = {}
-        for name in sorted((name for name in state if name.startswith("column ")), key=lambda key: int(key.split()[2])):
-            self.columns[int(name.split()[1])].append(np.array(state[name]))
-        for name, value in state.items():
-            if name.startswith("answer "):
-                _, place, field = name.split(" ", 2)
-                bodies.setdefault(int(place), {})[field] = np.array(value)
-        self.answers = {
-            place: Message(self.parties[place], SERVER, DIRECTION.kind, body) for place, body in bodies.items()
-        }
+        for place, party in enumerate(self.parties):
+            head = f"block {place} "
+            kept = {name.removeprefix(head): value for name, value in state.items() if name.startswith(head)}
+            self.blocks[place] = DirectionBlock(self.bands, self.history)
+            if "columns" in kept:
+                intercept = has_intercept(self.terms, party)
+                self.blocks[place] = OwnBlock(kept["columns"], kept["weights"], self.regulariser, intercept)
+            self.blocks[place].restore(kept)

@@ -1,0 +1,188 @@
+"""Whose columns a subspace round's tiny problem is made of: a block for each party.
+
+A block has columns (what coefficients of one would do to every row's score), and the inner products of what stands
+behind them in the party's weights. Usually these are a direction, in one or two bands, and the last steps; of the party
+that holds the labels, at whose side the server works, all columns of its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.programs.combining.reduced import independent
+from evenhand.protocol.roles import State
+
+
+def split_step(share: Array, bands: int) -> Array:
+    """(bands, basis): which combinations of directions and past steps a step is kept as, newest first.
+
+    The accepted part of each band is remembered by itself, the rest of the step with that of the last band: a sum of
+    all would lose what the bands have told apart.
+    """
+    kept = np.zeros((bands, len(share)))
+    kept[-1] = share
+    for band in range(bands - 1):
+        kept[band, band], kept[-1, band] = share[band], 0.0
+    return kept
+
+
+class PartyBlock(ABC):
+    """One party's part of the tiny problem, in the present round.
+
+    Attributes
+    ----------
+    squared_norm, squared_gradient, decrement
+        Of the party's weights as the round found them; what its own quadratic model says is to be gained.
+    """
+
+    squared_norm: float
+    squared_gradient: float
+    decrement: float
+
+    @property
+    @abstractmethod
+    def answered(self) -> bool:
+        """Whether all is there for this round."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Number of columns."""
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """Columns in any round."""
+
+    @abstractmethod
+    def parts(self) -> tuple[list[Array], Array, Array]:
+        """Columns, and the inner products of what is behind them with each other and with the weights."""
+
+    @abstractmethod
+    def go(self, coefficients: Array) -> float:
+        """Take a step; by how much the squared norm of the weights grows."""
+
+    @abstractmethod
+    def snapshot(self) -> State: ...
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any]) -> None: ...
+
+
+class DirectionBlock(PartyBlock):
+    """A direction and the last steps of a party, or of several that go together."""
+
+    def __init__(self, bands: int, history: int) -> None:
+        self._bands, self._history = bands, history
+        self._steps: list[Array] = []
+        self._answer: Mapping[str, Array] = {}
+
+    def take(self, answer: Mapping[str, Array]) -> None:
+        """What the party says of its direction: the content of its message."""
+        self._answer = answer
+        self.squared_norm = float(answer["squared_norm"])
+        self.squared_gradient = float(answer["squared_gradient"])
+        self.decrement = float(answer["decrement"])
+
+    @property
+    def answered(self) -> bool:
+        return bool(self._answer)
+
+    @property
+    def width(self) -> int:
+        return self._bands + len(self._steps)
+
+    @property
+    def most(self) -> int:
+        return self._bands + self._history
+
+    def parts(self) -> tuple[list[Array], Array, Array]:
+        gram, linear = self._answer["gram"][: self.width, : self.width], self._answer["linear"][: self.width]
+        used = independent(gram)
+        columns = [
+            column if used[place] else np.zeros_like(column)
+            for place, column in enumerate([*self._answer["scores"], *self._steps])
+        ]
+        return columns, gram * (used & used[:, None]), linear * used
+
+    def go(self, coefficients: Array) -> float:
+        width, columns = self.width, [*self._answer["scores"], *self._steps]
+        steps = np.zeros((self._bands, len(columns[0])))
+        for step, row in zip(steps, split_step(coefficients, self._bands), strict=True):
+            for weight, column in zip(row, columns, strict=True):
+                step += weight * column
+        self._steps = [*steps, *self._steps][: self._history]
+        gram, linear = self._answer["gram"][:width, :width], self._answer["linear"][:width]
+        self._answer = {}
+        return float(coefficients @ (2.0 * linear + gram @ coefficients))
+
+    def snapshot(self) -> State:
+        steps = {f"step {age}": step.copy() for age, step in enumerate(self._steps)}
+        return steps | {f"answer {name}": np.array(array) for name, array in self._answer.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        ages = sorted(int(name.split()[1]) for name in state if name.startswith("step "))
+        self._steps = [np.array(state[f"step {age}"]) for age in ages]
+        answer = {name.removeprefix("answer "): np.array(state[name]) for name in state if name.startswith("answer ")}
+        if answer:
+            self.take(answer)
+
+
+class OwnBlock(PartyBlock):
+    """All columns of the party that holds the labels.
+
+    Nothing of it has to be guessed at by directions: each round finds the best weights for the label holder's columns,
+    given what the others offer. That is what makes few sums of the others' directions do.
+    """
+
+    def __init__(self, columns: Array, weights: Array, regulariser: float, intercept: bool) -> None:
+        self._columns, self._regulariser, self._intercept = columns, regulariser, intercept
+        self.weights = weights
+        self._looked = False
+        self.decrement = 0.0
+        self.squared_norm = float(weights @ weights)
+
+    def look(self, nu: Array) -> None:
+        """How far the weights are from stationary; the round's columns are what they always are."""
+        gradient = self._columns @ nu + self._regulariser * self.weights
+        self.squared_gradient = float(gradient @ gradient) + (float(nu.sum()) ** 2 if self._intercept else 0.0)
+        self.squared_norm = float(self.weights @ self.weights)
+        self._looked = True
+
+    @property
+    def answered(self) -> bool:
+        return self._looked
+
+    @property
+    def width(self) -> int:
+        return len(self._columns)
+
+    @property
+    def most(self) -> int:
+        return self.width
+
+    def parts(self) -> tuple[list[Array], Array, Array]:
+        return list(self._columns), np.eye(self.width), self.weights
+
+    def go(self, coefficients: Array) -> float:
+        before, self.weights = self.weights, self.weights + coefficients
+        self._looked = False
+        return float(self.weights @ self.weights - before @ before)
+
+    def scores(self) -> Array:
+        return self.weights @ self._columns
+
+    def snapshot(self) -> State:
+        state: State = {"columns": self._columns, "weights": self.weights.copy(), "looked": self._looked}
+        return state | ({"squared gradient": self.squared_gradient} if self._looked else {})
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._columns, self.weights = np.array(state["columns"]), np.array(state["weights"])
+        self._looked = bool(state["looked"])
+        self.squared_norm = float(self.weights @ self.weights)
+        self.squared_gradient = float(state["squared gradient"]) if self._looked else np.nan
