@@ -26,7 +26,7 @@ from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.metrics import constraint_gaps, intervals, summary
 from evenhand.privacy.accounting import noise_for
-from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
+from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian
 from evenhand.runtime.folder import RunFolder
 
 pytest.importorskip("torch")
@@ -106,6 +106,28 @@ def test_noise_is_given_or_found_for_an_epsilon(hospitals: HospitalJob) -> None:
     assert hospitals.read().to_protection() == ClippedGaussian(2.0, 0.5, noise_for(4.0, 1e-6, 7, releases=2))
     hospitals.content["privacy"] = {"mechanism": "gaussian", "weight_noise": 0.01}
     assert hospitals.read().to_protection() == GaussianNoise(0.01)
+
+
+def test_noise_is_shared_out_under_masks(hospitals: HospitalJob) -> None:
+    hospitals.averaging(rounds=7)
+    privacy = {"mechanism": "shared-gaussian", "clip": 2.0, "dual_clip": 0.5, "noise_multiplier": 3.0}
+    hospitals.content["privacy"] = privacy
+    with pytest.raises(JobError, match='needs protection = "masked"'):
+        hospitals.read()
+    hospitals.content["job"]["protection"] = "masked"
+    assert hospitals.read().to_job().protection == "masked"
+    assert hospitals.read().to_protection() == SharedGaussian(2.0, 0.5, 3.0, shares=2)
+    privacy["shares"] = 3
+    assert hospitals.read().to_protection() == SharedGaussian(2.0, 0.5, 3.0, shares=3)
+
+
+def test_a_masked_job_ends_where_the_plain_one_does(hospitals: HospitalJob) -> None:
+    pytest.importorskip("nacl")
+    plain = hospitals.run("plain")
+    hospitals.content["job"]["protection"] = "masked"
+    masked = hospitals.run("masked")
+    np.testing.assert_allclose(masked.run.weights, plain.run.weights, atol=1e-7)
+    assert masked.run.terms.job.protection == "masked"
 
 
 def test_the_documented_files_are_what_they_seem() -> None:

@@ -86,6 +86,11 @@ class HorizontalServer(Role):
 class HorizontalClient(Follower):
     """What every solver's client has once it is done."""
 
+    @property
+    def least_summed(self) -> int:
+        """Of how many clients' answers a sum must be made, where this one helps to take the masks off."""
+        return 2
+
     def own_multipliers(self) -> Array:
         """(2, rows): λ⁺ and λ⁻ of constraint rows that nobody else knows the multipliers of."""
         return np.zeros((2, 0))

@@ -24,7 +24,7 @@ from operator import index
 from typing import Any
 
 from evenhand.errors import InputError, MissingExtraError
-from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
+from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian
 
 # Of the privacy loss distribution, as a part of the loss's own standard deviation: ε is then good to about seven digits
 # (against the closed form), whatever its size, and takes some hundredths of a second.
@@ -57,6 +57,8 @@ class PrivacyStatement:
         The ε of each accountant, ``RDP`` and ``PLD``.
     secret_noise
         Whether nobody but the client could repeat the noise. If not, ε is what the same run would spend if it were so.
+    shares
+        How many clients' noise every sum holds at least; 1 where each update has the whole noise itself.
     """
 
     epsilon: float
@@ -65,6 +67,7 @@ class PrivacyStatement:
     noise_multipliers: tuple[float, ...]
     by_accountant: Mapping[str, float]
     secret_noise: bool
+    shares: int = 1
 
     @property
     def words(self) -> str:
@@ -76,10 +79,20 @@ class PrivacyStatement:
         simulated = "" if self.secret_noise else _SIMULATED
         return (
             f"{simulated}ε = {self.epsilon:.4g} at δ = {self.delta:g} for {self.rounds} updates ({releases}; by "
-            f"accountant: {accountants}). This is local differential privacy: it holds against the server and anyone "
-            "else who reads the updates, for the exchange of all of the client's data, and so of any one record, for "
-            "other data of as many rows. It covers these updates only: other runs on the same data, and what the "
-            "client says elsewhere, add to it."
+            f"accountant: {accountants}). {self._against} for the exchange of all of the client's data, and so of any "
+            "one record, for other data of as many rows. It covers these updates only: other runs on the same data, "
+            "and what the client says elsewhere, add to it."
+        )
+
+    @property
+    def _against(self) -> str:
+        if self.shares == 1:
+            return (
+                "This is local differential privacy: it holds against the server and anyone else who reads the updates,"
+            )
+        return (
+            "Each client adds a share of the noise under masks: it holds against the server and whoever sees the sums, "
+            f"as long as {self.shares} clients or more in every sum keep their noise to themselves,"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -128,7 +141,10 @@ def privacy_statement(
         raise NoGuaranteeError("how many updates the client sent is not known: each one adds to ε, so count them")
     rounds = _count("rounds", rounds, least=0)
     by_accountant = _epsilons(_of_a_round(multipliers), rounds, delta)
-    return PrivacyStatement(min(by_accountant.values()), delta, rounds, multipliers, by_accountant, secret_noise)
+    shares = mechanism.shares if isinstance(mechanism, SharedGaussian) else 1
+    return PrivacyStatement(
+        min(by_accountant.values()), delta, rounds, multipliers, by_accountant, secret_noise, shares
+    )
 
 
 def client_statements(
@@ -208,8 +224,8 @@ def _proven_multipliers(mechanism: object, unprotected: Sequence[str]) -> tuple[
             "the updates were not clipped, so one record may move them by any amount and noise of any fixed size "
             "proves no ε: use ClippedGaussian"
         )
-    # Nor is a subclass trusted: what it protects is its own affair.
-    if type(mechanism) is not ClippedGaussian:
+    # Nor is another subclass trusted: what it protects is its own affair.
+    if not isinstance(mechanism, ClippedGaussian) or type(mechanism) not in (ClippedGaussian, SharedGaussian):
         raise NoGuaranteeError(f"{mechanism!r} is no mechanism an ε is known for: use ClippedGaussian")
     if min(mechanism.noise_multipliers) == 0:
         raise NoGuaranteeError("an update was clipped but got no noise: give a noise multiplier above 0")

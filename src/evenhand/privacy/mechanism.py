@@ -1,11 +1,12 @@
 """Gaussian noise on what a client sends: its change of the weights, Δw, and of the multipliers, Δλ.
 
-A client calls ``protect(delta_weights, delta_multipliers, rng)`` on each update before it is sent. Two mechanisms:
+A client calls ``protect(delta_weights, delta_multipliers, rng)`` on each update before it is sent. Three mechanisms:
 
 - :class:`GaussianNoise` is that of FairFedAvgALM's experiments (Section 5, "Gaussian mechanism for LDP"): noise of a
   given σ, no clipping. One record may then move the update by any amount, so no ε can be stated for it.
 - :class:`ClippedGaussian` bounds both updates first, which makes their sensitivity known whatever the model, the loss,
   the number of local steps and the data are. Only for this one does :mod:`evenhand.privacy.accounting` state an ε.
+- :class:`SharedGaussian` is the same with a share of the noise from each client, where the server sees sums only.
 
 The noise must be unknown to whoever reads the update: an ``rng`` whose seed the server knows, or can guess, gives it
 the noise to subtract. Simulations may use a written-down seed; a deployment seeds each client from its own entropy,
@@ -28,6 +29,7 @@ import numpy.typing as npt
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError, InputError
+from evenhand.numbers import is_whole
 
 # Of the weights' update, for half the bytes; any floating-point type is taken and given back.
 Single: TypeAlias = npt.NDArray[np.float32]
@@ -113,6 +115,11 @@ class ClippedGaussian:
                 raise InputError("dual_noise_multiplier is given without dual_clip: give both, or none of them")
 
     @property
+    def part(self) -> float:
+        """How much of the noise is this client's, of a standard deviation of one."""
+        return 1.0
+
+    @property
     def noise_multipliers(self) -> tuple[float, ...]:
         """Of each release of a round, noise over sensitivity: of Δw, then of Δλ if it is sent."""
         if self.dual_clip is None:
@@ -140,13 +147,41 @@ class ClippedGaussian:
                 f"the update holds {multipliers.size} multipliers, but dual_clip is None: set it to the largest norm "
                 "their change may have"
             )
-        noise = self.noise_multiplier * 2 * self.clip
+        noise = self.noise_multiplier * 2 * self.clip * self.part
         protected = _with_noise(clipped(weights, self.clip), noise, rng).astype(delta_weights.dtype)
         if self.dual_clip is None:
             return protected, delta_multipliers.copy()
-        dual_noise = self.noise_multipliers[1] * 2 * self.dual_clip
+        dual_noise = self.noise_multipliers[1] * 2 * self.dual_clip * self.part
         dual = _with_noise(clipped(multipliers, self.dual_clip), dual_noise, rng)
         return protected, dual.astype(delta_multipliers.dtype)
+
+
+@dataclass(frozen=True)
+class SharedGaussian(ClippedGaussian):
+    """A share of the noise from each client: for ``protection="masked"``, where the server sees nothing but sums.
+
+    Each client clips as with :class:`ClippedGaussian` and adds noise of 1/√shares of its size. A sum over as many
+    clients or more then holds at least the whole noise, and what replacing one client's data can change in it is what
+    it can change in that client's update. Clients count alike, however many rows they have; their masks are opened in
+    no sum over fewer.
+
+    Parameters
+    ----------
+    shares
+        How many clients at least are in every sum and keep their noise to themselves. Those who tell the server theirs
+        do not count.
+    """
+
+    shares: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (is_whole(self.shares) and self.shares >= 2):
+            raise InputError(f"shares is {self.shares!r}: give a whole number of at least 2; alone, ClippedGaussian")
+
+    @property
+    def part(self) -> float:
+        return float(self.shares) ** -0.5
 
 
 def clipped(values: Array, bound: float) -> Array:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from evenhand.errors import EvenhandError
-from evenhand.horizontal.averaging.messages import UPDATE
+from evenhand.horizontal.averaging.messages import TILT, UPDATE
+from evenhand.horizontal.masked import messages as masked
 from evenhand.privacy.accounting import PrivacyStatement, privacy_statement
 from evenhand.protocol import enrol
 from evenhand.protocol.agree import SUMMARY
@@ -16,7 +17,8 @@ from evenhand.protocol.transcript import Transcript
 LEARNED_COLUMNS = "means, deviations and levels of columns"
 LEARNED_GROUPS = "which groups occur"
 # Updates have the noise; exchanges before the first round say what `learned` names, and nothing else of any rows.
-_COVERED = {UPDATE.kind, SUMMARY.kind, *(schema.kind for schema in enrol.VOCABULARY)}
+_COVERED = {UPDATE.kind, SUMMARY.kind, *(schema.kind for schema in (*enrol.VOCABULARY, *masked.VOCABULARY))}
+MEASURED = "what models do on its rows"
 _ADVICE = "; how columns are encoded and which groups there are can be agreed beforehand, with encoder and groups"
 
 
@@ -65,6 +67,8 @@ def client_privacy(
         Names of what was learned from the clients' rows before the first round and is not covered by any noise.
     """
     sent: dict[str, dict[str, int]] = {name: {} for name in clients}
+    # Masked answers do not say of which kind they are; whoever was told this was asked to measure models.
+    measuring = {entry.receiver for entry in transcript if entry.kind == TILT.kind}
     for entry in transcript:
         if entry.sender in sent:
             sent[entry.sender][entry.kind] = sent[entry.sender].get(entry.kind, 0) + entry.messages
@@ -73,7 +77,9 @@ def client_privacy(
     for name, kinds in sent.items():
         mechanism = protect.get(name) if isinstance(protect, Mapping) else protect
         others = (*learned, *sorted(f"messages of kind {kind!r}" for kind in kinds if kind not in _COVERED))
-        rounds = kinds.get(UPDATE.kind, 0)
+        if masked.MASKED.kind in kinds and name in measuring:
+            others = (*others, MEASURED)
+        rounds = kinds.get(masked.MASKED.kind, kinds.get(UPDATE.kind, 0))
         key = (id(mechanism), rounds, others)
         if key not in found:
             found[key] = _statement(mechanism, rounds, delta, others)

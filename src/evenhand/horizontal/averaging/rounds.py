@@ -23,6 +23,7 @@ from evenhand.horizontal.averaging.server import ClosingServer
 from evenhand.horizontal.problem import ModelStart, Protection, Single
 from evenhand.horizontal.seeds import generator
 from evenhand.horizontal.slice_means import SliceMeans
+from evenhand.privacy.mechanism import SharedGaussian
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
@@ -198,6 +199,10 @@ class AveragingClient(ClosingClient):
         self.protect = protect
         self.request: TrainRequest | None = None
 
+    @property
+    def least_summed(self) -> int:
+        return self.protect.shares if isinstance(self.protect, SharedGaussian) else super().least_summed
+
     def handle(self, message: Message) -> Sends:
         """Training waits for `work`: by then all who were sent the model at the same time have noted it as well."""
         if message.kind != MODEL.kind:
@@ -247,7 +252,8 @@ class AveragingClient(ClosingClient):
             self.name,
             SERVER,
             round=self.round,
-            rows=self.learner.n_rows,
+            # Where noise is shared out, a client that counted for more would need more of it.
+            rows=1 if isinstance(self.protect, SharedGaussian) else self.learner.n_rows,
             weights=moved[: request.weights.size],
             statistics=moved[request.weights.size :],
             multipliers=multipliers,

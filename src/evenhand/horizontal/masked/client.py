@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from evenhand.arrays import Array, Integers
-from evenhand.errors import ProtocolError
+from evenhand.errors import ProtocolError, RunError
 from evenhand.horizontal.masked import messages
 from evenhand.horizontal.masked.messages import EXCHANGE, KEY, KEYS, MASKED, OPENED, UNMASK
 from evenhand.horizontal.masked.packing import AnswerWords
@@ -119,6 +119,11 @@ class MaskedClient(HorizontalClient):
     def _open(self, message: Message) -> Sends:
         if not self.awaits or message.integer("exchange") != self.exchange or self._member is None:
             raise ProtocolError(f"{self.name} has nothing to open in exchange {message.integer('exchange')}")
+        if len(message["present"]) < self.inner.least_summed:
+            raise RunError(
+                f"{self.name} opens no sum over {len(message['present'])} clients: its share of the noise is made for "
+                f"{self.inner.least_summed} or more. Go on from the last checkpoint when they are back"
+            )
         boxes = [box.tobytes() for box in message["sealed"]]
         shares = self._member.opened(self.company, message["present"].tolist(), boxes)
         self.awaits, self.done = False, self.inner.done

@@ -32,7 +32,8 @@ from evenhand.jobs.schema import (
 )
 from evenhand.printing import quoted
 from evenhand.privacy.accounting import noise_for
-from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
+from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian
+from evenhand.privacy.neighbours import least_of
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 
@@ -83,13 +84,14 @@ class ClientSection(TableSection):
 class PrivacySection(Strict):
     """`[privacy]`: what clients do to updates before they send them."""
 
-    mechanism: Literal["clipped-gaussian", "gaussian"]
+    mechanism: Literal["clipped-gaussian", "shared-gaussian", "gaussian"]
     clip: float | None = None
     dual_clip: float | None = None
     noise_multiplier: float | None = None
     epsilon: float | None = None
     weight_noise: float | None = None
     multiplier_noise: float | None = None
+    shares: int | None = None
     delta: float = Field(default=1e-5, gt=0.0, lt=1.0)
 
 
@@ -145,7 +147,15 @@ class HorizontalJobFile(ClockedFile):
             # Whoever takes part in fewer rounds than there are spends less.
             releases = 1 if section.dual_clip is None else 2
             noise = noise_for(section.epsilon, section.delta, self.to_job().max_rounds, releases=releases)
+        if section.mechanism == "shared-gaussian":
+            drawn = round(getattr(self._settings(), "participation", 1.0) * len(self.client))
+            shares = least_of(drawn) if section.shares is None else section.shares
+            return SharedGaussian(section.clip, section.dual_clip, noise, shares=shares)
         return ClippedGaussian(section.clip, section.dual_clip, noise)
+
+    def _settings(self) -> Any:
+        job = self.to_job()
+        return SOLVERS[job.solver].settings(job)
 
 
 def parse_horizontal(content: dict[str, Any], where: str) -> HorizontalJobFile:
@@ -202,8 +212,14 @@ def _check_privacy(job: HorizontalJobFile, trained: Job) -> None:
     section = job.privacy
     if section is None:
         return
-    clipped = section.mechanism == "clipped-gaussian"
+    clipped = section.mechanism != "gaussian"
     strange = ("weight_noise", "multiplier_noise") if clipped else ("clip", "dual_clip", "noise_multiplier", "epsilon")
+    shared = section.mechanism == "shared-gaussian"
+    strange = strange if shared else (*strange, "shares")
+    if shared and trained.protection != "masked":
+        raise JobError(
+            'privacy.mechanism = "shared-gaussian" needs protection = "masked" in [job]: a share is no noise'
+        )
     for name in strange:
         if getattr(section, name) is not None:
             raise JobError(f"key privacy.{name} does not go with mechanism = {section.mechanism!r}")
