@@ -29,6 +29,8 @@ from evenhand.protocol.roles import SERVER, Role
 from evenhand.runtime.flower.grid import GridPost, registered_nodes
 from evenhand.runtime.flower.records import keep_state, kept_state, packets_in, to_records, value_in
 from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.links import Packet
+from evenhand.runtime.packets import packet_bytes
 from evenhand.runtime.site import Program, Site
 from evenhand.runtime.statefiles import state_bytes
 from evenhand.runtime.visits import NEVER_AGAIN, VisitedSite
@@ -116,6 +118,9 @@ def run_roles(grid: Grid, name: str, nodes: list[int]) -> dict[str, bytes]:
     post = Watched(grid, dict(zip(parties, nodes, strict=True)))
     site = Site(SERVER, parties, post.transmit, links=NEVER_AGAIN, stopped=lambda: bool(post.words))
     with post.serves(site), site:
+        for party in parties:
+            # Some begin without being told anything: whoever is asked for a sign of life is visited.
+            post.transmit(party, packet_bytes(Packet(0, NEVER_AGAIN.window, asks=True)))
         try:
             site.run(alone(roles[SERVER]))
         finally:
