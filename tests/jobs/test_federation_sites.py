@@ -113,6 +113,17 @@ def test_rows_are_found_without_anybodys_list_of_people(tmp_path: Path) -> None:
     assert "ids" not in {entry.kind for entry in network.sites["server"].transcript}
 
 
+@pytest.mark.parametrize("ids", ["inner", "private"])
+def test_too_few_common_rows_end_the_run_and_nobody_is_told_any(ids: str, tmp_path: Path) -> None:
+    pytest.importorskip("nacl", reason="needs PyNaCl, of the extra privacy")
+    paths = write_shops(tmp_path, {"ids": ids, "least_common": 121})
+    network = Network()
+    ends = run(paths, network)
+    assert isinstance(ends["server"], DataError)
+    assert all("fewer than 121 ids are common to all" in str(end) for end in ends.values())
+    assert "common-rows" not in {entry.kind for site in network.sites.values() for entry in site.transcript}
+
+
 def test_a_policy_that_does_not_agree_ends_the_run_before_any_row_is_spoken_of(tmp_path: Path) -> None:
     paths = write_shops(tmp_path, {"max_rounds": 20})
     own = paths["shop"].read_text() + "\n[policy]\nmost_rounds = 10\n"

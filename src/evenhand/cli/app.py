@@ -11,7 +11,20 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from evenhand.cli import audit, data, demo, federation, flower, frontier, predict, report, reproduce, train, watch
+from evenhand.cli import (
+    align,
+    audit,
+    data,
+    demo,
+    federation,
+    flower,
+    frontier,
+    predict,
+    report,
+    reproduce,
+    train,
+    watch,
+)
 from evenhand.errors import EvenhandError, EvenhandWarning, ResourceError
 from evenhand.printing import printable
 from evenhand.runtime.files import no_room
@@ -37,6 +50,7 @@ app.command("reproduce")(reproduce.reproduce)
 for command in (federation.provision, federation.serve, federation.join, federation.submit):
     app.command(command.__name__)(command)
 app.command("flower")(flower.flower)
+app.command("align")(align.align)
 app.add_typer(data.app, name="data")
 
 

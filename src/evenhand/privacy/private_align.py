@@ -21,7 +21,7 @@ from nacl import bindings
 
 from evenhand.arrays import Integers
 from evenhand.errors import DataError, ProtocolError
-from evenhand.protocol.align import COMMON_ROWS, UNMATCHED, id_kind, id_text
+from evenhand.protocol.align import COMMON_ROWS, UNMATCHED, id_kind, id_text, too_few
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Role, Sends, State
 
@@ -136,6 +136,11 @@ class PrivateAlignParty(Role):
 class PrivateAlignServer(Role):
     """Finds the rows all have in common, in an order that says nothing: that of their points.
 
+    Parameters
+    ----------
+    least
+        With fewer common rows than this nobody is told any.
+
     Attributes
     ----------
     problem
@@ -146,9 +151,10 @@ class PrivateAlignServer(Role):
 
     vocabulary = VOCABULARY
 
-    def __init__(self, parties: Sequence[str]) -> None:
+    def __init__(self, parties: Sequence[str], least: int = 1) -> None:
         super().__init__(SERVER, {})
         self.parties = tuple(parties)
+        self.least = least
         self.points: dict[str, Points] = {}
         self.problem = ""
         self.places: dict[str, Integers] = {}
@@ -174,8 +180,7 @@ class PrivateAlignServer(Role):
         common = found[self.parties[0]]
         for one in found.values():
             common = common[one.get_indexer(common) >= 0] if not self.problem else common[:0]
-        if not self.problem and common.empty:
-            self.problem = "no id is common to all"
+        self.problem = self.problem or too_few(len(common), self.least)
         if self.problem:
             reason, none = as_bytes(self.problem), np.zeros(0, dtype=np.int64)
             return [UNMATCHED.message(SERVER, name, reason=reason, places=none) for name in self.parties]

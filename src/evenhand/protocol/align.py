@@ -74,6 +74,8 @@ class AlignServer(Role):
     ----------
     how
         ``"equal"`` demands the same ids everywhere, ``"inner"`` keeps those that all parties have.
+    least
+        With fewer common rows than this nobody is told any.
 
     Attributes
     ----------
@@ -87,10 +89,11 @@ class AlignServer(Role):
 
     vocabulary = VOCABULARY
 
-    def __init__(self, parties: Sequence[str], how: How) -> None:
+    def __init__(self, parties: Sequence[str], how: How, least: int = 1) -> None:
         super().__init__(SERVER, {})
         self.parties = tuple(parties)
         self.how = how
+        self.least = least
         self.kinds: dict[str, str] = {}
         self.sums: dict[str, Integers] = {}
         self.problem = ""
@@ -129,8 +132,7 @@ class AlignServer(Role):
                     other = next(one for one in self.parties if one != name)
                     self.problem = f"{name} has {len(self.sums[name])} rows, {other} has {count}, and no ids to go by"
                 places[name] = np.arange(count)
-            if count == 0 and not self.problem:
-                self.problem = "no id is common to all"
+            self.problem = self.problem or too_few(count, self.least)
         if self.problem:
             return self._unmatched()
         self.places = places
@@ -247,6 +249,13 @@ class AlignParty(Follower):
         super().restore(state)
         self.problem, self.unmatched = str(state["problem"]), np.array(state["unmatched"])
         self.places = np.array(state["places"]) if "places" in state else None
+
+
+def too_few(count: int, least: int) -> str:
+    """Why so few common rows are no overlap, without saying how few; empty if they are enough."""
+    if count == 0:
+        return "no id is common to all"
+    return f"fewer than {least:,} ids are common to all" if count < least else ""
 
 
 def id_kind(ids: pd.Index) -> str:

@@ -43,7 +43,7 @@ def align(frames: Sequence[Table], names: Sequence[str], how: Literal["equal", "
             )
         check_ids(frame.index, name)
         _check_unique(frame.index, name)
-    _check_same_kind([frame.index for frame in frames], names)
+    check_same_kind([frame.index for frame in frames], names)
     if how == "equal":
         _check_same_ids([frame.index for frame in frames], names)
     common = frames[0].index
@@ -78,7 +78,8 @@ def _check_unique(index: pd.Index, name: str) -> None:
         )
 
 
-def _check_same_kind(indexes: Sequence[pd.Index], names: Sequence[str]) -> None:
+def check_same_kind(indexes: Sequence[pd.Index], names: Sequence[str]) -> None:
+    """Refuse ids that would never match: text and whole numbers, say."""
     kinds = [id_kind(index) for index in indexes]
     if len({kind for kind, index in zip(kinds, indexes, strict=True) if len(index)}) > 1:
         told = ", ".join(

@@ -51,9 +51,12 @@ class MemberSection(Strict):
 
 
 class FederationJobSection(VerticalJobSection):
-    """`[job]` between organisations, where ids may be private: common rows are found without a list of people."""
+    """`[job]` between organisations, where ids may be private: common rows are found without a list of people. If there
+    are fewer than `least_common`, nobody is told any.
+    """
 
     ids: Literal["equal", "inner", "private"] = "equal"  # type: ignore[assignment]
+    least_common: int = Field(default=1, ge=1)
 
 
 class FederationJob(Strict):

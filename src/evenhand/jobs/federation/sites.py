@@ -209,8 +209,8 @@ def _align_party(job: FederationJob, name: str, ids: pd.Index) -> AlignParty | P
 
 
 def _align_server(job: FederationJob) -> AlignServer | PrivateAlignServer:
-    ids = job.job.ids
-    return PrivateAlignServer(list(job.parts)) if ids == "private" else AlignServer(list(job.parts), ids)
+    parties, ids, least = list(job.parts), job.job.ids, job.job.least_common
+    return PrivateAlignServer(parties, least) if ids == "private" else AlignServer(parties, ids, least)
 
 
 def _accepted(role: EnrolParty) -> VerticalTerms:
