@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,12 +12,12 @@ from evenhand import HorizontalClassifier
 from evenhand.auditing.findings import Audit
 
 
-def audited(solver: str) -> Audit:
+def audited(solver: str, protection: Any = "none") -> Audit:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(241, 5))
     labels = np.where(rows @ rng.normal(size=5) + rng.logistic(size=241) > 0, 1, 0)
     clients = np.array(["one"] + ["many"] * 120 + ["more"] * 120)
-    classifier = HorizontalClassifier(solver=solver, max_rounds=3, random_state=0, scale=False)
+    classifier = HorizontalClassifier(solver=solver, max_rounds=3, random_state=0, scale=False, protection=protection)
     return evenhand.audit(classifier, rows, labels, clients=clients)
 
 
@@ -33,3 +35,12 @@ def test_membership_is_measured_beside_what_rows_say_by_themselves() -> None:
     assert all(set(one.floors) == {"400 known", "half known"} for one in found)
     assert all(abs(one.permuted - 0.5) < 0.2 for one in found)
     assert not any(one.real for one in found)
+
+
+def test_under_masks_a_client_of_one_row_keeps_it() -> None:
+    pytest.importorskip("nacl")
+    found = audited("sqp", "masked")
+    (one,) = (each for each in found.findings if each.attack == "inversion" and each.target.endswith("row of one"))
+    assert one.message == "masked-answer"
+    assert one.value.value < 0.9
+    assert any("sums over clients only" in remark for remark in found.remarks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
@@ -14,7 +14,8 @@ from evenhand.auditing import controls, evidence, row_attacks, update_attacks
 from evenhand.auditing.evidence import Estimate
 from evenhand.auditing.findings import Audit, Finding
 from evenhand.errors import InputError
-from evenhand.horizontal.averaging.messages import MODEL, UPDATE
+from evenhand.horizontal.averaging.messages import FINAL, MODEL, UPDATE
+from evenhand.horizontal.masked.messages import MASKED
 from evenhand.horizontal.problem import ClientRows, Single
 from evenhand.horizontal.prox_al.messages import OUTCOME, OUTER
 from evenhand.horizontal.solver import HorizontalModel
@@ -22,6 +23,7 @@ from evenhand.horizontal.sqp.messages import JUDGED, TRIALS
 from evenhand.models.shared_linear import SharedLinear
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
+from evenhand.protocol.terms import HorizontalTerms
 
 MOST_ROWS = 2000
 """Of a client's, and as many of others', that membership is asked of."""
@@ -31,6 +33,10 @@ DRAWS = 100
 """Sets of others' rows that a reconstruction is compared with: it must be nearer to the client's than to any."""
 STEP = 0.1
 """How far to go down a gradient to see whose loss falls: any short way tells the same rows apart."""
+
+
+_MODELS: Final = {MODEL.kind: "weights", OUTER.kind: "weights", FINAL.kind: "weights", TRIALS.kind: "trials"}
+"""Messages that tell a client a model, and where."""
 
 
 class Change(NamedTuple):
@@ -57,6 +63,8 @@ class HorizontalScene:
         The model's running ones at the end.
     linear
         Whether weights are one for each column, and the intercept.
+    terms
+        What everybody knew.
     """
 
     messages: Sequence[Message]
@@ -64,6 +72,7 @@ class HorizontalScene:
     model: HorizontalModel
     statistics: Single
     linear: bool
+    terms: HorizontalTerms
 
     def losses(self, weights: Array, features: Array, labels: Array) -> Array:
         """Of each row under given weights."""
@@ -78,9 +87,7 @@ class HorizontalScene:
         return np.asarray(np.logaddexp(0.0, -labels * scores), dtype=np.float64)
 
 
-def audit_horizontal(
-    scene: HorizontalScene, *, protection: str = "none", coalitions: Sequence[Sequence[str]] = (), seed: int = 0
-) -> Audit:
+def audit_horizontal(scene: HorizontalScene, *, coalitions: Sequence[Sequence[str]] = (), seed: int = 0) -> Audit:
     """Attack a run from the server's place, alone and with those who tell it what they know."""
     if unknown := sorted({name for names in coalitions for name in names} - {SERVER, *scene.clients}):
         raise InputError(f"{unknown[0]!r} takes no part in this run; those who do are {', '.join(scene.clients)}")
@@ -90,22 +97,31 @@ def audit_horizontal(
         helpers = [name for name in scene.clients if name in names]
         who = " + ".join([SERVER, *helpers])
         for victim in scene.clients:
-            changes = [] if victim in helpers else _seen(scene, victim, helpers)
+            changes = [] if victim in helpers else _seen(scene, victim)
             if changes:
                 findings += _membership(scene, who, victim, changes, rng)
                 findings += _inversion(scene, who, victim, changes, rng)
     remarks = [] if scene.linear else ["rows were not reconstructed: the ratio of weights and intercept is linear's"]
-    return Audit("horizontal", protection, findings, remarks)
+    if any(one.message == MASKED.kind for one in findings):
+        remarks.append(
+            "the server was told sums over clients only; whoever else tells it what they sent leaves it the sum over "
+            "the rest, and if one is left, that one's answer"
+        )
+    return Audit("horizontal", scene.terms.job.protection.replace("auto", "none"), findings, remarks)
 
 
-def _seen(scene: HorizontalScene, victim: str, helpers: Sequence[str]) -> list[Change]:
-    """What was seen of one client's changes of the model."""
-    changes, here = [], None
+def _seen(scene: HorizontalScene, victim: str) -> list[Change]:
+    """What was seen of one client's changes of the model; under masks, of everybody's together."""
+    masked = any(message.kind == MASKED.kind for message in scene.messages)
+    changes: list[Change] = []
+    here: Array | None = None
     for message in scene.messages:
-        if message.receiver == victim and message.kind in (MODEL.kind, OUTER.kind):
-            here = message["weights"]
-        elif message.receiver == victim and message.kind == TRIALS.kind:
-            here = message["trials"][0]
+        if message.receiver == victim and message.kind in _MODELS:
+            field = _MODELS[message.kind]
+            found = message[field] if field == "weights" else message[field][0]
+            if masked and here is not None and not np.array_equal(here, found):
+                changes.append(Change(MASKED.kind, here.astype(float), found.astype(float)))
+            here = found
         elif message.sender == victim and here is not None:
             if message.kind == UPDATE.kind:
                 changes.append(Change(message.kind, here.astype(float), here + message["weights"].astype(float)))

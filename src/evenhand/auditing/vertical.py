@@ -23,9 +23,7 @@ MOST_ROWS = 20_000
 """Rows that are attacked; of more, so many drawn at random say it closely enough."""
 
 
-def audit_vertical(
-    scene: Scene, *, protection: str = "none", coalitions: Sequence[Sequence[str]] = (), seed: int = 0
-) -> Audit:
+def audit_vertical(scene: Scene, *, coalitions: Sequence[Sequence[str]] = (), seed: int = 0) -> Audit:
     """Attack a run from everybody's place.
 
     Parameters
@@ -46,7 +44,7 @@ def audit_vertical(
         findings += _about_columns(view, rows, rng)
     hidden = [view.name for view in views if view.name not in {one.who for one in findings}]
     remarks = [f"{name} was sent nothing about the rows of others" for name in hidden]
-    return Audit("vertical", protection, findings, remarks)
+    return Audit("vertical", scene.protection, findings, remarks)
 
 
 # -- labels and groups

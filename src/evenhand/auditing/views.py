@@ -18,6 +18,7 @@ from evenhand.models.across import joint_scores
 from evenhand.models.base import Scorer
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
+from evenhand.protocol.terms import VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.vertical.messages import COMBINED_SCORES, DERIVATIVE, DIRECTION, SCORES, WEIGHTED_DERIVATIVE
 from evenhand.vertical.problem import PartyColumns
@@ -77,6 +78,8 @@ class Scene:
         Of the final model, if they are to be attacked.
     epsilon
         Of the randomised response on labels, if the run has one.
+    protection
+        Of the run.
     known
         Half of the rows, whose answers attackers may know; the audit draws them.
     """
@@ -88,6 +91,7 @@ class Scene:
     active: Sequence[str]
     scores: Array | None = None
     epsilon: float | None = None
+    protection: str = "none"
     known: Booleans = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     @classmethod
@@ -98,6 +102,7 @@ class Scene:
         labels: Array,
         sensitive: pd.DataFrame | None,
         models: Mapping[str, Scorer],
+        terms: VerticalTerms,
     ) -> Scene:
         """From what a run was given and what it has left."""
         columns = {party.name: party.matrix for party in parties}
@@ -108,6 +113,7 @@ class Scene:
             groups_frame(sensitive, len(labels)),
             [party.name for party in parties if party.active],
             joint_scores(models, columns),
+            protection=terms.job.protection.replace("auto", "none"),
         )
 
 

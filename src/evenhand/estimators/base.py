@@ -129,7 +129,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.encoders_ = encoders
         self._keep(run)
         if self._scenes is not None:
-            self._scenes.append(Scene.of(run.transcript, parties, labels, groups, run.models))
+            self._scenes.append(Scene.of(run.transcript, parties, labels, groups, run.models, terms))
         return np.sum([run.models[party.name].predict(party.matrix) for party in parties], axis=0)
 
     def _start(self, parties: Sequence[PartyColumns]) -> Start | None:

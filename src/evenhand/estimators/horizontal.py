@@ -290,7 +290,9 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if self._scenes is not None:
             everybody = {one.name: one for one in rows}
             messages = run.transcript.messages or ()
-            self._scenes.append(HorizontalScene(messages, everybody, run.model, run.statistics, self._linear))
+            self._scenes.append(
+                HorizontalScene(messages, everybody, run.model, run.statistics, self._linear, run.terms)
+            )
         self.privacy_ = None
         if protected:
             learned = [] if encoder is None or not self._learned(encoder) else [LEARNED_COLUMNS]

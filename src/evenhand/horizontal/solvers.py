@@ -119,7 +119,7 @@ def _check_protection(job: Job, scope: ConstraintScope) -> None:
 
 def protected_server(terms: HorizontalTerms, role: HorizontalServer) -> HorizontalServer:
     """The server as the terms protect what it is answered."""
-    return _masked().MaskedServer(terms, role) if terms.only_sums else role
+    return _masked().SummingServer(terms, role) if terms.only_sums else role
 
 
 def protected_client(terms: HorizontalTerms, role: HorizontalClient) -> HorizontalClient:

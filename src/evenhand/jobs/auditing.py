@@ -79,7 +79,7 @@ def _vertical(
     run = train_vertical(
         job.to_job(), parties, signs, sensitive, runtime="messages", terms=tables.terms, transcript=transcript
     )
-    scene = Scene.of(transcript, parties, signs, sensitive, run.models)
+    scene = Scene.of(transcript, parties, signs, sensitive, run.models, tables.terms)
     return audit_vertical(scene, coalitions=coalitions), run.certificate
 
 
@@ -103,7 +103,7 @@ def _horizontal(
     )
     rows = {one.name: one for one in clients}
     linear = job.job.model == "logistic"
-    scene = HorizontalScene(run.transcript.messages or (), rows, run.model, run.statistics, linear)
+    scene = HorizontalScene(run.transcript.messages or (), rows, run.model, run.statistics, linear, run.terms)
     return audit_horizontal(scene, coalitions=coalitions), run.certificate
 
 

@@ -1,6 +1,6 @@
 """The two ends of masked sums."""
 
 from evenhand.horizontal.masked.client import MaskedClient
-from evenhand.horizontal.masked.server import MaskedServer
+from evenhand.horizontal.masked.server import SummingServer
 
-__all__ = ["MaskedClient", "MaskedServer"]
+__all__ = ["MaskedClient", "SummingServer"]

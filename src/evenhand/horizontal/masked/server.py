@@ -23,7 +23,7 @@ from evenhand.protocol.terms import HorizontalTerms
 Stage = Literal["keys", "answers", "shares"]
 
 
-class MaskedServer(HorizontalServer):
+class SummingServer(HorizontalServer):
     """Adds up masked answers, takes the masks off the sum, and hands the sum to the server of a solver.
 
     Parameters
