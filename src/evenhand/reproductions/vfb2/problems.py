@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -75,6 +75,14 @@ class VFB2Problem:
             PartyColumns(f"party {place + 1}", self.train[:, share], place < active)
             for place, share in enumerate(shares)
         ]
+
+    def from_zero_to_one(self) -> VFB2Problem:
+        """The same rows with every column scaled to [0, 1] by the training rows, instead of about its mean."""
+        train, test = (np.asarray(part.todense() if sp.issparse(part) else part) for part in (self.train, self.test))
+        low = train.min(axis=0)
+        span = train.max(axis=0) - low
+        parts = [sp.csr_array((part - low) / np.where(span > 0, span, 1.0)) for part in (train, test)]
+        return replace(self, train=parts[0], test=parts[1])
 
     def test_scores(self, run: VerticalRun) -> Array:
         shares = split_columns(self.train.shape[1], len(run.models), self.seed)
