@@ -11,7 +11,7 @@ import pytest
 
 from evenhand.errors import InputError
 from evenhand.reproductions import REPRODUCTIONS
-from evenhand.reproductions.fairfedavgalm import numbers, pages
+from evenhand.reproductions.fairfedavgalm import ldp, numbers, pages
 from evenhand.reproductions.fairfedavgalm.tasks import CELLS, TaskRows, TrainingTask, load_task
 
 NAMES = [name for name in REPRODUCTIONS if name.startswith("fairfedavgalm-")]
@@ -76,7 +76,10 @@ def made_task(task: TrainingTask, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("fig1")])
 @pytest.mark.usefixtures("made_task")
-def test_a_tiny_table(name: str, command: object, tmp_path: Path) -> None:
+def test_a_tiny_table(name: str, command: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # How much noise an ε takes is tested by itself.
+    monkeypatch.setattr(ldp, "record_noise_for", lambda mechanism, *_: mechanism)
+    monkeypatch.setattr(ldp, "RECORD_EPSILONS", (8.0,))
     pytest.importorskip("torch")
     if name.endswith("ldp"):
         pytest.importorskip("dp_accounting")
@@ -126,7 +129,7 @@ def test_the_tables_show_both_quantities_beside_the_papers(command: object, tmp_
     ],
 )
 def test_checks_say_where_it_does_not_hold(plain: tuple[float, ...], fair: tuple[float, ...], verdict: str) -> None:
-    head = {"set": "adult", "condition": "here"}
+    head = {"set": "adult", "condition": "here", "seed": 10}
     names = ("accuracy", "DP", "EO")
     records = pd.DataFrame(
         [
@@ -136,6 +139,10 @@ def test_checks_say_where_it_does_not_hold(plain: tuple[float, ...], fair: tuple
     )
     (line,) = pages.checks(records)
     assert line.endswith(verdict)
+    again = pd.concat([records, records.assign(seed=11, DP=records["DP"] + [0.0, 0.02])])
+    (line,) = pages.checks(again)
+    apart = 100 * (fair[1] - plain[1]) + 1.0
+    assert f"mean difference ± its standard error of 2: DP {apart:+.1f} ± 1.0" in line
 
 
 def test_sets_that_are_not_there_are_refused(command: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,9 @@ Each round releases Δw and, if the solver has them, Δλ. Two Gaussian releases
 together one Gaussian release with 1/z² = 1/z_w² + 1/z_λ², and rounds compose adaptively. The composition is taken by
 dp-accounting (extra ``privacy``), by Rényi divergences (RDP) and by privacy loss distributions (PLD). Both give upper
 bounds; the smaller is stated and both are shown.
+
+Noise at every step of training (:mod:`evenhand.privacy.record_level`) is accounted for in the same way, with what
+Poisson sampling adds to it: nobody but the client knows which rows were in a step. Its guarantee is about one record.
 """
 
 from __future__ import annotations
@@ -21,15 +24,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite, sqrt
 from operator import index
-from typing import Any
+from typing import Any, Literal
 
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian
+from evenhand.privacy.record_level import RecordGaussian
 
 # Of the privacy loss distribution, as a part of the loss's own standard deviation: ε is then good to about seven digits
 # (against the closed form), whatever its size, and takes some hundredths of a second.
 _GRID = 1e-3
 _PRECISION = 1e-6
+# The same where steps are sampled, for noise of at least the sensitivity: finer grids change the fourth digit only.
+_RECORD_GRID = 1e-3
 _SIMULATED = (
     "Simulated: the noise came from a seed that others may know, and whoever knows it can take the noise off. "
     "With noise from the client's own entropy, the same updates would have "
@@ -59,6 +65,8 @@ class PrivacyStatement:
         Whether nobody but the client could repeat the noise. If not, ε is what the same run would spend if it were so.
     shares
         How many clients' noise every sum holds at least; 1 where each update has the whole noise itself.
+    about
+        ``"client"``: all of its data may be exchanged. ``"record"``: one record may be blanked.
     """
 
     epsilon: float
@@ -68,6 +76,7 @@ class PrivacyStatement:
     by_accountant: Mapping[str, float]
     secret_noise: bool
     shares: int = 1
+    about: Literal["client", "record"] = "client"
 
     @property
     def words(self) -> str:
@@ -77,11 +86,15 @@ class PrivacyStatement:
         releases = "Δw" if len(self.noise_multipliers) == 1 else "Δw and Δλ"
         accountants = ", ".join(f"{name} {epsilon:.4g}" for name, epsilon in self.by_accountant.items())
         simulated = "" if self.secret_noise else _SIMULATED
+        what = (
+            "for the exchange of all of the client's data, and so of any one record, for other data of as many rows"
+            if self.about == "client"
+            else "for one record of the client being blanked: who has several records there is not covered as a person"
+        )
         return (
             f"{simulated}ε = {self.epsilon:.4g} at δ = {self.delta:g} for {self.rounds} updates ({releases}; by "
-            f"accountant: {accountants}). {self._against} for the exchange of all of the client's data, and so of any "
-            "one record, for other data of as many rows. It covers these updates only: other runs on the same data, "
-            "and what the client says elsewhere, add to it."
+            f"accountant: {accountants}). {self._against} {what}. It covers these updates only: other runs on the same "
+            "data, and what the client says elsewhere, add to it."
         )
 
     @property
@@ -112,7 +125,8 @@ def privacy_statement(
     Parameters
     ----------
     mechanism
-        What protected the updates; only a :class:`~evenhand.privacy.mechanism.ClippedGaussian` with noise gives an ε.
+        What protected the updates; only a :class:`~evenhand.privacy.mechanism.ClippedGaussian` with noise gives an ε,
+        or a :class:`~evenhand.privacy.record_level.RecordGaussian`, one about records.
     rounds
         Updates the client sent: the rounds it took part in.
     delta
@@ -140,10 +154,19 @@ def privacy_statement(
     if rounds is None:
         raise NoGuaranteeError("how many updates the client sent is not known: each one adds to ε, so count them")
     rounds = _count("rounds", rounds, least=0)
-    by_accountant = _epsilons(_of_a_round(multipliers), rounds, delta)
-    shares = mechanism.shares if isinstance(mechanism, SharedGaussian) else 1
+    if isinstance(mechanism, RecordGaussian):
+        by_accountant = _of_records(mechanism, rounds, delta)
+    else:
+        by_accountant = _epsilons(_of_a_round(multipliers), rounds, delta)
     return PrivacyStatement(
-        min(by_accountant.values()), delta, rounds, multipliers, by_accountant, secret_noise, shares
+        min(by_accountant.values()),
+        delta,
+        rounds,
+        multipliers,
+        by_accountant,
+        secret_noise,
+        mechanism.shares if isinstance(mechanism, SharedGaussian) else 1,
+        "record" if isinstance(mechanism, RecordGaussian) else "client",
     )
 
 
@@ -225,7 +248,8 @@ def _proven_multipliers(mechanism: object, unprotected: Sequence[str]) -> tuple[
             "proves no ε: use ClippedGaussian"
         )
     # Nor is another subclass trusted: what it protects is its own affair.
-    if not isinstance(mechanism, ClippedGaussian) or type(mechanism) not in (ClippedGaussian, SharedGaussian):
+    trusted = type(mechanism) in (ClippedGaussian, SharedGaussian, RecordGaussian)
+    if not (trusted and isinstance(mechanism, ClippedGaussian | RecordGaussian)):
         raise NoGuaranteeError(f"{mechanism!r} is no mechanism an ε is known for: use ClippedGaussian")
     if min(mechanism.noise_multipliers) == 0:
         raise NoGuaranteeError("an update was clipped but got no noise: give a noise multiplier above 0")
@@ -256,6 +280,20 @@ def _epsilons(multiplier: float, rounds: int, delta: float) -> dict[str, float]:
     accountants = {
         "RDP": accounting.rdp.RdpAccountant(),
         "PLD": accounting.pld.PLDAccountant(value_discretization_interval=grid),
+    }
+    return {name: float(accountant.compose(event).get_epsilon(delta)) for name, accountant in accountants.items()}
+
+
+def _of_records(mechanism: RecordGaussian, rounds: int, delta: float) -> dict[str, float]:
+    """ε of DP-SGD by each accountant; neighbours are data sets of which one has a record blanked."""
+    accounting = _dp_accounting()
+    if rounds == 0:
+        return {"RDP": 0.0, "PLD": 0.0}
+    event, relation = mechanism.event(accounting, rounds), accounting.NeighboringRelation.REPLACE_SPECIAL
+    grid = _RECORD_GRID * max(1.0, mechanism.noise_multiplier**-2)
+    accountants = {
+        "RDP": accounting.rdp.RdpAccountant(neighboring_relation=relation),
+        "PLD": accounting.pld.PLDAccountant(neighboring_relation=relation, value_discretization_interval=grid),
     }
     return {name: float(accountant.compose(event).get_epsilon(delta)) for name, accountant in accountants.items()}
 

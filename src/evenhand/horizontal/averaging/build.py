@@ -17,6 +17,7 @@ from evenhand.horizontal.problem import ClientData, HorizontalServerData, ModelS
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.horizontal.solver import HorizontalSolver
 from evenhand.privacy.mechanism import SharedGaussian
+from evenhand.privacy.record_level import RecordGaussian
 from evenhand.protocol.options import check_options
 from evenhand.protocol.terms import HorizontalTerms
 
@@ -81,11 +82,18 @@ class _Builder:
         rows = [own.rows for own in owns.values()]
         together = batched.BatchedClients(rows, means, formulation, network, options, job.seed, regulariser(terms))
         sizes = message_sizes(means, formulation, network)
+
+        def learner(own: ClientData) -> Any:
+            if not isinstance(own.protect, RecordGaussian):
+                return batched.BatchedLearner(together, own.rows.name)
+            record_level = importlib.import_module("evenhand.horizontal.averaging.record_level")
+            return record_level.RecordLearner(together, own.rows.name, means, own.protect)
+
         return [
             self._client(
                 name,
                 sizes,
-                batched.BatchedLearner(together, own.rows.name),
+                learner(own),
                 options=options,
                 formulation=formulation,
                 seed=job.seed,

@@ -74,7 +74,7 @@ class Measuring:
     def _threads(self) -> AbstractContextManager[None]:
         return nullcontext() if self.network.stacked is None else one_thread()
 
-    def _evaluate(self, name: str, weights: Single, statistics: Single) -> tuple[Tensor, Tensor, Tensor]:
+    def evaluate(self, name: str, weights: Single, statistics: Single) -> tuple[Tensor, Tensor, Tensor]:
         """Scores, labels and slice membership of a client's rows."""
         place = self.data.places[name]
         features, stacked = self.data.features[place], self.network.stacked
@@ -89,7 +89,7 @@ class Measuring:
 
     def measure(self, name: str, weights: Single, statistics: Single) -> Measured:
         with self._threads():
-            return self._measure(name, *self._evaluate(name, weights, statistics))
+            return self._measure(name, *self.evaluate(name, weights, statistics))
 
     def _measure(self, name: str, scores: Tensor, labels: Tensor, members: Tensor) -> Measured:
         classes = self.network.classes
@@ -106,7 +106,7 @@ class Measuring:
         """The constraint rows' values over all of a client's rows; not a number where it lacks a slice."""
         sums = np.zeros(len(self.rows.parts))
         with self._threads():
-            scores, labels, members = self._evaluate(name, weights, statistics)
+            scores, labels, members = self.evaluate(name, weights, statistics)
             for measure, parts in self.rows.measures.items():
                 sums[parts] = (measured(measure, scores, labels, self.network.classes) @ members).numpy()[parts]
         return self.rows.values(sums, self.data.counts[name])
@@ -114,7 +114,7 @@ class Measuring:
     def rates(self, name: str, weights: Single, statistics: Single) -> dict[str, npt.NDArray[np.int64]]:
         """FairFed's counts: decisions and right decisions for each class in each group."""
         with self._threads():
-            scores, labels, _ = self._evaluate(name, weights, statistics)
+            scores, labels, _ = self.evaluate(name, weights, statistics)
         classes = self.network.classes
         if classes is None:
             decided, real = (scores > 0)[:, None].long(), (labels > 0)[:, None].long()

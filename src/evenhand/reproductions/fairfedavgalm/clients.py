@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from evenhand.reproductions.fairfedavgalm import pages
-from evenhand.reproductions.fairfedavgalm.methods import COMPARED, SCHEDULES, PaperSetting
+from evenhand.reproductions.fairfedavgalm.methods import COMPARED, PaperSetting
 from evenhand.reproductions.fairfedavgalm.numbers import TABLE4
-from evenhand.reproductions.settings import SETS, Meter, Record, Settings
+from evenhand.reproductions.settings import Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
 SETTINGS = tuple(PaperSetting(f"N = {clients}", clients=clients, many=True) for clients in (10, 20, 50))
@@ -18,10 +18,9 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
 
 
 def page(records: pd.DataFrame) -> Page:
-    rows = ", ".join(f"{SCHEDULES[name].many_rows} ({SETS[name]})" for name in records["set"].unique())
     fewer = (
-        f"Each client has as many rows whatever N is: {rows}. The paper has about 2,800, of which fifty clients would "
-        "need more than there are. N = 10 is shown for comparison."
+        "Each client has as many rows whatever N is. The paper has about 2,800, of which fifty clients would need more "
+        "than there are. N = 10 is shown for comparison."
     )
     notes = [pages.NOT_CELEBA, pages.EQUAL_LOSSES, *pages.differences(records, TABLE4)]
     return Page(pages.ran(records, fewer), pages.tables(records, TABLE4), notes, pages.ours_against_theirs(records))

@@ -70,6 +70,10 @@ class TrainingSchedule:
     many_rows: int
     """Rows of each client in the table about the number of clients, where up to fifty have to share."""
 
+    def rows_in(self, setting: PaperSetting) -> int:
+        """Rows of a client."""
+        return self.many_rows if setting.many else self.rows
+
     @property
     def options(self) -> dict[str, Any]:
         # Measuring for the history costs a pass over the rows and the tables do not show it.
@@ -80,8 +84,8 @@ AS_PRINTED: Final = TrainingSchedule(rounds=70, step=0.01, decay_every=25, rows=
 """Supplement C.1."""
 SCHEDULES: Final = {
     "adult": TrainingSchedule(rounds=40, step=0.1, decay_every=25, rows=2_800, many_rows=700),
-    "biased-digits": TrainingSchedule(rounds=20, step=0.2, decay_every=15, rows=250, many_rows=100),
-    "symmetric-digits": TrainingSchedule(rounds=20, step=0.2, decay_every=15, rows=250, many_rows=100),
+    "biased-digits": TrainingSchedule(rounds=20, step=0.2, decay_every=15, rows=2_400, many_rows=480),
+    "symmetric-digits": TrainingSchedule(rounds=20, step=0.2, decay_every=15, rows=2_400, many_rows=480),
     "celeba": AS_PRINTED,
 }
 
@@ -109,7 +113,6 @@ def fit(
 ) -> HorizontalRun:
     """Train by a method in a setting; the seed draws rows, clients, batches and first weights."""
     schedule = schedule or SCHEDULES[task.name]
-    rows = schedule.many_rows if setting.many else schedule.rows
     job = Job(
         solver=method.solver,
         constraints=method.constraints,
@@ -122,7 +125,7 @@ def fit(
             **method.options,
         },
     )
-    dealt = task.deal(seed, clients=setting.clients, rows=rows, alpha=setting.alpha)
+    dealt = task.deal(seed, clients=setting.clients, rows=schedule.rows_in(setting), alpha=setting.alpha)
     groups = {"group": sorted(task.test.groups.unique())}
     return train_clients(job, dealt, model=task.network, groups=groups, protect=setting.protect)
 
@@ -147,6 +150,7 @@ def measured(
         "condition": setting.name,
         "method": method.name,
         **quality(run, task.test),
+        "rows": (schedule or SCHEDULES[task.name]).rows_in(setting),
         "multiplier": float(np.abs(run.raw_multipliers).max(initial=0.0)),
         "rounds": run.certificate.rounds,
         "seconds": seconds,

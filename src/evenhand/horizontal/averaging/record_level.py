@@ -1,0 +1,169 @@
+"""Local training with noise at every step, against what one record gives away (needs the `torch` extra).
+
+What a row pulls at depends on nothing of other rows but what has been released with noise: its own loss, and for each
+slice that it is in the push of the constraint rows times n over the slice's noisy count. So one row changes a step by
+the shortened gradient of its own, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+
+from evenhand.arrays import Array
+from evenhand.errors import InputError
+from evenhand.horizontal.averaging.batched import BatchedClients, BatchedLearner
+from evenhand.horizontal.averaging.bound_tensors import BoundTensors
+from evenhand.horizontal.averaging.local_objective import loss_slope, measure_slope, measured, spread
+from evenhand.horizontal.averaging.options import RoundSettings
+from evenhand.horizontal.averaging.rounds import Trained, TrainRequest
+from evenhand.horizontal.problem import Single
+from evenhand.horizontal.seeds import generator
+from evenhand.horizontal.slice_means import SliceMeans
+from evenhand.models.stacked import one_thread
+from evenhand.privacy.record_level import RecordGaussian
+
+_AT_ONCE = 2**24
+"""Numbers of all rows' gradients that are held at a time."""
+_ROOM = 1e-5
+"""Of single precision: the shortened gradient's true norm is below the bound, not only the computed one."""
+_LACKING = 3.0
+"""A slice with a noisy count below this many deviations of its noise, or below one, counts as lacking."""
+
+
+class RecordLearner(BatchedLearner):
+    """One client's learner, which trains by itself."""
+
+    def __init__(self, clients: BatchedClients, name: str, rows: SliceMeans, mechanism: RecordGaussian) -> None:
+        super().__init__(clients, name)
+        if clients.network.statistics.size:
+            raise InputError(
+                "the model keeps running means of its rows, which noise on gradients does not cover: replace BatchNorm "
+                "by GroupNorm"
+            )
+        if clients.options.settings(1).slice_weight:
+            raise InputError("this solver weights slice means by themselves, which record-level noise is not made for")
+        if rows.parts and mechanism.measure_clip is None:
+            raise InputError("under constraints record-level noise needs measure_clip and dual_noise_multiplier")
+        self._rows = rows
+        self._mechanism = mechanism
+        self._bounds = BoundTensors(rows.bounds)
+        self._request: TrainRequest | None = None
+        self._deviation = np.sqrt(most_parts(rows)) * (mechanism.dual_noise_multiplier or 0.0)
+        """Of the noise on counts."""
+
+    def note(self, request: TrainRequest) -> None:
+        self._request = request
+
+    def train(self) -> Trained:
+        request, clients = self._request, self.clients
+        assert request is not None
+        self._request = None
+        settings = clients.options.settings(request.round)
+        noise = generator(clients.seed, self.name, request.round, "protection")
+        chosen = generator(clients.seed, self.name, request.round, "batches")
+        with one_thread():
+            counts = self._counts()
+            tilt = self._tilt(request, settings, counts, noise)
+            clients.network.load(request.weights, request.statistics)
+            clients.network.module.eval()
+            for _ in range(self._mechanism.steps):
+                rows = np.flatnonzero(chosen.random(self.n_rows) < self._mechanism.rate)
+                self._step(rows, tilt, settings.step, noise)
+            weights = clients.network.weights
+            return Trained(weights, request.statistics, self._values(weights, request.statistics, counts, noise))
+
+    # -- what is known of slices
+
+    def _counts(self) -> Array:
+        """Noisy counts of the slices: the same noise in every round, so they are released once."""
+        exact = self.clients.data.counts[self.name]
+        drawn = generator(self.clients.seed, self.name, 0, "protection").standard_normal(len(exact))
+        counts = exact + self._deviation * drawn
+        return np.where(counts >= max(1.0, _LACKING * self._deviation), counts, np.nan)
+
+    def _values(self, weights: Single, statistics: Single, counts: Array, noise: np.random.Generator) -> Array:
+        """The constraint rows' values from noisy sums; not a number where a slice is lacking."""
+        if not self._rows.parts:
+            return np.zeros(0)
+        limit = self._mechanism.measure_clip
+        assert limit is not None
+        scores, labels, members = self.clients.measuring.evaluate(self.name, weights, statistics)
+        sums = np.zeros(len(self._rows.parts))
+        for measure, parts in self._rows.measures.items():
+            values = measured(measure, scores, labels, self.clients.network.classes).clamp(max=limit)
+            sums[parts] = (values @ members).numpy()[parts]
+        sums += limit * self._deviation * noise.standard_normal(len(sums))
+        needed = self._rows.coefficients != 0
+        means = np.nan_to_num(sums / counts)
+        return np.where((needed & np.isnan(counts)).any(axis=1), np.nan, self._rows.coefficients @ means)
+
+    def _tilt(
+        self, request: TrainRequest, settings: RoundSettings, counts: Array, noise: np.random.Generator
+    ) -> Tensor:
+        """(P,): what a row of each part is weighted with besides its own loss, as n times its part of the mean."""
+        if not self._rows.parts:
+            return torch.zeros(0)
+        values = self._values(request.weights, request.statistics, counts, noise)
+        known = torch.from_numpy(np.nan_to_num(values)[None]).float()
+        multipliers = torch.from_numpy(request.multipliers[None]).float()
+        push = self.clients.objective.formulation.push(known, multipliers, self._bounds, settings)[0].double().numpy()
+        weight = np.where(np.isnan(values), 0.0, push) @ self._rows.coefficients
+        return torch.from_numpy(np.nan_to_num(weight * self.n_rows / counts)).float()
+
+    # -- steps
+
+    def _step(self, rows: np.ndarray, tilt: Tensor, step: float, noise: np.random.Generator) -> None:
+        clients, mechanism = self.clients, self._mechanism
+        total = self._shortened_sum(clients.data.places[self.name].start + rows, tilt).double().numpy()
+        total += mechanism.clip * mechanism.noise_multiplier * noise.standard_normal(len(total))
+        gradient = total / (mechanism.rate * self.n_rows)
+        weights = clients.network.weights
+        moved = weights - step * (gradient + clients.regulariser * weights)
+        clients.network.load(moved.astype(np.float32), np.zeros(0, dtype=np.float32))
+
+    def _shortened_sum(self, rows: np.ndarray, tilt: Tensor) -> Tensor:
+        """Σ over the rows of their own gradients, none longer than the bound."""
+        network, data = self.clients.network, self.clients.data
+        parameters = {name: one.detach() for name, one in network.module.named_parameters() if one.requires_grad}
+
+        def pulled(at: Mapping[str, Tensor], features: Tensor, pull: Tensor) -> Tensor:
+            outputs: Tensor = functional_call(network.module, dict(at), (features[None],))
+            scores = outputs if outputs.ndim == 1 else network.as_scores(outputs)
+            return (scores[0] * pull).sum()
+
+        of_each_row = vmap(grad(pulled), in_dims=(None, 0, 0))
+        total = torch.zeros(network.weights.size)
+        size = max(1, _AT_ONCE // network.weights.size)
+        for first in range(0, len(rows), size):
+            part = torch.from_numpy(rows[first : first + size])
+            features = data.features[part]
+            pulls = self._pulls(network.evaluate(features), data.labels[part], data.membership[part], tilt)
+            slopes = of_each_row(parameters, features, pulls)
+            flat = torch.cat([slope.reshape(len(part), -1) for slope in slopes.values()], dim=1)
+            lengths = torch.linalg.vector_norm(flat, dim=1)
+            total += (self._mechanism.clip * (1 - _ROOM) / lengths).clamp(max=1.0) @ flat
+        return total
+
+    def _pulls(self, scores: Tensor, labels: Tensor, members: Tensor, tilt: Tensor) -> Tensor:
+        """The derivative of a row's own objective in its score or scores."""
+        classes = self.clients.network.classes
+        pulls = loss_slope(scores, labels, classes)
+        for measure, parts in self._rows.measures.items():
+            pulls = pulls + spread(members[:, parts] @ tilt[parts], measure_slope(measure, scores, labels, classes))
+        return pulls
+
+
+def most_parts(rows: SliceMeans) -> int:
+    """In how many parts' slices one row can be at most, whatever its label and groups: known from the terms alone."""
+    terms = rows.terms
+    labels = [-1.0, 1.0] if terms.classes is None else [float(label) for label in range(terms.classes)]
+    people = list(itertools.product(labels, *terms.groups.values()))
+    columns = list(zip(*people, strict=True))
+    groups = {name: np.array(values, dtype=object) for name, values in zip(terms.groups, columns[1:], strict=True)}
+    return int(rows.inside(np.array(columns[0]), groups).sum(axis=1).max(initial=0))

@@ -1,0 +1,148 @@
+"""Noise at every step of local training: the step itself, what one record can change, and the ε that is stated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.clients import deal_rows
+from support.problems import small
+
+from evenhand.constraints.kinds import EqualizedOdds, LossParity
+from evenhand.errors import InputError
+from evenhand.horizontal.averaging.record_level import RecordLearner, most_parts
+from evenhand.horizontal.averaging.rounds import TrainRequest
+from evenhand.horizontal.problem import ClientRows
+from evenhand.privacy.accounting import privacy_statement
+from evenhand.privacy.record_level import RecordGaussian, record_noise_for
+from evenhand.protocol.job import Job
+from evenhand.training.horizontal import train_clients
+from evenhand.training.protection import client_privacy
+
+PROBLEM = small(seed=2, rows=90, columns=4)
+# Everybody in every step, hardly shortened and with hardly any noise: plain gradient descent.
+PLAIN = RecordGaussian(1e6, 1e-12, 1.0, 1, 1e6, 1e-12)
+NOISY = RecordGaussian(1.0, 1.2, 0.2, 6, 3.0, 30.0)
+FAIR = {"step": 0.3, "penalty": 1.5, "dual_step": 0.4, "growth": 1.0, "batch_size": None, "clip": None}
+
+
+def rows_of() -> list[ClientRows]:
+    return deal_rows(PROBLEM, [np.arange(90)])
+
+
+def run(protect: Any, constraint: Any = None, rounds: int = 3, **options: Any) -> Any:
+    constraints = () if constraint is None else (constraint,)
+    solver = "fairfedavgalm" if constraints else "fedavg"
+    given = {"step": 0.3, "batch_size": None, "clip": None, "local_epochs": 1} if not constraints else FAIR
+    job = Job(solver, constraints, max_rounds=rounds, options={"local_epochs": 1, **given, **options})
+    return train_clients(job, rows_of(), model="logistic", protect=protect, groups={"group": ("a", "b")})
+
+
+def learner(mechanism: RecordGaussian, constraint: Any = None) -> RecordLearner:
+    """What a run trains its client with."""
+    made: list[RecordLearner] = []
+    with pytest.MonkeyPatch.context() as patch:
+        inner = RecordLearner.train
+
+        def train(self: RecordLearner) -> Any:
+            made.append(self)
+            return inner(self)
+
+        patch.setattr(RecordLearner, "train", train)
+        run(mechanism, constraint or LossParity(0.0), rounds=1)
+    return made[0]
+
+
+@pytest.mark.parametrize("constraint", [None, LossParity(0.0), EqualizedOdds(0.0, "error")])
+def test_without_noise_and_clipping_it_is_the_method_itself(constraint: Any) -> None:
+    mechanism = PLAIN if constraint is not None else replace(PLAIN, measure_clip=None, dual_noise_multiplier=None)
+    private, plain = run(mechanism, constraint), run(None, constraint)
+    np.testing.assert_allclose(private.weights, plain.weights, atol=2e-5)
+    np.testing.assert_allclose(private.raw_multipliers, plain.raw_multipliers, atol=2e-5)
+    assert np.abs(plain.weights).max() > 0.05
+
+
+def test_one_record_changes_a_step_by_no_more_than_the_bound() -> None:
+    one = learner(replace(NOISY, clip=0.05))
+    request = TrainRequest(one.name, 1, np.zeros(5, dtype=np.float32), np.zeros(0, dtype=np.float32), np.array([3.0]))
+    one.clients.network.load(request.weights, request.statistics)
+    tilt = torch.tensor([2.0, -7.0])
+    everybody = np.arange(90)
+    whole = one._shortened_sum(everybody, tilt)
+    changes = [
+        float(torch.linalg.vector_norm(whole - one._shortened_sum(np.delete(everybody, row), tilt)))
+        for row in range(0, 90, 9)
+    ]
+    assert max(changes) <= 0.05
+    assert max(changes) > 0.049, "some rows are shortened"
+
+
+def test_what_is_said_of_slices_changes_by_no_more_than_the_noise_is_for() -> None:
+    """A row is in one of two groups, or in one of four cells: one part, or more where slices overlap."""
+    for constraint, parts in ((LossParity(0.0), 1), (EqualizedOdds(0.0, "error"), 1)):
+        assert most_parts(learner(NOISY, constraint)._rows) == parts
+
+
+def test_runs_repeat_and_rounds_have_noise_of_their_own() -> None:
+    first, again = run(NOISY, LossParity(0.0)), run(NOISY, LossParity(0.0))
+    np.testing.assert_array_equal(first.weights, again.weights)
+    assert not np.allclose(first.weights, run(None, LossParity(0.0)).weights, atol=1e-3)
+
+
+def test_a_statement_is_about_records_and_counts_every_release() -> None:
+    pytest.importorskip("dp_accounting")
+    made = run(NOISY, LossParity(0.0), rounds=4)
+    (stated,) = client_privacy([rows_of()[0].name], NOISY, made.transcript, 1e-5).values()
+    assert stated.epsilon is not None
+    assert "one record of the client being blanked" in stated.words
+    import dp_accounting as accounting
+
+    steps = accounting.PoissonSampledDpEvent(0.2, accounting.GaussianDpEvent(1.2))
+    spent = accounting.rdp.RdpAccountant()
+    spent.compose(steps, 4 * 6).compose(accounting.GaussianDpEvent(30.0), 1 + 2 * 4)
+    assert stated.by_accountant["RDP"] == pytest.approx(spent.get_epsilon(1e-5), rel=1e-9)
+    without = replace(NOISY, measure_clip=None, dual_noise_multiplier=None)
+    assert privacy_statement(without, 4, 1e-5).epsilon < stated.epsilon
+    assert privacy_statement(NOISY, 0, 1e-5).epsilon == 0.0
+
+
+def test_the_noise_for_an_epsilon_keeps_within_it() -> None:
+    pytest.importorskip("dp_accounting")
+
+    def spent(one: RecordGaussian) -> float:
+        return privacy_statement(one, 10, 1e-5).epsilon
+
+    found = record_noise_for(NOISY, 4.0, spent)
+    assert 3.9 < spent(found) <= 4.0
+    assert found.dual_noise_multiplier == pytest.approx(30.0 / 1.2 * found.noise_multiplier)
+    with pytest.raises(InputError, match="epsilon is 0"):
+        record_noise_for(NOISY, 0.0, spent)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"clip": 0.0}, "clip is 0"),
+        ({"rate": 1.5}, "rate is 1.5"),
+        ({"steps": 0}, "steps is 0"),
+        ({"measure_clip": None}, "give both"),
+    ],
+)
+def test_wrong_settings_are_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        replace(NOISY, **change)
+
+
+def test_models_and_methods_that_it_does_not_cover_are_refused() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
+    job = Job("fedavg", (), max_rounds=1)
+    with pytest.raises(InputError, match="replace BatchNorm"):
+        train_clients(job, rows_of(), model=module, protect=NOISY)
+    with pytest.raises(InputError, match="not made for"):
+        train_clients(Job("fairalm", (LossParity(0.0),), max_rounds=1), rows_of(), model="logistic", protect=NOISY)
+    bare = replace(NOISY, measure_clip=None, dual_noise_multiplier=None)
+    with pytest.raises(InputError, match="needs measure_clip"):
+        run(bare, LossParity(0.0))
