@@ -29,7 +29,8 @@ SEES_EVERYBODY = {
     "evenhand.horizontal.prox_al.solver.batched": "clients that solve side by side",
     # Not roles: the loop over everybody by which terms come about. Nothing but summaries goes from one to another.
     "evenhand.horizontal.agreeing.horizontal_terms": "asks each client for its summaries",
-    "evenhand.horizontal.agreeing._values": "groups as the clients' tables write them",
+    "evenhand.horizontal.agreeing.coming_to_terms": "its steps, of those who are here",
+    "evenhand.horizontal.agreeing.held_values": "groups as the clients' tables write them",
     "evenhand.horizontal.crossings.crossed_groups": "asks each client which crossings it has",
 }
 

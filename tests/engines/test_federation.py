@@ -5,78 +5,35 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.federation import write_shops
 
 pytest.importorskip("nvflare", reason="make federation runs these in an environment with NVIDIA FLARE")
 
-import psutil
+from support.shops import PARTIES, Shops, job_processes, running_shops, wait_until
 
-from evenhand.cli.demo_federation import free_port, wait_until_open
-from evenhand.cli.federation import run_submitted, start
+from evenhand.cli.federation import start
 from evenhand.errors import RunError
-from evenhand.jobs.federation.files import FederationJob, read_federation_job
 from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
-from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.nvflare import submitting
 from evenhand.runtime.nvflare.kits import provision
-from evenhand.runtime.nvflare.running import RunningKit
 from evenhand.runtime.statefiles import state_bytes
 
-PARTIES = ["bank", "shop", "phone"]
-FAIR = {"max_rounds": 20, "constraint": {"kind": "equal-opportunity", "epsilon": 0.05}, "test_fraction": 0.2}
 pytestmark = pytest.mark.timeout(300)
-
-
-class Shops:
-    """Three parties and their server, running."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.paths = write_shops(folder / "sites", FAIR, ("bank", "phone"))
-        with self.paths["phone"].open("a") as file:
-            file.write('\n[policy]\nmost_rounds = 50\nnever_send = ["scores"]\n')
-        self.port = free_port()
-        provision("shops", "localhost", self.port, PARTIES, folder / "kits")
-        self.running = [start(folder / "kits" / "server", self.paths["bank"], folder / "server", folder / "server.log")]
-        wait_until_open(self.port)
-        self.running += [
-            start(folder / "kits" / name, self.paths[name], folder / name, folder / f"{name}.log") for name in PARTIES
-        ]
-
-    def submit(self, **job: Any) -> dict[str, Any]:
-        """A job's result, with the path of each side's run folder beside it."""
-        content = read_federation_job(self.paths["job"])
-        changed = FederationJob(job=content.job.model_copy(update=job), party=content.party)
-        told = run_submitted(changed, "shops", self.folder / "kits" / "admin", 90.0, lambda _: None)
-        result: dict[str, Any] = told["result"]
-        return result
-
-    def side(self, name: str) -> RunFolder:
-        """The newest run folder of a side."""
-        return RunFolder.open(max((self.folder / name).iterdir(), key=lambda path: path.stat().st_mtime))
 
 
 @pytest.fixture(scope="module")
 def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shops]:
-    before = {process.pid for process in psutil.Process().children(recursive=True)}
-    running = Shops(tmp_path_factory.mktemp("shops"))
-    try:
+    policy = 'most_rounds = 500\nnever_send = ["scores"]'
+    with running_shops(tmp_path_factory.mktemp("shops"), policy) as running:
         yield running
-    finally:
-        for one in running.running:
-            one.stop()
-    left = [one for one in psutil.Process().children(recursive=True) if one.pid not in before]
-    assert not left, f"still running: {left}"
 
 
 def test_the_run_is_that_of_one_process_and_each_side_keeps_its_own(shops: Shops, tmp_path: Path) -> None:
-    told = shops.submit()
+    told = shops.submit()["result"]
     alone = run_vertical_job(read_job(shops.paths["together"]), shops.folder / "sites", tmp_path / "run")  # type: ignore[arg-type]
     assert told == json.loads(json.dumps(alone.result))
     for name in PARTIES:
@@ -93,15 +50,15 @@ def test_the_run_is_that_of_one_process_and_each_side_keeps_its_own(shops: Shops
 
 
 def test_parties_speak_to_each_other_through_the_server(shops: Shops) -> None:
-    told = shops.submit(solver="vfb2-svrg", max_rounds=2, options={"batch_size": 40})
+    told = shops.submit(solver="vfb2-svrg", max_rounds=2, options={"batch_size": 40})["result"]
     assert told["certificate"]["rounds"] == 2
     sent = shops.side("shop").read_lines("transcript.jsonl")
     assert [one for one in sent if "server" not in (one["sender"], one["receiver"])]
 
 
 def test_terms_beyond_a_policy_are_refused_and_everybody_is_told(shops: Shops) -> None:
-    with pytest.raises(RunError, match="phone: 60 rounds are more than its 50"):
-        shops.submit(max_rounds=60)
+    with pytest.raises(RunError, match="phone: 600 rounds are more than its 500"):
+        shops.submit(max_rounds=600)
     kinds = {one["kind"] for one in shops.side("shop").read_lines("transcript.jsonl")}
     assert kinds == {"offer", "accepted", "outcome"}
 
@@ -128,7 +85,7 @@ def test_a_party_whose_process_is_killed_ends_the_run_and_not_the_federation(sho
     killed = threading.Event()
 
     def kill() -> None:
-        while not (found := job_processes(shops.running[2])):
+        while not (found := job_processes(shops.running["shop"])):
             time.sleep(0.2)
         # Well after the beginning: enrolling takes a moment.
         wait_until(lambda: "terms this party takes part on" in (shops.folder / "shop.log").read_text()[length:])
@@ -144,7 +101,7 @@ def test_a_party_whose_process_is_killed_ends_the_run_and_not_the_federation(sho
         shops.submit(solver="vfb2-sgd", max_rounds=50, tol=0.0, options={"batch_size": 1})
     killer.join(60)
     assert killed.is_set()
-    assert shops.submit()["certificate"]["converged"]
+    assert shops.submit()["result"]["certificate"]["converged"]
 
 
 def test_a_kit_of_another_authority_is_not_let_in(shops: Shops, tmp_path: Path) -> None:
@@ -157,15 +114,3 @@ def test_a_kit_of_another_authority_is_not_let_in(shops: Shops, tmp_path: Path) 
     finally:
         thief.stop()
     assert there == set(PARTIES)
-
-
-def job_processes(kit: RunningKit) -> list[psutil.Process]:
-    """The processes of jobs that a kit runs at present."""
-    return [one for one in kit.processes()[1:] if any("worker_process" in part for part in one.cmdline())]
-
-
-def wait_until(happens: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not happens():
-        assert time.monotonic() < end
-        time.sleep(0.1)

@@ -17,7 +17,7 @@ from evenhand.cli.saying import remark, say
 from evenhand.errors import LostError, MissingExtraError, RunError
 
 if TYPE_CHECKING:
-    from evenhand.jobs.federation.files import FederationJob
+    from evenhand.jobs.federation.files import AnyJob
     from evenhand.protocol.roles import Report
     from evenhand.runtime.nvflare.running import RunningKit
 
@@ -52,13 +52,17 @@ def provision(
 
 def serve(
     kit: Annotated[Path, typer.Argument(help="The server's kit.")],
-    party: PartyOption,
+    party: Annotated[
+        Path | None,
+        typer.Option("--party", help="The file of the party that holds the labels (TOML); across rows there is none."),
+    ] = None,
     runs: RunsOption = None,
     checkpoint_seconds: Annotated[float, typer.Option(min=0.0, help="Least time between two checkpoints.")] = 10.0,
 ) -> None:
-    """Run the server, at the party that holds the labels or with somebody it trusts with them, until interrupted.
+    """Run the server until interrupted: at the party that holds the labels, or with somebody it trusts with them.
 
-    Its --party is the file of the party that holds the labels: ids, labels and groups are read from that table.
+    Ids, labels and groups are read from the table of --party. For jobs across rows the server has no rows, and needs
+    no file.
     """
     _run(kit, party, runs, checkpoint_seconds)
 
@@ -114,13 +118,14 @@ def submit(
     console.print(quality_table(found, "test" if "test" in found["quality"] else "train"))
     if (constraints := constraints_table(found)) is not None:
         console.print(constraints)
-    console.print(certificate_table(found["certificate"]))
+    if found["certificate"]["objective"] is not None:
+        console.print(certificate_table(found["certificate"]))
     console.print(f"server: {told['folder']}")
     console.print(f"{', '.join(content.parts)}: {told['run']} under runs/ beside its own file, or where --runs says")
 
 
 def run_submitted(
-    job: FederationJob,
+    job: AnyJob,
     name: str,
     kit: Path,
     patience: float,
@@ -164,7 +169,7 @@ def run_submitted(
 
 
 def start(
-    kit: Path, party: Path, runs: Path | None, log: Path | None = None, checkpoint_seconds: float = 10.0
+    kit: Path, party: Path | None, runs: Path | None, log: Path | None = None, checkpoint_seconds: float = 10.0
 ) -> RunningKit:
     from evenhand.jobs.federation.files import CHECKPOINT_SECONDS, PARTY_FILE, RUNS, read_party
 
@@ -172,15 +177,17 @@ def start(
         from evenhand.runtime.nvflare.running import RunningKit
     except ModuleNotFoundError as error:
         raise MissingExtraError("a federation", "nvflare") from error
-    # Before anything is started.
-    read_party(party)
-    settings = {PARTY_FILE: str(party.absolute()), CHECKPOINT_SECONDS: str(checkpoint_seconds)}
+    settings = {CHECKPOINT_SECONDS: str(checkpoint_seconds)}
+    if party is not None:
+        # Before anything is started.
+        read_party(party)
+        settings[PARTY_FILE] = str(party.absolute())
     if runs is not None:
         settings[RUNS] = str(runs.absolute())
     return RunningKit(kit, settings, log)
 
 
-def _run(kit: Path, party: Path, runs: Path | None, checkpoint_seconds: float = 10.0) -> None:
+def _run(kit: Path, party: Path | None, runs: Path | None, checkpoint_seconds: float = 10.0) -> None:
     running = start(kit, party, runs, None, checkpoint_seconds)
 
     def interrupted(_number: int, _frame: FrameType | None) -> None:

@@ -6,15 +6,15 @@ them each slice of the constraint rows has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from evenhand.constraints.groups import Groups
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.constraints.small_slices import warn_of_counts
 from evenhand.errors import DataError
-from evenhand.horizontal.crossings import Agree, crossed_groups, learns_crossings
+from evenhand.horizontal.crossings import Agree, Combine, crossed_groups, learns_crossings
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.solvers import SOLVERS, check_terms, choose_solver
 from evenhand.horizontal.summaries import (
@@ -65,14 +65,74 @@ def horizontal_terms(
         Exchanges that summaries go through, and in which terms are accepted; None puts summaries together here.
     """
     agree = directly if agree is None else agree
-    names = [client.name for client in clients]
+    steps = coming_to_terms(
+        job,
+        [client.name for client in clients],
+        clients,
+        model=model,
+        server=server,
+        groups=groups,
+        classes=classes,
+        scope=scope,
+        protected=protected,
+    )
+    agreed: Summary | None = None
+    while True:
+        try:
+            said, combine = next(steps) if agreed is None else steps.send(agreed)
+        except StopIteration as end:
+            terms: HorizontalTerms = end.value
+            return terms if enrol is None else enrol(terms)
+        agreed = agree(said, combine)
+
+
+Steps: TypeAlias = Generator[tuple[Mapping[str, Summary], Combine], Summary, HorizontalTerms]
+"""What those who are here say, and what puts everybody's word together; what came out is sent back."""
+
+
+def coming_to_terms(
+    job: Job,
+    names: Sequence[str],
+    here: Sequence[ClientRows],
+    *,
+    model: str = "logistic",
+    server: ClientRows | None = None,
+    groups: Mapping[str, Sequence[Hashable]] | None = None,
+    classes: int | None = None,
+    scope: ConstraintScope = EVERYWHERE,
+    protected: bool = False,
+) -> Steps:
+    """The exchanges by which clients come to terms, one after the other.
+
+    In one process all clients are here. Where they are apart, a client goes through the same steps with its own rows
+    only, and the server with none: what comes out at a client is a draft, and the terms are the server's.
+
+    Parameters
+    ----------
+    names
+        Of all clients.
+    here
+        Those whose rows are here.
+    """
     if len(set(names)) < len(names):
         raise DataError(f"two clients are called {next(name for name in names if names.count(name) > 1)!r}")
-    # What is protected says nothing that need not be said: groups and classes are then agreed on beforehand.
-    open_agree = agree if groups is None or not protected else directly
-    known = {client.name: summarise(client).to_plain() for client in sorted(clients, key=lambda one: one.name)}
+    ordered = sorted(here, key=lambda one: one.name)
+    known = {client.name: summarise(client).to_plain() for client in ordered}
+    together = len(here) == len(names)
+    if protected and groups is not None and not together:
+        # Nothing but the number of columns, which everybody knows from the encoder.
+        agreed_on = {"labels": [-1.0, 1.0], "groups": {name: list(map(plain, one)) for name, one in groups.items()}}
+        known = {name: {**one, **agreed_on} for name, one in known.items()}
     crosses = any(one.crosses for one in job.constraints)
-    common = open_agree(known, lambda summaries: _common(summaries, groups, classes, crosses))
+
+    def put_together(summaries: Mapping[str, Summary]) -> Summary:
+        return _common(summaries, groups, classes, crosses)
+
+    # What is protected says nothing that need not be said: groups and classes are then agreed on beforehand.
+    if groups is None or not protected or not together:
+        common = yield known, put_together
+    else:
+        common = put_together(known)
     shape, found = tuple(common["shape"]), common["classes"]
     if server is not None:
         everybody = [*(RowsSummary.from_plain(name, one) for name, one in known.items()), summarise(server)]
@@ -80,21 +140,18 @@ def horizontal_terms(
         common_classes(everybody, found)
     settings: dict[str, Any] = {"model": model, "scope": scope, "protected": protected}
     draft = draft_terms(job, names, two_classes=found is None, server_rows=server is not None, **settings)
-    agreed = _values(common["groups"], clients)
-    check_known_groups([summarise(one) for one in (*clients, *([] if server is None else [server]))], agreed, crosses)
+    agreed = held_values(common["groups"], here)
+    check_known_groups([summarise(one) for one in (*here, *([] if server is None else [server]))], agreed, crosses)
     if learns_crossings(job.constraints, agreed):
-        agreed = crossed_groups(job.constraints, agreed, clients, server, agree)
+        agreed = yield from crossed_groups(job.constraints, agreed, here, server)
     draft = replace(draft, groups=agreed, shape=shape, classes=found)
     check_terms(draft)
-    counts = {one.name: count_slices(one.agreed(agreed), draft.constraint_rows) for one in clients}
+    counts = {one.name: count_slices(one.agreed(agreed), draft.constraint_rows) for one in here}
     at_home = {} if server is None else {SERVER: count_slices(server.agreed(agreed), draft.constraint_rows)}
-    weighs = SOLVERS[draft.job.solver].weighs_rows
-    terms = _counted_by(
-        agree if weighs else directly, draft, counts, at_home, {one.name: one.n_rows for one in clients}
-    )
-    if job.constraints:
+    terms = yield from _counted_by_all(draft, counts, at_home, {one.name: one.n_rows for one in here})
+    if job.constraints and together:
         _warn_of_small_slices(terms, counts | at_home)
-    return terms if enrol is None else enrol(terms)
+    return terms
 
 
 def draft_terms(
@@ -134,7 +191,7 @@ def _common(summaries: Mapping[str, Summary], groups: Groups | None, classes: in
     }
 
 
-def _values(groups: Mapping[str, Sequence[Any]], clients: Sequence[ClientRows]) -> dict[str, tuple[Hashable, ...]]:
+def held_values(groups: Mapping[str, Sequence[Any]], clients: Sequence[ClientRows]) -> dict[str, tuple[Hashable, ...]]:
     """Groups as tables hold them, where JSON only has their names."""
     found: dict[str, tuple[Hashable, ...]] = {}
     for name, values in groups.items():
@@ -145,14 +202,13 @@ def _values(groups: Mapping[str, Sequence[Any]], clients: Sequence[ClientRows]) 
     return found
 
 
-def _counted_by(
-    agree: Agree,
+def _counted_by_all(
     draft: HorizontalTerms,
     counts: Mapping[str, SliceCounts],
     at_home: Mapping[str, SliceCounts],
     n_rows: Mapping[str, int],
-) -> HorizontalTerms:
-    """The terms with everybody's rows counted, from what clients say of theirs."""
+) -> Steps:
+    """The terms with everybody's rows counted, from what clients say of theirs, where the solver has to know."""
     parts = list(dict.fromkeys(part for row in draft.constraint_rows for _, part in row.terms))
     found: list[HorizontalTerms] = []
 
@@ -161,9 +217,13 @@ def _counted_by(
         found.append(counted(draft, {**told, **at_home}, sum(int(one["n_rows"]) for one in summaries.values())))
         return {"n_rows": found[-1].n_rows, "counts": [added(told.values())[part] for part in parts]}
 
-    said = {name: {"n_rows": n_rows[name], "counts": [counts[name][part] for part in parts]} for name in draft.names}
-    agree(said, combine)
-    return found[-1]
+    said = {name: {"n_rows": n_rows[name], "counts": [own[part] for part in parts]} for name, own in counts.items()}
+    said = {name: said[name] for name in draft.names if name in said}
+    if SOLVERS[draft.job.solver].weighs_rows:
+        yield said, combine
+    elif len(said) == len(draft.names):
+        combine(said)
+    return found[-1] if found else draft
 
 
 def counted(draft: HorizontalTerms, counts: Mapping[str, SliceCounts], n_rows: int) -> HorizontalTerms:

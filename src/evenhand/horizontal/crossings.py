@@ -6,7 +6,7 @@ rows in every slice that a constraint compares it in; those without are left out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import TypeAlias
 
 from evenhand.constraints.binding import constraint_rows
@@ -16,7 +16,9 @@ from evenhand.errors import DataError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.agree import Summary
 
-Agree: TypeAlias = Callable[[Mapping[str, Summary], Callable[[Mapping[str, Summary]], Summary]], Summary]
+Combine: TypeAlias = Callable[[Mapping[str, Summary]], Summary]
+"""Puts everybody's summaries together."""
+Agree: TypeAlias = Callable[[Mapping[str, Summary], Combine], Summary]
 """Takes everybody's summaries, and gives what comes out when they are put together."""
 Held: TypeAlias = frozenset[tuple[float, str]]
 """Labels and crossings that occur together."""
@@ -32,9 +34,11 @@ def crossed_groups(
     groups: Mapping[str, tuple[Hashable, ...]],
     clients: Sequence[ClientRows],
     server: ClientRows | None,
-    agree: Agree,
-) -> dict[str, tuple[Hashable, ...]]:
-    """The groups with the crossing of all attributes; constraints are over the server's rows if it has any."""
+) -> Generator[tuple[Mapping[str, Summary], Combine], Summary, dict[str, tuple[Hashable, ...]]]:
+    """The groups with the crossing of all attributes; constraints are over the server's rows if it has any.
+
+    Clients are those that are here: what they say is handed over, and what came out of everybody's word comes back.
+    """
     name = CROSSES.join(groups)
     if server is not None:
         return {**groups, name: _compared(constraints, groups, name, _held(server, name))}
@@ -45,7 +49,8 @@ def crossed_groups(
 
     ordered = sorted(clients, key=lambda one: one.name)
     said = {one.name: {"crossed": [list(pair) for pair in sorted(_held(one, name))]} for one in ordered}
-    return {**groups, name: tuple(agree(said, combine)["crossed"])}
+    agreed = yield said, combine
+    return {**groups, name: tuple(agreed["crossed"])}
 
 
 def _held(rows: ClientRows, name: str) -> Held:

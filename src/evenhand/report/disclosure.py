@@ -11,7 +11,7 @@ from evenhand.horizontal.prox_al import messages as prox_al
 from evenhand.horizontal.sqp import messages as sqp
 from evenhand.horizontal.trees import messages as histogram_trees
 from evenhand.privacy import private_align
-from evenhand.protocol import agree, align, enrol, resuming, scoring
+from evenhand.protocol import agree, align, enrol, measuring, resuming, scoring
 from evenhand.protocol.messages import Vocabulary
 from evenhand.vertical import messages as vertical
 from evenhand.vertical.trees import messages as trees
@@ -25,6 +25,7 @@ FAMILIES: Final[dict[str, Vocabulary]] = {
     "Between machines: checkpoints": resuming.CUTS,
     "Between machines: going on": resuming.VOCABULARY,
     "After training: scoring": scoring.VOCABULARY,
+    "After training: measuring across rows": measuring.VOCABULARY,
     "Vertical: subspace, FairVFL, FedBCD": vertical.VOCABULARY,
     "Vertical: boosted trees": trees.VOCABULARY,
     "Vertical: VFB²": vfb2.VOCABULARY,

@@ -20,16 +20,24 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from evenhand.errors import EvenhandError, LostError, RunError
-from evenhand.jobs.federation.files import CHECKPOINT_SECONDS, FederationJob, parse_federation_job
+from evenhand.jobs.federation.clients import ClientEnd, client_program, clients_server_program
+from evenhand.jobs.federation.files import (
+    CHECKPOINT_SECONDS,
+    RUNS,
+    AnyJob,
+    ClientsJob,
+    PartyFile,
+    parse_federation_job,
+)
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.federation.here import here, outside_word
 from evenhand.jobs.federation.keeping import Keeping
 from evenhand.jobs.federation.saying import announce
-from evenhand.jobs.federation.sites import party_program, server_program
+from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.runtime.nvflare.cells import FlareCells, peers_of
 from evenhand.runtime.nvflare.submitting import OUTCOME, PROGRESS
-from evenhand.runtime.site import Site
+from evenhand.runtime.site import Program, Site
 from evenhand.training.run import one_blas_thread
 
 _RUN: Final = "run"
@@ -87,11 +95,12 @@ class FederationServer(Controller):
             self.system_panic(str(content["error"]), fl_ctx)
 
     def _train(self, abort_signal: Signal, fl_ctx: FLContext) -> dict[str, Any]:
-        job, at = _parsed(self.job), here()
+        job = _parsed(self.job)
+        runs = _servers_runs(job, fl_ctx.get_engine().get_workspace().get_root_dir())
         job_id, parties = fl_ctx.get_job_id(), list(job.parts)
         cells = FlareCells(fl_ctx.get_engine(), job_id, parties)
         with side_folder(
-            at.runs / (self.resume or job_id), SERVER, job, None, bool(self.resume), self._last.update
+            runs / (self.resume or job_id), SERVER, job, None, bool(self.resume), self._last.update
         ) as folder:
             site = Site(
                 SERVER,
@@ -108,7 +117,7 @@ class FederationServer(Controller):
                     Task(_RUN, Shareable(), result_received_cb=self._party_ended), fl_ctx, parties, len(parties)
                 )
                 with one_blas_thread():
-                    result = site.run(server_program(job, at.own, at.base, lambda: site.transcript, keeping))
+                    result = site.run(_server_part(job, site, keeping))
                 self._wait_for_parties(parties, abort_signal)
                 folder.finish(result)
         return {"result": result, "folder": str(folder.folder.path)}
@@ -180,9 +189,29 @@ class FederationParty(Executor):
             keeping = Keeping(site, folder, parties, math.inf)
             with site, folder.recorded(), one_blas_thread():
                 cells.open(site.arrived)
-                end = site.run(party_program(job, own, at.base, announce, keeping))
+                end = site.run(_party_part(job, own, at.base, keeping))
                 folder.finish(end.write(folder.folder))
 
 
-def _parsed(job: str) -> FederationJob:
+def _server_part(job: AnyJob, site: Site, keeping: Keeping) -> Program[dict[str, Any]]:
+    if isinstance(job, ClientsJob):
+        return clients_server_program(job, lambda: site.transcript, keeping)
+    at = here()
+    return server_program(job, at.own, at.base, lambda: site.transcript, keeping)
+
+
+def _party_part(job: AnyJob, own: PartyFile, base: Path, keeping: Keeping) -> Program[PartyEnd | ClientEnd]:
+    if isinstance(job, ClientsJob):
+        return client_program(job, own, base, announce, keeping)
+    return party_program(job, own, base, announce, keeping)
+
+
+def _servers_runs(job: AnyJob, kit: str) -> Path:
+    """Across rows a server needs no file; its run folders are then where it was told, or in its kit."""
+    if isinstance(job, ClientsJob):
+        return Path(os.environ.get(RUNS) or Path(kit) / "runs")
+    return here().runs
+
+
+def _parsed(job: str) -> AnyJob:
     return parse_federation_job(json.loads(job), "job")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import Field
 
 from evenhand.errors import JobError
-from evenhand.jobs.schema import Strict, check_names, parsed, read_toml
+from evenhand.jobs.horizontal.file import HorizontalJobFile, check_agreed
+from evenhand.jobs.schema import Strict, check_names, located, parsed, read_toml
 from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_party, check_training
 from evenhand.protocol.job import Job
 from evenhand.protocol.policy import OwnPolicy
@@ -83,6 +84,32 @@ class FederationJob(Strict):
         return next(one.name for one in self.party if one.role == "active")
 
 
+class ClientMember(Strict):
+    """`[[client]]` of a job between organisations: a name, and its own bound if it has one."""
+
+    name: str
+    limit: float | None = None
+
+
+class ClientsJob(HorizontalJobFile):
+    """A job across rows that is submitted to a federation: what all agree on, and nothing of what a client has."""
+
+    client: list[ClientMember] = Field(min_length=1)  # type: ignore[assignment]
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        return {one.name: "client" for one in self.client}
+
+
+AnyJob: TypeAlias = FederationJob | ClientsJob
+
+
+class OwnSection(PartySection):
+    """`[party]`: a party's own table, what is in it, and its part; of a client the job says what the columns are."""
+
+    role: Literal["active", "passive", "client"] = "passive"  # type: ignore[assignment]
+
+
 class PolicySection(Strict):
     """`[policy]`: on which terms the party takes part."""
 
@@ -100,7 +127,7 @@ class PolicySection(Strict):
 class PartyFile(Strict):
     """What is a party's own: where its table is, what is in it, and on which terms it takes part."""
 
-    party: PartySection
+    party: OwnSection
     policy: PolicySection = Field(default_factory=PolicySection)
 
 
@@ -108,12 +135,22 @@ def read_federation(path: Path) -> FederationFile:
     return parsed(FederationFile, _check_federation, read_toml(path), path.name)
 
 
-def parse_federation_job(content: dict[str, Any], where: str) -> FederationJob:
+def parse_federation_job(content: dict[str, Any], where: str) -> AnyJob:
+    section = content.get("job")
+    if isinstance(section, dict) and section.get("split") == "horizontal":
+        return parsed(ClientsJob, _check_clients_job, content, where)
     return parsed(FederationJob, _check_job, content, where)
 
 
-def read_federation_job(path: Path) -> FederationJob:
+def read_federation_job(path: Path) -> AnyJob:
     return parse_federation_job(read_toml(path), path.name)
+
+
+def across_columns(job: AnyJob) -> FederationJob:
+    """The job, if it is one across columns: Flower apps are made of no others."""
+    if isinstance(job, ClientsJob):
+        raise JobError('key job.split: Flower apps are of jobs across columns; submit "horizontal" to NVIDIA FLARE')
+    return job
 
 
 def read_party(path: Path) -> PartyFile:
@@ -152,6 +189,20 @@ def _check_job(job: FederationJob) -> None:
     check_training(job.to_job())
 
 
+def _check_clients_job(job: ClientsJob) -> None:
+    check_names("client", list(job.parts))
+    for name in job.parts:
+        site_name(name)
+    if job.server.has_rows or job.clock is not None:
+        raise JobError("keys server and clock: between organisations the server has no rows, and time is what it is")
+    check_agreed(job)
+
+
 def _check_own(own: PartyFile) -> None:
     site_name(own.party.name)
-    check_party(own.party, "party")
+    if own.party.role != "client":
+        check_party(own.party, "party")
+    elif {"id", "columns", "label", "sensitive"} & own.party.model_fields_set:
+        raise JobError("key party: of a client, the job says in [data] what id, columns, label and sensitive ones are")
+    else:
+        located(own.party, Path())

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from evenhand.data.tables.unchanged import SeenTable
 from evenhand.errors import EvenhandError, RunError
-from evenhand.jobs.federation.files import FederationJob, parse_federation_job
+from evenhand.jobs.federation.files import FederationJob, across_columns, parse_federation_job
 from evenhand.jobs.federation.folders import SideFolder, side_folder
 from evenhand.jobs.federation.here import Here, here, outside_word
 from evenhand.jobs.federation.saying import announce
@@ -82,7 +82,7 @@ def client_app(job: str, find: Callable[[Context], Here] = lambda _: here()) -> 
 
 
 def _parsed(job: str) -> FederationJob:
-    return parse_federation_job(tomllib.loads(job), "job.toml")
+    return across_columns(parse_federation_job(tomllib.loads(job), "job.toml"))
 
 
 # -- the server

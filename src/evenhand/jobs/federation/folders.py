@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from evenhand.errors import RunError
-from evenhand.jobs.federation.files import FederationJob, PartyFile
+from evenhand.jobs.federation.files import AnyJob, PartyFile
 from evenhand.protocol.roles import SERVER, Report, State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.checkpointfiles import Checkpoint
@@ -109,7 +109,7 @@ class SideFolder:
 def side_folder(
     path: Path,
     name: str,
-    job: FederationJob,
+    job: AnyJob,
     own: PartyFile | None,
     resume: bool,
     on_report: Callable[[Report], None] | None = None,

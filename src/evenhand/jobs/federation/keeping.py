@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Final
 
 from evenhand.errors import RunError
 from evenhand.jobs.federation.folders import SideFolder
-from evenhand.protocol import resuming, scoring
+from evenhand.protocol import measuring, resuming, scoring
 from evenhand.protocol.resuming import CUTS, ResumeParty, ResumeServer
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.cuts import Kept, messages_under_way
+from evenhand.runtime.files import write_bytes
 from evenhand.runtime.site import Program, Site
 from evenhand.training.run import fingerprint
 
-_NOT_OF_TRAINING: Final = (CUTS, resuming.VOCABULARY, scoring.VOCABULARY)
+_NOT_OF_TRAINING: Final = (CUTS, resuming.VOCABULARY, scoring.VOCABULARY, measuring.VOCABULARY)
 
 
 class Keeping:
@@ -40,6 +42,13 @@ class Keeping:
     def gone_through_again(self) -> set[int]:
         """Places in the transcript of what the run had behind it already when it went on."""
         return {place for first, end in self._folder.again for place in range(first, end)}
+
+    def secret(self) -> bytes:
+        """32 bytes that nobody else knows; a run that goes on has the same again."""
+        path = self._folder.folder.path / "secret"
+        if not path.exists():
+            write_bytes(path, os.urandom(32), private=True)
+        return path.read_bytes()
 
     def trained(self, role: Role, identity: str) -> Program[None]:
         """The role to its end; of a run that goes on, from the newest checkpoint that all have.
@@ -72,6 +81,11 @@ class Keeping:
             self._site.keep(kept, messages_under_way(states[""]), seconds)
         del found
         yield role
+
+
+def own_secret(keeping: Keeping | None) -> bytes:
+    """A secret of this side's own, the same for as long as the run lasts."""
+    return os.urandom(32) if keeping is None else keeping.secret()
 
 
 def to_its_end(keeping: Keeping | None, role: Role, *identity: Any) -> Program[None]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
+from evenhand.horizontal.averaging import messages as averaging
+from evenhand.horizontal.prox_al import messages as prox_al
+from evenhand.horizontal.sqp import messages as sqp
 from evenhand.printing import printable
-from evenhand.protocol.terms import Terms
-from evenhand.report.disclosure import reveals
-from evenhand.vertical.solvers import SOLVERS
+from evenhand.protocol import agree, align, measuring, scoring
+from evenhand.protocol.messages import Vocabulary
+from evenhand.protocol.terms import HorizontalTerms, Terms
+from evenhand.vertical import solvers as vertical
 
 
 def terms_in_words(terms: Terms) -> str:
@@ -19,10 +24,23 @@ def terms_in_words(terms: Terms) -> str:
         f"  participants: {', '.join(f'{name} ({part})' for name, part in terms.participants.items())}",
         "what will leave, or reach, this site, by kind of message:",
     ]
-    known = reveals()
-    kinds = ["ids", "common-rows", *(schema.kind for schema in SOLVERS[job.solver].vocabulary), "partial-scores"]
-    lines += [f"  {kind}: {known[kind]}" for kind in kinds if kind in known]
+    told: dict[str, str] = {}
+    for vocabulary in _vocabularies(terms):
+        told |= {schema.kind: schema.reveals for schema in vocabulary if schema.kind not in told}
+    lines += [f"  {kind}: {words}" for kind, words in told.items()]
     return printable("\n".join(lines))
+
+
+def _vocabularies(terms: Terms) -> Iterator[Vocabulary]:
+    if isinstance(terms, HorizontalTerms):
+        programs = {"prox-al": prox_al.VOCABULARY, "sqp": sqp.VOCABULARY}
+        yield agree.VOCABULARY
+        yield programs.get(terms.job.solver, averaging.VOCABULARY)
+        yield measuring.VOCABULARY
+    else:
+        yield align.VOCABULARY
+        yield vertical.SOLVERS[terms.job.solver].vocabulary
+        yield scoring.VOCABULARY
 
 
 def announce(terms: Terms) -> None:

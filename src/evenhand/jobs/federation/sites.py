@@ -23,6 +23,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable
 from evenhand.data.tables.unchanged import SeenTable, require_unchanged
 from evenhand.errors import DataError, JobError, RunError
+from evenhand.jobs.federation.enrolling import accepted_terms, check_enrolled
 from evenhand.jobs.federation.files import FederationJob, PartyFile
 from evenhand.jobs.federation.keeping import Keeping, messages_of, to_its_end
 from evenhand.jobs.quality import check_measurable
@@ -92,7 +93,7 @@ def party_program(
     draft = solvers.vertical_terms(job.to_job(), job.parts, 0, {})
     enrolled = EnrolParty(name, VerticalTerms, policy, draft)
     yield enrolled
-    accepted = _accepted(enrolled)
+    accepted = accepted_terms(enrolled, VerticalTerms)
     if on_terms is not None:
         on_terms(accepted)
 
@@ -109,7 +110,7 @@ def party_program(
 
     again = EnrolParty(name, VerticalTerms, policy, accepted)
     yield again
-    terms = _accepted(again)
+    terms = accepted_terms(again, VerticalTerms)
     if terms.n_rows != int((~test).sum()):
         raise RunError(f"the terms are about {terms.n_rows} rows, {name} has {int((~test).sum())} to train on")
     known: LabelData | None = None
@@ -155,7 +156,7 @@ def server_program(
         raise JobError(f"the server needs the file of {job.holder}, who holds the label by the job")
     draft = EnrolServer(solvers.vertical_terms(trained, job.parts, 0, {}))
     yield draft
-    _check_enrolled(draft)
+    check_enrolled(draft)
     alignment = _align_server(job)
     yield alignment
     if alignment.problem:
@@ -173,7 +174,7 @@ def server_program(
     terms = solvers.vertical_terms(trained, job.parts, len(labels), groups)
     whole = EnrolServer(terms)
     yield whole
-    _check_enrolled(whole)
+    check_enrolled(whole)
     if others := [name for name in terms.active if name != job.holder]:
         attributes = {name: terms.groups[name] for name in _attributes(terms)}
         yield LabelServer(others, labels, group_codes(frame, attributes))
@@ -211,19 +212,6 @@ def _align_party(job: FederationJob, name: str, ids: pd.Index) -> AlignParty | P
 def _align_server(job: FederationJob) -> AlignServer | PrivateAlignServer:
     parties, ids, least = list(job.parts), job.job.ids, job.job.least_common
     return PrivateAlignServer(parties, least) if ids == "private" else AlignServer(parties, ids, least)
-
-
-def _accepted(role: EnrolParty) -> VerticalTerms:
-    if role.outcome:
-        raise RunError(f"the terms were refused by {role.outcome}")
-    assert isinstance(role.terms, VerticalTerms)
-    return role.terms
-
-
-def _check_enrolled(role: EnrolServer) -> None:
-    if role.refusals:
-        told = "; ".join(f"{name}: {reason}" for name, reason in role.refusals.items())
-        raise RunError(f"the terms were refused by {told}")
 
 
 def _rows(table: PartyTable, places: Integers) -> PartyTable:

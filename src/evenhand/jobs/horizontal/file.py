@@ -164,6 +164,12 @@ def parse_horizontal(content: dict[str, Any], where: str) -> HorizontalJobFile:
 
 def _check(job: HorizontalJobFile) -> None:
     _check_clients(job)
+    check_clock(job.clock, "client", [client.name for client in job.client])
+    check_agreed(job)
+
+
+def check_agreed(job: HorizontalJobFile) -> None:
+    """Refuse what a job cannot mean, wherever its clients' tables are."""
     check_columns(job.data)
     trained = job.to_job()
     _check_groups(job.data, crosses=any(one.crosses for one in trained.constraints))
@@ -180,7 +186,6 @@ def _check(job: HorizontalJobFile) -> None:
     )
     job.to_where().check(trained.constraints, [client.name for client in job.client])
     _check_privacy(job, trained)
-    check_clock(job.clock, "client", [client.name for client in job.client])
 
 
 def _check_clients(job: HorizontalJobFile) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,6 +12,7 @@ import pandas as pd
 
 from evenhand.arrays import Array
 from evenhand.constraints.kinds import Constraint
+from evenhand.constraints.proving import Proof
 from evenhand.data.tables.as_types import numbers_as_fitted
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.readers import is_csv
@@ -28,11 +29,14 @@ from evenhand.jobs.horizontal.tables import (
     load_horizontal_tables,
     open_frame,
 )
+from evenhand.jobs.labels import Labels
 from evenhand.jobs.quality import check_measurable, quality, scored
 from evenhand.jobs.tables import naming
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.shared_linear import SharedLinear
+from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.roles import SERVER, Report, State
+from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.places import check_place
 from evenhand.training.horizontal import HorizontalRun, train_clients
@@ -56,7 +60,7 @@ def run_horizontal_job(
     check_place(out, resume)
     tables = load_horizontal_tables(job, base) if tables is None else tables
     check_measurable({part: tables.labelled(rows) for part, rows in tables.parts().items()}, gaps=True)
-    _check_epsilon(job, tables)
+    check_epsilon(job, tables.learned)
     protect = job.to_protection()
     with run_folder(job, base, out, resume) as folder:
         run = train_clients(
@@ -74,15 +78,7 @@ def run_horizontal_job(
             preparation=tables.preparation.copy(),
         )
         require_unchanged(tables.seen)
-        state: State = {
-            "model": job.model,
-            "columns": tables.encoder.width_out,
-            "hidden": list(job.job.hidden),
-            "weights": run.weights,
-            "statistics": run.statistics,
-        }
-        if isinstance(run.model, BinnedTrees):
-            state |= run.model.to_state()
+        state = model_state(job, tables.encoder.width_out, run.model, run.weights, run.statistics)
         folder.write_model("encoder", tables.encoder.to_state())
         folder.write_model("weights", state)
         result = _result(job, run, tables, scorer(state), protect)
@@ -93,18 +89,18 @@ def run_horizontal_job(
 # -- quality
 
 
-def _learned(job: HorizontalJobFile, tables: HorizontalTables) -> list[str]:
-    """What was learned from the clients' rows before the first round."""
-    columns = [LEARNED_COLUMNS] if tables.learned else []
+def learned_before(job: HorizontalJobFile, columns_learned: bool) -> list[str]:
+    """What is learned from the clients' rows before the first round."""
+    columns = [LEARNED_COLUMNS] if columns_learned else []
     unknown = job.data.groups is None or learns_crossings(job.to_job().constraints, job.data.groups)
     return columns + ([LEARNED_GROUPS] if job.data.sensitive and unknown else [])
 
 
-def _check_epsilon(job: HorizontalJobFile, tables: HorizontalTables) -> None:
+def check_epsilon(job: HorizontalJobFile, columns_learned: bool) -> None:
     """Refuse an ε that is asked for and could not be stated in the end."""
     if job.privacy is None or job.privacy.epsilon is None:
         return
-    trained, others = job.to_job(), _learned(job, tables)
+    trained, others = job.to_job(), learned_before(job, columns_learned)
     if trained.solver == "fairfed" or trained.options.get("report_every"):
         others.append("what clients measure on their rows (solver fairfed, or options.report_every)")
     if others:
@@ -125,32 +121,53 @@ def _result(
     found = tables.parts()
     labelled = {part: tables.labelled(rows) for part, rows in found.items()}
     scores = {part: score(rows.features) for part, rows in found.items()}
-    # JSON has no NaN: what was not measured is null.
-    certificate = {
-        name: None if isinstance(value, float) and np.isnan(value) else value
-        for name, value in run.certificate.as_dict().items()
-    }
     result: dict[str, Any] = {
-        "certificate": certificate,
-        "proofs": [{**asdict(proof), "holds": proof.holds} for proof in run.proofs],
-        "shortfalls": shortfalls(run.certificate, job.job.tol, tables.labels.named(scores["train"])),
-        "solver": job.to_job().solver,
+        **servers_result(job, run.certificate, run.proofs, tables.labels, scores["train"], run.transcript),
         **({"statistics": dict(run.record)} if run.record else {}),
-        **quality(labelled, scores, gaps=True, constraints=_over_all(job)),
+        **quality(labelled, scores, gaps=True, constraints=constraints_over_all(job)),
         "clients": {name: _of_client(rows, score) for name, rows in tables.clients.items()},
-        "bytes": run.transcript.total_bytes,
-        "messages": run.transcript.total_messages,
-        "labels": tables.labels._asdict(),
     }
     if job.privacy is not None:
-        stated = client_privacy(
-            list(tables.clients), protect, run.transcript, job.privacy.delta, learned=_learned(job, tables)
-        )
-        result["privacy"] = {name: one.as_dict() for name, one in stated.items()}
+        result["privacy"] = stated_privacy(job, list(tables.clients), protect, run.transcript, tables.learned)
     return result
 
 
-def _over_all(job: HorizontalJobFile) -> tuple[Constraint, ...]:
+def servers_result(
+    job: HorizontalJobFile,
+    certificate: Certificate,
+    proofs: Sequence[Proof],
+    labels: Labels,
+    scores: Array,
+    transcript: Transcript,
+) -> dict[str, Any]:
+    """What the server says of a run, beside the quality of the model; scores are of the training rows."""
+    # JSON has no NaN: what was not measured is null.
+    measured = {
+        name: None if isinstance(value, float) and np.isnan(value) else value
+        for name, value in certificate.as_dict().items()
+    }
+    return {
+        "certificate": measured,
+        "proofs": [{**asdict(proof), "holds": proof.holds} for proof in proofs],
+        "shortfalls": shortfalls(certificate, job.job.tol, labels.named(scores)),
+        "solver": job.to_job().solver,
+        "bytes": transcript.total_bytes,
+        "messages": transcript.total_messages,
+        "labels": labels._asdict(),
+    }
+
+
+def stated_privacy(
+    job: HorizontalJobFile, clients: Sequence[str], protect: Any, transcript: Transcript, columns_learned: bool
+) -> dict[str, Any]:
+    """What is stated of each client's privacy."""
+    assert job.privacy is not None
+    learned = learned_before(job, columns_learned)
+    stated = client_privacy(clients, protect, transcript, job.privacy.delta, learned=learned)
+    return {name: one.as_dict() for name, one in stated.items()}
+
+
+def constraints_over_all(job: HorizontalJobFile) -> tuple[Constraint, ...]:
     """The constraints that hold over everybody's rows together, with their bounds."""
     where = job.to_where()
     return () if where.scope == "local" else where.constraints_of(SERVER, job.to_job().constraints)
@@ -168,6 +185,18 @@ def _of_client(rows: EncodedRows, score: Callable[[Array], Array]) -> dict[str, 
 
 
 # -- the model on disk
+
+
+def model_state(job: HorizontalJobFile, columns: int, model: Any, weights: Any, statistics: Any) -> State:
+    """The model that all clients share, as it is kept; columns are the encoded ones."""
+    state: State = {
+        "model": job.model,
+        "columns": columns,
+        "hidden": list(job.job.hidden),
+        "weights": weights,
+        "statistics": statistics,
+    }
+    return state | model.to_state() if isinstance(model, BinnedTrees) else state
 
 
 def read_model(folder: RunFolder) -> tuple[PartyEncoder, Callable[[Array], Array]]:

@@ -109,7 +109,7 @@ def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTabl
     data = job.data
     seen = _look(job, base)
     frames = {client.name: open_frame(client, data, base, f"client {client.name!r}") for client in job.client}
-    columns = _columns(frames, data)
+    columns = feature_columns(frames, data)
     frames = {
         client.name: numbers_read(frames[client.name], client, columns, data, f"client {client.name!r}")
         for client in job.client
@@ -121,7 +121,7 @@ def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTabl
             server = numbers_read(server, job.server, columns, data, "[server]")
     everybody = frames if server is None else {**frames, SERVER_ROWS: server}
     labels = _labels(everybody, data.label)
-    tests = {name: _test_rows(frame.index, name, job) for name, frame in frames.items()}
+    tests = {name: client_test_rows(frame.index, name, job) for name, frame in frames.items()}
     preparation = Preparation()
     preparation.enrol(
         draft_terms(
@@ -135,13 +135,10 @@ def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTabl
     )
     trees = job.model == "trees"
     encoder, learned = _encoder(frames, tests, columns, data, base, preparation, as_is=trees)
-    categorical = encoder.categorical if trees else None
 
     def encode(name: str, frame: pd.DataFrame, test: Booleans) -> EncodedRows:
         with naming(f"client {name!r}"):
-            sensitive = groups_frame(frame[data.sensitive], len(frame)) if data.sensitive else None
-            signs = labels.signs(frame[data.label.column])
-            return EncodedRows(encoded(encoder, frame), signs, sensitive, test, categorical)
+            return encoded_rows(encoder, frame, labels, data, test, trees)
 
     return HorizontalTables(
         {name: encode(name, frame, tests[name]) for name, frame in frames.items()},
@@ -166,7 +163,7 @@ def _look(job: HorizontalJobFile, base: Path) -> dict[str, SeenTable]:
 
 
 def open_frame(
-    section: ClientSection | ServerSection,
+    section: TableSection,
     data: DataSection,
     base: Path,
     owner: str,
@@ -184,12 +181,21 @@ def numbers_read(
     return with_numbers(frame, columns, data.types, owner) if is_csv(section.table) else frame
 
 
+def encoded_rows(
+    encoder: PartyEncoder, frame: pd.DataFrame, labels: Labels, data: DataSection, test: Booleans, trees: bool
+) -> EncodedRows:
+    """A holder's rows as training has them."""
+    sensitive = groups_frame(frame[data.sensitive], len(frame)) if data.sensitive else None
+    signs = labels.signs(frame[data.label.column])
+    return EncodedRows(encoded(encoder, frame), signs, sensitive, test, encoder.categorical if trees else None)
+
+
 def encoded(encoder: PartyEncoder, frame: pd.DataFrame) -> Array:
     matrix = encoder.transform(frame)
     return np.asarray(matrix.toarray() if sp.issparse(matrix) else matrix, dtype=np.float64)
 
 
-def _columns(frames: Mapping[str, pd.DataFrame], data: DataSection) -> list[str]:
+def feature_columns(frames: Mapping[str, pd.DataFrame], data: DataSection) -> list[str]:
     """The feature columns, which every client must have."""
     first, beside = next(iter(frames)), [data.label.column, *data.sensitive]
     columns = data.columns
@@ -225,7 +231,7 @@ def _labels(frames: Mapping[str, pd.DataFrame], label: LabelSection) -> Labels:
     return two_labels(columns, label, over=" over all clients")
 
 
-def _test_rows(ids: pd.Index, name: str, job: HorizontalJobFile) -> Booleans:
+def client_test_rows(ids: pd.Index, name: str, job: HorizontalJobFile) -> Booleans:
     """A client's test rows, by a hash of the id, or of the client's name and the row's number."""
     known = ids if job.data.id is not None else [f"{name} {number}" for number in range(len(ids))]
     with naming(f"client {name!r}"):
@@ -243,19 +249,26 @@ def _encoder(
 ) -> tuple[PartyEncoder, bool]:
     """The encoder given, or one from what clients share of their training rows, and whether it was learned."""
     if data.encoder is not None:
-        return _agreed_encoder(base / Path(data.encoder).expanduser(), columns), False
+        return agreed_encoder(base / Path(data.encoder).expanduser(), columns), False
     found = {}
     # In the order of names, so that the order of clients in the file changes nothing.
     for name in sorted(frames):
         with naming(f"client {name!r}"):
-            encoder = PartyEncoder(scale=data.scale, as_is=as_is, **vars(data.to_rules()))
-            found[name] = encoder.partial_fit(frames[name].loc[~tests[name], list(columns)])
+            found[name] = learned_encoder(frames[name], tests[name], columns, data, as_is)
     encoder = preparation.encoder(found, data.scale, as_is)
     tell("all clients", encoder.remarks)
     return encoder, encoder.scale or bool(encoder.categorical) or encoder.feature_names_out != encoder.columns_in
 
 
-def _agreed_encoder(path: Path, columns: Sequence[str]) -> PartyEncoder:
+def learned_encoder(
+    frame: pd.DataFrame, test: Booleans, columns: Sequence[str], data: DataSection, as_is: bool
+) -> PartyEncoder:
+    """What one client's training rows say of its columns."""
+    encoder = PartyEncoder(scale=data.scale, as_is=as_is, **vars(data.to_rules()))
+    return encoder.partial_fit(frame.loc[~test, list(columns)])
+
+
+def agreed_encoder(path: Path, columns: Sequence[str]) -> PartyEncoder:
     try:
         encoder = PartyEncoder.from_json(path.read_bytes())
     except (OSError, DataError) as error:

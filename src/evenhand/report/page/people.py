@@ -75,7 +75,12 @@ def people(record: RunRecord, identifier: str) -> Markup:
         tag("p", "Shares with their 95 % intervals; in brackets how many rows the group has.", klass="soft"),
         tag("div", *drawn, klass="pair"),
         _confusion(groups, record.result.get("labels", {})),
-        joined(_calibration(_of(groups, attribute), attribute) for attribute in attributes),
+        joined(
+            _calibration(_of(groups, attribute), attribute)
+            for attribute in attributes
+            # Between organisations nobody has said how scores are spread.
+            if all("calibration" in one for one in _of(groups, attribute))
+        ),
         level=3,
     )
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,6 +31,9 @@ class RunningKit:
         if not start.is_file():
             raise RunError(f"{kit} is no kit of a server or party: it has no startup/sub_start.sh")
         settle(kit)
+        self._kit = kit.absolute()
+        # Who was killed could not see to its jobs.
+        end_all(_left_behind(self._kit))
         # The kit calls python3: it is to be the one that this package is installed for.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         with contextlib.ExitStack() as stack:
@@ -50,18 +52,10 @@ class RunningKit:
 
     def stop(self, patience: float = 10.0) -> None:
         """End it and all it has started; jobs have sessions of their own, and would go on."""
-        family = self.processes()
-        for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.terminate()
-        end = time.monotonic() + patience
-        while any(process.is_running() for process in family) and time.monotonic() < end:
-            family += [one for one in self.processes() if one not in family]
-            psutil.wait_procs(family, timeout=0.2)
-        for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        end_all(self.processes(), patience)
         self._process.wait()
+        # Those that it was starting just then, or that its own end had left without a parent.
+        end_all(_left_behind(self._kit), patience)
 
     def processes(self) -> list[psutil.Process]:
         """The kit's own process, then all that it has started: one for each job it takes part in."""
@@ -70,3 +64,26 @@ class RunningKit:
             return [first, *first.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
+
+
+def end_all(processes: list[psutil.Process], patience: float = 10.0) -> None:
+    """End processes, those that do not listen by force."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, alive = psutil.wait_procs(processes, timeout=patience)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=patience)
+
+
+def _left_behind(kit: Path) -> list[psutil.Process]:
+    """Processes of FLARE that work in this kit."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if any(word.startswith("nvflare.") for word in words) and str(kit) in words:
+                found.append(process)
+    return found

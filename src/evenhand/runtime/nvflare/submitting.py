@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import tempfile
 import time
@@ -54,12 +55,14 @@ class Admin:
                 self._session.close()
         self._session = None
 
-    def ask(self, question: Callable[[Session], Answer]) -> Answer:
-        end = time.monotonic() + self._patience
+    def ask(self, question: Callable[[Session], Answer], patience: float | None = None) -> Answer:
+        end = time.monotonic() + (self._patience if patience is None else patience)
         while True:
             try:
                 if self._session is None:
-                    self._session = new_secure_session(ADMIN, str(self._kit.absolute()), timeout=10.0)
+                    # What it says of itself is no part of the result.
+                    with contextlib.redirect_stdout(io.StringIO()):
+                        self._session = new_secure_session(ADMIN, str(self._kit.absolute()), timeout=10.0)
                 return question(self._session)
             except _REFUSALS as error:
                 raise RunError(f"the server refuses: {error}") from error
@@ -128,7 +131,7 @@ def wait_for_end(
             seen = time.monotonic()
         elif time.monotonic() - seen > _MUST_ANSWER:
             with contextlib.suppress(Exception):
-                admin.ask(lambda session: session.abort_job(job_id))
+                admin.ask(lambda session: session.abort_job(job_id), patience=0.0)
             raise LostError(f"job {job_id} is gone: the server was started again without it")
         time.sleep(1.0)
 

@@ -1,0 +1,111 @@
+"""What a model does on rows that nobody else sees: counts and sums of losses, and quality from everybody's.
+
+Every metric is a function of three sums over each combination of label and groups: rows, rows decided positively, and
+loss. So the server gets them as exactly as if it had the rows. What rows differ by within a combination it does not
+get: of metrics of the loss there are no intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from evenhand.arrays import Array
+from evenhand.errors import DataError
+from evenhand.jobs.horizontal.file import HorizontalJobFile
+from evenhand.jobs.horizontal.runs import constraints_over_all
+from evenhand.jobs.horizontal.tables import EncodedRows
+from evenhand.jobs.labels import Labels
+from evenhand.jobs.quality import QualityRows, quality
+from evenhand.protocol.agree import Summary
+from evenhand.protocol.terms import plain
+
+_OF_LOSS: Final = ("DEO", "FR", "HM", "log_loss")
+
+
+def counted_cells(rows: EncodedRows, scores: Array) -> Summary:
+    """A client's own counts, by part of its rows: sign, groups, whether decided positively, rows, sum of losses."""
+    frame = pd.DataFrame({"sign": rows.signs, "positive": scores > 0})
+    groups = [] if rows.sensitive is None else list(rows.sensitive.columns)
+    for name in groups:
+        frame[f"group {name}"] = [plain(value) for value in rows.sensitive[name]]  # type: ignore[index]
+    frame["loss"] = np.logaddexp(0.0, -rows.signs * scores)
+    keys = ["sign", *(f"group {name}" for name in groups), "positive"]
+    found = {}
+    for part, inside in (("train", ~rows.test), ("test", rows.test)):
+        summed = frame[inside].groupby(keys, sort=True)["loss"].agg(["size", "sum"])
+        found[part] = [[*map(plain, cell), int(n), float(loss)] for cell, n, loss in summed.itertuples()]
+    return {"groups": groups, **found}
+
+
+def measured_quality(job: HorizontalJobFile, labels: Labels, cells: Mapping[str, Summary]) -> dict[str, Any]:
+    """What `result.json` says of the model's quality, from every client's counts."""
+    try:
+        parts = {part: _rows(job, cells, part) for part in ("train", "test")}
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"a client has said nothing that its counts could be: {error!r}") from error
+    parts = {part: one for part, one in parts.items() if len(one)}
+    rows = {part: _quality_rows(job, labels, one) for part, one in parts.items()}
+    scores = {part: one["score"].to_numpy() for part, one in parts.items()}
+    constraints = constraints_over_all(job)
+    found = quality(rows, scores, gaps=True, constraints=constraints)
+    for kind in ("intervals", "standard_errors", "bounds"):
+        for one in found[kind].values():
+            for name in _OF_LOSS:
+                one.pop(name, None)
+    # Nobody has said how scores are spread.
+    for groups in found["groups"].values():
+        for one in groups:
+            del one["calibration"]
+    of_loss = {one.kind for one in constraints if getattr(one, "measure", "loss") == "loss"}
+    for lines in found["constraints"].values():
+        for line in lines:
+            if line["constraint"] in of_loss:
+                line["standard_error"] = line["bound"] = None
+    return {**found, "clients": {name: _of_client(job, cells, name) for name in cells}}
+
+
+def scores_of(cells: Mapping[str, Summary], job: HorizontalJobFile) -> Array:
+    """Scores of training rows that are decided as the true ones are."""
+    found: Array = _rows(job, cells, "train")["score"].to_numpy()
+    return found
+
+
+def _rows(job: HorizontalJobFile, cells: Mapping[str, Summary], part: str) -> pd.DataFrame:
+    """As many rows as there are, each with its combination's mean loss as its own; decisions are the same."""
+    names = job.data.sensitive
+    columns = ["sign", *names, "positive", "rows", "loss"]
+    listed = []
+    for name, one in cells.items():
+        if list(one["groups"]) != names:
+            raise ValueError(f"{name} counts by {one['groups']}")
+        listed += [dict(zip(columns, cell, strict=True)) for cell in one[part]]
+    frame = pd.DataFrame(listed, columns=columns)
+    if not len(frame):
+        return frame.assign(score=[])
+    signs, counts, losses = (frame[name].to_numpy(dtype=np.float64) for name in ("sign", "rows", "loss"))
+    score: Array = -signs * np.log(np.maximum(np.expm1(losses / counts), 1e-300))
+    # Losses of one decision lie on one side of log 2, and so does their mean, but for its last bit.
+    tiny = np.finfo(np.float64).tiny
+    positive = frame["positive"].to_numpy(dtype=bool)
+    frame = frame.assign(score=np.where(positive, np.maximum(score, tiny), np.minimum(score, 0.0)))
+    return frame.iloc[np.repeat(np.arange(len(frame)), counts.astype(int))].reset_index(drop=True)
+
+
+def _quality_rows(job: HorizontalJobFile, labels: Labels, rows: pd.DataFrame) -> QualityRows:
+    names = job.data.sensitive
+    return QualityRows(labels, rows["sign"].to_numpy(dtype=np.float64), rows[names] if names else None)
+
+
+def _of_client(job: HorizontalJobFile, cells: Mapping[str, Summary], name: str) -> dict[str, Any]:
+    """How many rows a client has, and the model's accuracy on them."""
+    found = {}
+    for part in ("train", "test"):
+        rows = _rows(job, {name: cells[name]}, part)
+        if len(rows):
+            right = (rows["score"] > 0) == (rows["sign"] > 0)
+            found[part] = {"rows": len(rows), "accuracy": float(right.mean())}
+    return found

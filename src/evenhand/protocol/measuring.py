@@ -1,0 +1,114 @@
+"""Measuring across rows: everybody is handed the model that all share, and says what it does on its own rows, counted.
+
+After training, so that the result can be shown and every client has the model; no row leaves anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from evenhand.errors import ProtocolError
+from evenhand.protocol.agree import Summary
+from evenhand.protocol.answers import Answers
+from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+
+MODEL = Schema(
+    "model",
+    {"model": Field("u1", (None,))},
+    reveals="The trained model, which all clients share.",
+)
+CELLS = Schema(
+    "cells",
+    {"cells": TEXT},
+    reveals=(
+        "To the server: in each combination of label and groups that a client has, of training rows and of held-out "
+        "ones, how many rows there are, how many the model decides positively, and the sums of their losses."
+    ),
+)
+MEASURED = Schema("measured", {"clients": Field("i8")}, reveals="That the server has everybody's counts.")
+VOCABULARY = Vocabulary(MODEL, CELLS, MEASURED)
+
+
+class MeasureServer(Role):
+    """Hands out the model, and collects what it does at each client.
+
+    Parameters
+    ----------
+    model
+        As bytes, which the protocol does not look into.
+
+    Attributes
+    ----------
+    cells
+        What each client has said, by name.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, clients: Sequence[str], model: bytes) -> None:
+        super().__init__(SERVER, {})
+        self.clients = tuple(clients)
+        self._model = np.frombuffer(model, dtype=np.uint8)
+        self.answers = Answers()
+
+    def start(self) -> Sends:
+        return [MODEL.message(SERVER, name, model=self._model) for name in self.clients]
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind != CELLS.kind or message.sender not in self.clients or self.done:
+            raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
+        message.json("cells")
+        self.answers.add(message)
+        if not self.answers.complete([CELLS.kind], self.clients):
+            return ()
+        self.done = True
+        return [MEASURED.message(SERVER, name, clients=len(self.clients)) for name in self.clients]
+
+    @property
+    def cells(self) -> Mapping[str, Summary]:
+        bodies = self.answers.of(CELLS.kind)
+        return {name: Message(name, SERVER, CELLS.kind, bodies[name]).json("cells") for name in self.clients}
+
+    def snapshot(self) -> State:
+        return super().snapshot() | self.answers.snapshot()
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.answers.restore(state)
+
+
+class MeasureClient(Follower):
+    """Takes the model, and counts what it does on its own rows.
+
+    Parameters
+    ----------
+    measure
+        The counts, from the model's bytes.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, name: str, measure: Callable[[bytes], Summary]) -> None:
+        super().__init__(name, {})
+        self._measure = measure
+        self.model: bytes | None = None
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind == MODEL.kind and self.model is None:
+            self.model = message["model"].tobytes()
+            return [CELLS.message(self.name, SERVER, cells=as_bytes(self._measure(self.model)))]
+        if message.kind == MEASURED.kind and self.model is not None:
+            self.done = True
+            return ()
+        raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+
+    def snapshot(self) -> State:
+        model = {} if self.model is None else {"model": np.frombuffer(self.model, dtype=np.uint8)}
+        return super().snapshot() | model
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.model = state["model"].tobytes() if "model" in state else None

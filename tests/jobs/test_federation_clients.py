@@ -1,0 +1,160 @@
+"""Across rows between organisations: every client on its own file, the same model as in one process, bit for bit."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tomli_w
+from support.federation import Network, run_sites
+
+from evenhand.errors import EvenhandError, JobError
+from evenhand.jobs.federation.clients import ClientEnd, client_program, clients_server_program
+from evenhand.jobs.federation.files import ClientsJob, read_federation_job, read_party
+from evenhand.jobs.federation.noise import SecretNoise
+from evenhand.jobs.file import read_job
+from evenhand.jobs.horizontal.runs import run_horizontal_job
+from evenhand.privacy.mechanism import ClippedGaussian
+from evenhand.runtime.site import Site
+from evenhand.training.run import one_blas_thread
+
+CLIENTS = ("north", "south", "west")
+FAIR = {"kind": "equal-opportunity", "epsilon": 0.05}
+
+
+def write_clinics(folder: Path, job: dict[str, Any], **more: Any) -> dict[str, Path]:
+    """Three clients' tables and files, a job for a federation, and the same as a job of one process."""
+    rng = np.random.default_rng(3)
+    paths, sections = {}, []
+    for name in CLIENTS:
+        numbers = rng.normal(size=(80, 3))
+        sex = np.where(rng.random(80) < 0.4, "f", "m")
+        sick = numbers @ np.array([1.0, -1.0, 0.5]) + (sex == "f") + rng.logistic(size=80) > 0
+        frame = pd.DataFrame(numbers, columns=["a", "b", "c"]).assign(
+            ward=rng.choice(["x", "y"], 80), sex=sex, sick=np.where(sick, "yes", "no"), id=range(80)
+        )
+        (folder / name).mkdir(parents=True)
+        frame.to_csv(folder / name / "table.csv", index=False)
+        paths[name] = folder / name / "party.toml"
+        own = {"name": name, "role": "client", "table": "table.csv"}
+        paths[name].write_text(tomli_w.dumps({"party": own}))
+        sections.append({"name": name, "table": f"{name}/table.csv"})
+    data = {"label": {"column": "sick", "positive": "yes"}, "sensitive": ["sex"], "id": "id"}
+    content = {"job": {"split": "horizontal", "test_fraction": 0.2} | job, "data": data | more.pop("data", {}), **more}
+    paths["job"], paths["together"] = folder / "job.toml", folder / "together.toml"
+    paths["job"].write_text(tomli_w.dumps(content | {"client": [{"name": name} for name in CLIENTS]}))
+    paths["together"].write_text(tomli_w.dumps(content | {"client": sections}))
+    return paths
+
+
+def run(paths: dict[str, Path], network: Network | None = None) -> dict[str, Any]:
+    job = read_federation_job(paths["job"])
+    assert isinstance(job, ClientsJob)
+
+    def server(site: Site) -> Any:
+        return clients_server_program(job, lambda: site.transcript)
+
+    def client(name: str) -> Any:
+        return lambda _: client_program(job, read_party(paths[name]), paths[name].parent)
+
+    with one_blas_thread():
+        programs = {"server": server, **{name: client(name) for name in CLIENTS}}
+        return run_sites(programs, Network() if network is None else network)
+
+
+@pytest.mark.parametrize(
+    ("job", "loss"),
+    [
+        ({"solver": "sqp", "constraint": FAIR}, 0.2),
+        ({"solver": "sqp", "constraint": {**FAIR, "measure": "error"}, "scope": "local", "lacking": "leave out"}, 0.0),
+        ({"solver": "prox-al", "constraint": FAIR, "max_rounds": 3}, 0.0),
+        ({"solver": "fedavg", "max_rounds": 3}, 0.1),
+        ({"solver": "fairfedavgalm", "max_rounds": 3, "constraint": FAIR}, 0.0),
+        ({"solver": "fairalm", "max_rounds": 3, "constraint": FAIR}, 0.0),
+        ({"solver": "fairfed", "max_rounds": 3}, 0.0),
+        ({"solver": "fpfl", "max_rounds": 3, "constraint": FAIR}, 0.0),
+        ({"solver": "fedavg", "max_rounds": 2, "model": "mlp", "hidden": [3]}, 0.0),
+        ({"solver": "trees", "max_rounds": 12, "constraint": FAIR}, 0.0),
+    ],
+)
+def test_the_model_and_its_result_are_those_of_one_process(job: dict[str, Any], loss: float, tmp_path: Path) -> None:
+    if job["solver"] not in ("sqp", "prox-al"):
+        pytest.importorskip("torch")
+    paths = write_clinics(tmp_path, job)
+    ends = run(paths, Network(loss))
+    together = run_horizontal_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    kept = together.folder.read_model("weights")
+    for name in CLIENTS:
+        assert isinstance(ends[name], ClientEnd), ends
+        np.testing.assert_array_equal(ends[name].state["weights"], kept["weights"])
+        assert ends[name].state["weights"].dtype == kept["weights"].dtype
+        assert ends[name].encoder.to_state() == together.folder.read_model("encoder")
+    told, alone = ends["server"], together.result
+    assert told["certificate"] == alone["certificate"]
+    assert told["clients"] == alone["clients"]
+    for part, groups in alone["groups"].items():
+        counts = [{name: value for name, value in one.items() if name != "calibration"} for one in groups]
+        assert told["groups"][part] == counts
+    for part, measured in alone["quality"].items():
+        assert told["quality"][part] == pytest.approx(measured, rel=1e-9)
+
+
+def test_clients_updates_have_noise_that_the_job_does_not_give_away(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    privacy = {"mechanism": "clipped-gaussian", "clip": 1.0, "noise_multiplier": 1.0}
+    paths = write_clinics(tmp_path, {"solver": "fedavg", "max_rounds": 2}, privacy=privacy)
+    ends = run(paths)
+    together = run_horizontal_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    weights = together.folder.read_model("weights")["weights"]
+    assert not np.array_equal(ends["north"].state["weights"], weights)
+    assert ends["server"]["privacy"].keys() == set(CLIENTS)
+
+
+def test_a_round_that_is_gone_through_again_has_the_same_noise() -> None:
+    noise = ClippedGaussian(1.0, None, 1.0)
+    delta = np.ones(4, dtype=np.float32)
+
+    def sent(secret: bytes, round_: int) -> Any:
+        return SecretNoise(noise, secret).protect(delta, np.zeros(0), np.random.default_rng(round_))[0]
+
+    np.testing.assert_array_equal(sent(b"a" * 32, 1), sent(b"a" * 32, 1))
+    assert not np.array_equal(sent(b"a" * 32, 1), sent(b"b" * 32, 1))
+    assert not np.array_equal(sent(b"a" * 32, 1), sent(b"a" * 32, 2))
+
+
+def test_no_row_leaves_a_client(tmp_path: Path) -> None:
+    paths = write_clinics(tmp_path, {"solver": "sqp"})
+    network = Network()
+    run(paths, network)
+    for name in CLIENTS:
+        own = network.sites[name].transcript
+        assert all(name in (entry.sender, entry.receiver) for entry in own)
+        assert max(entry.nbytes for entry in own if entry.sender == name) < 80 * 8 * 3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"server": {"table": "x.csv"}}, "the server has no rows"),
+        ({"client": [{"name": "server"}]}, "cannot be the name of a site|server's own"),
+        ({"client": [{"name": "south", "table": "x.csv"}]}, "table"),
+    ],
+)
+def test_a_job_across_rows_holds_nothing_private(change: dict[str, Any], says: str, tmp_path: Path) -> None:
+    path = write_clinics(tmp_path, {"solver": "sqp"})["job"]
+    path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | change))
+    with pytest.raises(JobError, match=says):
+        read_federation_job(path)
+
+
+def test_a_client_that_lacks_a_column_ends_the_run_everywhere(tmp_path: Path) -> None:
+    paths = write_clinics(tmp_path, {"solver": "sqp"})
+    table = tmp_path / "south" / "table.csv"
+    pd.read_csv(table).drop(columns="b").to_csv(table, index=False)
+    ends = run(paths)
+    assert all(isinstance(end, EvenhandError) for end in ends.values())
+    assert "client 'south'" in str(ends["server"])

@@ -1,0 +1,86 @@
+"""Three parties and their server on a provisioned federation on loopback, each a process of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from support.federation import write_shops
+
+from evenhand.cli.demo_federation import free_port, wait_until_open
+from evenhand.cli.federation import run_submitted, start
+from evenhand.jobs.federation.files import FederationJob, read_federation_job
+from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.nvflare.kits import provision
+from evenhand.runtime.nvflare.running import RunningKit
+
+PARTIES = ["bank", "shop", "phone"]
+FAIR = {"max_rounds": 20, "constraint": {"kind": "equal-opportunity", "epsilon": 0.05}, "test_fraction": 0.2}
+
+
+class Shops:
+    """The federation, running; the policy is phone's."""
+
+    def __init__(self, folder: Path, policy: str = "") -> None:
+        self.folder = folder
+        self.paths = write_shops(folder / "sites", FAIR, ("bank", "phone"))
+        with self.paths["phone"].open("a") as file:
+            file.write(f"\n[policy]\n{policy}\n")
+        self.port = free_port()
+        provision("shops", "localhost", self.port, PARTIES, folder / "kits")
+        self.running: dict[str, RunningKit] = {}
+        for name in ("server", *PARTIES):
+            self.start(name)
+            if name == "server":
+                wait_until_open(self.port)
+
+    def start(self, name: str) -> None:
+        if name in self.running:
+            self.running[name].wait()
+        own = self.paths["bank" if name == "server" else name]
+        log = self.folder / f"{name}.log"
+        self.running[name] = start(self.folder / "kits" / name, own, self.folder / name, log, 1.0)
+
+    def submit(self, *, retries: int = 0, resume: str | None = None, **job: Any) -> dict[str, Any]:
+        """What the server says of a job."""
+        content = read_federation_job(self.paths["job"])
+        changed = FederationJob(job=content.job.model_copy(update=job), party=content.party)
+        kit = self.folder / "kits" / "admin"
+        return run_submitted(changed, "shops", kit, 120.0, print, retries=retries, resume=resume)
+
+    def side(self, name: str) -> RunFolder:
+        """The newest run folder of a side."""
+        return RunFolder.open(max((self.folder / name).iterdir(), key=lambda path: path.stat().st_mtime))
+
+    def stop(self) -> None:
+        for one in self.running.values():
+            one.stop()
+
+
+@contextmanager
+def running_shops(folder: Path, policy: str = "") -> Iterator[Shops]:
+    """The federation; when it has ended, nothing of it runs."""
+    shops = Shops(folder, policy)
+    try:
+        yield shops
+    finally:
+        shops.stop()
+    left = [one for one in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(one.info["cmdline"] or ())]
+    assert not left, f"still running: {left}"
+
+
+def job_processes(kit: RunningKit) -> list[psutil.Process]:
+    """The processes of jobs that a kit runs at present."""
+    jobs = ("worker_process", "runner_process")
+    return [one for one in kit.processes()[1:] if any(job in part for part in one.cmdline() for job in jobs)]
+
+
+def wait_until(happens: Callable[[], bool]) -> None:
+    end = time.monotonic() + 180
+    while not happens():
+        assert time.monotonic() < end
+        time.sleep(0.1)
