@@ -10,5 +10,8 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
 Booleans: TypeAlias = npt.NDArray[np.bool_]
+Rows: TypeAlias = Integers | slice
+ALL = slice(None)
+"""Every row."""
 # A dense array or a scipy.sparse array: what a party's encoded columns may be.
 Matrix: TypeAlias = Any

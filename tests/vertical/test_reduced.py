@@ -27,7 +27,7 @@ from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import Squared
 from evenhand.errors import DivergenceError
 from evenhand.programs.combining import sampling
-from evenhand.programs.combining.columns import DenseColumns, SampledColumns
+from evenhand.programs.combining.columns import DenseColumns, ListedColumns, SampledColumns
 from evenhand.programs.combining.elastic import elastic_step, minimise_kinked
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, Status, solve_reduced
 from evenhand.programs.combining.sampling import draw_sample
@@ -382,3 +382,22 @@ def test_a_sample_has_enough_of_every_cell_and_stands_for_all_rows() -> None:
     assert again is not None
     np.testing.assert_array_equal(again.rows, sample.rows)
     assert draw_sample(cell[:10_000], 40) is None
+
+
+@pytest.mark.parametrize("constraint", [EqualOpportunity(0.01), DemographicParity(0.02, temperature=0.5)])
+def test_columns_side_by_side_and_wherever_they_are_give_the_same(constraint: Constraint) -> None:
+    problem = Problem(constraint, n=5000)
+    listed = ListedColumns([column.copy() for column in problem.columns.T])
+    expected = problem.solve()
+    found = solve_reduced(
+        problem.lagrangian,
+        problem.scores,
+        listed,
+        problem.regulariser,
+        problem.lagrangian.constraints.bounds.no_multipliers(),
+        tolerance=1e-13,
+        feasibility=1e-9,
+    )
+    np.testing.assert_allclose(found.coefficients, expected.coefficients, atol=1e-9)
+    some = listed.some(np.array([3, 4999])).scores(np.ones(5))
+    np.testing.assert_allclose(some, problem.columns[[3, 4999]].sum(axis=1))

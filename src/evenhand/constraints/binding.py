@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Array, Integers
+from evenhand.arrays import ALL, Array, Integers, Rows
 from evenhand.constraints.bounds import Bounds
 from evenhand.constraints.confidence import critical_value
 from evenhand.constraints.groups import (
@@ -29,9 +29,6 @@ from evenhand.constraints.measures import Measure, by_measure
 from evenhand.constraints.slices import ConstraintRow, bounds_of
 from evenhand.errors import ConstraintError, DataError
 from evenhand.printing import quoted
-
-ALL = slice(None)
-"""Every row of data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +80,7 @@ class BoundConstraints:
         sums = np.bincount(self.cell, weights=measured, minlength=self.weights.shape[1])
         return self.weights[rows] @ sums
 
-    def tilt(self, multipliers: Array, rows: Integers, of: Integers | slice = ALL) -> Array:
+    def tilt(self, multipliers: Array, rows: Integers, of: Rows = ALL) -> Array:
         """Σ_rows (λ⁺ − λ⁻) a_s / |s| for these rows of data: the part of their weight that the rows add."""
         net = multipliers[0, rows] - multipliers[1, rows]
         return (net @ self.weights[rows])[self.cell[of]]

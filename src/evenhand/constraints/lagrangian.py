@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from evenhand.arrays import Array, Integers
-from evenhand.constraints.binding import ALL, BoundConstraints
+from evenhand.arrays import ALL, Array, Rows
+from evenhand.constraints.binding import BoundConstraints
 from evenhand.constraints.losses import Logistic, Loss
 from evenhand.constraints.measures import Measure
 
@@ -39,7 +39,7 @@ class Lagrangian:
         self.loss: Loss = Logistic() if loss is None else loss
         self.shares = shares
 
-    def shared(self, values: Array, some: Integers | slice = ALL) -> Array:
+    def shared(self, values: Array, some: Rows = ALL) -> Array:
         """What each row of data, or each of some, gives to a mean like that of the loss."""
         if self.shares is None:
             return values / len(self.labels)
@@ -152,7 +152,7 @@ class Point:
                 nu += of.constraints.tilt(multipliers, rows) * self.slope(measure)
         return nu
 
-    def curvature(self, multipliers: Array, some: Integers | slice = ALL) -> Array:
+    def curvature(self, multipliers: Array, some: Rows = ALL) -> Array:
         """∂²f/∂z² of some rows of data; negative where the tilt outweighs the row's own loss."""
         of = self.lagrangian
         scores, labels = self.scores[some], of.labels[some]

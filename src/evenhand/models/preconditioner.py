@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, cg
 
-from evenhand.arrays import Array, Matrix
+from evenhand.arrays import ALL, Array, Matrix, Rows
 from evenhand.models.weighted_squares import weighted_square
 
 LARGEST_FACTOR = 3000
@@ -32,6 +32,8 @@ RIDGE = 1e-10
 class Preconditioner(Protocol):
     effort: float
     """Multiplications of one solution."""
+    rows: Rows
+    """Of which rows of data it asks for weights."""
 
     def solve(self, gradient: Array, weights: Array | None, bands: int = 1) -> Array:
         """(bands, m): (Xᵀ diag(w) X + μI)⁻¹ g, or the like with the bound in place of w, which None is.
@@ -65,6 +67,7 @@ class _Factored:
         columns = matrix.shape[1]
         self.effort = float(columns) ** 2
         self._square = weighted_square(matrix)
+        self.rows = self._square.rows
         again = self._square.products + float(columns) ** 3 / 3.0
         self._again = again <= LARGEST_AGAIN
         if self._again:
@@ -72,7 +75,7 @@ class _Factored:
 
     @cached_property
     def _bounded(self) -> tuple[Array, Array]:
-        return self._scaled(np.full(self._matrix.shape[0], self._bound))
+        return self._scaled(np.full(self._matrix.shape[0], self._bound)[self.rows])
 
     @cached_property
     def _once(self) -> Array:
@@ -110,6 +113,8 @@ class _Factored:
 class _FactoredByRows:
     """By the matrix inversion lemma: (Xᵀ W X + μI)⁻¹ = (I − Xᵀ (XXᵀ + μ W⁻¹)⁻¹ X) / μ."""
 
+    rows: Rows = ALL
+
     def __init__(self, matrix: Matrix, bound: float, floor: float) -> None:
         outer = matrix @ matrix.T
         self._outer: Array = outer.toarray() if sp.issparse(outer) else outer
@@ -144,6 +149,7 @@ class _Iterated:
     """
 
     STEPS = 20
+    rows: Rows = ALL
 
     def __init__(self, matrix: Matrix, bound: float, floor: float) -> None:
         self._matrix, self._bound, self._floor = matrix, bound, floor

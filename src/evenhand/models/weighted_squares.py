@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from evenhand.arrays import Array, Matrix
+from evenhand.arrays import ALL, Array, Matrix, Rows
 
 SPARSE_PRICE = 20.0
 """What a multiplication of a sparse product costs, in those of a dense one."""
@@ -23,6 +23,8 @@ class WeightedSquare(Protocol):
 
     products: float
     """Multiplications that it takes."""
+    rows: Rows
+    """Of which rows it asks for w."""
 
     def __call__(self, weights: Array) -> Array: ...
 
@@ -39,6 +41,8 @@ def weighted_square(matrix: Matrix) -> WeightedSquare:
 
 
 class _DenseSquare:
+    rows: Rows = ALL
+
     def __init__(self, matrix: Array) -> None:
         self._matrix = matrix
         self.products = float(matrix.shape[0]) * float(matrix.shape[1]) ** 2
@@ -63,8 +67,8 @@ class _SampledSquare:
     def __init__(self, matrix: Array) -> None:
         rows, columns = matrix.shape
         count = ROWS_FOR_EACH_COLUMN * columns
-        self._drawn = np.sort(np.random.default_rng(0).choice(rows, count, replace=False, shuffle=False))
-        some = np.asfortranarray(matrix[self._drawn])
+        self.rows: Rows = np.sort(np.random.default_rng(0).choice(rows, count, replace=False, shuffle=False))
+        some = np.asfortranarray(matrix[self.rows])
         self._sizes = np.array([column @ column for column in matrix.T])
         drawn = np.array([column @ column for column in some.T])
         some *= np.sqrt(np.divide(self._sizes, drawn, out=np.zeros(columns), where=drawn > 0.0))
@@ -73,16 +77,17 @@ class _SampledSquare:
         self.products = self._some.products
 
     def __call__(self, weights: Array) -> Array:
-        drawn = weights[self._drawn]
-        square = self._some(drawn)
+        square = self._some(weights)
         diagonal = square.diagonal()
         # Columns that coincide in the sample need not in all rows.
-        apart = len(diagonal) / len(drawn) * diagonal + float(drawn.mean()) * self._lacking
+        apart = len(diagonal) / len(weights) * diagonal + float(weights.mean()) * self._lacking
         square[np.diag_indices_from(square)] += apart
         return square
 
 
 class _SparseSquare:
+    rows: Rows = ALL
+
     def __init__(self, matrix: Matrix, pairs: float) -> None:
         self._matrix = matrix
         self.products = SPARSE_PRICE * pairs
@@ -96,6 +101,8 @@ class _SparseSquare:
 
 class _PairedSquare:
     """One product with w: which entries of a sparse block meet in a row does not change from round to round."""
+
+    rows: Rows = ALL
 
     def __init__(self, matrix: Matrix, pairs: float) -> None:
         self._matrix = matrix

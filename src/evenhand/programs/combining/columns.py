@@ -5,14 +5,15 @@ The leaves of trees are columns too, of zeros and ones, and keep themselves in a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from evenhand.arrays import Array, Integers
+from evenhand.arrays import Array, Integers, Rows
 
 CACHED = 1 << 12
+"""Rows of all columns that stay in the processor's cache: a few products with them cost little more than one."""
 
 
 class Columns(Protocol):
@@ -49,7 +50,7 @@ class SampledColumns(NamedTuple):
     """Some rows of data of the columns, which these are, and how many rows each stands for."""
 
     columns: Columns
-    rows: Integers | slice
+    rows: Rows
     stands_for: Array | float
 
 
@@ -71,22 +72,50 @@ class DenseColumns:
 
     def tilted_sums(self, weights: Array, cell: Integers, values: Array) -> Array:
         sums = np.zeros((len(weights), self.width))
-        # A block of all columns stays in the processor's cache: a few rows at once cost little more than one.
-        for part in _blocks(len(values), CACHED):
-            sums += (weights[:, cell[part]] * values[part]) @ self._basis[:, part].T
+        for part, basis in self._parts(CACHED):
+            sums += (weights[:, cell[part]] * values[part]) @ basis.T
         return sums
 
     def add_gram(self, onto: Array, weights: Array) -> Array:
         roots, gram = np.sqrt(weights), onto.copy()
-        for part in _blocks(len(weights)):
-            scaled = self._basis[:, part] * roots[part]
+        for part, basis in self._parts(1 << 16):
+            scaled = basis * roots[part]
             gram += scaled @ scaled.T
         return gram
 
     def whitened_gram(self, root: Array, weights: Array) -> Array:
         return root.T @ self.add_gram(np.zeros_like(root), weights) @ root
 
+    def _parts(self, size: int) -> Iterator[tuple[slice, Array]]:
+        """Parts of the rows of data: with a million, temporary copies of all columns would not fit."""
+        for start in range(0, self._basis.shape[1], size):
+            part = slice(start, start + size)
+            yield part, self._basis[:, part]
 
-def _blocks(rows: int, size: int = 1 << 16) -> Iterator[slice]:
-    """Blocks of rows of data: with a million rows, temporary copies of all columns would not fit."""
-    return (slice(start, start + size) for start in range(0, rows, size))
+
+class ListedColumns(DenseColumns):
+    """Columns wherever they are in memory: those of a million rows are not to be there twice."""
+
+    def __init__(self, columns: Sequence[Array]) -> None:
+        self._list = columns
+        self.width = len(columns)
+
+    def some(self, rows: Integers) -> DenseColumns:
+        return DenseColumns(np.array([column[rows] for column in self._list]).T)
+
+    def scores(self, coefficients: Array) -> Array:
+        scores = np.empty(len(self._list[0]))
+        for part, basis in self._parts(CACHED):
+            np.matmul(coefficients, basis, out=scores[part])
+        return scores
+
+    def sums(self, values: Array) -> Array:
+        sums = np.zeros(self.width)
+        for part, basis in self._parts(CACHED):
+            sums += basis @ values[part]
+        return sums
+
+    def _parts(self, size: int) -> Iterator[tuple[slice, Array]]:
+        for start in range(0, len(self._list[0]), size):
+            part = slice(start, start + size)
+            yield part, np.array([column[part] for column in self._list])

@@ -27,8 +27,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import eigh, lapack, solve_triangular
 
-from evenhand.arrays import Array, Booleans
-from evenhand.constraints.binding import ALL
+from evenhand.arrays import ALL, Array, Booleans
 from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.errors import DivergenceError
 from evenhand.programs.combining.columns import Columns, DenseColumns, SampledColumns

@@ -84,7 +84,7 @@ class SubspaceParty(GradientParty):
     def _propose(self, nu: Array) -> Message:
         gradient = self.gradient(nu)
         slope = gradient[: self.model.columns]
-        self.directions = -self.preconditioner.solve(slope, self._curvature(nu), self.bands)
+        self.directions = -self.preconditioner.solve(slope, self._curvature(nu[self.preconditioner.rows]), self.bands)
         self.effort += self.preconditioner.effort + self.bands * self.model.effort
         basis = np.zeros((self.bands + self.history, self.model.columns))
         basis[: self.bands + len(self.steps)] = [*self.directions, *self.steps]
@@ -102,9 +102,10 @@ class SubspaceParty(GradientParty):
         )
 
     def _curvature(self, nu: Array) -> Array:
-        """Of the loss on each row, as far as ν tells: the tilt of slices is taken for a part of the loss's slope."""
-        curvature = self.loss.curvature_by_derivative(len(nu) * nu)
-        return np.maximum(curvature, LEAST_CURVATURE * self.loss.curvature_bound) / len(nu)
+        """Of the loss on rows, as far as their ν tells: the tilt of slices is taken for a part of the loss's slope."""
+        rows = self.terms.n_rows
+        curvature = self.loss.curvature_by_derivative(rows * nu)
+        return np.maximum(curvature, LEAST_CURVATURE * self.loss.curvature_bound) / rows
 
     def _go(self, coefficients: Array, intercept: float) -> None:
         change = np.zeros_like(self.model.weights)

@@ -13,7 +13,7 @@ from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.constraints.leave_one_out import measured
 from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError
-from evenhand.programs.combining.columns import DenseColumns
+from evenhand.programs.combining.columns import Columns, DenseColumns, ListedColumns
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
 from evenhand.programs.combining.sampling import RowSample, draw_sample
 from evenhand.protocol.messages import Message
@@ -50,6 +50,8 @@ PROMISE = 0.2
 """Share of the true distance that the parties' quadratic models promise, as a rule."""
 LOOSEST = 1e-3
 """To which a tiny problem is solved at least, whatever parties promise: at steep multipliers they promise anything."""
+MOST_COPIED = 1 << 23
+"""Numbers that are copied to have all columns side by side: 67 MB."""
 FEASIBLE = 1e-6
 """Largest violation and complementarity at which a run may stop; the tiny problem is solved to a tenth of it."""
 
@@ -196,7 +198,7 @@ class SubspaceServer(Server):
     @cached_property
     def _sample(self) -> RowSample | None:
         """Rows for curvature, enough for the most columns there will be; asked for when all first words are in."""
-        return draw_sample(self.lagrangian.constraints.cell, sum(block.most for block in self.blocks) + 1)
+        return draw_sample(self.lagrangian.constraints.cell, self._most)
 
     def _keep(self) -> bool:
         """Remember the present model if its exact rates make it the best so far; the first rounds solve others."""
@@ -277,20 +279,21 @@ class SubspaceServer(Server):
     def _solve(self) -> ReducedSolution:
         """The tiny problem over everybody's columns, and the intercept."""
         size = sum(block.width for block in self.blocks) + self.job.fit_intercept
-        matrix = np.ones((len(self.scores), size), order="F")
+        known: list[Array] = []
         gram, linear = np.zeros((size, size)), np.zeros(size)
         start = 0
         for block in self.blocks:
             here = slice(start, start + block.width)
-            known, inner, along = block.parts()
-            for place, column in enumerate(known, start):
-                matrix[:, place] = column
+            own, inner, along = block.parts()
+            known += own
             gram[here, here], linear[here] = self.regulariser * inner, self.regulariser * along
             start += block.width
+        if self.job.fit_intercept:
+            known.append(np.ones(len(self.scores)))
         norms = Quadratic(gram, linear, 0.5 * self.regulariser * float(self.squared_norms.sum()))
         # Anew each round: a weight that one round's columns needed makes the next creep along the curve of a row.
         penalty = min(max(1.0, 2.0 * float(np.max(self.multipliers, initial=0.0))), LARGEST_FIRST_PENALTY)
-        columns = DenseColumns(matrix)
+        columns = self._arranged(known)
         sample = None if self._sample is None else self._sample.of(columns)
         # A pass over the same columns begins with what the one before ended with.
         multipliers, root = self.multipliers, None
@@ -312,16 +315,33 @@ class SubspaceServer(Server):
                 sample=sample,
                 root=root,
             )
-            self.effort += solution.iterations * float(matrix.size) * size
+            self.effort += solution.iterations * float(len(self.scores)) * size**2
             multipliers, root = solution.multipliers, solution.root
             return solution
 
         def measure(found: ReducedSolution) -> tuple[Array, Array]:
-            self.effort += float(matrix.size) * size
-            return measured(self.lagrangian, found.point.scores, found.multipliers, matrix, norms.gram)
+            self.effort += float(len(self.scores)) * size**2
+            return measured(self.lagrangian, found.point.scores, found.multipliers, np.array(known).T, norms.gram)
 
         far = self.decrement > FAR * self.job.tol * self.objective(self.present())
         return self.problem.solve(self.round, solve, measure, far)
+
+    def _arranged(self, known: list[Array]) -> Columns:
+        """Columns side by side, in memory that is used again each round; where that would be much, as they are."""
+        if self._most * len(self.scores) > MOST_COPIED:
+            return ListedColumns(known)
+        for row, column in zip(self._store, known, strict=False):
+            row[:] = column
+        return DenseColumns(self._store[: len(known)].T)
+
+    @cached_property
+    def _store(self) -> Array:
+        return np.empty((self._most, len(self.scores)))
+
+    @property
+    def _most(self) -> int:
+        """Columns in any round."""
+        return sum(block.most for block in self.blocks) + self.job.fit_intercept
 
     def _accept(self, solution: ReducedSolution) -> None:
         self._point, self.scores = solution.point, solution.point.scores
@@ -341,7 +361,7 @@ class SubspaceServer(Server):
         return sends
 
     def _report(self, worked_on: Point) -> None:
-        point = self.lagrangian.at(self.scores)
+        point = worked_on if worked_on.lagrangian is self.lagrangian else self.lagrangian.at(self.scores)
         stationarity, complementarity = np.sqrt(self.squared_gradients.sum()), self.complementarity(point)
         extra = {"stationarity": stationarity, "complementarity": complementarity, "decrement": self.decrement}
         known = {name: value for name, value in self.distance(worked_on)._asdict().items() if value is not None}
