@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.problems import Reference, deal, pooled_weights, small
+from support.problems import Reference, deal, parity_rows, pooled_weights, small
 
+from evenhand.constraints import EqualOpportunity
 from evenhand.errors import DivergenceError, InputError, ProtocolError, RunError
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
@@ -239,3 +240,34 @@ def test_a_threaded_run_is_recorded_but_not_resumed(tmp_path: Path) -> None:
         train(begun, "messages", on_round=stop)
     with pytest.raises(RunError, match="threads cannot go on from"):
         train(begun, "threads")
+
+
+@pytest.mark.parametrize("solver", ["fairvfl", "fedbcd"])
+def test_with_exact_pace_threads_change_no_bit_of_fairvfl(solver: str) -> None:
+    """The server sums everybody's last scores, in their order, once all have answered, whoever was faster."""
+    problem = small(seed=4, rows=60)
+    constraints = (EqualOpportunity(0.02),) if solver == "fairvfl" else ()
+    job = Job(solver, constraints, max_rounds=20, options={"local_steps": 3})
+    parties = deal(problem, [[0, 1], [2], [3]], (0, 2))
+    runs = [
+        train_vertical(job, parties, problem.labels, problem.sensitive, runtime=runtime)
+        for runtime in ("messages", "threads")
+    ]
+    for name, model in runs[0].models.items():
+        np.testing.assert_array_equal(model.weights, runs[1].models[name].weights)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_asynchronous_fairvfl_in_threads_works_on_while_the_server_is_silent(workers: int) -> None:
+    """FairVFL Algorithm 2: an active party goes on for up to Q steps; the optimum is the same."""
+    problem = small(seed=4, rows=60)
+    blocks = [[0, 1], [2], [3]]
+    rows = parity_rows(problem, [1], 0.02)
+    weights, _ = Reference(problem, rows, 0.1).optimum()
+    options = {"local_steps": 4, "pace": "until-server-speaks", "dual_step": 0.5, "damping": 0.0, "step": 0.2}
+    job = Job("fairvfl", (EqualOpportunity(0.02),), alpha=0.1, max_rounds=1500, tol=1e-5, options=options)
+    parties = deal(problem, blocks, (0, 2))
+    run = train_vertical(job, parties, problem.labels, problem.sensitive, runtime="threads", workers=workers)
+    np.testing.assert_allclose(pooled_weights(run, blocks), weights, atol=5e-3)
+    sent = run.transcript.frame().query("kind == 'scores'").groupby("sender")["messages"].sum()
+    assert sent["p0"] > sent["p1"], "only active parties work on"

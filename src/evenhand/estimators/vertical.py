@@ -57,8 +57,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         for ``"subspace"`` and 1e-4 for the others.
     runtime
         ``"auto"``; ``"messages"``: parties take turns and exchange messages; ``"interleaved"`` or ``"threads"``: all
-        parties in one compiled loop, or in real threads (VFB² only); or a :class:`~evenhand.VirtualClock` with speeds
-        of machines and links.
+        parties in one compiled loop (VFB²), or in real threads (VFB², FairVFL); or a
+        :class:`~evenhand.VirtualClock` with speeds of machines and links.
     random_state
         Seed of the initial weights of neural parties (linear ones start at zero) and of the rows VFB² visits.
     positive

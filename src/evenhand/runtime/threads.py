@@ -4,8 +4,9 @@ This is how VFB² was meant to be run: parties in parallel, and within a party s
 without a lock (VFB² Algorithm 3). A role's state is not made for that, so only its tasks overlap: `begin` and `finish`
 are called by one thread at a time, messages are begun in the order of arrival, and `Task.run` goes on outside any lock.
 
+Whoever has dealt with a message asks its role for `work` for as long as no other message has come.
+
 What happens depends on the machine's scheduler: no two runs are the same, and a run cannot be stopped and gone on with.
-Roles that do part of their work in `work`, while their inbox is empty, are not for this runtime: it never asks for it.
 """
 
 from __future__ import annotations
@@ -137,12 +138,22 @@ class Threads:
                     self._do(post, outcome)
                     with post.lock:
                         outcome = self._sent(post, post.role.finish(outcome))
+                self._work(post)
                 self._count_down()
         except BaseException as error:
             if isinstance(error, EvenhandError):
                 error.args = (str(error) if post.role.name in str(error) else f"{post.role.name}: {error}",)
             error.add_note(f"raised in a thread of {post.role.name}")
             self._news.put(error)
+
+    def _work(self, post: Post) -> None:
+        """What a role does of itself while nothing has come for it; the message before it is under way until then."""
+        while post.inbox.empty() and not self._over.is_set():
+            with post.lock:
+                sends = post.role.work()
+                self._send(post, sends)
+            if not sends:
+                return
 
     def _do(self, post: Post, task: Task) -> None:
         began = time.perf_counter()

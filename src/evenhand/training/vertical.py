@@ -98,8 +98,8 @@ def train_vertical(
     runtime
         ``"messages"``: server and parties take turns and exchange messages. ``"interleaved"``: one compiled loop does
         everybody's work and counts the messages (VFB² only). ``"threads"``: a group of threads for each party, for
-        solvers that stand it (VFB² only); no two such runs are the same. ``"auto"``: interleaved where the solver can
-        and no clock is given, else messages.
+        solvers that stand it (VFB², FairVFL, FedBCD); no two such runs are the same. ``"auto"``: interleaved where the
+        solver can and no clock is given, else messages.
     workers
         k, the threads of each party with ``"threads"``; by default as many as there are active parties, as in the
         paper's experiments.
@@ -197,8 +197,13 @@ def _build_roles(
     job = holdings.terms.job
     if clock is not None and runtime in ("interleaved", "threads"):
         raise InputError(f"a virtual clock tells the time of roles; runtime {runtime!r} has none")
-    if solvers.check_job(job).compiled is None and runtime in ("interleaved", "threads"):
-        raise InputError(f"solver {job.solver!r} does not run {runtime}; choose a VFB² solver, or 'messages'")
+    solver = solvers.check_job(job)
+    if runtime == "interleaved" and solver.compiled is None:
+        raise InputError(f"solver {job.solver!r} does not run interleaved; choose a VFB² solver, or 'messages'")
+    if runtime == "threads" and not solver.threads:
+        raise InputError(
+            f"solver {job.solver!r} does not run in threads; choose VFB², FairVFL or FedBCD, or 'messages'"
+        )
     if runtime == "interleaved" or (runtime == "auto" and clock is None):
         whole = solvers.compiled(holdings.terms, holdings.server, holdings.parties)
         if whole is not None:

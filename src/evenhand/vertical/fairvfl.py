@@ -405,4 +405,4 @@ def party(terms: VerticalTerms, name: str, own: PartyData) -> FairVFLParty:
     return kind(terms, name, own)
 
 
-SOLVER = Solver(options=FairVFLOptions, server=FairVFLServer, party=party)
+SOLVER = Solver(options=FairVFLOptions, server=FairVFLServer, party=party, threads=True)

@@ -6,5 +6,9 @@ from evenhand.vertical import fairvfl
 from evenhand.vertical.solver import Solver
 
 SOLVER = Solver(
-    options=fairvfl.FairVFLOptions, server=fairvfl.FairVFLServer, party=fairvfl.party, takes_constraints=False
+    options=fairvfl.FairVFLOptions,
+    server=fairvfl.FairVFLServer,
+    party=fairvfl.party,
+    takes_constraints=False,
+    threads=True,
 )

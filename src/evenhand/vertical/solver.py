@@ -31,6 +31,8 @@ class Solver:
     compiled
         An optimisation for a process that has everybody's data: one role that does everybody's work in a compiled loop
         and only counts the messages. None where there is no faster way.
+    threads
+        Whether its roles stand threads: what they do may then depend on who is faster.
     takes_confidence
         Whether it trains towards what holds among new people.
     exact
@@ -45,6 +47,7 @@ class Solver:
     server: Callable[[VerticalTerms, ServerData], Server]
     party: Callable[[VerticalTerms, str, PartyData], Party]
     takes_constraints: bool = True
+    threads: bool = False
     takes_confidence: bool = False
     models: tuple[str, ...] = ("linear", "mlp")
     losses: tuple[str, ...] = ("logistic",)

@@ -51,6 +51,7 @@ def _solver(exact: bool) -> Solver:
         models=("linear",),
         losses=("logistic", "squared"),
         compiled=_compiled,
+        threads=True,
         exact=exact,
         vocabulary=VOCABULARY,
     )
