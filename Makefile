@@ -61,9 +61,9 @@ flower: .venv-flower/installed
 soak: .venv/installed-dev
 	$(BIN)/pytest -m soak -o faulthandler_timeout=0
 
-# problems.py is what the benchmarks share; compare.py needs an older version to compare with.
+# problems.py is what the benchmarks share; compare.py and trees_peers.py need others to compare with.
 bench: .venv/installed-dev
-	for file in $(filter-out %/problems.py %/compare.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
+	for file in $(filter-out %/problems.py %/compare.py %/trees_peers.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -173,6 +173,7 @@ def products(draws: int, rows: int = 30_000) -> None:
     }
     settings: dict[str, tuple[int, dict[str, Any]]] = {
         "none": (10, {}),
+        "relay": (60, {"interactions": "relay", "patience": 20}),
         "auto": (60, {"interactions": "auto"}),
         "full": (200, {"interactions": "full", "shrinkage": 0.3}),
     }

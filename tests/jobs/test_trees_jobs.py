@@ -89,9 +89,10 @@ def test_trees_that_were_changed_are_refused(finished: SmallJob, tmp_path: Path)
         score_parties(folder)
 
 
-def test_trees_across_parties_are_kept_and_score_new_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["full", "relay"])
+def test_trees_across_parties_are_kept_and_score_new_rows(kind: str, tmp_path: Path) -> None:
     small = tree_job(tmp_path)
-    small.content["job"] |= {"max_rounds": 8, "options": {"interactions": "full", "rows_a_leaf": 5, "leaves": 4}}
+    small.content["job"] |= {"max_rounds": 8, "options": {"interactions": kind, "rows_a_leaf": 5, "leaves": 4}}
     run = small.run()
     assert run.result["statistics"]["trees across parties"] > 0
     folder = RunFolder.open(tmp_path / "run")

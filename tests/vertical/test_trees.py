@@ -40,7 +40,8 @@ from evenhand.runtime.inprocess import InProcess
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.trees.crossing import GrowingTree
-from evenhand.vertical.trees.messages import LEAF_VALUES, NODES, ROUTES
+from evenhand.vertical.trees.messages import CELLS, LEAF_VALUES, NODES, RELAY, ROUTES
+from evenhand.vertical.trees.relaying import Relay
 
 
 class People:
@@ -412,23 +413,25 @@ def test_only_trees_that_cross_parties_know_a_product_of_their_columns() -> None
     people, new = Product(), Product(seed=1)
     found = {
         kind: area(new, train(people, max_rounds=30, options={"interactions": kind}))
-        for kind in ("none", "full", "auto")
+        for kind in ("none", "relay", "full", "auto")
     }
     assert found["none"] < 0.6
+    assert found["relay"] > found["none"] + 0.05
     assert found["full"] > 0.8
     assert found["auto"] > 0.8
 
 
-def test_scores_of_training_rows_are_those_that_were_fitted_and_rows_hold() -> None:
+@pytest.mark.parametrize("kind", ["auto", "relay"])
+def test_scores_of_training_rows_are_those_that_were_fitted_and_rows_hold(kind: str) -> None:
     people, constraint = Product(), EqualizedOdds(0.02, measure="error")
-    run = train(people, constraint, max_rounds=25, options={"interactions": "auto", "leaves": 8})
+    run = train(people, constraint, max_rounds=25, options={"interactions": kind, "leaves": 8})
     point = people.lagrangian(constraint).at(joint_scores(run.models, {p.name: p.matrix for p in people.parties()}))
     assert run.certificate.objective == pytest.approx(point.loss, rel=1e-9)
     assert run.statistics["trees across parties"] > 0
     assert run.certificate.violation <= 0.006
     routes = run.models["bank"].routes  # type: ignore[attr-defined]
     assert isinstance(routes, Routes)
-    assert max(int((tree.nodes[:, 0] == LEAF).sum()) for tree in routes.trees) <= 8
+    assert max(int((tree.nodes[:, 0] == LEAF).sum()) for tree in routes.trees) <= (8 if kind == "auto" else 16)
     # The party in the middle has nothing to say about the product.
     owners = np.concatenate([tree.nodes[:, 0] for tree in routes.trees])
     assert {0, 2} <= set(owners.tolist())
@@ -451,9 +454,10 @@ def test_a_whole_tree_of_one_party_is_grown_as_lightgbm_grows_it() -> None:
     np.testing.assert_array_equal(cross.scores([other.sides(people.numbers)]), tree.place)
 
 
-def test_runs_with_trees_across_parties_survive_restarts_and_faults(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["auto", "relay"])
+def test_runs_with_trees_across_parties_survive_restarts_and_faults(kind: str, tmp_path: Path) -> None:
     people = Product(300)
-    job = Job(solver="trees", max_rounds=12, options={"interactions": "auto", "patience": 9, "rows_a_leaf": 10})
+    job = Job(solver="trees", max_rounds=12, options={"interactions": kind, "patience": 9, "rows_a_leaf": 10})
 
     def make() -> dict[str, Any]:
         server, parties = Holdings.of(job, people.parties(), people.labels, people.sensitive).roles()
@@ -505,3 +509,21 @@ def test_messages_about_trees_across_parties_are_checked() -> None:
         bank.receive(ROUTES.message("server", "bank", sizes=[2], nodes=np.zeros((1, 4)), values=[0.0]))
     with pytest.raises(ProtocolError, match="takes no 'routes'"):
         everybody["shop"].receive(ROUTES.message("server", "shop", sizes=[1], nodes=[[LEAF, 0, 0, 0]], values=[0.0]))
+
+
+def test_messages_about_relays_are_checked() -> None:
+    everybody = roles()
+    bank = everybody["bank"]
+    cells = np.zeros(100, dtype=np.uint8)
+    with pytest.raises(ProtocolError, match="takes no 'relay'"):
+        bank.receive(RELAY.message("server", "bank", round=1, count=2, cells=cells))
+    bank.gradient = bank.curvature = np.ones(100)
+    for count, spoiled in ((9, cells), (2, cells + 2)):
+        with pytest.raises(ProtocolError, match="which are not these"):
+            bank.receive(RELAY.message("server", "bank", round=1, count=count, cells=spoiled))
+
+
+def test_a_party_is_told_the_cells_of_every_other_in_turn() -> None:
+    answers = [CELLS.message(name, "server", round=1, count=1, cells=np.full(4, 0)) for name in "abc"]
+    givers = [[Relay.of(answers, turn).giver(place) for place in range(3)] for turn in range(3)]
+    assert givers == [[1, 2, 0], [2, 0, 1], [1, 2, 0]]

@@ -28,8 +28,8 @@ class CrossTree:
     Attributes
     ----------
     nodes
-        (k, 4): the owner's place among the parties, the number of the split among the owner's, left child, right
-        child; the root is first, and children come after their parents.
+        (k, 4): the owner's place among the parties, the number of the split among the owner's, first child, last
+        child; the root is first, and children come after their parents. Most splits have two sides.
     values
         (k,): of leaves.
     """
@@ -38,12 +38,15 @@ class CrossTree:
     values: Array
 
     def scores(self, sides: Sequence[npt.NDArray[np.uint8]]) -> Array:
-        """The value of each row's leaf; `sides` has a column for each of a party's splits, 1 where a row goes right."""
+        """The value of each row's leaf; `sides` has a column for each of a party's splits, 1 where a row goes right.
+
+        Of a split into more than two, it is the number of the side.
+        """
         place = np.zeros(len(sides[0]), dtype=np.int64)
-        for node, (owner, split, left, right) in enumerate(self.nodes):
+        for node, (owner, split, first, last) in enumerate(self.nodes):
             if owner != LEAF:
                 here = np.flatnonzero(place == node)
-                place[here] = np.where(sides[owner][here, split] > 0, right, left)
+                place[here] = first + np.minimum(sides[owner][here, split], last - first)
         return self.values[place]
 
 
@@ -68,11 +71,13 @@ def is_tree(nodes: Integers, parties: int) -> bool:
     """Whether every node but the root is the child of one before it, and every split somebody's."""
     count = len(nodes)
     inner = nodes[nodes[:, 0] != LEAF]
-    children = inner[:, 2:]
+    if ((inner[:, 2:] < 0) | (inner[:, 2:] >= count)).any() or (inner[:, 3] < inner[:, 2]).any():
+        return False
+    children = [np.arange(first, last + 1) for first, last in inner[:, 2:]]
     return bool(
         ((inner[:, 0] >= 0) & (inner[:, 0] < parties) & (inner[:, 1] >= 0)).all()
-        and (children > np.flatnonzero(nodes[:, 0] != LEAF)[:, None]).all()
-        and np.array_equal(np.sort(children, axis=None), np.arange(1, count))
+        and (inner[:, 2] > np.flatnonzero(nodes[:, 0] != LEAF)).all()
+        and np.array_equal(np.sort(np.concatenate([*children, np.zeros(0, int)])), np.arange(1, count))
     )
 
 

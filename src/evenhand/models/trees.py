@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from evenhand.arrays import Array, Booleans, Matrix
+from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.errors import DataError, MissingExtraError
 from evenhand.models.tree_text import join_model, leaf_count, leaf_values, split_gain, split_model
 
@@ -55,7 +55,8 @@ class TreesModel:
     weights
         The leaf values, tree after tree, and then the intercept.
     splits
-        Of trees that cross parties: the text of each split that was offered, as a tree of two leaves.
+        Of trees that cross parties: the text of each split that was offered, as a tree of two leaves; and of relayed
+        ones, whole trees: of the party that tells its leaves, and of the one that grows inside them.
     routes
         How everybody's splits hang together (`across.Routes`), where the model is the label holder's.
     """
@@ -171,12 +172,46 @@ class TreesModel:
                 self.splits.append(tree)
         return gains, right
 
+    def grow_cells(self, gradient: Array, curvature: Array, cells: int) -> npt.NDArray[np.uint8]:
+        """Grow a tree of few leaves, as one more split: the coarse partition that another party grows inside.
+
+        Returns
+        -------
+        Each row's leaf.
+        """
+        few = {**self._parameters, "num_leaves": cells}
+        tree, leaves = self._grown(few, self._binned, self._matrix, gradient, curvature)
+        self.splits.append(tree)
+        return leaves.astype(np.uint8)
+
+    def grow_inside(
+        self, cells: npt.NDArray[np.uint8], count: int, gradient: Array, curvature: Array, leaves: int
+    ) -> tuple[npt.NDArray[np.uint8], Integers]:
+        """Grow a tree in each of `count` cells; those that split at all are splits, from the first cell on.
+
+        Returns
+        -------
+        Each row's leaf in the tree of its cell, and how many leaves each cell's tree has.
+        """
+        found, counts = np.zeros(self.rows, dtype=np.uint8), np.ones(count, dtype=np.int64)
+        parameters = {**self._parameters, "num_leaves": leaves}
+        for cell in range(count):
+            here = np.flatnonzero(cells == cell)
+            if len(here) < 2 * self.shape.rows_a_leaf:
+                continue
+            rows = self._binned.subset(here).construct()
+            tree, own = self._grown(parameters, rows, self._matrix[here], gradient[here], curvature[here])
+            if leaf_count(tree) > 1:
+                found[here], counts[cell] = own, leaf_count(tree)
+                self.splits.append(tree)
+        return found, counts
+
     def keep_splits(self, numbers: Sequence[int]) -> None:
         """Keep these splits, in this order, and forget the others."""
         self.splits = [self.splits[number] for number in numbers]
 
     def sides(self, matrix: Matrix) -> npt.NDArray[np.uint8]:
-        """(rows, splits): 1 where a row goes to the right of a split."""
+        """(rows, splits): 1 where a row goes to the right of a split; of one into more, the number of the side."""
         if not self.splits or not matrix.shape[0]:
             return np.zeros((matrix.shape[0], len(self.splits)), dtype=np.uint8)
         booster = _lightgbm().Booster(model_str=self.splits_text)
@@ -186,7 +221,11 @@ class TreesModel:
     @property
     def splits_text(self) -> str:
         """All splits as a model that LightGBM reads; without any, the empty text."""
-        return join_model(self.head, self.splits, [np.zeros(2)] * len(self.splits)) if self.splits else ""
+        return (
+            join_model(self.head, self.splits, [np.zeros(leaf_count(one)) for one in self.splits])
+            if self.splits
+            else ""
+        )
 
     def keep(self, values: Sequence[Array], intercept: float) -> None:
         """Keep as many trees as there are lists of leaf values, the oldest, with these values."""

@@ -23,10 +23,10 @@ DERIVATIVES = Schema(
     },
     reveals=(
         "First and second derivative of the Lagrangian in every row's score, to every party, in units that use the "
-        "range of two bytes; and whether whole trees are wanted, or a split for one that crosses parties. The sign of "
-        "the first derivative is the opposite of the label, both together give the whole score, and the tilt of the "
-        "slices gives away the sensitive group: this message discloses labels and groups, as ν of the other solvers "
-        "does."
+        "range of two bytes; and whether whole trees are wanted, or a split or cells for one that crosses parties. The "
+        "sign of the first derivative is the opposite of the label, both together give the whole score, and the tilt "
+        "of the slices gives away the sensitive group: this message discloses labels and groups, as ν of the other "
+        "solvers does."
     ),
 )
 
@@ -59,6 +59,30 @@ OFFER = Schema(
     ),
 )
 
+CELLS = Schema(
+    "cells",
+    {"round": INTEGER, "count": INTEGER, "cells": Field("u1", ("rows",))},
+    reveals="Which of at most four cells each row is in: the leaves of a small tree on the party's own columns.",
+)
+
+RELAY = Schema(
+    "relay",
+    {"round": INTEGER, "count": INTEGER, "cells": Field("u1", ("rows",))},
+    reveals=(
+        "In which of at most four cells of another party's each row is: a coarse partition by columns that are not the "
+        "receiver's, whose name is not told."
+    ),
+)
+
+RELAYED = Schema(
+    "relayed",
+    {"round": INTEGER, "leaves": Field("u1", ("rows",)), "counts": Field("i8", (None,))},
+    reveals=(
+        "In each of these cells, which rows share a leaf of the party's tree there. As with leaves, rows in one are "
+        "alike in the columns that the tree asks."
+    ),
+)
+
 LEAF_VALUES = Schema(
     "leaf-values",
     {"values": Field("f8", (None, "leaves")), "intercept": NUMBER, "splits": Field("i8", (None,))},
@@ -78,7 +102,7 @@ ROUTES = Schema(
     ),
 )
 
-VOCABULARY = Vocabulary(DERIVATIVES, LEAVES, NODES, OFFER, LEAF_VALUES, ROUTES)
+VOCABULARY = Vocabulary(DERIVATIVES, LEAVES, NODES, OFFER, CELLS, RELAY, RELAYED, LEAF_VALUES, ROUTES)
 
 
 def packed_size(rows: int) -> int:

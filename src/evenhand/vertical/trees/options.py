@@ -8,8 +8,8 @@ from typing import Literal
 from evenhand.errors import InputError
 from evenhand.models.growth import GrowthOptions, check_whole
 
-Interactions = Literal["none", "full", "auto"]
-INTERACTIONS: tuple[Interactions, ...] = ("none", "full", "auto")
+Interactions = Literal["none", "relay", "full", "auto"]
+INTERACTIONS: tuple[Interactions, ...] = ("none", "relay", "full", "auto")
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,9 @@ class TreesOptions(GrowthOptions):
     trees
         Trees that each party grows in a round. More need fewer rounds, and overfit sooner.
     interactions
-        ``"none"``: every tree is one party's, and the model knows no interaction between columns of two. ``"full"``:
+        ``"none"``: every tree is one party's, and the model knows no interaction between columns of two. ``"relay"``:
+        every second step a party grows inside the few leaves of a small tree of another's, in two rounds; it then
+        learns that coarse partition. ``"full"``:
         trees cross parties, grown level by level, a round a level; every party then learns in which node each row is.
         ``"auto"``: begins with parties' own trees, tries one that crosses them, and goes on with whichever lowers the
         leave-one-out loss more a round.

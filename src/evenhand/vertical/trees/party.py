@@ -16,16 +16,20 @@ from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, check_rows, has_intercept
 from evenhand.vertical.trees.messages import (
+    CELLS,
     DERIVATIVES,
     LEAF_VALUES,
     LEAVES,
     NODES,
     OFFER,
+    RELAY,
+    RELAYED,
     ROUTES,
     VOCABULARY,
     packed_size,
 )
 from evenhand.vertical.trees.options import TreesOptions
+from evenhand.vertical.trees.relaying import RELAY_CELLS, RELAYING, leaves_inside
 
 LARGEST_UNIT = 1e30
 """LightGBM keeps derivatives as numbers of four bytes."""
@@ -61,6 +65,9 @@ class TreesParty(Party):
         if message.kind == NODES.kind and len(self.gradient):
             self.round = message.integer("round")
             return [self._offer(message["nodes"], message.integer("count"))]
+        if message.kind == RELAY.kind and len(self.gradient):
+            self.round = message.integer("round")
+            return [self._grow_inside(message["cells"], message.integer("count"))]
         if message.kind == ROUTES.kind and self.name == self.terms.active[0]:
             self.model.routes = self._routes(message)
             return ()
@@ -80,8 +87,12 @@ class TreesParty(Party):
         )
         # A number of two bytes may end at zero; a row without any curvature would count as no row.
         curvature = np.maximum(curvature, 1e-8 * units[1])
-        if message.integer("across"):
+        across = message.integer("across")
+        if across:
             self.gradient, self.curvature = gradient, curvature
+        if across == RELAYING:
+            return self._cells()
+        if across:
             return self._offer(np.zeros(self.terms.n_rows, dtype=np.uint8), 1)
         leaves = self.model.grow(gradient, curvature, self.options.trees, self.options.shrinkage)
         self.effort += self.options.trees * self.model.effort
@@ -95,6 +106,21 @@ class TreesParty(Party):
         gains[:count], right = self.model.offer(nodes, count, self.gradient, self.curvature)
         self.effort += self.model.effort
         return OFFER.message(self.name, SERVER, round=self.round, gains=gains, right=np.packbits(right))
+
+    def _cells(self) -> Message:
+        """A tree of few leaves, for another party to grow inside."""
+        cells = self.model.grow_cells(self.gradient, self.curvature, RELAY_CELLS)
+        self.effort += self.model.effort
+        count = int(cells.max(initial=0)) + 1
+        return CELLS.message(self.name, SERVER, round=self.round, count=count, cells=cells)
+
+    def _grow_inside(self, cells: Any, count: int) -> Message:
+        if not 0 < count <= RELAY_CELLS or (cells >= count).any():
+            raise ProtocolError(f"{self.name} was asked to grow in {count} cells, which are not these")
+        leaves = leaves_inside(self.options.leaves)
+        found, counts = self.model.grow_inside(cells, count, self.gradient, self.curvature, leaves)
+        self.effort += self.model.effort
+        return RELAYED.message(self.name, SERVER, round=self.round, leaves=found, counts=counts)
 
     def _keep(self, message: Message) -> None:
         values, counts, splits = message["values"], self.model.leaf_counts, message["splits"]

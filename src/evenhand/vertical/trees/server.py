@@ -21,16 +21,20 @@ from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server
 from evenhand.vertical.trees.crossing import GrowingTree
 from evenhand.vertical.trees.messages import (
+    CELLS,
     DERIVATIVES,
     LEAF_VALUES,
     LEAVES,
     NODES,
     OFFER,
+    RELAY,
+    RELAYED,
     ROUTES,
     VOCABULARY,
     packed_size,
 )
 from evenhand.vertical.trees.options import TreesOptions
+from evenhand.vertical.trees.relaying import RELAY_CELLS, RELAYING, Relay, leaves_inside
 
 HOLDS = 1e-5
 """Largest violation of a model that counts as one that holds, where rows are judged as they are solved."""
@@ -45,7 +49,9 @@ class TreesServer(Server):
     """Sends derivatives, solves for the values of the leaves that come back, and keeps the best model so far."""
 
     vocabulary = VOCABULARY
-    kept = frozenset({"scores", "held_out", "values", "offered", "pace", "begun", "futile", "ended"})
+    kept = frozenset(
+        {"scores", "held_out", "values", "offered", "pace", "begun", "futile", "ended", "relays", "awaited"}
+    )
     kept |= {"best", "best_scores", "best_held_out", "best_multipliers"}
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
@@ -68,6 +74,10 @@ class TreesServer(Server):
         self.crossing: list[CrossTree] = []
         self.growing: GrowingTree | None = None
         self.offered: Integers = np.zeros(len(self.parties), dtype=np.int64)
+        # Everybody's cells while parties grow inside each other's, and how often they have.
+        self.relay: Relay | None = None
+        self.relays = 0
+        self.awaited = LEAVES.kind
         # By how much a round of parties' own trees, and one of trees across them, last lowered that loss.
         self.pace: list[float | None] = [None, None]
         self.begun = 0
@@ -85,19 +95,39 @@ class TreesServer(Server):
 
     def handle(self, message: Message) -> Sends:
         place = self.place(message)
-        awaited = LEAVES if self.growing is None else OFFER
-        fits = message.kind == awaited.kind and message.integer("round") == self.round and place not in self.answers
+        fits = message.kind == self.awaited and message.integer("round") == self.round and place not in self.answers
         if not fits or self.done:
             raise ProtocolError(f"server: {message.kind!r} from {message.sender} does not belong to round {self.round}")
         if message.kind == LEAVES.kind:
             counts = message["counts"]
             if (counts < 1).any() or (counts > self.options.leaves).any() or (message["leaves"] >= counts).any():
                 raise ProtocolError(f"server: {message.sender} names leaves that its trees do not have")
+        if message.kind in (CELLS.kind, RELAYED.kind):
+            self._check_relay(place, message)
         self.answers[place] = message
         if len(self.answers) < len(self.parties):
             return ()
         answers = [self.answers.pop(place) for place in range(len(self.parties))]
-        return self._combine(answers) if self.growing is None else self._next_level(self.growing, answers)
+        go_on = {
+            LEAVES.kind: self._combine,
+            OFFER.kind: self._next_level,
+            CELLS.kind: self._relay,
+            RELAYED.kind: self._relayed,
+        }
+        return go_on[self.awaited](answers)
+
+    def _check_relay(self, place: int, message: Message) -> None:
+        if message.kind == CELLS.kind:
+            fits = 0 < message.integer("count") <= RELAY_CELLS and (message["cells"] < message.integer("count")).all()
+        else:
+            assert self.relay is not None
+            count, cells = self.relay.told(place)
+            counts = message["counts"]
+            most = leaves_inside(self.options.leaves)
+            fits = len(counts) == count and ((counts >= 1) & (counts <= most)).all()
+            fits = fits and (message["leaves"] < counts[cells]).all()
+        if not fits:
+            raise ProtocolError(f"server: {message.sender} names cells or leaves that there are not")
 
     def present(self) -> Point:
         return self.lagrangian.at(self.scores)
@@ -106,13 +136,14 @@ class TreesServer(Server):
         """Send derivatives: for whole trees, or for the first split of one that crosses parties."""
         self.begun = self.round
         self.round += 1
-        across = self._crosses()
+        relays, across = self._relays(), self._crosses()
         self.growing = GrowingTree(len(self.scores)) if across else None
+        self.awaited = (CELLS if relays else OFFER if across else LEAVES).kind
         gradient, curvature = self.problem.derivatives(self.present(), self.multipliers)
         gradient[self.blank] = curvature[self.blank] = 0.0
         units = [float(np.abs(values).max()) or 1.0 for values in (gradient, curvature)]
         body = {
-            "across": int(across),
+            "across": RELAYING if relays else int(across),
             "gradient": gradient / units[0],
             "curvature": curvature / units[1],
             "gradient_unit": units[0],
@@ -125,15 +156,48 @@ class TreesServer(Server):
         rows = self.blank if len(self.blank) else slice(None)
         return float(self.lagrangian.loss.value(self.held_out[rows], self.lagrangian.labels[rows]).mean())
 
+    def _relays(self) -> bool:
+        """Whether parties grow inside each other's cells next: every second step, where two rounds are left."""
+        wanted = self.options.interactions == "relay" and len(self.parties) > 1
+        return wanted and len(self.values) > self.relays and self.round < self.job.max_rounds
+
     def _crosses(self) -> bool:
-        """Whether the next tree crosses parties."""
+        """Whether the next tree crosses parties, level by level."""
         if self.options.interactions != "auto":
             return self.options.interactions == "full"
         own, across = self.pace
         return len(self.values) >= OWN_FIRST and (across is None or (own is not None and across > own))
 
-    def _next_level(self, tree: GrowingTree, answers: Sequence[Message]) -> Sends:
+    def _relay(self, answers: Sequence[Message]) -> Sends:
+        """Everybody's cells are in: tell each those of another."""
+        self.offered = self.offered + 1
+        self.relay = Relay.of(answers, self.relays)
+        self.relays += 1
+        self.round += 1
+        self.awaited = RELAYED.kind
+        told = [self.relay.told(place) for place in range(len(self.parties))]
+        return [
+            RELAY.message(SERVER, party, round=self.round, count=count, cells=cells)
+            for party, (count, cells) in zip(self.parties, told, strict=True)
+        ]
+
+    def _relayed(self, answers: Sequence[Message]) -> Sends:
+        """All leaves inside cells are in: solve for their values."""
+        assert self.relay is not None
+        leaves, counts = self.relay.leaves(answers)
+        fit = self._fit(LeafColumns(leaves, counts))
+        for place, values in enumerate(np.split(fit.values, np.cumsum(counts)[:-1])):
+            cells_split = int(self.offered[self.relay.giver(place)]) - 1
+            own = answers[place]["counts"]
+            self.crossing.append(self.relay.tree(place, own, cells_split, int(self.offered[place]), values))
+        self.offered = self.offered + [(answer["counts"] > 1).sum() for answer in answers]
+        self.relay = None
+        return self._go_on(fit, across=True)
+
+    def _next_level(self, answers: Sequence[Message]) -> Sends:
         """All offers are in: take the best of each node. Then ask for splits of the next level, or fit the leaves."""
+        tree = self.growing
+        assert tree is not None
         gains = np.array([answer["gains"][: len(tree.frontier)] for answer in answers])
         right = [np.unpackbits(answer["right"], count=len(self.scores)).astype(bool) for answer in answers]
         numbers = self.offered[:, None] + np.cumsum(gains > 0.0, axis=1) - 1
@@ -276,6 +340,8 @@ class TreesServer(Server):
             own |= routes_state(Routes(self.parties, tuple(self.crossing)))
         if self.growing is not None:
             own |= self.growing.snapshot()
+        if self.relay is not None:
+            own |= self.relay.snapshot()
         return super().snapshot() | own | answers
 
     def restore(self, state: State) -> None:
@@ -284,13 +350,15 @@ class TreesServer(Server):
         routes = routes_from_state(state)
         self.crossing = [] if routes is None else list(routes.trees)
         self.growing = GrowingTree.from_snapshot(state)
+        self.relay = Relay.from_snapshot(state)
         bodies: dict[int, dict[str, Any]] = {}
         for name, value in state.items():
             if name.startswith("answer "):
                 _, place, field = name.split(" ", 2)
                 bodies.setdefault(int(place), {})[field] = np.array(value)
-        kind = (LEAVES if self.growing is None else OFFER).kind
-        self.answers = {place: Message(self.parties[place], SERVER, kind, body) for place, body in bodies.items()}
+        self.answers = {
+            place: Message(self.parties[place], SERVER, self.awaited, body) for place, body in bodies.items()
+        }
 
 
 def kept_splits(trees: Sequence[CrossTree], place: int) -> Integers:
