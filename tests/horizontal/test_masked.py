@@ -16,7 +16,7 @@ from evenhand.horizontal.masked.messages import MASKED
 from evenhand.horizontal.solvers import SOLVERS
 from evenhand.runtime.faults import Faults, FaultyInProcess
 
-SUMMING = [name for name, solver in SOLVERS.items() if solver.needs_only_sums]
+SUMMING = list(SOLVERS)
 
 
 def no_masks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,6 @@ def test_without_masks_nobody_may_go() -> None:
 @pytest.mark.parametrize(
     ("solver", "changes", "settings", "words"),
     [
-        ("fairfed", {}, {}, "needs each client's own answer"),
         ("sqp", {}, {"scope": ConstraintScope("local")}, "choose scope 'global'"),
         ("prox-al", {"options": {"participation": 0.7}}, {}, "with masks ask everybody"),
         ("fedavg", {"options": {"participation": 0.4}}, {}, "has no sum to hide in"),

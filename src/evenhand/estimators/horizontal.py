@@ -112,8 +112,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         instance, or one by client's name; averaging solvers only.
     protection
         ``"masked"``: the server learns sums over clients only, by masks that cancel in the sum and outlive clients that
-        go away (extra ``privacy``); not with ``"fairfed"``, and with ``scope="global"``. ``"none"`` and ``"auto"``:
-        every answer as it is.
+        go away (extra ``privacy``); with ``scope="global"``. ``"none"`` and ``"auto"``: every answer as it is.
     delta
         δ of the privacy statements.
     clock

@@ -120,8 +120,6 @@ class HorizontalSolver:
         Whether it trains under constraints, and under which where the job names none.
     takes_protection
         Whether clients can protect what they send by noise.
-    needs_only_sums
-        Whether it needs nothing of clients' answers but sums over them, so that these can be masked.
     scopes
         Where its constraints can hold.
     takes_server_rows
@@ -149,7 +147,6 @@ class HorizontalSolver:
     takes_constraints: bool = True
     default_constraints: tuple[Constraint, ...] = ()
     takes_protection: bool = True
-    needs_only_sums: bool = True
     scopes: tuple[Scope, ...] = ("global",)
     takes_server_rows: bool = False
     takes_confidence: bool = False

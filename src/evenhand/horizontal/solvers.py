@@ -104,10 +104,6 @@ def _check_protection(job: Job, scope: ConstraintScope) -> None:
             f"protection {job.protection!r} hides labels from parties that hold other columns; clients hold their own "
             "labels: choose 'masked' or 'none'"
         )
-    if not solver.needs_only_sums:
-        raise InputError(
-            f"solver {name!r} needs each client's own answer; with masks choose {_those('needs_only_sums')}"
-        )
     if scope.scope != "global":
         raise InputError(
             f"scope is {scope.scope!r}: a constraint over one client's rows needs that client's own answer; with "

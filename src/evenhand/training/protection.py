@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from evenhand.errors import EvenhandError
-from evenhand.horizontal.averaging.messages import TILT, UPDATE
+from evenhand.horizontal.averaging.messages import FAIRNESS, TILT, UPDATE
 from evenhand.horizontal.masked import messages as masked
 from evenhand.privacy.accounting import PrivacyStatement, privacy_statement
 from evenhand.protocol import enrol
@@ -68,7 +68,7 @@ def client_privacy(
     """
     sent: dict[str, dict[str, int]] = {name: {} for name in clients}
     # Masked answers do not say of which kind they are; whoever was told this was asked to measure models.
-    measuring = {entry.receiver for entry in transcript if entry.kind == TILT.kind}
+    measuring = {entry.receiver for entry in transcript if entry.kind in (TILT.kind, FAIRNESS.kind)}
     for entry in transcript:
         if entry.sender in sent:
             sent[entry.sender][entry.kind] = sent[entry.sender].get(entry.kind, 0) + entry.messages

@@ -28,16 +28,20 @@ def averaging_solver(
     formulation: type[Formulation] = Unconstrained,
     server: type[AveragingServer] = AveragingServer,
     client: type[AveragingClient] = AveragingClient,
+    sums: str = "",
     **can: Any,
 ) -> HorizontalSolver:
     """A solver of FedAvg's kind, by its options and its own kinds of formulation, server and client.
 
     Parameters
     ----------
+    sums
+        Module with another `SharingServer` and `SharingClient`, for runs whose server learns sums only; empty where
+        the same will do.
     can
         What else `HorizontalSolver` says of it.
     """
-    builder = _Builder(options, formulation, server, client)
+    builder = _Builder(options, formulation, server, client, sums)
     return HorizontalSolver(options, builder.server, builder.client, builder.batched, **can)
 
 
@@ -48,11 +52,13 @@ class _Builder:
         formulation: type[Formulation],
         server: type[AveragingServer],
         client: type[AveragingClient],
+        sums: str,
     ) -> None:
         self._options = options
         self._formulation = formulation
         self._server = server
         self._client = client
+        self._sums = sums
 
     def server(self, terms: HorizontalTerms, own: HorizontalServerData) -> AveragingServer:
         means = SliceMeans(terms)
@@ -60,9 +66,8 @@ class _Builder:
         network = _network(terms, own.network)
         start = _start(own.start, network, formulation)
         options = self._read(terms)
-        return self._server(
-            terms, means, formulation, network, start, options=options, report_every=_every(terms, options)
-        )
+        server = self._kind(terms, "SharingServer", self._server)
+        return server(terms, means, formulation, network, start, options=options, report_every=_every(terms, options))
 
     def client(self, terms: HorizontalTerms, name: str, own: ClientData) -> AveragingClient:
         return self.batched(terms, {name: own})[0]
@@ -89,8 +94,9 @@ class _Builder:
             record_level = importlib.import_module("evenhand.horizontal.averaging.record_level")
             return record_level.RecordLearner(together, own.rows.name, means, own.protect)
 
+        client = self._kind(terms, "SharingClient", self._client)
         return [
-            self._client(
+            client(
                 name,
                 sizes,
                 learner(own),
@@ -103,6 +109,9 @@ class _Builder:
             )
             for name, own in owns.items()
         ]
+
+    def _kind(self, terms: HorizontalTerms, name: str, usual: type[Any]) -> Any:
+        return getattr(importlib.import_module(self._sums), name) if self._sums and terms.only_sums else usual
 
     def _read(self, terms: HorizontalTerms) -> AveragingOptions:
         return check_options(terms.job.solver, self._options, terms.job.options).resolved(terms)

@@ -70,6 +70,7 @@ class FairFedClient(AveragingClient):
     """Sends its counts with every update."""
 
     learner: CountingLearner
+    options: FairFedOptions
 
     def measurements(self, request: TrainRequest) -> list[Message]:
         self.effort += self.learner.effort
@@ -103,27 +104,27 @@ class FairFedServer(AveragingServer):
 
     def _differences(self, rates: Mapping[str, Body]) -> dict[str, float]:
         """Δ_i of each participant."""
-        overall = self._gap(_pooled(rates))
-        accuracy = _accuracy(_pooled(rates))
+        together = pooled(rates)
+        overall, accuracy = self.gap(together), accuracy_of(together)
         found = {}
         for name, body in rates.items():
-            own = self._gap(body)
+            own = self.gap(body)
             undefined = np.isnan(own) or np.isnan(overall)
-            found[name] = abs(_accuracy(body) - accuracy) if undefined else abs(own - overall)
+            found[name] = abs(accuracy_of(body) - accuracy) if undefined else abs(own - overall)
         return found
 
-    def _gap(self, counts: Body) -> float:
-        attributes = [len(values) for values in self.means.terms.groups.values()]
-        if self.options.metric == "demographic-parity":
-            return largest_gap(
-                counts["selected"], np.broadcast_to(counts["group_rows"], counts["hits"].shape), attributes
-            )
-        return largest_gap(counts["hits"], counts["class_rows"], attributes)
+    @property
+    def attributes(self) -> list[int]:
+        """How many groups each sensitive attribute has."""
+        return [len(values) for values in self.means.terms.groups.values()]
+
+    def gap(self, counts: Body) -> float:
+        return gap_of(counts, self.options.metric, self.attributes)
 
     def extra_report(self) -> dict[str, float]:
         """Of the received model, over the participants' rows: its accuracy and the gap between groups."""
-        pooled = _pooled(self.answers.of(RATES.kind))
-        return {"accuracy": _accuracy(pooled), "gap": self._gap(pooled)}
+        together = pooled(self.answers.of(RATES.kind))
+        return {"accuracy": accuracy_of(together), "gap": self.gap(together)}
 
     def snapshot(self) -> State:
         return super().snapshot() | {"adjustments": dict(self.adjustments)}
@@ -153,12 +154,19 @@ def largest_gap(hits: npt.NDArray[Any], rows: npt.NDArray[Any], attributes: Sequ
     return max(gaps, default=float("nan"))
 
 
-def _pooled(rates: Mapping[str, Body]) -> Body:
+def gap_of(counts: Body, metric: Metric, attributes: Sequence[int]) -> float:
+    """F: the largest gap between groups, by counts of one client or of all."""
+    if metric == "demographic-parity":
+        return largest_gap(counts["selected"], np.broadcast_to(counts["group_rows"], counts["hits"].shape), attributes)
+    return largest_gap(counts["hits"], counts["class_rows"], attributes)
+
+
+def pooled(rates: Mapping[str, Body]) -> Body:
     bodies = list(rates.values())
     return {name: np.sum([body[name] for body in bodies], axis=0) for name in bodies[0]}
 
 
-def _accuracy(counts: Body) -> float:
+def accuracy_of(counts: Body) -> float:
     return float(counts["correct"]) / float(counts["rows"])
 
 
@@ -168,5 +176,5 @@ SOLVER = averaging_solver(
     client=FairFedClient,
     takes_constraints=False,
     needs_groups=True,
-    needs_only_sums=False,
+    sums="evenhand.horizontal.averaging.fairfed_sums",
 )

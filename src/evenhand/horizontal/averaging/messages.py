@@ -78,6 +78,45 @@ RATES = Schema(
         "gives each class, and how many rightly: the client's group sizes, base rates, local fairness and accuracy. "
         "(Its authors propose secure sums for the global rate; the weights need each client's own all the same.)"
     ),
+    adds=Adds(alike=("round",), even=("rows",)),
+)
+
+FAIRNESS = Schema(
+    "fairness",
+    {
+        "round": INTEGER,
+        "gap": NUMBER,
+        "defined": INTEGER,
+        "accuracy": NUMBER,
+        "attributes": Field("i8", (None,)),
+    },
+    reveals=(
+        "FairFed in sums: the gap between groups and the accuracy of the received model over the participants' rows "
+        "together, and how many groups each attribute has."
+    ),
+)
+
+DIFFERENCE = Schema(
+    "difference",
+    {"round": INTEGER, "difference": NUMBER},
+    reveals="FairFed in sums: how far the client's gap is from everybody's. Under masks: the server learns the sum.",
+    adds=Adds(alike=("round",)),
+)
+
+SHARE = Schema(
+    "share",
+    {"round": INTEGER, "mean": NUMBER, "rows": INTEGER},
+    reveals="FairFed in sums: how far clients are from everybody on average, and how many rows they have together.",
+)
+
+SHARED_UPDATE = Schema(
+    "shared-update",
+    {"round": INTEGER, "share": NUMBER, "weights": WEIGHTS, "statistics": STATISTICS},
+    reveals=(
+        "FairFed in sums: how local training changed the client's weights, and its share, which only the client knows. "
+        "Under masks: the server learns the sum of shares and the mean of changes."
+    ),
+    adds=Adds(alike=("round",), means=("weights", "statistics"), weight="share", even=("share",)),
 )
 
 FINAL = Schema(
@@ -102,4 +141,4 @@ GRADIENT = Schema(
     adds=Adds(),
 )
 
-VOCABULARY = Vocabulary(MODEL, UPDATE, SUMS, RATES, FINAL, TILT, GRADIENT)
+VOCABULARY = Vocabulary(MODEL, UPDATE, SUMS, RATES, FAIRNESS, DIFFERENCE, SHARE, SHARED_UPDATE, FINAL, TILT, GRADIENT)

@@ -86,19 +86,29 @@ class AveragingServer(ClosingServer):
         self.answers.add(message)
         if not self.answers.complete(expected, self.participants):
             return ()
-        self.finish_round()
+        return self.complete()
+
+    def complete(self) -> Sends:
+        """Everybody that was asked has answered."""
+        self.report_round()
+        self.average()
+        return self.next_round()
+
+    def next_round(self) -> Sends:
         return self.close() if self.round >= self.job.max_rounds else self._broadcast()
 
-    def finish_round(self) -> None:
+    def report_round(self) -> None:
+        """The row is about the model that was sent, which had been through all rounds but this one."""
         sums = self.answers.of(SUMS.kind)
-        # The row is about the model that was sent, which had been through all rounds but this one.
         measured = self.take_sums(sums) if sums else self.row_report()
         self.reports.append({"round": self.round - 1, **measured, **self.extra_report()})
+
+    def average(self) -> None:
         updates = self.answers.of(UPDATE.kind)
         self.effort += float(len(updates) * self.weights.size)
         shares = self.shares(updates)
-        self.weights = _moved(self.weights, shares, updates, "weights")
-        self.statistics = _moved(self.statistics, shares, updates, "statistics")
+        self.weights = moved(self.weights, shares, updates, "weights")
+        self.statistics = moved(self.statistics, shares, updates, "statistics")
         change = sum(shares[name] * body["multipliers"] for name, body in updates.items())
         self.multipliers = self.formulation.multipliers.project(self.multipliers + change)
 
@@ -123,7 +133,8 @@ def reports_in(round_number: int, every: int) -> bool:
     return every > 0 and (round_number - 1) % every == 0
 
 
-def _moved(values: Single, shares: Mapping[str, float], updates: Mapping[str, Body], name: str) -> Single:
+def moved(values: Single, shares: Mapping[str, float], updates: Mapping[str, Body], name: str) -> Single:
+    """Values with everybody's changes, each times its share."""
     total = values.astype(np.float64)
     for client, body in updates.items():
         total += shares[client] * body[name]
@@ -241,21 +252,25 @@ class AveragingClient(ClosingClient):
         return []
 
     def _update(self, request: TrainRequest, trained: Trained) -> Message:
-        moved = np.concatenate([trained.weights - request.weights, trained.statistics - request.statistics])
+        change = np.concatenate([trained.weights - request.weights, trained.statistics - request.statistics])
         multipliers = self._ascent(trained.values)
         if self.protect is not None:
             # Running statistics are means over the client's rows and need protection as much as weights do. Noise from
             # the job's seed makes a simulation repeatable; whoever knows the seed knows the noise.
             rng = generator(self.seed, self.name, self.round, "protection")
-            moved, multipliers = self.protect.protect(moved, multipliers, rng)
+            change, multipliers = self.protect.protect(change, multipliers, rng)
+        return self.update(change[: request.weights.size], change[request.weights.size :], multipliers)
+
+    def update(self, weights: Single, statistics: Single, multipliers: Array) -> Message:
+        """What changed, as it is sent."""
         return UPDATE.message(
             self.name,
             SERVER,
             round=self.round,
             # Where noise is shared out, a client that counted for more would need more of it.
             rows=1 if isinstance(self.protect, SharedGaussian) else self.learner.n_rows,
-            weights=moved[: request.weights.size],
-            statistics=moved[request.weights.size :],
+            weights=weights,
+            statistics=statistics,
             multipliers=multipliers,
         )
 

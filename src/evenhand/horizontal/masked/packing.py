@@ -137,7 +137,8 @@ class AnswerWords:
             adds = self.vocabulary[kind].adds
             assert adds is not None
             for name in adds.means:
-                fields[name] = fields[name] / fields[adds.weight]
+                whole = float(fields[adds.weight])
+                fields[name] = fields[name] / whole if whole else np.zeros_like(fields[name])
         return found
 
     def dealt(self, sums: Mapping[str, Mapping[str, Sum]], alike: Integers, clients: Sequence[str]) -> list[Message]:
