@@ -131,6 +131,11 @@ class Protection(Protocol):
     ) -> tuple[Single, Array]: ...
 
 
+def noise_shares(protect: Protection | None) -> int:
+    """Among how many clients the noise of a sum is shared out; 1 where each update has all of it, or none."""
+    return int(getattr(protect, "shares", 1))
+
+
 @dataclass(frozen=True, eq=False)
 class HorizontalServerData:
     """What the server of a run has of its own.

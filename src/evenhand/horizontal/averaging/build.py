@@ -13,10 +13,9 @@ from evenhand.horizontal.averaging.formulation import Formulation, Unconstrained
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingServer
 from evenhand.horizontal.averaging.server import message_sizes, regulariser
-from evenhand.horizontal.problem import ClientData, HorizontalServerData, ModelStart
+from evenhand.horizontal.problem import ClientData, HorizontalServerData, ModelStart, noise_shares
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.horizontal.solver import HorizontalSolver
-from evenhand.privacy.mechanism import SharedGaussian
 from evenhand.privacy.record_level import RecordGaussian
 from evenhand.protocol.options import check_options
 from evenhand.protocol.terms import HorizontalTerms
@@ -77,7 +76,7 @@ class _Builder:
         for name, own in owns.items():
             if own.rows.name != name:
                 raise InputError(f"client {name!r} is given the rows of {own.rows.name!r}")
-            if isinstance(own.protect, SharedGaussian) and not terms.only_sums:
+            if noise_shares(own.protect) > 1 and not terms.only_sums:
                 raise InputError(f"client {name!r} would send a share of the noise bare; set protection='masked'")
         means = SliceMeans(terms)
         formulation = self._formulation(means.bounds)

@@ -20,10 +20,9 @@ from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.messages import MODEL, SUMS, UPDATE
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.server import ClosingServer
-from evenhand.horizontal.problem import ModelStart, Protection, Single
+from evenhand.horizontal.problem import ModelStart, Protection, Single, noise_shares
 from evenhand.horizontal.seeds import generator
 from evenhand.horizontal.slice_means import SliceMeans
-from evenhand.privacy.mechanism import SharedGaussian
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
@@ -212,7 +211,7 @@ class AveragingClient(ClosingClient):
 
     @property
     def least_summed(self) -> int:
-        return self.protect.shares if isinstance(self.protect, SharedGaussian) else super().least_summed
+        return max(noise_shares(self.protect), super().least_summed)
 
     def handle(self, message: Message) -> Sends:
         """Training waits for `work`: by then all who were sent the model at the same time have noted it as well."""
@@ -268,7 +267,7 @@ class AveragingClient(ClosingClient):
             SERVER,
             round=self.round,
             # Where noise is shared out, a client that counted for more would need more of it.
-            rows=1 if isinstance(self.protect, SharedGaussian) else self.learner.n_rows,
+            rows=1 if noise_shares(self.protect) > 1 else self.learner.n_rows,
             weights=weights,
             statistics=statistics,
             multipliers=multipliers,

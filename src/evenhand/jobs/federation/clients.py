@@ -20,7 +20,7 @@ from evenhand.data.tables.unchanged import SeenTable, require_unchanged
 from evenhand.errors import DataError, JobError, ProtocolError, RunError
 from evenhand.horizontal.agreeing import coming_to_terms, draft_terms, held_values
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
-from evenhand.horizontal.solvers import SOLVERS
+from evenhand.horizontal.solvers import SOLVERS, protected_client, protected_server
 from evenhand.jobs.federation.counting import counted_cells, measured_quality, scores_of
 from evenhand.jobs.federation.enrolling import accepted_terms, check_enrolled
 from evenhand.jobs.federation.files import ClientsJob, PartyFile
@@ -110,7 +110,7 @@ def client_program(
 
     protect = job.to_protection()
     noise = None if protect is None else SecretNoise(protect, own_secret(keeping))
-    role = SOLVERS[terms.job.solver].client(terms, name, ClientData(training, None, noise))
+    role = protected_client(terms, SOLVERS[terms.job.solver].client(terms, name, ClientData(training, None, noise)))
     yield from to_its_end(keeping, role, terms.to_plain(), training.features, training.labels, training.groups)
 
     measuring = MeasureClient(name, lambda model: counted_cells(rows, scorer(_state(model))(rows.features)))
@@ -147,7 +147,7 @@ def clients_server_program(
     whole = EnrolServer(terms)
     yield whole
     check_enrolled(whole)
-    server = SOLVERS[terms.job.solver].server(terms, HorizontalServerData())
+    server = protected_server(terms, SOLVERS[terms.job.solver].server(terms, HorizontalServerData()))
     yield from to_its_end(keeping, server, terms.to_plain())
     trained_with = messages_of(transcript(), keeping)
     outcome = server.outcome()

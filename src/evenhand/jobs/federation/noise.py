@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.horizontal.problem import Protection, Single
+from evenhand.horizontal.problem import Protection, Single, noise_shares
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,6 +20,10 @@ class SecretNoise:
 
     inner: Protection
     secret: bytes
+
+    @property
+    def shares(self) -> int:
+        return noise_shares(self.inner)
 
     def protect(
         self, delta_weights: Single, delta_multipliers: Array, rng: np.random.Generator

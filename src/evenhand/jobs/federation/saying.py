@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from evenhand.horizontal.averaging import messages as averaging
+from evenhand.horizontal.masked import messages as masked
 from evenhand.horizontal.prox_al import messages as prox_al
 from evenhand.horizontal.sqp import messages as sqp
 from evenhand.printing import printable
@@ -36,6 +37,8 @@ def _vocabularies(terms: Terms) -> Iterator[Vocabulary]:
         programs = {"prox-al": prox_al.VOCABULARY, "sqp": sqp.VOCABULARY}
         yield agree.VOCABULARY
         yield programs.get(terms.job.solver, averaging.VOCABULARY)
+        if terms.only_sums:
+            yield masked.VOCABULARY
         yield measuring.VOCABULARY
     else:
         yield align.VOCABULARY
