@@ -16,6 +16,7 @@ from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import Role
 from evenhand.training.vertical import Holdings
 from evenhand.vertical.messages import (
+from evenhand.report.disclosure import FAMILIES
     COMBINED_SCORES,
     GRADIENT_NORM,
     SCORES,
@@ -246,3 +247,12 @@ def test_many_numbers_of_two_bytes_are_finite_though_their_sum_is_not_one_of_the
     schema.check(schema.message("a", "b", x=np.full(10_000, 60_000.0)), {"rows": 10_000})
     with pytest.raises(ProtocolError, match="not finite"):
         schema.check(schema.message("a", "b", x=np.array([1.0, np.inf])), {"rows": 2})
+
+
+def test_a_kind_means_one_thing_wherever_it_is_said() -> None:
+    """What a transcript says was sent is looked up by kind alone."""
+    meanings: dict[str, set[str]] = {}
+    for vocabulary in FAMILIES.values():
+        for schema in vocabulary:
+            meanings.setdefault(schema.kind, set()).add(f"{schema.reveals} {schema.fields}")
+    assert [kind for kind, found in meanings.items() if len(found) > 1] == []

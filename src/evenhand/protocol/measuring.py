@@ -16,12 +16,12 @@ from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary,
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
 
 MODEL = Schema(
-    "model",
+    "trained-model",
     {"model": Field("u1", (None,))},
     reveals="The trained model, which all clients share.",
 )
 CELLS = Schema(
-    "cells",
+    "counts-by-group",
     {"cells": TEXT},
     reveals=(
         "To the server: in each combination of label and groups that a client has, of training rows and of held-out "
