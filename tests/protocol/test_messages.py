@@ -14,9 +14,9 @@ from evenhand.errors import ProtocolError
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import Role
+from evenhand.report.disclosure import FAMILIES
 from evenhand.training.vertical import Holdings
 from evenhand.vertical.messages import (
-from evenhand.report.disclosure import FAMILIES
     COMBINED_SCORES,
     GRADIENT_NORM,
     SCORES,
