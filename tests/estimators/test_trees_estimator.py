@@ -18,7 +18,10 @@ from evenhand import (
     VerticalClassifier,
     VerticalRegressor,
     frontier,
+    select,
 )
+from evenhand.errors import DataError, GridEdgeWarning, InputError
+from evenhand.models.trees import TreesModel
 
 
 def people(rows: int = 1200, seed: int = 0) -> tuple[dict[str, pd.DataFrame], pd.Series, pd.Series]:
@@ -89,3 +92,35 @@ def test_one_table_dealt_out_and_regression() -> None:
     assert (one.predict(X) == (y > 1)).mean() > 0.9
     model = VerticalRegressor(solver="trees", max_rounds=10).fit([X[:, :2], X[:, 2:]], y)
     assert model.score([X[:, :2], X[:, 2:]], y) > 0.85
+
+
+def test_weights_go_with_their_labels_and_a_party_that_is_away_is_told() -> None:
+    tables, labels, sex = people(500)
+    weights = pd.Series(np.where(labels == "yes", 4.0, 1.0), labels.index)
+    model = VerticalClassifier(model="trees", max_rounds=3, random_state=0)
+    plain = model.fit(tables, labels, sex).decision_function(tables)
+    weighted = clone(model).fit(tables, labels, sex, sample_weight=weights)
+    assert weighted.decision_function(tables).mean() > plain.mean() + 0.3
+    mixed = clone(model).fit(tables, labels, sex, sample_weight=weights.sample(frac=1.0, random_state=0))
+    np.testing.assert_array_equal(mixed.decision_function(tables), weighted.decision_function(tables))
+    with pytest.raises(DataError, match="other ids"):
+        clone(model).fit(tables, labels, sex, sample_weight=weights.iloc[1:])
+    with pytest.raises(DataError, match="there is no table of shop"):
+        model.predict({"bank": tables["bank"]})
+
+
+def test_settings_of_trees_are_selected() -> None:
+    tables, labels, sex = people(500)
+    model = VerticalClassifier(model="trees", constraint=EqualOpportunity(0.2, measure="error"), max_rounds=3)
+    with pytest.warns(GridEdgeWarning):
+        found = select(model, tables, labels, sensitive_features=sex, epsilons=(0.3, 0.1), folds=2)
+    assert found.epsilon in (0.3, 0.1)
+    assert isinstance(found.estimator.models_["bank"], TreesModel)
+    assert found.table["accuracy"].min() > 0.6
+
+
+def test_a_confidence_is_refused_with_the_solver_that_has_it() -> None:
+    tables, labels, sex = people(200)
+    constraint = EqualOpportunity(0.2, measure="error", confidence=0.95)
+    with pytest.raises(InputError, match="does not train towards a confidence"):
+        VerticalClassifier(model="trees", constraint=constraint).fit(tables, labels, sex)

@@ -527,3 +527,49 @@ def test_a_party_is_told_the_cells_of_every_other_in_turn() -> None:
     answers = [CELLS.message(name, "server", round=1, count=1, cells=np.full(4, 0)) for name in "abc"]
     givers = [[Relay.of(answers, turn).giver(place) for place in range(3)] for turn in range(3)]
     assert givers == [[1, 2, 0], [2, 0, 1], [1, 2, 0]]
+
+
+# -- rows that count differently
+
+
+def test_whole_weights_are_people_who_are_there_several_times() -> None:
+    people = People(400)
+    times = np.random.default_rng(0).integers(1, 4, 400)
+    of = people.lagrangian()
+    many = Lagrangian(np.repeat(people.labels, times), bind((), np.repeat(people.labels, times)))
+    weighted = Lagrangian(people.labels, of.constraints, shares=times / times.sum())
+    start, columns = np.random.default_rng(1).normal(size=400), people.leaves()
+    repeated = LeafColumns(np.repeat(columns.leaves, times, axis=0), np.full(3, 4))
+    none = of.constraints.bounds.no_multipliers()
+    one = LeafProblem(weighted, 0.5, 0.01, judged=True).fit(columns, start, start, none)
+    other = LeafProblem(many, 0.5, 0.01, judged=True).fit(
+        repeated, np.repeat(start, times), np.repeat(start, times), none
+    )
+    np.testing.assert_allclose(one.values, other.values, atol=1e-5)
+
+
+def test_weights_move_the_threshold_and_constraints_still_count_people() -> None:
+    people, constraint = People(1500), EqualOpportunity(0.03, measure="error")
+    job = Job(solver="trees", max_rounds=5, constraints=(constraint,))
+    weights = np.where(people.labels > 0, 5.0, 1.0)
+    runs = [
+        train_vertical(job, people.parties(), people.labels, people.sensitive, sample_weight=one)
+        for one in (None, weights)
+    ]
+    chosen = [(scores(run, people.parties()) > 0).mean() for run in runs]
+    assert chosen[1] > chosen[0] + 0.1
+    point = people.lagrangian(constraint).at(scores(runs[1], people.parties()))
+    bounds = point.lagrangian.constraints.bounds
+    assert runs[1].statistics["violation on training rows"] == pytest.approx(bounds.violation(point.exact))
+    assert runs[1].certificate.violation <= 0.005
+    again = train_vertical(job, people.parties(), people.labels, people.sensitive, sample_weight=np.full(1500, 3.0))
+    np.testing.assert_allclose(scores(again, people.parties()), scores(runs[0], people.parties()), atol=1e-6)
+
+
+def test_weights_that_cannot_be_are_refused() -> None:
+    people = People(100)
+    with pytest.raises(InputError, match="counts all rows alike"):
+        train_vertical(Job(), [PartyColumns("a", np.ones((100, 1)), True)], people.labels, sample_weight=np.ones(100))
+    for wrong in (np.zeros(100), np.ones(99), np.full(100, -1.0)):
+        with pytest.raises(DataError, match="sample_weight"):
+            train_vertical(Job(solver="trees"), people.parties(), people.labels, sample_weight=wrong)

@@ -16,7 +16,7 @@ from evenhand.auditing.views import Scene, listening
 from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
-from evenhand.estimators.tables import Tables, align_rows, encode, exchange_rows, named_tables
+from evenhand.estimators.tables import Tables, align_rows, encode, exchange_rows, named_tables, weights_beside
 from evenhand.jobs.tables import tell
 from evenhand.models.across import joint_scores
 from evenhand.models.trees import TreesModel
@@ -33,12 +33,15 @@ RoleName = Literal["active", "passive"]
 
 
 class Prepared(NamedTuple):
-    """Parties that have come together: the exchanges so far, their parts, who holds the labels, tables in one order."""
+    """Parties that have come together: the exchanges so far, their parts, who holds the labels, tables in one order,
+    and what each row counts, where rows count differently.
+    """
 
     preparation: Preparation
     parts: Mapping[str, Part]
     holder: str
     tables: Mapping[str, Any]
+    weights: Array | None = None
 
 
 class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
@@ -83,7 +86,9 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.warm_start = warm_start
         self.verbose = verbose
 
-    def _prepare(self, job: Job, X: Tables, y: Any, sensitive: Any) -> tuple[Prepared, npt.NDArray[Any], Any]:
+    def _prepare(
+        self, job: Job, X: Tables, y: Any, sensitive: Any, weights: Any = None
+    ) -> tuple[Prepared, npt.NDArray[Any], Any]:
         """Enrol the parties and align their rows; labels and groups are with the first active one."""
         tables = named_tables(X)
         names = self._role_names(len(tables))
@@ -93,8 +98,13 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         draft = vertical_terms(job, parts, 0, {})
         preparation = Preparation(transcript=None if self._scenes is None else listening())
         preparation.enrol(draft)
-        tables, labels, groups = exchange_rows(preparation, tables, y, sensitive, draft.active[0])
-        return Prepared(preparation, parts, draft.active[0], tables), labels, groups
+        if weights is None:
+            tables, labels, groups = exchange_rows(preparation, tables, y, sensitive, draft.active[0])
+            return Prepared(preparation, parts, draft.active[0], tables), labels, groups
+        whole, numbered = weights_beside(y, weights)
+        tables, places, groups = exchange_rows(preparation, tables, numbered, sensitive, draft.active[0])
+        order = places.astype(np.int64)
+        return Prepared(preparation, parts, draft.active[0], tables, whole[order]), np.asarray(y)[order], groups
 
     def _train(self, job: Job, prepared: Prepared, labels: Array, groups: Any) -> Array:
         """Encode, train, and only then keep anything: a fit that was refused leaves an earlier one as it was.
@@ -125,12 +135,13 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
                 start=start,
                 terms=terms,
                 transcript=prepared.preparation.transcript,
+                sample_weight=prepared.weights,
             )
         self.encoders_ = encoders
         self._keep(run)
         if self._scenes is not None:
             self._scenes.append(Scene.of(run.transcript, parties, labels, groups, run.models, terms))
-        return np.sum([run.models[party.name].predict(party.matrix) for party in parties], axis=0)
+        return joint_scores(run.models, {party.name: party.matrix for party in parties})
 
     def _start(self, parties: Sequence[PartyColumns]) -> Start | None:
         if not (self.warm_start and hasattr(self, "run_")):
@@ -207,6 +218,12 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """Each party scores its own table; the sum is the score."""
         check_is_fitted(self, "run_")
         tables = named_tables(X)
+        if away := [name for name in self.models_ if name not in tables]:
+            raise DataError(
+                f"there is no table of {', '.join(away)}: a score is a sum over all parties the model was trained on "
+                f"({', '.join(self.models_)}), and without one of them it would be another model's, of which no "
+                "constraint is known to hold. Ask again when it is there, or train without it"
+            )
         if tables.keys() != self.models_.keys():
             raise DataError(f"tables are of {', '.join(tables)}; the model was trained on {', '.join(self.models_)}")
         tables, _, _ = align_rows({name: tables[name] for name in self.models_}, None, None)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.utils.validation import column_or_1d
 
+from evenhand.arrays import Array
 from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
@@ -73,6 +74,23 @@ def exchange_rows(
         groups = groups if hasattr(groups, "shape") else np.asarray(groups)
         groups = take_rows(groups, places[holder])
     return found, labels, groups
+
+
+def weights_beside(y: Any, weights: Any) -> tuple[Array, Any]:
+    """Weights in the order of labels, and the labels' places to be aligned in their stead."""
+    rows = len(y)
+    if isinstance(weights, pd.Series) and isinstance(y, pd.Series):
+        if not weights.index.is_unique or not weights.index.sort_values().equals(y.index.sort_values()):
+            raise DataError("sample_weight has other ids than y; give one weight for each label")
+        weights = weights.loc[y.index]
+    try:
+        found = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"sample_weight holds values that are not numbers ({error})") from error
+    if found.shape != (rows,):
+        raise DataError(f"sample_weight has the shape {found.shape}; give one number for each of the {rows} labels")
+    places = np.arange(rows)
+    return found, pd.Series(places, y.index) if isinstance(y, (pd.Series, pd.DataFrame)) else places
 
 
 def aligned_inputs(X: Tables, y: Any, sensitive: Any) -> tuple[dict[str, Any], npt.NDArray[Any], Any, pd.Index]:

@@ -133,7 +133,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         )
         self.positive = positive
 
-    def fit(self, X: Tables, y: Any, sensitive_features: Any = None) -> Self:
+    def fit(self, X: Tables, y: Any, sensitive_features: Any = None, sample_weight: Any = None) -> Self:
         """Train.
 
         Parameters
@@ -146,6 +146,9 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             Labels of any two values.
         sensitive_features
             One column for each sensitive attribute.
+        sample_weight
+            What each row counts in the mean loss, with solver ``"trees"``: class weights, for instance. Constraints
+            count people as they are.
 
         Warns
         -----
@@ -155,7 +158,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         """
         job = self._job()
         check_job(job)
-        prepared, labels, sensitive = self._prepare(job, X, y, sensitive_features)
+        prepared, labels, sensitive = self._prepare(job, X, y, sensitive_features, sample_weight)
         classes, positive, signs = self._signs(labels)
         groups = groups_frame(sensitive, len(signs))
         warn_of_small_slices(job.constraints, signs, groups)
@@ -245,7 +248,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
             verbose=verbose,
         )
 
-    def fit(self, X: Tables, y: Any) -> Self:
+    def fit(self, X: Tables, y: Any, sample_weight: Any = None) -> Self:
         """Train on one table for each party, as :meth:`VerticalClassifier.fit` takes them, and real targets.
 
         Warns
@@ -255,7 +258,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         """
         job = self._job()
         check_job(job)
-        prepared, targets, _ = self._prepare(job, X, y, None)
+        prepared, targets, _ = self._prepare(job, X, y, None, sample_weight)
         try:
             targets = targets.astype(np.float64)
         except (TypeError, ValueError) as error:

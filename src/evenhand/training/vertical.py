@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array
 from evenhand.constraints.binding import compared_groups
 from evenhand.constraints.groups import groups_frame
 from evenhand.constraints.proving import Proof
-from evenhand.errors import ExactRatesWarning, InputError, UnprovenWarning
+from evenhand.errors import DataError, ExactRatesWarning, InputError, UnprovenWarning
 from evenhand.models.base import Scorer
 from evenhand.moved import keep_old_names
 from evenhand.protocol.certificate import Certificate
@@ -86,6 +87,7 @@ def train_vertical(
     start: Start | None = None,
     terms: VerticalTerms | None = None,
     transcript: Transcript | None = None,
+    sample_weight: Array | None = None,
 ) -> VerticalRun:
     """Train across parties in this process.
 
@@ -109,9 +111,11 @@ def train_vertical(
         Weights and multipliers to begin with, of an earlier run on the same columns.
     terms
         What the participants have agreed on beforehand; by default it follows from the job and everybody's data.
+    sample_weight
+        What each row counts in the mean loss, for solvers that take it (trees); constraint rows count people.
     """
     runtime = runtime_name(runtime)
-    holdings = Holdings.of(job, parties, labels, sensitive, start, terms)
+    holdings = Holdings.of(job, parties, labels, sensitive, start, terms, sample_weight)
     if workers is not None and runtime != "threads":
         raise InputError(f"workers are the threads of runtime 'threads'; runtime {runtime!r} has none")
     threads = None if runtime != "threads" else len(holdings.terms.active) if workers is None else workers
@@ -155,8 +159,11 @@ class Holdings:
         sensitive: pd.DataFrame | None = None,
         start: Start | None = None,
         terms: VerticalTerms | None = None,
+        sample_weight: Array | None = None,
     ) -> Holdings:
         """Deal out what was given in one place; terms that were not agreed on follow from it."""
+        if sample_weight is not None:
+            _check_weights(job, sample_weight, len(labels))
         known = LabelData(labels, sensitive)
         dealt = {
             one.name: PartyData(
@@ -176,11 +183,13 @@ class Holdings:
         elif set(terms.names) != set(dealt):
             raise InputError(f"the terms are of {', '.join(terms.names)}; the parties are {', '.join(dealt)}")
         in_order = {name: dealt[name] for name in terms.names}
-        return cls(terms, ServerData(labels, sensitive, None if start is None else start.multipliers), in_order)
+        multipliers = None if start is None else start.multipliers
+        return cls(terms, ServerData(labels, sensitive, multipliers, sample_weight), in_order)
 
     def identity(self) -> Iterator[Any]:
         """All that makes the run what it is."""
         yield from (self.terms.to_plain(), self.server.labels, self.server.sensitive, self.server.multipliers)
+        yield from () if self.server.sample_weight is None else (self.server.sample_weight,)
         for own in self.parties.values():
             yield from (own.matrix, own.weights, own.categorical)
 
@@ -188,6 +197,17 @@ class Holdings:
         """Each from the terms and what it holds."""
         parties = [solvers.party(self.terms, name, own) for name, own in self.parties.items()]
         return solvers.server(self.terms, self.server), parties
+
+
+def _check_weights(job: Job, weights: Array, rows: int) -> None:
+    if not solvers.check_job(job).takes_weights:
+        raise InputError(
+            f"solver {solvers.solver_name(job)!r} counts all rows alike; choose 'trees', or leave sample_weight out"
+        )
+    if weights.shape != (rows,) or not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
+        raise DataError(
+            f"sample_weight has the shape {weights.shape}; give each of the {rows} rows zero or more, some above"
+        )
 
 
 def _build_roles(

@@ -57,9 +57,16 @@ class LabelData:
 
 @dataclass(frozen=True, eq=False)
 class ServerData(LabelData):
-    """What the server holds: labels and groups, and the multipliers of an earlier run if it kept any."""
+    """What the server holds: labels and groups, and the multipliers of an earlier run if it kept any.
+
+    Attributes
+    ----------
+    sample_weight
+        What each row counts in the mean loss, in any unit; None is all alike. Constraint rows count people as they are.
+    """
 
     multipliers: Array | None = None
+    sample_weight: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)

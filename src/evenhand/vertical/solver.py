@@ -26,6 +26,8 @@ class Solver:
         The server's role.
     party
         The role of the party of that name.
+    takes_weights
+        Whether rows may count differently in the loss.
     models, losses
         The kinds of parties and of losses it can train.
     compiled
@@ -49,6 +51,7 @@ class Solver:
     takes_constraints: bool = True
     threads: bool = False
     takes_confidence: bool = False
+    takes_weights: bool = False
     models: tuple[str, ...] = ("linear", "mlp")
     losses: tuple[str, ...] = ("logistic",)
     compiled: Callable[[VerticalTerms, ServerData, Mapping[str, PartyData]], CompiledRun] | None = None

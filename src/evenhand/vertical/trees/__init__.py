@@ -43,5 +43,6 @@ SOLVER = Solver(
     models=("trees",),
     losses=("logistic", "squared"),
     exact=False,
+    takes_weights=True,
     vocabulary=VOCABULARY,
 )

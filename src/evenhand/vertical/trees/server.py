@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.lagrangian import Point
+from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.across import CrossTree, Routes, routes_from_state, routes_state
 from evenhand.programs.combining.leaf_values import LeafFit, LeafProblem, is_better
@@ -61,8 +61,11 @@ class TreesServer(Server):
         self.options = options = TreesOptions(**terms.job.options)
         sizes = {"trees": options.trees, "leaves": options.leaves, "packed": packed_size(terms.n_rows)}
         self.sizes = {**self.sizes, **sizes}
+        if own.sample_weight is not None:
+            shares = own.sample_weight / own.sample_weight.sum()
+            self.lagrangian = Lagrangian(own.labels, self.lagrangian.constraints, self.lagrangian.loss, shares)
         self.problem = LeafProblem(self.lagrangian, options.shrinkage, self.regulariser, options.exact_rates)
-        self.intercept = best_constant(own.labels, self.job.loss) if self.job.fit_intercept else 0.0
+        self.intercept = best_constant(own.labels, self.job.loss, own.sample_weight) if self.job.fit_intercept else 0.0
         self.scores: Array = np.full(terms.n_rows, self.intercept)
         self.held_out: Array = self.scores.copy()
         # Rows that have no say in where trees split. Leave-one-out scores know the values of leaves only: a tree that
@@ -154,7 +157,10 @@ class TreesServer(Server):
     def _left_out_loss(self) -> float:
         """The mean loss at leave-one-out scores, over the blank rows."""
         rows = self.blank if len(self.blank) else slice(None)
-        return float(self.lagrangian.loss.value(self.held_out[rows], self.lagrangian.labels[rows]).mean())
+        shares = self.lagrangian.shared(np.ones(len(self.held_out)))[rows]
+        return float(
+            np.average(self.lagrangian.loss.value(self.held_out[rows], self.lagrangian.labels[rows]), weights=shares)
+        )
 
     def _relays(self) -> bool:
         """Whether parties grow inside each other's cells next: every second step, where two rounds are left."""
@@ -376,10 +382,11 @@ def renumbered(tree: CrossTree, taken: Sequence[Integers]) -> CrossTree:
     return CrossTree(nodes, tree.values)
 
 
-def best_constant(labels: Array, loss: str) -> float:
+def best_constant(labels: Array, loss: str, weights: Array | None = None) -> float:
     """The score that is best for all rows alike: the log-odds, or the mean."""
+    people = np.ones(len(labels)) if weights is None else weights * (len(labels) / weights.sum())
     if loss == "squared":
-        return float(labels.mean())
-    positive = float((labels > 0).sum())
+        return float(np.average(labels, weights=people))
+    positive = float(people[labels > 0].sum())
     # With one label only the log-odds are infinite; half a row of either keeps them finite.
     return float(np.log((positive + 0.5) / (len(labels) - positive + 0.5)))
