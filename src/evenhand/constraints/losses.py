@@ -48,6 +48,8 @@ class Logistic:
 
     def value_and_derivative(self, scores: Array, labels: Array) -> tuple[Array, Array]:
         """Both from one exponential, in parts that stay in the processor's cache."""
+        if len(scores) <= PART:
+            return self._value_and_derivative(scores, labels)
         value, derivative = np.empty_like(scores), np.empty_like(scores)
         for start in range(0, len(scores), PART):
             part = slice(start, start + PART)

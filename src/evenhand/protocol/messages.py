@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -35,15 +36,9 @@ class Field:
     dtype: str = "f8"
     shape: tuple[int | str | None, ...] = ()
 
-    def fits(self, array: npt.NDArray[Any], sizes: Mapping[str, int]) -> bool:
-        """Whether an array has the field's dtype and shape."""
-        if array.dtype != DTYPES[self.dtype] or array.ndim != len(self.shape):
-            return False
-        # A size the role does not know belongs to another solver's message; no array has it.
-        return not self.shape or all(
-            found <= LONGEST if size is None else found == (sizes.get(size, -1) if isinstance(size, str) else size)
-            for found, size in zip(array.shape, self.shape, strict=True)
-        )
+    def sized(self, sizes: Mapping[str, int]) -> tuple[int | None, ...]:
+        """The shape in numbers. A size the role does not know belongs to another solver's message; no array has it."""
+        return tuple(sizes.get(size, -1) if isinstance(size, str) else size for size in self.shape)
 
 
 TEXT: Final = Field("u1", (None,))
@@ -70,8 +65,11 @@ class Message:
         for what, text in (("sender", self.sender), ("receiver", self.receiver), ("kind", self.kind)):
             if not isinstance(text, str):
                 raise ProtocolError(f"a message's {what} is {quoted(text)}, which is no text; refused")
-        if not isinstance(self.body, Mapping) or not {*map(type, self.body)} <= {str}:
+        # Asking a dictionary whether it is a mapping takes longer than all else here.
+        if (type(self.body) is not dict and not isinstance(self.body, Mapping)) or not {*map(type, self.body)} <= {str}:
             raise ProtocolError(f"{_where(self)}: the body is no table of fields by name; refused")
+        if {*map(type, self.body.values())} <= {np.ndarray}:
+            return
         for name, value in self.body.items():
             if not isinstance(value, (np.ndarray, np.generic)):
                 raise ProtocolError(f"{_where(self)}: {name} is a {type(value).__name__}, expected an array")
@@ -140,7 +138,15 @@ class Schema:
         """Make a message of this kind; values are brought to the schema's dtypes."""
         if values.keys() != self.fields.keys():
             raise ProtocolError(f"{self.kind} takes {sorted(self.fields)}, was given {sorted(values)}")
-        return Message(sender, receiver, self.kind, {name: self._array(name, values[name]) for name in self.fields})
+        body = {}
+        for name, dtype in self._dtypes:
+            value = values[name]
+            body[name] = value if type(value) is np.ndarray and value.dtype is dtype else self._array(name, value)
+        return Message(sender, receiver, self.kind, body)
+
+    @cached_property
+    def _dtypes(self) -> list[tuple[str, np.dtype[Any]]]:
+        return [(name, DTYPES[field.dtype]) for name, field in self.fields.items()]
 
     def _array(self, name: str, value: Any) -> npt.NDArray[Any]:
         try:
@@ -168,32 +174,60 @@ class Schema:
             raise ProtocolError(
                 f"{_where(message)}: fields are {listed(sorted(message.body))}, expected {listed(sorted(self.fields))}"
             )
-        for name, field in self.fields.items():
-            array = message.body[name]
-            # Nor a kind of array of its own, such as a masked one: a wire would not carry what is particular to it.
-            if type(array) is not np.ndarray:
-                raise ProtocolError(f"{_where(message)}: {name} is a {type(array).__name__}, expected an array")
-            if not field.fits(array, sizes):
-                shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in field.shape)
-                raise ProtocolError(
-                    f"{_where(message)}: {name} is {array.dtype} of shape {array.shape}, "
-                    f"expected {field.dtype} of shape {shape}"
-                )
-            if not all_finite(array):
-                raise ProtocolError(f"{_where(message)}: {name} holds numbers that are not finite")
+        # Once for all fields: entering it takes longer than most sums.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for name, dtype, sized in self._expected(sizes):
+                array = message.body[name]
+                # Nor a kind of array of its own, such as a masked one: a wire would not carry what is particular to it.
+                if type(array) is not np.ndarray:
+                    raise ProtocolError(f"{_where(message)}: {name} is a {type(array).__name__}, expected an array")
+                if array.dtype != dtype or not (array.shape == sized or _fits(array.shape, sized)):
+                    field = self.fields[name]
+                    shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in field.shape)
+                    raise ProtocolError(
+                        f"{_where(message)}: {name} is {array.dtype} of shape {array.shape}, "
+                        f"expected {field.dtype} of shape {shape}"
+                    )
+                if dtype.kind == "f" and not math.isfinite(_sum(array) if sized else array.item()):
+                    raise ProtocolError(f"{_where(message)}: {name} holds numbers that are not finite")
+
+    def _expected(self, sizes: Mapping[str, int]) -> list[tuple[str, np.dtype[Any], tuple[int | None, ...]]]:
+        """Name, dtype and shape of each field, worked out once for the sizes that a role knows."""
+        known = tuple([sizes.get(name, -1) for name in self._names])
+        found = self._worked_out.get(known)
+        if found is None:
+            found = [(name, DTYPES[field.dtype], field.sized(sizes)) for name, field in self.fields.items()]
+            self._worked_out[known] = found
+        return found
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple({size for field in self.fields.values() for size in field.shape if isinstance(size, str)})
+
+    @cached_property
+    def _worked_out(self) -> dict[tuple[int, ...], list[tuple[str, np.dtype[Any], tuple[int | None, ...]]]]:
+        return {}
 
 
 def all_finite(array: npt.NDArray[Any]) -> bool:
     """Whether every number of a message's array is finite; those so large that their sum is not are none either."""
     if array.dtype.kind != "f":
         return True
-    if not array.ndim:
-        return math.isfinite(array.item())
-    # A sum is finite only if every term is, and is cheap; numbers of two bytes are summed as longer ones, or a few
-    # thousand would overflow.
-    wide = np.float32 if array.dtype.itemsize == 2 else None
     with np.errstate(over="ignore", invalid="ignore"):
-        return math.isfinite(array.sum(dtype=wide))
+        return math.isfinite(_sum(array))
+
+
+def _fits(shape: tuple[int, ...], sized: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(sized) and all(
+        found <= LONGEST if size is None else found == size for found, size in zip(shape, sized, strict=True)
+    )
+
+
+def _sum(array: npt.NDArray[Any]) -> float:
+    """A sum is finite only if every term is, and is cheap; numbers of two bytes are summed as longer ones, or a few
+    thousand would overflow.
+    """
+    return float(np.add.reduce(array, axis=None, dtype=np.float32 if array.dtype.itemsize == 2 else None))
 
 
 def _where(message: Message) -> str:

@@ -50,10 +50,11 @@ class Transcript:
         nbytes = message.nbytes
         self.entries.append(Entry(time, message.sender, message.receiver, message.kind, nbytes))
         self.total_bytes += nbytes
-        link = (message.sender, message.receiver, message.kind)
-        if self.messages is not None and self._kept.get(link, 0) < self._most_kept:
-            self._kept[link] = self._kept.get(link, 0) + nbytes
-            self.messages.append(message)
+        if self.messages is not None:
+            link = (message.sender, message.receiver, message.kind)
+            if self._kept.get(link, 0) < self._most_kept:
+                self._kept[link] = self._kept.get(link, 0) + nbytes
+                self.messages.append(message)
         return nbytes
 
     def count(self, time: float, traffic: Traffic) -> None:

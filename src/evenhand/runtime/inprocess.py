@@ -116,13 +116,15 @@ class InProcess:
         bytes_until_now = self.transcript.total_bytes
         for message in sends:
             self._send(finished, name, message)
-        for traffic in mailbox.role.take_traffic():
-            self.transcript.count(finished, traffic)
+        if mailbox.role.traffic:
+            for traffic in mailbox.role.take_traffic():
+                self.transcript.count(finished, traffic)
         mailbox.idle = False
         self._schedule(finished, READY, name, None)
-        for report in mailbox.role.take_reports():
-            if self.on_report is not None:
-                self.on_report({**report, "bytes": bytes_until_now, "time": finished})
+        if mailbox.role.reports:
+            for report in mailbox.role.take_reports():
+                if self.on_report is not None:
+                    self.on_report({**report, "bytes": bytes_until_now, "time": finished})
 
     def _check_address(self, sender: str, message: Message) -> None:
         if message.sender != sender or message.receiver not in self.mailboxes:
