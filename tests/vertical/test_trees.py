@@ -31,7 +31,7 @@ from evenhand.models.tree_text import leaf_values
 from evenhand.models.trees import TreeShape, TreesModel
 from evenhand.programs.combining.columns import DenseColumns
 from evenhand.programs.combining.leaf_values import LeafProblem
-from evenhand.programs.combining.leaves import LeafColumns
+from evenhand.programs.combining.leaves import LeafColumns, tied
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.runtime.clock import VirtualClock
@@ -573,3 +573,57 @@ def test_weights_that_cannot_be_are_refused() -> None:
     for wrong in (np.zeros(100), np.ones(99), np.full(100, -1.0)):
         with pytest.raises(DataError, match="sample_weight"):
             train_vertical(Job(solver="trees"), people.parties(), people.labels, sample_weight=wrong)
+
+
+# -- scores that may only rise, or fall, with a column
+
+
+def test_tied_leaves_do_what_their_columns_do() -> None:
+    people, rng = People(200), np.random.default_rng(1)
+    leaves, proportions = people.leaves(trees=3, leaves=4), rng.normal(size=12)
+    proportions[8:] = 0.0
+    held = tied(leaves, proportions, np.array([1, 2]))
+    dense = np.zeros((200, 12))
+    for tree, first in enumerate(leaves.first):
+        dense[np.arange(200), first + leaves.leaves[:, tree]] = 1.0
+    columns = DenseColumns(np.column_stack([dense[:, :4], dense[:, 4:8] @ proportions[4:8]]))
+    assert held.width == 5
+    values, weights, coefficients = rng.normal(size=200), rng.random(200), rng.normal(size=5)
+    cell, tilts, root = rng.integers(0, 4, 200), rng.normal(size=(2, 4)), rng.normal(size=(5, 5))
+    np.testing.assert_allclose(held.scores(coefficients), columns.scores(coefficients), atol=1e-12)
+    np.testing.assert_allclose(held.sums(values), columns.sums(values), atol=1e-12)
+    np.testing.assert_allclose(
+        held.tilted_sums(tilts, cell, values), columns.tilted_sums(tilts, cell, values), atol=1e-12
+    )
+    np.testing.assert_allclose(held.add_gram(root, weights), columns.add_gram(root, weights), atol=1e-12)
+    np.testing.assert_allclose(held.whitened_gram(root, weights), columns.whitened_gram(root, weights), atol=1e-10)
+    np.testing.assert_allclose(held.leaf_values(coefficients)[4:8], proportions[4:8] * coefficients[4])
+
+
+@pytest.mark.parametrize("constraints", [(), (EqualizedOdds(0.03, measure="error"),)], ids=["free", "constrained"])
+def test_scores_rise_or_fall_with_monotone_columns(constraints: tuple[Constraint, ...]) -> None:
+    people = People(1500)
+    options = {"monotone": {"bank": [1], "shop": [-1, 0]}}
+    held, free = (train(people, *constraints, options=one, max_rounds=8) for one in (options, {}))
+    steps = np.linspace(-4.0, 4.0, 400)
+    grids = {"bank": steps[:, None], "shop": np.column_stack([steps, np.full(400, 2.0)])}
+    for name, direction in (("bank", 1.0), ("shop", -1.0)):
+        along = [np.diff(run.models[name].predict(grids[name])) * direction for run in (held, free)]
+        assert (along[0] >= 0.0).all()
+        assert along[0].max() > 0.0
+        assert (along[1] < 0.0).any()
+    assert np.logaddexp(0, -people.labels * scores(held, people.parties())).mean() < 0.68
+    assert held.certificate.violation <= 0.005
+
+
+def test_monotone_columns_that_cannot_be_are_refused() -> None:
+    people = People(100)
+    for wrong, told in (
+        ({"monotone": {"bank": [2]}}, "one of 1, -1 and 0"),
+        ({"monotone": {"bank": [1, 0]}}, "2 entries for 1 columns"),
+        ({"monotone": {"shop": [0, 1]}}, "column of categories"),
+        ({"monotone": {"moon": [1]}}, "no party"),
+        ({"monotone": {"bank": [1]}, "interactions": "full"}, "interactions='none'"),
+    ):
+        with pytest.raises(InputError, match=told):
+            train(people, options=wrong)

@@ -45,6 +45,8 @@ class TreesModel:
         Which columns hold codes.
     intercept
         Whether there is an intercept, as the last weight.
+    monotone
+        Of each column 1 where scores may only rise with it, −1 where they may only fall, else 0; none is all 0.
     seed
         Of the rows that LightGBM looks at to choose where to split, where there are very many.
 
@@ -68,12 +70,14 @@ class TreesModel:
         categorical: Sequence[int] = (),
         intercept: bool = False,
         seed: int = 0,
+        monotone: Sequence[int] = (),
     ) -> None:
         self.rows, self.columns = matrix.shape
         self.shape = TreeShape() if shape is None else shape
         self.categorical = tuple(categorical)
         self.intercept = intercept
         self.seed = seed
+        self.monotone = tuple(monotone)
         self.head = ""
         self.trees: list[str] = []
         self.splits: list[str] = []
@@ -96,6 +100,7 @@ class TreesModel:
             "min_data_in_leaf": self.shape.rows_a_leaf,
             "lambda_l2": self.shape.l2,
             "feature_pre_filter": False,
+            **({"monotone_constraints": list(self.monotone)} if any(self.monotone) else {}),
             # The same trees on every machine, whatever else runs there.
             "deterministic": True,
             "force_col_wise": True,

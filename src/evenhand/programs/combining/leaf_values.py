@@ -21,7 +21,7 @@ from scipy.linalg import cho_factor, cho_solve
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.exact_rates import ShiftedBounds
 from evenhand.constraints.lagrangian import Lagrangian, Point
-from evenhand.programs.combining.leaves import LeafColumns
+from evenhand.programs.combining.leaves import LeafColumns, TiedColumns
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
 
 CURVATURE_FLOOR = 0.3
@@ -107,7 +107,7 @@ class LeafProblem:
 
     def fit(
         self,
-        columns: LeafColumns,
+        columns: LeafColumns | TiedColumns,
         scores: Array,
         held_out: Array,
         multipliers: Array,
@@ -124,7 +124,7 @@ class LeafProblem:
             How many each row of data stands for.
         """
         curvature = floored_curvature(self.wanted.at(scores), multipliers)
-        ridge = np.diag((1.0 / self.shrinkage - 1.0) * columns.sums(curvature) + self.regulariser / self.shrinkage)
+        ridge = columns.ridge(1.0 / self.shrinkage - 1.0, self.regulariser / self.shrinkage, curvature)
         nothing = Quadratic(ridge, np.zeros(columns.width))
         penalty = min(max(1.0, 2.0 * float(np.max(multipliers, initial=0.0))), LARGEST_FIRST_PENALTY)
         start: Array | None = None
@@ -173,7 +173,7 @@ class LeafProblem:
         )
         return self.wanted.with_constraints(bound.with_rows(rows))
 
-    def _inverse(self, columns: LeafColumns, ridge: Array, solution: ReducedSolution) -> Array:
+    def _inverse(self, columns: LeafColumns | TiedColumns, ridge: Array, solution: ReducedSolution) -> Array:
         weights = floored_curvature(solution.point, solution.multipliers)
         return np.asarray(cho_solve(cho_factor(columns.add_gram(ridge, weights)), np.eye(columns.width)))
 

@@ -53,6 +53,68 @@ class LeafColumns:
         """c_iᵀ M c_i of each row c_i; M symmetric."""
         return _quadratic_forms(self.leaves, self.first, matrix)
 
+    def ridge(self, share: float, constant: float, curvature: Array) -> Array:
+        """(p, p): of Σ over leaves of (share · the leaf's curvature + constant) · value², in coefficients."""
+        return np.diag(share * self.sums(curvature) + constant)
+
+    def leaf_values(self, coefficients: Array) -> Array:
+        """The value of each leaf."""
+        return coefficients
+
+
+class TiedColumns:
+    """Leaves of which some have fixed proportions: values = ties · coefficients.
+
+    Parameters
+    ----------
+    ties
+        (leaves, p).
+    """
+
+    def __init__(self, leaves: LeafColumns, ties: Array) -> None:
+        self.under, self.ties = leaves, ties
+        self.leaves = leaves.leaves
+        self.width = ties.shape[1]
+
+    def some(self, rows: Integers) -> TiedColumns:
+        return TiedColumns(self.under.some(rows), self.ties)
+
+    def scores(self, coefficients: Array) -> Array:
+        return self.under.scores(self.ties @ coefficients)
+
+    def sums(self, values: Array) -> Array:
+        return self.under.sums(values) @ self.ties
+
+    def tilted_sums(self, weights: Array, cell: Integers, values: Array) -> Array:
+        return self.under.tilted_sums(weights, cell, values) @ self.ties
+
+    def add_gram(self, onto: Array, weights: Array) -> Array:
+        return onto + self.under.whitened_gram(self.ties, weights)
+
+    def whitened_gram(self, root: Array, weights: Array) -> Array:
+        return self.under.whitened_gram(self.ties @ root, weights)
+
+    def quadratic_forms(self, matrix: Array) -> Array:
+        return self.under.quadratic_forms(self.ties @ matrix @ self.ties.T)
+
+    def ridge(self, share: float, constant: float, curvature: Array) -> Array:
+        return self.ties.T @ self.under.ridge(share, constant, curvature) @ self.ties
+
+    def leaf_values(self, coefficients: Array) -> Array:
+        return self.ties @ coefficients
+
+
+def tied(leaves: LeafColumns, proportions: Array, trees: Integers) -> TiedColumns:
+    """Leaves of which those of some trees keep these proportions: one coefficient for each such tree, after all others.
+
+    A tree whose proportions are all zero has none.
+    """
+    of_tree = np.repeat(np.arange(len(leaves.counts)), leaves.counts)
+    free = np.eye(leaves.width)[:, ~np.isin(of_tree, trees)]
+    fixed = [np.where(of_tree == tree, proportions, 0.0) for tree in trees]
+    kept = [column for column in fixed if column.any()]
+    return TiedColumns(leaves, np.column_stack([free, *kept]))
+
 
 # The machine code stays on disk for the next process. Rows are the outer loop throughout: their leaves lie together.
 _compiled = numba.njit(nogil=True, cache=True, error_model="numpy")

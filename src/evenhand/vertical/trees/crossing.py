@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array, Booleans, Integers
-from evenhand.models.across import LEAF
+from evenhand.models.across import LEAF, CrossTree
 from evenhand.protocol.roles import State
 
 NOWHERE = 255
@@ -90,3 +90,18 @@ class GrowingTree:
         )
         tree.level = int(state["growing level"])
         return tree
+
+
+def kept_splits(trees: Sequence[CrossTree], place: int) -> Integers:
+    """The numbers of a party's splits that are in some tree, in order."""
+    found = [tree.nodes[tree.nodes[:, 0] == place, 1] for tree in trees]
+    return np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+
+
+def renumbered(tree: CrossTree, taken: Sequence[Integers]) -> CrossTree:
+    """The same tree, with splits numbered among those that their owners keep."""
+    nodes = tree.nodes.copy()
+    for place, numbers in enumerate(taken):
+        own = nodes[:, 0] == place
+        nodes[own, 1] = np.searchsorted(numbers, nodes[own, 1])
+    return CrossTree(nodes, tree.values)

@@ -32,11 +32,17 @@ DERIVATIVES = Schema(
 
 LEAVES = Schema(
     "leaves",
-    {"round": INTEGER, "leaves": Field("u1", ("rows", "trees")), "counts": Field("i8", ("trees",))},
+    {
+        "round": INTEGER,
+        "leaves": Field("u1", ("rows", "trees")),
+        "counts": Field("i8", ("trees",)),
+        "proportions": Field("f8", ("trees", "leaves")),
+    },
     reveals=(
         "For each of the party's new trees, which rows share a leaf: a partition of the rows into a few sets. Neither "
         "columns nor thresholds are named, but rows in one leaf have similar values in the columns that the tree asks, "
-        "and the leaves of many trees together say ever more closely which rows are alike."
+        "and the leaves of many trees together say ever more closely which rows are alike. Of a party with monotone "
+        "columns also which proportions its leaves are to keep, which follow from the derivatives; else zeros."
     ),
 )
 

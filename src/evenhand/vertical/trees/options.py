@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from evenhand.errors import InputError
 from evenhand.models.growth import GrowthOptions, check_whole
@@ -28,12 +29,18 @@ class TreesOptions(GrowthOptions):
         ``"auto"``: begins with parties' own trees, tries one that crosses them, and goes on with whichever lowers the
         leave-one-out loss more a round.
 
+    monotone
+        By a party's name, for each of its columns 1 where scores may only rise with it, −1 where they may only fall,
+        0 where either is fine. Such a party's leaf values keep the proportions that LightGBM has found, which respect
+        the order; how much of each tree is taken is solved for. Only without interactions.
+
     Steps of `patience` are rounds of own trees, or whole trees across parties. None is 3, and 8 where trees cross
     parties: the first splits of an interaction gain nothing yet.
     """
 
     trees: int = 1
     interactions: Interactions = "none"
+    monotone: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,7 +49,17 @@ class TreesOptions(GrowthOptions):
             raise InputError(
                 f"interactions is {self.interactions!r}; choose one of {', '.join(map(repr, INTERACTIONS))}"
             )
+        if not isinstance(self.monotone, Mapping) or not all(map(_are_directions, self.monotone.values())):
+            raise InputError(
+                f"monotone is {self.monotone!r}; give by party one of 1, -1 and 0 for each column: {{'bank': [1, 0]}}"
+            )
+        if self.monotone and self.interactions != "none":
+            raise InputError("monotone goes with interactions='none': splits of several parties know no order")
 
     @property
     def steps_of_patience(self) -> int:
         return self.patience or (3 if self.interactions == "none" else 8)
+
+
+def _are_directions(given: Any) -> bool:
+    return isinstance(given, (list, tuple)) and all(type(one) is int and -1 <= one <= 1 for one in given)

@@ -9,6 +9,7 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.across import Routes, routes_from_state, routes_state
+from evenhand.models.tree_text import leaf_count, leaf_values
 from evenhand.models.trees import TreeShape, TreesModel
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
@@ -50,7 +51,8 @@ class TreesParty(Party):
         shape = TreeShape(options.leaves, options.depth, options.rows_a_leaf, terms.n_rows * terms.regulariser)
         # A seed of its own for each party, so that adding a party changes nobody else's trees.
         seed = int(np.random.SeedSequence([terms.job.seed, terms.names.index(name)]).generate_state(1)[0]) % 2**31
-        model = TreesModel(own.matrix, shape, own.categorical, has_intercept(terms, name), seed)
+        monotone = self._monotone(name, own)
+        model = TreesModel(own.matrix, shape, own.categorical, has_intercept(terms, name), seed, monotone)
         super().__init__(terms, name, model)
         sizes = {"trees": options.trees, "leaves": options.leaves, "packed": packed_size(terms.n_rows)}
         self.sizes = {**self.sizes, **sizes}
@@ -97,7 +99,21 @@ class TreesParty(Party):
         leaves = self.model.grow(gradient, curvature, self.options.trees, self.options.shrinkage)
         self.effort += self.options.trees * self.model.effort
         counts = self.model.leaf_counts[-self.options.trees :]
-        return LEAVES.message(self.name, SERVER, round=self.round, leaves=leaves, counts=counts)
+        proportions = np.zeros((self.options.trees, self.options.leaves))
+        if any(self.model.monotone):
+            for row, tree in zip(proportions, self.model.trees[-self.options.trees :], strict=True):
+                row[: leaf_count(tree)] = leaf_values(tree)
+        body = {"leaves": leaves, "counts": counts, "proportions": proportions}
+        return LEAVES.message(self.name, SERVER, round=self.round, **body)
+
+    def _monotone(self, name: str, own: PartyData) -> tuple[int, ...]:
+        """Which way scores may go with each of the party's columns."""
+        found = tuple(self.options.monotone.get(name, ()))
+        if found and len(found) != own.matrix.shape[1]:
+            raise InputError(f"{name}: monotone has {len(found)} entries for {own.matrix.shape[1]} columns")
+        if any(found[place] for place in own.categorical if found):
+            raise InputError(f"{name}: monotone names a column of categories, which have no order; give it 0")
+        return found
 
     def _offer(self, nodes: Any, count: int) -> Message:
         if not 0 < count <= self.options.leaves:

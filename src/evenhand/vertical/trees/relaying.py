@@ -27,6 +27,12 @@ def leaves_inside(leaves: int) -> int:
     return max(min(leaves // 2, 256 // RELAY_CELLS), 2)
 
 
+def are_cells(message: Message) -> bool:
+    """Whether what a party says are cells."""
+    count = message.integer("count")
+    return 0 < count <= RELAY_CELLS and bool((message["cells"] < count).all())
+
+
 class Relay:
     """Everybody's cells, and who grows inside whose.
 
@@ -57,6 +63,13 @@ class Relay:
         """The cells inside which a party grows."""
         giver = self.giver(place)
         return int(self.counts[giver]), self.cells[giver]
+
+    def fits(self, place: int, message: Message, leaves: int) -> bool:
+        """Whether what a taker says are leaves in its cells."""
+        (count, cells), counts = self.told(place), message["counts"]
+        if len(counts) != count or ((counts < 1) | (counts > leaves_inside(leaves))).any():
+            return False
+        return bool((message["leaves"] < counts[cells]).all())
 
     def leaves(self, answers: Sequence[Message]) -> tuple[npt.NDArray[np.uint8], Integers]:
         """(n, parties): each row's leaf in the tree of each taker, over all cells; and how many leaves each has."""

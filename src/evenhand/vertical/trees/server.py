@@ -12,14 +12,14 @@ from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.across import CrossTree, Routes, routes_from_state, routes_state
 from evenhand.programs.combining.leaf_values import LeafFit, LeafProblem, is_better
-from evenhand.programs.combining.leaves import LeafColumns
+from evenhand.programs.combining.leaves import LeafColumns, TiedColumns, tied
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server
-from evenhand.vertical.trees.crossing import GrowingTree
+from evenhand.vertical.trees.crossing import GrowingTree, kept_splits, renumbered
 from evenhand.vertical.trees.messages import (
     CELLS,
     DERIVATIVES,
@@ -34,7 +34,7 @@ from evenhand.vertical.trees.messages import (
     packed_size,
 )
 from evenhand.vertical.trees.options import TreesOptions
-from evenhand.vertical.trees.relaying import RELAY_CELLS, RELAYING, Relay, leaves_inside
+from evenhand.vertical.trees.relaying import RELAYING, Relay, are_cells
 
 HOLDS = 1e-5
 """Largest violation of a model that counts as one that holds, where rows are judged as they are solved."""
@@ -59,6 +59,8 @@ class TreesServer(Server):
         if terms.warm:
             raise InputError("trees begin anew: there is nothing of an earlier run that they could go on from")
         self.options = options = TreesOptions(**terms.job.options)
+        if unknown := sorted(options.monotone.keys() - set(terms.names)):
+            raise InputError(f"monotone names {unknown[0]!r}, which is no party; there are {', '.join(terms.names)}")
         sizes = {"trees": options.trees, "leaves": options.leaves, "packed": packed_size(terms.n_rows)}
         self.sizes = {**self.sizes, **sizes}
         if own.sample_weight is not None:
@@ -105,8 +107,9 @@ class TreesServer(Server):
             counts = message["counts"]
             if (counts < 1).any() or (counts > self.options.leaves).any() or (message["leaves"] >= counts).any():
                 raise ProtocolError(f"server: {message.sender} names leaves that its trees do not have")
-        if message.kind in (CELLS.kind, RELAYED.kind):
-            self._check_relay(place, message)
+        whole = message.kind != CELLS.kind or are_cells(message)
+        if not whole or (self.relay is not None and not self.relay.fits(place, message, self.options.leaves)):
+            raise ProtocolError(f"server: {message.sender} names cells or leaves that there are not")
         self.answers[place] = message
         if len(self.answers) < len(self.parties):
             return ()
@@ -118,19 +121,6 @@ class TreesServer(Server):
             RELAYED.kind: self._relayed,
         }
         return go_on[self.awaited](answers)
-
-    def _check_relay(self, place: int, message: Message) -> None:
-        if message.kind == CELLS.kind:
-            fits = 0 < message.integer("count") <= RELAY_CELLS and (message["cells"] < message.integer("count")).all()
-        else:
-            assert self.relay is not None
-            count, cells = self.relay.told(place)
-            counts = message["counts"]
-            most = leaves_inside(self.options.leaves)
-            fits = len(counts) == count and ((counts >= 1) & (counts <= most)).all()
-            fits = fits and (message["leaves"] < counts[cells]).all()
-        if not fits:
-            raise ProtocolError(f"server: {message.sender} names cells or leaves that there are not")
 
     def present(self) -> Point:
         return self.lagrangian.at(self.scores)
@@ -224,13 +214,33 @@ class TreesServer(Server):
     def _combine(self, answers: Sequence[Message]) -> Sends:
         """All leaves of the parties' own trees are in: solve for their values."""
         counts = np.concatenate([answer["counts"] for answer in answers])
-        fit = self._fit(LeafColumns(np.concatenate([answer["leaves"] for answer in answers], axis=1), counts))
+        columns = LeafColumns(np.concatenate([answer["leaves"] for answer in answers], axis=1), counts)
+        there = np.arange(self.options.leaves) < counts[:, None]
+        proportions = np.concatenate([answer["proportions"] for answer in answers])[there]
+        fit, values = self._fit_in_order(columns, proportions)
         table = np.zeros(self.values.shape[1:])
-        table.reshape(len(counts), -1)[np.arange(self.options.leaves) < counts[:, None]] = fit.values
+        table.reshape(len(counts), -1)[there] = values
         self.values = np.concatenate([self.values, table[None]])
         return self._go_on(fit, across=False)
 
-    def _fit(self, columns: LeafColumns) -> LeafFit:
+    def _fit_in_order(self, columns: LeafColumns, proportions: Array) -> tuple[LeafFit, Array]:
+        """Leaves of parties with monotone columns keep their proportions; trees that would turn these round are out."""
+        of_tree = np.repeat(np.arange(len(columns.counts)), columns.counts)
+        ordered = [any(self.options.monotone.get(party, ())) for party in self.parties]
+        trees = np.flatnonzero(np.repeat(ordered, self.options.trees))
+        if not len(trees):
+            fit = self._fit(columns)
+            return fit, fit.values
+        while True:
+            held = tied(columns, proportions, trees)
+            fit = self._fit(held)
+            values = held.leaf_values(fit.values)
+            turned = np.intersect1d(of_tree[values * proportions < 0.0], trees)
+            if not len(turned):
+                return fit, values
+            proportions = np.where(np.isin(of_tree, turned), 0.0, proportions)
+
+    def _fit(self, columns: LeafColumns | TiedColumns) -> LeafFit:
         fit = self.problem.fit(columns, self.scores, self.held_out, self.multipliers)
         self.effort += fit.solution.iterations * float(columns.leaves.size) * columns.leaves.shape[1]
         return fit
@@ -365,21 +375,6 @@ class TreesServer(Server):
         self.answers = {
             place: Message(self.parties[place], SERVER, self.awaited, body) for place, body in bodies.items()
         }
-
-
-def kept_splits(trees: Sequence[CrossTree], place: int) -> Integers:
-    """The numbers of a party's splits that are in some tree, in order."""
-    found = [tree.nodes[tree.nodes[:, 0] == place, 1] for tree in trees]
-    return np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
-
-
-def renumbered(tree: CrossTree, taken: Sequence[Integers]) -> CrossTree:
-    """The same tree, with splits numbered among those that their owners keep."""
-    nodes = tree.nodes.copy()
-    for place, numbers in enumerate(taken):
-        own = nodes[:, 0] == place
-        nodes[own, 1] = np.searchsorted(numbers, nodes[own, 1])
-    return CrossTree(nodes, tree.values)
 
 
 def best_constant(labels: Array, loss: str, weights: Array | None = None) -> float:
