@@ -50,6 +50,16 @@ def audit(
     """
     if not isinstance(estimator, (VerticalClassifier, HorizontalClassifier)):
         raise InputError(f"cannot audit a {type(estimator).__name__}; give a classifier of evenhand's")
+    scene = trained_for_audit(estimator, X, y, sensitive_features, clients)[1]
+    if isinstance(scene, Scene):
+        return audit_vertical(scene, coalitions=coalitions)
+    return audit_horizontal(scene, coalitions=coalitions)
+
+
+def trained_for_audit(
+    estimator: VerticalClassifier | HorizontalClassifier, X: Any, y: Any, sensitive_features: Any, clients: Any = None
+) -> tuple[Any, Any]:
+    """A trained copy of an estimator, and what an audit needs of its run."""
     copy = clone(estimator)
     scenes: list[Any] = []
     copy._scenes = scenes
@@ -60,6 +70,4 @@ def audit(
         else:
             copy.fit(X, y, sensitive_features=sensitive_features, clients=clients)
     (scene,) = scenes
-    if isinstance(scene, Scene):
-        return audit_vertical(scene, coalitions=coalitions)
-    return audit_horizontal(scene, coalitions=coalitions)
+    return copy, scene

@@ -66,6 +66,9 @@ class Role(ABC):
         Rows of history since the runtime last took them.
     traffic
         Messages between parties whose work this role does itself, since the runtime last took them.
+    opened
+        Messages as they are once masks and ciphers are off, where a role takes them off for one that it holds; since
+        the runtime last took them. They never travelled: an audit asks what they tell.
     """
 
     vocabulary: Vocabulary
@@ -81,6 +84,7 @@ class Role(ABC):
         self.effort = 0.0
         self.reports: list[Report] = []
         self.traffic: list[Traffic] = []
+        self.opened: list[Message] = []
 
     def start(self) -> Sends:
         """First messages."""
@@ -129,6 +133,10 @@ class Role(ABC):
 
     def take_traffic(self) -> list[Traffic]:
         taken, self.traffic = self.traffic, []
+        return taken
+
+    def take_opened(self) -> list[Message]:
+        taken, self.opened = self.opened, []
         return taken
 
     def snapshot(self) -> State:

@@ -51,11 +51,20 @@ class Transcript:
         self.entries.append(Entry(time, message.sender, message.receiver, message.kind, nbytes))
         self.total_bytes += nbytes
         if self.messages is not None:
-            link = (message.sender, message.receiver, message.kind)
-            if self._kept.get(link, 0) < self._most_kept:
-                self._kept[link] = self._kept.get(link, 0) + nbytes
-                self.messages.append(message)
+            self._keep(message)
         return nbytes
+
+    def overhear(self, messages: Iterable[Message]) -> None:
+        """Keep what a receiver made of messages; nothing was sent, and nothing is counted."""
+        for message in messages if self.messages is not None else ():
+            self._keep(message)
+
+    def _keep(self, message: Message) -> None:
+        assert self.messages is not None
+        link = (message.sender, message.receiver, message.kind)
+        if self._kept.get(link, 0) < self._most_kept:
+            self._kept[link] = self._kept.get(link, 0) + message.nbytes
+            self.messages.append(message)
 
     def count(self, time: float, traffic: Traffic) -> None:
         """Take down messages that one role has counted instead of sending them, without their content."""

@@ -297,6 +297,7 @@ class FaultyInProcess(InProcess):
                 self._end(name, sent.receiver).post(sent)
         role.take_reports()
         role.take_traffic()
+        role.take_opened()
         self._away_until[name] = back
         for peer in ends:
             self._set_alarm(back, name, peer)

@@ -119,6 +119,8 @@ class InProcess:
         if mailbox.role.traffic:
             for traffic in mailbox.role.take_traffic():
                 self.transcript.count(finished, traffic)
+        if mailbox.role.opened:
+            self.transcript.overhear(mailbox.role.take_opened())
         mailbox.idle = False
         self._schedule(finished, READY, name, None)
         if mailbox.role.reports:
