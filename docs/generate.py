@@ -18,6 +18,7 @@ from evenhand.data.tables.addresses import Address
 from evenhand.jobs.federation.files import FederationFile, FederationJob, PartyFile
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.vertical.file import VerticalJobFile
+from evenhand.metrics.names import METRICS
 from evenhand.protocol.messages import TEXT, Schema
 from evenhand.report.disclosure import FAMILIES
 
@@ -140,7 +141,21 @@ def _toml(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-PAGES = {HERE / "messages.md": messages_page, HERE / "job-keys.md": job_keys_page}
+def metrics_page() -> str:
+    lines = [
+        "# Metrics",
+        "",
+        "What printed tables, `result.json` and `evenhand.metrics.summary` call things; made from `metrics/names.py`",
+        "by `python docs/generate.py`. A gap is the largest difference between two groups of an attribute, the worst",
+        "over attributes. Each has a standard error and a 95 % bound; [Concepts](concepts.md) says what these mean.",
+        "",
+        "| name | in a line | what is computed |",
+        "|---|---|---|",
+    ]
+    return "\n".join([*lines, *(f"| {name} | {one.meaning} | {one.definition} |" for name, one in METRICS.items()), ""])
+
+
+PAGES = {HERE / "metrics.md": metrics_page, HERE / "messages.md": messages_page, HERE / "job-keys.md": job_keys_page}
 
 if __name__ == "__main__":
     if "--check" in sys.argv:

@@ -67,7 +67,7 @@ def fetch_sets(
 
 @app.command("example")
 def example(
-    name: Annotated[str, typer.Argument(help="hospitals or screening.")],
+    name: Annotated[str, typer.Argument(help="hospitals, lending or screening.")],
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path(),
 ) -> None:
     """Write made-up tables that the tutorials use, one CSV file for each party or client.

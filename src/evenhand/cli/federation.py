@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from evenhand.cli.saying import remark, say
-from evenhand.errors import LostError, MissingExtraError, RunError
+from evenhand.errors import InputError, LostError, MissingExtraError, RunError
 
 if TYPE_CHECKING:
     from evenhand.jobs.federation.files import AnyJob
@@ -98,8 +98,11 @@ def submit(
     from evenhand.jobs.federation.files import read_federation_job
     from evenhand.report.progress import Progress
     from evenhand.report.tables import certificate_table, constraints_table, quality_table
+    from evenhand.runtime.files import write_bytes
 
     console = Console(markup=False, emoji=False)
+    if result is not None and result.exists():
+        raise InputError(f"--result {result} exists; choose another file")
     content = read_federation_job(job)
     with Progress(content.to_job().max_rounds, enabled=sys.stderr.isatty()) as progress:
         told = run_submitted(
@@ -114,7 +117,7 @@ def submit(
         )
     found = told["result"]
     if result is not None:
-        result.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        write_bytes(result, json.dumps(found, indent=1).encode())
     console.print(quality_table(found, "test" if "test" in found["quality"] else "train"))
     if (constraints := constraints_table(found)) is not None:
         console.print(constraints)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from evenhand.cli.memory import check_address_space
 from evenhand.cli.saying import remark, say
@@ -20,6 +21,7 @@ def predict(
     ] = None,
     job: Annotated[Path | None, typer.Option(help="Job file that says where the parties' new tables are.")] = None,
     out: Annotated[Path | None, typer.Option(help="CSV or Parquet file to write; default is to print CSV.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     as_is: Annotated[
         bool,
         typer.Option("--as-is", help="Write text to CSV as it is, even what a spreadsheet would take for a formula."),
@@ -27,7 +29,8 @@ def predict(
 ) -> None:
     """Score rows: each party's table through its own encoder and weights, summed by id; or clients' tables.
 
-    Of a horizontal run all clients' tables are scored, or instead those given with --table, whoever they are of.
+    Of a horizontal run all clients' tables are scored, or instead those given with --table, whoever they are of. Where
+    the tables have labels, and groups, what the scores are worth is said as well (on stderr).
 
     \b
     Examples:
@@ -39,9 +42,10 @@ def predict(
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
     from evenhand.jobs.file import read_job
     from evenhand.jobs.horizontal.file import HorizontalJobFile
-    from evenhand.jobs.horizontal.runs import score_clients
-    from evenhand.jobs.vertical.runs import score_parties
+    from evenhand.jobs.horizontal.runs import score_new_clients
+    from evenhand.jobs.vertical.runs import score_new_parties
     from evenhand.report.spreadsheets import csv_text
+    from evenhand.report.tables import quality_table
     from evenhand.runtime.files import write_bytes
     from evenhand.runtime.folder import RunFolder
 
@@ -49,17 +53,24 @@ def predict(
         raise InputError(f"--out {out}: the name must end in .csv or .parquet")
     if out is not None and not out.parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {out.parent}")
+    if out is not None and out.exists() and not overwrite:
+        raise InputError(f"--out {out} exists; choose another file, or replace it with --overwrite")
     folder = RunFolder.open(run)
     content = None if job is None else read_job(job)
     tables, base = _tables(table or []), None if job is None else job.parent
     horizontal = folder.split == "horizontal"
     if content is not None and isinstance(content, HorizontalJobFile) != horizontal:
         raise InputError(f"--job {job}: its split is not that of the run in {run}")
-    scores = (
-        score_clients(folder, content, tables, base=base)
+    found = (
+        score_new_clients(folder, content, tables, base=base)
         if isinstance(content, HorizontalJobFile) or (content is None and horizontal)
-        else score_parties(folder, content, tables, base=base)
+        else score_new_parties(folder, content, tables, base=base)
     )
+    scores = found.scores
+    for line in found.remarks:
+        remark(line)
+    if found.measured is not None:
+        Console(stderr=True, markup=False, emoji=False).print(quality_table(found.measured, "scored"))
     if out is None:
         say(csv_text(scores, as_is=as_is), end="")
         return

@@ -45,6 +45,7 @@ def train(
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
     from evenhand.jobs.file import read_job
     from evenhand.jobs.folder import has_finished
+    from evenhand.jobs.remarks import beyond_bounds, default_bounds
     from evenhand.report.tables import certificate_table, constraints_table, links_table, proofs_table, quality_table
     from evenhand.runtime.folder import RunFolder
 
@@ -52,6 +53,8 @@ def train(
         raise InputError("--resume needs --out: the folder of the run to go on with")
     console = Console(quiet=quiet, markup=False, emoji=False)
     content = read_job(job)
+    for line in default_bounds(content):
+        remark(line)
     folder = out or Path("runs") / f"{job.stem}-{datetime.now():%Y%m%d-%H%M%S}"
     if resume and has_finished(content, folder):
         remark(f"the run in {folder} has finished; there is nothing left to do")
@@ -79,6 +82,8 @@ def train(
         console.print("Clients were not asked to measure the model on their rows, so there is no certificate.")
     for statement, clients in _privacy(finished.result).items():
         console.print(f"privacy of {clients}: {statement}")
+    for line in beyond_bounds(finished.result):
+        remark(line)
     say(str(folder))
     _end_short(finished.result)
 
@@ -115,6 +120,7 @@ def run_with_progress(
     from evenhand.jobs.horizontal.file import HorizontalJobFile
     from evenhand.jobs.horizontal.runs import run_horizontal_job
     from evenhand.jobs.horizontal.tables import load_horizontal_tables
+    from evenhand.jobs.tables import not_used
     from evenhand.jobs.vertical.runs import run_vertical_job
     from evenhand.jobs.vertical.tables import load_vertical_tables
     from evenhand.report.progress import Progress
@@ -127,5 +133,7 @@ def run_with_progress(
         with Progress(job.to_job().max_rounds, title=title, enabled=show) as progress:
             return run_horizontal_job(job, base, out, on_round=progress.round, tables=rows, **settings)
     tables = load_vertical_tables(job, base)
+    for line in not_used(tables.sizes, len(tables.ids), "used"):
+        remark(line)
     with Progress(job.job.max_rounds, title=title, enabled=show) as progress:
         return run_vertical_job(job, base, out, on_round=progress.round, tables=tables, **settings)

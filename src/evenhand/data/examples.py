@@ -61,11 +61,73 @@ def screening() -> Tables:
     }
 
 
+def lending() -> Tables:
+    """A bank, a shop and a telephone company as one finds them: who pays back, and customers of three origins.
+
+    Each has its own customers, most of them in common. Numbers and dates are missing, some numbers are text, the
+    company's file is written with semicolons, decimal commas and in another encoding. People from abroad have shorter
+    records, whatever they do later.
+    """
+    rng = np.random.default_rng(5)
+    rows = 3000
+    ids = np.array([f"K{number:05d}" for number in rng.permutation(rows)])
+    origin = rng.choice(["here", "neighbours", "abroad"], rows, p=[0.6, 0.25, 0.15])
+    steady = rng.normal(0.0, 1.0, rows)
+    years = np.clip(rng.gamma(3.0, 2.0, rows) - 2.0 * (origin == "abroad"), 0.2, None)
+    income = np.exp(7.6 + 0.25 * steady + 0.05 * years + rng.normal(0.0, 0.3, rows))
+    baskets = rng.poisson(np.exp(1.0 + 0.3 * steady))
+    minutes = np.clip(rng.normal(250 - 40 * steady, 90, rows), 0, None)
+    score = 0.9 * steady + 0.12 * (years - 5) + 0.6 * np.log(income / 2500) + rng.logistic(size=rows) + 0.8
+    opened = pd.Timestamp("2024-06-30") - pd.to_timedelta((years * 365).round(), unit="D")
+    bank = pd.DataFrame(
+        {
+            "opened": pd.Series(opened).dt.strftime("%Y-%m-%d").mask(rng.random(rows) < 0.04),
+            "income": pd.Series([f"€ {one:,.2f}" for one in income]).mask(rng.random(rows) < 0.12),
+            "work": pd.Series(rng.choice(["employed", "own", "none"], rows, p=[0.7, 0.2, 0.1])).mask(
+                rng.random(rows) < 0.08
+            ),
+            "email": [f"{one.lower()}@mail.example" for one in ids],
+            "origin": origin,
+            "repaid": np.where(score > 0, "yes", "no"),
+        }
+    ).set_axis(pd.Index(ids, name="customer"))
+    shop = pd.DataFrame(
+        {
+            "baskets": baskets,
+            "returns": rng.binomial(baskets, 0.1),
+            "last_visit": pd.Series(pd.Timestamp("2024-06-30") - pd.to_timedelta(rng.integers(0, 400, rows), unit="D"))
+            .dt.strftime("%Y-%m-%d")
+            .mask(baskets == 0),
+            "spent": pd.Series((baskets * rng.gamma(2.0, 12.0, rows)).round(2))
+            .astype(object)
+            .mask(rng.random(rows) < 0.03, "n/a"),
+        }
+    ).set_axis(pd.Index(ids, name="customer"))
+    contract = pd.Series(opened + pd.to_timedelta(rng.integers(0, 300, rows), unit="D"))
+    phone = pd.DataFrame(
+        {
+            "Tarif": rng.choice(["Grundgebühr", "Prämie", "Volle Fahrt"], rows),
+            "Minuten": pd.Series(minutes.round(1)).mask(rng.random(rows) < 0.05),
+            "Vertrag": contract.dt.strftime("%d.%m.%Y"),
+        }
+    ).set_axis(pd.Index(ids, name="Kunde"))
+    phone.attrs["writing"] = {"sep": ";", "decimal": ",", "encoding": "cp1252"}
+    return {
+        "bank": bank,
+        "shop": shop.sample(frac=0.94, random_state=1),
+        "phone": phone.sample(frac=0.9, random_state=2),
+    }
+
+
 def _with_ids(content: dict[str, np.ndarray], name: str, ids: list[str]) -> pd.DataFrame:
     return pd.DataFrame(content, index=pd.Index(ids, name=name))
 
 
-EXAMPLES: Final[dict[str, Callable[[], Tables]]] = {"hospitals": hospitals, "screening": screening}
+EXAMPLES: Final[dict[str, Callable[[], Tables]]] = {
+    "hospitals": hospitals,
+    "lending": lending,
+    "screening": screening,
+}
 
 
 def write_example(name: str, folder: Path) -> list[Path]:
@@ -77,5 +139,6 @@ def write_example(name: str, folder: Path) -> list[Path]:
         raise InputError(f"{taken[0]} is there already; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for path, table in paths.items():
-        table.to_csv(path)
+        # Most are written plainly; one is as people who have never seen this package write theirs.
+        table.to_csv(path, **table.attrs.get("writing", {}))
     return list(paths)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,18 +15,8 @@ from evenhand.constraints.confidence import rate_variance
 from evenhand.constraints.kinds import Constraint
 from evenhand.errors import ConstraintError, DataError
 from evenhand.jobs.labels import Labels
-from evenhand.metrics import (
-    constraint_gaps,
-    decision_intervals,
-    demographic_parity,
-    equal_opportunity,
-    group_counts,
-    intervals,
-    summary,
-)
+from evenhand.metrics import constraint_gaps, group_counts, intervals, summary
 from evenhand.protocol.terms import plain
-
-_GAPS: Final = {"demographic_parity": demographic_parity, "equal_opportunity": equal_opportunity}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +40,11 @@ class QualityRows:
         return {"sensitive_features": self.sensitive, "positive": self.labels.positive}
 
 
-def check_measurable(parts: Mapping[str, QualityRows], *, gaps: bool = False) -> None:
+def check_measurable(parts: Mapping[str, QualityRows]) -> None:
     """Find out before training, not after it, that the quality on some rows would have no value."""
     for name, rows in parts.items():
         try:
-            _quality(rows, np.zeros(len(rows.signs)), gaps)
+            _quality(rows, np.zeros(len(rows.signs)))
         except DataError as error:
             raise DataError(f"{name} rows: {error}") from error
 
@@ -63,7 +53,6 @@ def quality(
     parts: Mapping[str, QualityRows],
     scores: Mapping[str, Array],
     *,
-    gaps: bool = False,
     constraints: Sequence[Constraint] = (),
 ) -> dict[str, Any]:
     """Metrics of each part of the rows with what they say of new people, and how far constraints hold there.
@@ -73,14 +62,12 @@ def quality(
 
     Parameters
     ----------
-    gaps
-        Whether demographic parity and equal opportunity of the decisions are among them.
     constraints
         Those over all rows together.
     """
-    said = {name: _population(rows, scores[name], gaps) for name, rows in parts.items()}
+    said = {name: _population(rows, scores[name]) for name, rows in parts.items()}
     return {
-        "quality": {name: _quality(rows, scores[name], gaps) for name, rows in parts.items()},
+        "quality": {name: _quality(rows, scores[name]) for name, rows in parts.items()},
         **{
             kind: {name: one[kind] for name, one in said.items()} for kind in ("intervals", "standard_errors", "bounds")
         },
@@ -93,27 +80,20 @@ def _counts(rows: QualityRows, scores: Array) -> list[dict[str, Any]]:
     return [] if rows.sensitive is None else group_counts(rows.labels.named(rows.signs), scores, **rows.groups)
 
 
-def _quality(rows: QualityRows, scores: Array, gaps: bool) -> dict[str, float]:
+def _quality(rows: QualityRows, scores: Array) -> dict[str, float]:
     if rows.sensitive is None:
         return {"accuracy": float(np.mean((scores > 0) == (rows.signs > 0)))}
     # Labels by their own names, which error messages then use.
-    labels, decisions = rows.labels.named(rows.signs), rows.labels.named(scores)
-    found = summary(labels, scores, **rows.groups)
-    if gaps:
-        found = {**found, **{name: gap(labels, decisions, **rows.groups) for name, gap in _GAPS.items()}}
-    return found
+    return summary(rows.labels.named(rows.signs), scores, **rows.groups)
 
 
-def _population(rows: QualityRows, scores: Array, gaps: bool) -> dict[str, dict[str, Any]]:
+def _population(rows: QualityRows, scores: Array) -> dict[str, dict[str, Any]]:
     """What these rows say of new people: intervals, standard errors and bounds of the metrics that have them."""
     if rows.sensitive is None:
         right = float(np.sum((scores > 0) == (rows.signs > 0)))
         error = float(np.sqrt(rate_variance(right, len(scores))))
         return {"intervals": {}, "standard_errors": {"accuracy": error}, "bounds": {}}
-    labels, decisions = rows.labels.named(rows.signs), rows.labels.named(scores)
-    found = intervals(labels, scores, **rows.groups)
-    if gaps:
-        found = pd.concat([found, decision_intervals(labels, decisions, **rows.groups).loc[list(_GAPS)]])
+    found = intervals(rows.labels.named(rows.signs), scores, **rows.groups)
     return {
         "intervals": {str(name): [float(low), float(high)] for name, low, high in found[["low", "high"]].itertuples()},
         "standard_errors": {str(name): _number(error) for name, error in found["standard_error"].items()},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_type_hints
@@ -166,6 +166,32 @@ def read_toml(path: Path) -> dict[str, Any]:
     raise JobError(f"{path}: not valid TOML: {problem}")
 
 
+class SeveralProblems(JobError):
+    """More than one thing is wrong."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = list(problems)
+
+
+def every(*checks: Callable[[], None]) -> None:
+    """Make all checks, whatever comes of those before; then raise what was found."""
+    found: list[InputError] = []
+    for check in checks:
+        try:
+            check()
+        except InputError as error:
+            found.append(error)
+    if len(found) == 1:
+        raise found[0]
+    if found:
+        raise SeveralProblems([problem for error in found for problem in problems_of(error)])
+
+
+def problems_of(error: Exception) -> list[str]:
+    return error.problems if isinstance(error, SeveralProblems) else [str(error)]
+
+
 def parsed(section: type[Section], check: Callable[[Section], None], content: dict[str, Any], where: str) -> Section:
     """A whole file as its sections; whatever is wrong is a JobError that names file and keys, and shows no password.
 
@@ -180,13 +206,13 @@ def parsed(section: type[Section], check: Callable[[Section], None], content: di
     except ValidationError as error:
         problems = [_explain(problem, section) for problem in error.errors()]
     except InputError as error:
-        problems = [str(error)]
+        problems = problems_of(error)
     else:
         return job
     # Raised outside the handler: pydantic's error holds its input, which may be an address with a password. An address
     # that was put where it does not belong is not shown by what was in its place either.
     scrub = Scrubber.of_addresses(_texts(content))
-    raise JobError("\n".join(f"{where}: {scrub(problem)}" for problem in problems))
+    raise SeveralProblems([f"{where}: {scrub(problem)}" for problem in problems])
 
 
 def _texts(content: Any) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +28,14 @@ def tell(owner: str, remarks: Iterable[str]) -> None:
     """Warn of what was made of somebody's columns."""
     for remark in remarks:
         warnings.warn(f"{owner}: {remark}", ColumnWarning, stacklevel=3)
+
+
+def not_used(sizes: Mapping[str, int], used: int, what: str) -> list[str]:
+    """In words how many of each party's rows are not used, where there are any."""
+    lacking = [f"{rows - used:,} of {name}'s {rows:,} rows" for name, rows in sizes.items() if rows > used]
+    if not lacking:
+        return []
+    return [f"{used:,} rows are in all tables and {what}; {', '.join(lacking)} are not, since somebody lacks them"]
 
 
 def hold_out(ids: pd.Index | Sequence[Any], fraction: float, seed: int, *, none_is_fine: bool = False) -> Booleans:

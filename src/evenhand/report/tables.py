@@ -10,10 +10,11 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from evenhand.metrics.names import METRICS
 from evenhand.printing import printable
 from evenhand.protocol.transcript import Transcript
 
-QUALITY = {"accuracy": "ACC", "DEO": "DEO", "DFP": "DFP", "DFN": "DFN", "FR": "FR", "HM": "HM"}
+QUALITY = ("accuracy", "DEO", "DFP", "DFN", "FR", "HM")
 
 
 def compare(results: Mapping[str, Mapping[str, Any]], rows: str = "test", title: str | None = None) -> Table:
@@ -21,13 +22,13 @@ def compare(results: Mapping[str, Mapping[str, Any]], rows: str = "test", title:
 
     Under the values of a run are their standard errors, and what gaps among new people are at most, at 95 %.
     """
-    table = _table(title)
+    table = bare_table(title)
     table.add_column("", no_wrap=True)
-    for name in (*QUALITY.values(), "rounds", "bytes"):
+    for name in (*QUALITY, "rounds", "bytes"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, result in results.items():
         price = (str(result["certificate"]["rounds"]), decimal(result["bytes"]))
-        table.add_row(_plain(name), *_cells(result["quality"][rows], 3), *price)
+        table.add_row(as_text(name), *_cells(result["quality"][rows], 3), *price)
         for words, kind in {"  ± s.e.": "standard_errors", "  ≤ 95 %": "bounds"}.items():
             if found := result.get(kind, {}).get(rows):
                 table.add_row(words, *_cells(found, 3), style="dim")
@@ -44,12 +45,15 @@ def _cell(value: float | None, digits: int = 4) -> str:
 
 def quality_table(result: Mapping[str, Any], rows: str) -> Table:
     """Every metric of one run with what it says of new people: standard error, 95 % interval, and bound of a gap."""
-    table = _table(f"quality on {rows} rows", "metric", "value", "std. error", "95 % interval", "95 % bound")
+    table = bare_table(
+        f"quality on {rows} rows", "metric", "value", "std. error", "95 % interval", "95 % bound", "meaning"
+    )
     errors, bounds = (result.get(kind, {}).get(rows, {}) for kind in ("standard_errors", "bounds"))
     for name, value in result["quality"][rows].items():
         low_high = result["intervals"][rows].get(name)
         interval = "" if low_high is None else f"{low_high[0]:.4f} to {low_high[1]:.4f}"
-        table.add_row(_plain(name), _cell(value), _cell(errors.get(name)), interval, _cell(bounds.get(name)))
+        numbers = _cell(value), _cell(errors.get(name)), interval, _cell(bounds.get(name))
+        table.add_row(as_text(name), *numbers, METRICS[name].meaning if name in METRICS else "")
     return table
 
 
@@ -58,14 +62,14 @@ def constraints_table(result: Mapping[str, Any]) -> Table | None:
     found = [(part, one) for part, held in result.get("constraints", {}).items() for one in held]
     if not found:
         return None
-    table = _table("constraints")
+    table = bare_table("constraints")
     for name in ("rows", "asked", "value", "std. error", "95 % bound"):
         table.add_column(name, no_wrap=True)
     # What is long comes last, where it can be folded.
     table.add_column("constraint, and where it holds least")
     for part, one in found:
         numbers = [_cell(one[name]) for name in ("estimate", "standard_error", "bound")]
-        table.add_row(part, f"{one['asked']:g}", *numbers, _plain(f"{one['constraint']}: {one['row']}"))
+        table.add_row(part, f"{one['asked']:g}", *numbers, as_text(f"{one['constraint']}: {one['row']}"))
     return table
 
 
@@ -73,21 +77,21 @@ def proofs_table(result: Mapping[str, Any]) -> Table | None:
     """What the training rows prove of new people; None where no constraint asks for confidence."""
     if not (found := result.get("proofs")):
         return None
-    table = _table("proven of new people, from the training rows")
+    table = bare_table("proven of new people, from the training rows")
     for name in ("asked", "proven", ""):
         table.add_column(name, no_wrap=True)
     table.add_column("constraint row that needs it")
     for one in found:
         verdict = "holds" if one["holds"] else "not proven"
-        table.add_row(f"{one['asked']:g}", _cell(one["bound"]), verdict, _plain(one["row"]))
+        table.add_row(f"{one['asked']:g}", _cell(one["bound"]), verdict, as_text(one["row"]))
     return table
 
 
-def _table(title: str | None, *columns: str, show_header: bool = True) -> Table:
+def bare_table(title: str | None, *columns: str, show_header: bool = True) -> Table:
     return Table(*columns, title=title, title_justify="left", show_header=show_header, box=SIMPLE_HEAD, pad_edge=False)
 
 
-def _plain(name: str) -> Text:
+def as_text(name: str) -> Text:
     """A name that is no markup and moves no cursor."""
     return Text(printable(name))
 
@@ -97,16 +101,16 @@ DISTANCES = {"bound": "from the optimum, at most", "estimate": "from the optimum
 
 def certificate_table(certificate: Mapping[str, Any]) -> Table:
     """What the certificate says; of what nobody measured, nothing."""
-    table = _table("certificate", show_header=False)
+    table = bare_table("certificate", show_header=False)
     for name, value in certificate.items():
         if value is not None:
             shown = f"{value:.3e}" if isinstance(value, float) else str(value)
-            table.add_row(_plain(DISTANCES.get(name, name)), shown)
+            table.add_row(as_text(DISTANCES.get(name, name)), shown)
     return table
 
 
 def links_table(transcript: Transcript) -> Table:
-    table = _table("communication", "from", "to", "messages", "bytes")
+    table = bare_table("communication", "from", "to", "messages", "bytes")
     for sender, receiver, messages, nbytes in transcript.by_link().reset_index().itertuples(index=False, name=None):
-        table.add_row(_plain(sender), _plain(receiver), str(messages), decimal(int(nbytes)))
+        table.add_row(as_text(sender), as_text(receiver), str(messages), decimal(int(nbytes)))
     return table

@@ -83,7 +83,7 @@ def with_numbers(
     """A table in which text that stands for numbers is numbers; a warning says so. `known` types are let be."""
     changed = {}
     for name in columns:
-        if name in known or name not in frame.columns or not _is_text(frame[name]):
+        if name in known or name not in frame.columns or not is_text(frame[name]):
             continue
         if (found := guessed_numbers(frame[name])) is None:
             continue
@@ -99,8 +99,9 @@ def with_numbers(
     return frame.assign(**changed) if changed else frame
 
 
-def _is_text(column: pd.Series) -> bool:
-    return pd.api.types.is_string_dtype(column.dtype) and not isinstance(column.dtype, pd.CategoricalDtype)
+def is_text(column: pd.Series) -> bool:
+    """Whether a column that is no category holds text."""
+    return pd.api.types.infer_dtype(column, skipna=True) == "string"
 
 
 def numbers_as_fitted(frame: pd.DataFrame, kinds: Mapping[str, str], decimal: Decimal) -> pd.DataFrame:
@@ -108,6 +109,6 @@ def numbers_as_fitted(frame: pd.DataFrame, kinds: Mapping[str, str], decimal: De
     changed = {
         name: pd.Series(read_numbers(frame[name], decimal).values, frame.index)
         for name, kind in kinds.items()
-        if kind == NUMBER and name in frame.columns and _is_text(frame[name])
+        if kind == NUMBER and name in frame.columns and is_text(frame[name])
     }
     return frame.assign(**changed) if changed else frame

@@ -261,6 +261,20 @@ class PartyEncoder:
                 found[column.name] = column.kind if isinstance(column, NumberColumn) or column.levels else "nothing"
         return found
 
+    @property
+    def widths(self) -> dict[str, int]:
+        """How many features were made of each raw column."""
+        found: dict[str, int] = {}
+        for column in self._fitted():
+            found[column.name] = found.get(column.name, 0) + (1 if self.as_is else column.width)
+        return found
+
+    @property
+    def places_of_gaps(self) -> dict[str, int]:
+        """Which feature says that a raw column's value is missing, where one does."""
+        named = {f"{name} is missing": name for name in self.columns_in}
+        return {named[one]: place for place, one in enumerate(self.feature_names_out) if one in named}
+
     def remarks_on(self, data: Any) -> list[str]:
         """What of new rows the model cannot use as they are: values of categories that were not there at fit."""
         if self._width is not None:

@@ -27,6 +27,7 @@ from evenhand.jobs.schema import (
     check_clock,
     check_columns,
     check_names,
+    every,
     located,
     parsed,
 )
@@ -163,14 +164,19 @@ def parse_horizontal(content: dict[str, Any], where: str) -> HorizontalJobFile:
 
 
 def _check(job: HorizontalJobFile) -> None:
-    _check_clients(job)
-    check_clock(job.clock, "client", [client.name for client in job.client])
-    check_agreed(job)
+    every(
+        lambda: _check_clients(job),
+        lambda: check_clock(job.clock, "client", [client.name for client in job.client]),
+        lambda: check_agreed(job),
+    )
 
 
 def check_agreed(job: HorizontalJobFile) -> None:
     """Refuse what a job cannot mean, wherever its clients' tables are."""
-    check_columns(job.data)
+    every(lambda: check_columns(job.data), lambda: _check_training(job))
+
+
+def _check_training(job: HorizontalJobFile) -> None:
     trained = job.to_job()
     _check_groups(job.data, crosses=any(one.crosses for one in trained.constraints))
     for constraint in trained.constraints:

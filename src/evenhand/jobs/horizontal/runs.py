@@ -30,7 +30,9 @@ from evenhand.jobs.horizontal.tables import (
     open_frame,
 )
 from evenhand.jobs.labels import Labels
+from evenhand.jobs.new_rows import NewRows, measured, read_beside
 from evenhand.jobs.quality import check_measurable, quality, scored
+from evenhand.jobs.schema import located
 from evenhand.jobs.tables import naming
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.shared_linear import SharedLinear
@@ -59,7 +61,7 @@ def run_horizontal_job(
     """Train as a job file says and leave a run folder; parameters are those of `run_vertical_job`."""
     check_place(out, resume)
     tables = load_horizontal_tables(job, base) if tables is None else tables
-    check_measurable({part: tables.labelled(rows) for part, rows in tables.parts().items()}, gaps=True)
+    check_measurable({part: tables.labelled(rows) for part, rows in tables.parts().items()})
     check_epsilon(job, tables.learned)
     protect = job.to_protection()
     with run_folder(job, base, out, resume) as folder:
@@ -124,7 +126,7 @@ def _result(
     result: dict[str, Any] = {
         **servers_result(job, run.certificate, run.proofs, tables.labels, scores["train"], run.transcript),
         **({"statistics": dict(run.record)} if run.record else {}),
-        **quality(labelled, scores, gaps=True, constraints=constraints_over_all(job)),
+        **quality(labelled, scores, constraints=constraints_over_all(job)),
         "clients": {name: _of_client(rows, score) for name, rows in tables.clients.items()},
     }
     if job.privacy is not None:
@@ -258,6 +260,17 @@ def score_clients(
 
     Parameters are those of `score_parties`, but that `tables` may name any client, known to the run or not.
     """
+    return score_new_clients(folder, job, tables, base=base).scores
+
+
+def score_new_clients(
+    folder: RunFolder,
+    job: HorizontalJobFile | None = None,
+    tables: Mapping[str, Path] | None = None,
+    *,
+    base: Path | None = None,
+) -> NewRows:
+    """The same, with what there is to say about the rows and the quality of the scores where tables have labels."""
     labels = folder.labels
     encoder, score = read_model(folder)
     job = own_job(folder, HorizontalJobFile, parse_horizontal) if job is None else job
@@ -265,7 +278,9 @@ def score_clients(
     sections = job.client
     if tables:
         sections = [ClientSection(name=name, table=str(path.absolute())) for name, path in tables.items()]
-    parts = {}
+    parts: dict[str, pd.DataFrame] = {}
+    remarks: list[str] = []
+    beside: dict[str, pd.DataFrame] = {}
     for section in sections:
         owner = f"client {section.name!r}"
         with naming(owner):
@@ -276,4 +291,11 @@ def score_clients(
         with naming(owner):
             scores = score(encoded(encoder, frame))
         parts[section.name] = scored(scores, labels, frame.index)
-    return pd.concat(parts, names=["client", job.data.id or "row"])
+        remarks += [f"{owner}: {said}" for said in encoder.remarks_on(frame)]
+        found = read_beside(located(section, base, job.data.id), job.data.label.column, job.data.sensitive)
+        if found is not None:
+            beside[section.name] = found
+    table = pd.concat(parts, names=["client", job.data.id or "row"])
+    known = pd.concat(beside) if beside else None
+    quality, more = measured(table["score"], known, job.data.label.column, labels)
+    return NewRows(table, [*remarks, *more], quality)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ from evenhand.jobs.schema import (
     check_clock,
     check_columns,
     check_names,
+    every,
     located,
     parsed,
 )
@@ -82,9 +84,12 @@ def parse_vertical(content: dict[str, Any], where: str) -> VerticalJobFile:
 
 
 def _check(job: VerticalJobFile) -> None:
-    _check_parties(job)
-    check_training(job.to_job())
-    check_clock(job.clock, "party", [party.name for party in job.party])
+    every(
+        lambda: _check_parties(job),
+        lambda: check_training(job.to_job()),
+        lambda: check_clock(job.clock, "party", [party.name for party in job.party]),
+        *(partial(check_party, party, f"party.{number}") for number, party in enumerate(job.party)),
+    )
 
 
 def _check_parties(job: VerticalJobFile) -> None:
@@ -94,8 +99,6 @@ def _check_parties(job: VerticalJobFile) -> None:
         raise JobError(f'{len(with_label)} parties have a label; exactly one must: label = {{ column = "..." }}')
     if with_label[0].role != "active":
         raise JobError(f'party {with_label[0].name!r} holds the label, so its role must be "active"')
-    for number, party in enumerate(job.party):
-        check_party(party, f"party.{number}")
 
 
 def check_party(party: PartySection, key: str) -> None:

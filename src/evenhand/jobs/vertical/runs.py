@@ -12,12 +12,15 @@ import pandas as pd
 from evenhand.arrays import Array, Matrix
 from evenhand.constraints.proving import Proof
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.party_tables import PartyTable, open_table
+from evenhand.data.tables.libsvm import is_libsvm
+from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table
+from evenhand.data.tables.readers import TableSource
 from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, RunError
 from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_folder
+from evenhand.jobs.new_rows import NewRows, file_in_place, measured, read_beside
 from evenhand.jobs.quality import QualityRows, check_measurable, quality, scored
-from evenhand.jobs.tables import naming
+from evenhand.jobs.tables import naming, not_used
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
 from evenhand.models.across import joint_scores
@@ -139,6 +142,20 @@ def score_parties(
 ) -> pd.DataFrame:
     """Score rows with a finished run: each party's table through its own encoder and weights, summed by id.
 
+    Parameters are those of `score_new_parties`, which also says what there is to say about the rows.
+    """
+    return score_new_parties(folder, job, tables, base=base).scores
+
+
+def score_new_parties(
+    folder: RunFolder,
+    job: VerticalJobFile | None = None,
+    tables: Mapping[str, Path] | None = None,
+    *,
+    base: Path | None = None,
+) -> NewRows:
+    """Score rows with a finished run, and measure the scores where the tables have labels.
+
     Parameters
     ----------
     job
@@ -161,6 +178,7 @@ def score_parties(
     found = {
         party.name: _new_rows(party, base, encoders[party.name], (tables or {}).get(party.name)) for party in job.party
     }
+    sizes = {name: len(table.known) for name, table in found.items()}
     found = align_parties(found, job.job.ids, Preparation())
     ids = found[names[0]].known.index
     models, matrices = {}, {}
@@ -171,7 +189,21 @@ def score_parties(
         scores = joint_scores(models, matrices)
     except RunError as error:
         raise RunError(f"{folder.path}: {error}") from error
-    return scored(scores, labels, ids)
+    table = scored(scores, labels, ids)
+    remarks = not_used(sizes, len(ids), "scored")
+    for name in trained:
+        if isinstance(one := found[name], FrameTable):
+            remarks += [f"party {name!r}: {said}" for said in encoders[name].remarks_on(one.known)]
+    holder = job.label_party
+    assert holder.label is not None
+    source = file_in_place(table_source(holder, base), (tables or {}).get(holder.name))
+    beside = None if _is_sparse(source) else read_beside(source, holder.label.column, holder.sensitive)
+    quality, more = measured(table["score"], beside, holder.label.column, labels)
+    return NewRows(table, [*remarks, *more], quality)
+
+
+def _is_sparse(source: TableSource) -> bool:
+    return source.table is not None and is_libsvm(source.table)
 
 
 def _encoder(folder: RunFolder, name: str) -> PartyEncoder:

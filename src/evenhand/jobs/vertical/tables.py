@@ -49,6 +49,8 @@ class VerticalTables:
         Which rows are held out.
     seen
         What each table was when it was read, by whose it is.
+    sizes
+        How many rows each party's own table has.
     """
 
     ids: pd.Index
@@ -61,6 +63,7 @@ class VerticalTables:
     sensitive: pd.DataFrame | None
     test: Booleans
     seen: Mapping[str, SeenTable]
+    sizes: Mapping[str, int]
 
     def training_columns(self) -> list[PartyColumns]:
         # Choosing rows copies them: not where all are chosen.
@@ -90,7 +93,10 @@ def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
     parts: dict[str, Part] = {party.name: party.role for party in job.party}
     trained, preparation = job.to_job(), Preparation()
     preparation.enrol(vertical_terms(trained, parts, 0, {}))
-    tables = align_parties({party.name: open_party(party, base) for party in job.party}, job.job.ids, preparation)
+    opened = {party.name: open_party(party, base) for party in job.party}
+    sizes = {name: len(table.known) for name, table in opened.items()}
+    tables = align_parties(opened, job.job.ids, preparation)
+    del opened
     ids = tables[names[0]].known.index
     test = hold_out(ids, job.job.test_fraction, job.job.seed)
     holder = job.label_party
@@ -109,7 +115,7 @@ def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
             del table
         tell(f"party {party.name!r}", encoders[party.name].remarks)
     labelled = held.labels, held.signs, held.sensitive
-    return VerticalTables(ids, terms, preparation.transcript, encoders, matrices, *labelled, test, seen)
+    return VerticalTables(ids, terms, preparation.transcript, encoders, matrices, *labelled, test, seen, sizes)
 
 
 def _look(party: PartySection, base: Path) -> SeenTable:

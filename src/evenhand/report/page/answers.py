@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rich.filesize import decimal
 
+from evenhand.metrics.names import METRICS
 from evenhand.report.frontier import LABELS
 from evenhand.report.page.charts import number, plane_chart
 from evenhand.report.page.markup import Markup, joined, section, table, tag
@@ -14,13 +15,7 @@ from evenhand.report.record import RunRecord
 
 MEASURES: Final = {"loss": "mean losses", "error": "error rates", "positive": "selection rates"}
 PARTS: Final = {"train": "training", "test": "held-out"}
-QUALITY: Final = {
-    "accuracy": ("accuracy", "share of rows that are decided right"),
-    "DEO": ("DEO", "gap between groups in mean loss among positives"),
-    "DFP": ("DFP", "gap in false-positive rates"),
-    "DFN": ("DFN", "gap in false-negative rates"),
-    "DP": ("DP", "gap in the share of positive decisions"),
-}
+QUALITY: Final = {name: (name, METRICS[name].meaning) for name in ("accuracy", "DEO", "DFP", "DFN", "DP")}
 """Columns of a comparison, and what they mean."""
 
 

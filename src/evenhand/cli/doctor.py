@@ -1,0 +1,100 @@
+"""`evenhand doctor`: what is installed here, and what this machine allows."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import NamedTuple
+
+import typer
+from rich.console import Console
+
+from evenhand.cli.saying import remark
+from evenhand.errors import MissingExtraError
+
+_NEED = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)[^>;]*(?:>=(?P<least>[0-9.]+))?[^;]*(?:;.*extra == ['\"](?P<extra>\w+)['\"])?"
+)
+
+
+class Part(NamedTuple):
+    """A package that evenhand, or one of its optional parts, needs."""
+
+    extra: str
+    name: str
+    least: str
+    found: str | None
+
+    @property
+    def fine(self) -> bool:
+        return self.found is not None and _numbers(self.found) >= _numbers(self.least)
+
+
+def parts() -> list[Part]:
+    """What pyproject.toml asks for, and what is there."""
+    found = []
+    for line in requires("evenhand") or ():
+        need = _NEED.match(line)
+        if need is None or need["name"] == "evenhand":
+            continue
+        try:
+            there: str | None = version(need["name"])
+        except PackageNotFoundError:
+            there = None
+        found.append(Part(need["extra"] or "", need["name"], need["least"] or "0", there))
+    return found
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(one) for one in re.findall(r"\d+", text)[:3])
+
+
+def doctor() -> None:
+    """Say which versions are installed, which optional parts are there, and what this machine allows.
+
+    \b
+    Example:
+      evenhand doctor
+
+    Ends with exit code 7 where something that evenhand cannot do without is missing or too old.
+    """
+    from evenhand.data.public.fetch import default_cache
+    from evenhand.report.tables import bare_table
+
+    console = Console(markup=False, emoji=False)
+    console.print(f"evenhand {version('evenhand')}, Python {platform.python_version()} ({sys.executable})")
+    console.print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors, {_memory()}")
+    free = shutil.disk_usage(Path.cwd()).free / 1e9
+    writable = "may be written to" if os.access(Path.cwd(), os.W_OK) else "may NOT be written to"
+    console.print(
+        f"this folder {writable}; {free:.1f} GB are free on its disk; data sets are kept in {default_cache()}"
+    )
+    found = parts()
+    table = bare_table("what evenhand needs", "package", "needed", "here")
+    for part in found:
+        if not part.extra:
+            table.add_row(part.name, f"≥ {part.least}", part.found or "missing")
+    console.print(table)
+    table = bare_table("optional parts", "part", "", "how to get it")
+    for extra in dict.fromkeys(part.extra for part in found if part.extra not in ("", "dev", "test")):
+        lacking = [part.name for part in found if part.extra == extra and not part.fine]
+        state = "there" if not lacking else f"lacks {', '.join(lacking)}"
+        table.add_row(extra, state, "" if not lacking else f"pip install 'evenhand[{extra}]'")
+    console.print(table)
+    if wrong := [part.name for part in found if not part.extra and not part.fine]:
+        remark(f"evenhand cannot do without {', '.join(wrong)}, which are missing or too old: pip install -U evenhand")
+        raise typer.Exit(MissingExtraError.exit_code)
+
+
+def _memory() -> str:
+    """How much there is, where the system says."""
+    try:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return "memory unknown"
+    return f"{whole / 1e9:.1f} GB of memory"

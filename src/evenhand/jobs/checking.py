@@ -1,0 +1,202 @@
+"""All that can be found out about a job before it is trained: what its tables hold, and everything that is wrong."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from evenhand.constraints.groups import groups_frame
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.party_tables import PartyTable
+from evenhand.errors import EvenhandError, InputError, MissingExtraError
+from evenhand.jobs.file import JobFile
+from evenhand.jobs.horizontal.file import HorizontalJobFile
+from evenhand.jobs.horizontal.tables import HorizontalTables, load_horizontal_tables, open_frame
+from evenhand.jobs.labels import label_column, two_labels
+from evenhand.jobs.quality import QualityRows, check_measurable
+from evenhand.jobs.schema import problems_of
+from evenhand.jobs.tables import hold_out, naming
+from evenhand.jobs.vertical.file import VerticalJobFile
+from evenhand.jobs.vertical.tables import (
+    VerticalTables,
+    align_parties,
+    held_labels,
+    load_vertical_tables,
+    open_party,
+)
+from evenhand.report.checkup import Checkup, ColumnFound, GroupFound, TableFound
+from evenhand.training.preparing import Preparation
+
+T = TypeVar("T")
+
+
+def check_job_file(job: JobFile, base: Path) -> Checkup:
+    """Read everything a job needs as training would; where that is refused, look at each part on its own."""
+    problems = Problems()
+    with problems.noted():
+        _require_extras(job)
+    if isinstance(job, HorizontalJobFile):
+        rows = problems.of(lambda: load_horizontal_tables(job, base))
+        if rows is None:
+            return _parts_of_clients(job, base, problems)
+        with problems.noted():
+            check_measurable({part: rows.labelled(one) for part, one in rows.parts().items()})
+        return _clients(rows, problems)
+    tables = problems.of(lambda: load_vertical_tables(job, base))
+    if tables is None:
+        return _parts_of_parties(job, base, problems)
+    with problems.noted():
+        check_measurable(tables.labelled())
+    return _parties(tables, problems)
+
+
+class Problems(list[str]):
+    """What is wrong, each thing once."""
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        try:
+            yield
+        except EvenhandError as error:
+            self.extend(one for one in problems_of(error) if one not in self)
+
+    def of(self, what: Callable[[], T]) -> T | None:
+        """What comes of something, or None, and then it is known why."""
+        found: list[T] = []
+        with self.noted():
+            found.append(what())
+        return next(iter(found), None)
+
+
+def _require_extras(job: JobFile) -> None:
+    """Refuse a job whose solver needs a part that is not installed."""
+    trained = job.to_job()
+    needs = {"lightgbm": "trees"} if trained.model == "trees" else {}
+    averaging = isinstance(job, HorizontalJobFile) and trained.solver not in ("sqp", "prox-al")
+    if trained.model == "mlp" or averaging:
+        needs["torch"] = "torch"
+    for module, extra in needs.items():
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise MissingExtraError(f"solver {trained.solver!r} with model {trained.model!r}", extra) from error
+
+
+# -- what training would get
+
+
+def _parties(tables: VerticalTables, problems: Problems) -> Checkup:
+    used, test = len(tables.ids), int(tables.test.sum())
+    found = [TableFound(name, rows, used, test) for name, rows in tables.sizes.items()]
+    columns = [
+        column for name, encoder in tables.encoders.items() for column in _columns(name, encoder, tables.matrices[name])
+    ]
+    train = QualityRows(tables.labels, tables.signs, tables.sensitive)
+    return Checkup(problems, found, columns, _groups(train, ~tables.test), _names(tables.labels))
+
+
+def _clients(rows: HorizontalTables, problems: Problems) -> Checkup:
+    found = [
+        TableFound(name, len(one.signs), len(one.signs), int(one.test.sum())) for name, one in rows.clients.items()
+    ]
+    pooled = rows.parts()["train"]
+    columns = _columns("all clients", rows.encoder, pooled.features)
+    train = rows.labelled(pooled)
+    return Checkup(problems, found, columns, _groups(train, np.ones(len(train.signs), dtype=bool)), _names(rows.labels))
+
+
+def _columns(owner: str, encoder: PartyEncoder, matrix: Any) -> list[ColumnFound]:
+    """What was made of each raw column; gaps are counted where they are features."""
+    if encoder.sparse_columns is not None:
+        return [ColumnFound(owner, "(numbered)", "number", encoder.sparse_columns, 0)]
+    missing, widths = encoder.places_of_gaps, encoder.widths
+    kinds = encoder.kinds
+    return [ColumnFound(owner, name, kinds[name], widths[name], _sum(matrix, missing.get(name))) for name in widths]
+
+
+def _sum(matrix: Any, place: int | None) -> int:
+    return 0 if place is None else int(matrix[:, [place]].sum())
+
+
+def _names(labels: Any) -> tuple[str, str]:
+    return str(labels.positive), str(labels.negative)
+
+
+def _groups(rows: QualityRows, train: Any) -> list[GroupFound]:
+    if rows.sensitive is None:
+        return []
+    frame, signs = groups_frame(rows.sensitive, len(rows.signs))[train], rows.signs[train]
+    found = []
+    for attribute in frame.columns:
+        for group in sorted(frame[attribute].unique(), key=str):
+            inside = (frame[attribute] == group).to_numpy()
+            positive = int((signs[inside] > 0).sum())
+            found.append(GroupFound(str(attribute), str(group), positive, int(inside.sum()) - positive))
+    return found
+
+
+# -- one by one
+
+
+def _parts_of_parties(job: VerticalJobFile, base: Path, problems: Problems) -> Checkup:
+    opened: dict[str, PartyTable] = {}
+    for party in job.party:
+        with problems.noted():
+            opened[party.name] = open_party(party, base)
+    sizes = {name: len(table.known) for name, table in opened.items()}
+    aligned: Mapping[str, PartyTable] | None = None
+    if len(opened) == len(job.party):
+        aligned = problems.of(lambda: align_parties(opened, job.job.ids, Preparation()))
+        if aligned is None and job.job.ids == "equal":
+            # What is common says how much ids = "inner" would leave.
+            aligned = Problems().of(lambda: align_parties(opened, "inner", Preparation()))
+    used = None if aligned is None else len(next(iter(aligned.values())).known)
+    for party in job.party:
+        if party.name not in opened:
+            continue
+        table = (opened if aligned is None else aligned)[party.name]
+        test = problems.of(lambda table=table: hold_out(table.known.index, job.job.test_fraction, job.job.seed))  # type: ignore[misc]
+        if test is None:
+            continue
+        with problems.noted(), naming(f"party {party.name!r}"):
+            table.encode(~test, job.job.scale, job.to_job().model == "trees", party.to_rules())
+        if party.label is not None:
+            with problems.noted(), naming(f"party {party.name!r}"):
+                held_labels(table, party, test, job.to_job().constraints)
+    return Checkup(problems, [TableFound(name, rows, used, None) for name, rows in sizes.items()])
+
+
+def _parts_of_clients(job: HorizontalJobFile, base: Path, problems: Problems) -> Checkup:
+    sizes, labels = {}, []
+    for client in job.client:
+        owner = f"client {client.name!r}"
+        frame = problems.of(lambda client=client, owner=owner: open_frame(client, job.data, base, owner))  # type: ignore[misc]
+        if frame is None:
+            continue
+        sizes[client.name] = len(frame)
+        with problems.noted(), naming(owner):
+            labels.append(label_column(frame, job.data.label, list(map(str, frame.columns))))
+        with problems.noted(), naming(owner):
+            _encode_alone(job, frame)
+    if labels:
+        with problems.noted():
+            two_labels(labels, job.data.label, over=" over all clients")
+    return Checkup(problems, [TableFound(name, rows, rows, None) for name, rows in sizes.items()])
+
+
+def _encode_alone(job: HorizontalJobFile, frame: pd.DataFrame) -> None:
+    """Whether a client's columns are there and can be features at all."""
+    data = job.data
+    beside = [data.label.column, *data.sensitive]
+    for name in [*(data.columns or []), *data.sensitive]:
+        if name not in frame.columns:
+            raise InputError(f"there is no column {name!r}")
+    left = [str(name) for name in frame.columns if name not in (*beside, *data.types)]
+    features = data.columns or left
+    PartyEncoder(scale=data.scale, **vars(data.to_rules())).partial_fit(frame[features])

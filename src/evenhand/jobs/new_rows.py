@@ -1,0 +1,65 @@
+"""What scores of new rows are worth, where the tables have labels, and what is said about the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from evenhand.data.tables.readers import TableSource, read_table
+from evenhand.errors import DataError
+from evenhand.jobs.labels import Labels
+from evenhand.jobs.quality import QualityRows, quality
+
+SCORED = "scored"
+
+
+class NewRows(NamedTuple):
+    """Scores, what there is to say about the rows, and the quality of the scores if labels are there.
+
+    `measured` is as in a run's result, with the part ``"scored"``.
+    """
+
+    scores: pd.DataFrame
+    remarks: list[str]
+    measured: dict[str, Any] | None
+
+
+def read_beside(source: TableSource, label: str, sensitive: list[str]) -> pd.DataFrame | None:
+    """Labels and groups of a table by id, if it has labels; groups only if all are there."""
+    frame = read_table(replace(source, types={}))
+    if label not in frame.columns:
+        return None
+    groups = sensitive if all(name in frame.columns for name in sensitive) else []
+    return frame[[label, *groups]]
+
+
+def measured(
+    scores: pd.Series, beside: pd.DataFrame | None, label: str, labels: Mapping[str, Any]
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """The quality of scores on the rows that have a label, and what there is to say about it."""
+    if beside is None:
+        return None, []
+    known = beside[beside[label].notna()]
+    two = Labels(**labels)
+    if strange := known[label][~known[label].isin([two.negative, two.positive])].unique().tolist():
+        return None, [f"{label!r} has values that the model does not know, such as {strange[0]!r}: nothing is measured"]
+    known = known.set_axis(known.index.map(str))
+    there = scores.set_axis(scores.index.map(str))
+    there = there[there.index.isin(known.index)]
+    known = known.loc[there.index]
+    groups = known.drop(columns=label)
+    rows = QualityRows(two, two.signs(known[label]), groups if groups.shape[1] else None)
+    try:
+        found = quality({SCORED: rows}, {SCORED: there.to_numpy()})
+    except DataError as error:
+        return None, [f"the tables have labels, but nothing is measured: {error}"]
+    return found, [] if len(there) == len(scores) else [f"{len(there):,} of {len(scores):,} rows scored have a label"]
+
+
+def file_in_place(source: TableSource, table: Path | None) -> TableSource:
+    """The same table, or the file that is read in its place."""
+    return source if table is None else replace(source, table=table.absolute(), database=None, sql=None)

@@ -1,0 +1,104 @@
+"""What was found of a job's tables before anything is trained, and how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rich.table import Table
+
+from evenhand.constraints.provable import smallest_gap
+from evenhand.report.tables import as_text, bare_table
+
+
+class TableFound(NamedTuple):
+    """Somebody's table: its rows, those that are used, and those of them that are held out."""
+
+    owner: str
+    rows: int
+    used: int | None
+    test: int | None
+
+
+class ColumnFound(NamedTuple):
+    """A raw column, what it was taken for, and how many features were made of it; `missing` counts all rows used."""
+
+    owner: str
+    name: str
+    kind: str
+    features: int
+    missing: int
+
+
+class GroupFound(NamedTuple):
+    """How many training rows of a group have which label."""
+
+    attribute: str
+    group: str
+    positive: int
+    negative: int
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """All that was found."""
+
+    problems: Sequence[str] = ()
+    tables: Sequence[TableFound] = ()
+    columns: Sequence[ColumnFound] = ()
+    groups: Sequence[GroupFound] = ()
+    labels: tuple[str, str] = ("+1", "-1")
+
+    def shown(self) -> Iterator[Table]:
+        """Tables for people."""
+        if self.tables:
+            table = bare_table("tables", "whose", "rows", "used", "held out")
+            for one in self.tables:
+                table.add_row(as_text(one.owner), f"{one.rows:,}", _count(one.used), _count(one.test))
+            yield table
+        if self.columns:
+            table = bare_table("columns", "whose", "column", "taken for", "missing", "features")
+            for column in self.columns:
+                table.add_row(
+                    as_text(column.owner),
+                    as_text(column.name),
+                    column.kind,
+                    _count(column.missing),
+                    str(column.features),
+                )
+            yield table
+        if self.groups:
+            yield self._groups()
+            yield self._gaps()
+
+    def _groups(self) -> Table:
+        positive, negative = self.labels
+        table = bare_table("training rows by group and label", "attribute", "group")
+        table.add_column(as_text(positive), justify="right")
+        table.add_column(as_text(negative), justify="right")
+        for one in self.groups:
+            table.add_row(as_text(one.attribute), as_text(one.group), f"{one.positive:,}", f"{one.negative:,}")
+        return table
+
+    def _gaps(self) -> Table:
+        """The smallest gap between any two groups that these rows can prove of new people."""
+        table = bare_table("smallest gap that these rows can prove of new people, at 95 %", "attribute", "gap in")
+        table.add_column("at best", justify="right")
+        table.add_column("at worst", justify="right")
+        positive, negative = self.labels
+        for attribute in dict.fromkeys(one.attribute for one in self.groups):
+            groups = [one for one in self.groups if one.attribute == attribute]
+            counts = {
+                f"errors among {positive!r} (equal opportunity)": [one.positive for one in groups],
+                f"errors among {negative!r}": [one.negative for one in groups],
+                "positive decisions (demographic parity)": [one.positive + one.negative for one in groups],
+            }
+            for name, rows in counts.items():
+                gap = smallest_gap(rows)
+                table.add_row(as_text(attribute), as_text(name), f"{gap.best:.3f}", f"{gap.worst:.3f}")
+        return table
+
+
+def _count(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
