@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -67,16 +68,17 @@ def predict(
         else score_new_parties(folder, content, tables, base=base)
     )
     scores = found.scores
+    if out is None:
+        say(csv_text(scores, as_is=as_is), end="")
+        sys.stdout.flush()
+    else:
+        whole = scores.to_parquet() if out.suffix.lower() == ".parquet" else csv_text(scores, as_is=as_is).encode()
+        write_bytes(out, whole)
+        remark(f"{len(scores):,} rows scored into {out}")
     for line in found.remarks:
         remark(line)
     if found.measured is not None:
         Console(stderr=True, markup=False, emoji=False).print(quality_table(found.measured, "scored"))
-    if out is None:
-        say(csv_text(scores, as_is=as_is), end="")
-        return
-    whole = scores.to_parquet() if out.suffix.lower() == ".parquet" else csv_text(scores, as_is=as_is).encode()
-    write_bytes(out, whole)
-    remark(f"{len(scores):,} rows scored into {out}")
 
 
 def _tables(given: list[str]) -> dict[str, Path]:

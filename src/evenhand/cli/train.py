@@ -54,7 +54,7 @@ def train(
     console = Console(quiet=quiet, markup=False, emoji=False)
     content = read_job(job)
     for line in default_bounds(content):
-        remark(line)
+        console.print(line)
     folder = out or Path("runs") / f"{job.stem}-{datetime.now():%Y%m%d-%H%M%S}"
     if resume and has_finished(content, folder):
         remark(f"the run in {folder} has finished; there is nothing left to do")
@@ -74,6 +74,8 @@ def train(
     for table in (constraints_table(finished.result), proofs_table(finished.result)):
         if table is not None:
             console.print(table)
+    for line in beyond_bounds(finished.result):
+        console.print(line)
     certificate = finished.result["certificate"]
     if certificate["objective"] is not None:
         console.print(certificate_table(certificate))
@@ -82,8 +84,6 @@ def train(
         console.print("Clients were not asked to measure the model on their rows, so there is no certificate.")
     for statement, clients in _privacy(finished.result).items():
         console.print(f"privacy of {clients}: {statement}")
-    for line in beyond_bounds(finished.result):
-        remark(line)
     say(str(folder))
     _end_short(finished.result)
 
@@ -133,7 +133,7 @@ def run_with_progress(
         with Progress(job.to_job().max_rounds, title=title, enabled=show) as progress:
             return run_horizontal_job(job, base, out, on_round=progress.round, tables=rows, **settings)
     tables = load_vertical_tables(job, base)
-    for line in not_used(tables.sizes, len(tables.ids), "used"):
+    for line in not_used(tables.sizes, len(tables.ids), "used") if show else ():
         remark(line)
     with Progress(job.job.max_rounds, title=title, enabled=show) as progress:
         return run_vertical_job(job, base, out, on_round=progress.round, tables=tables, **settings)

@@ -15,9 +15,11 @@ from evenhand.constraints.groups import groups_frame
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable
 from evenhand.errors import EvenhandError, InputError, MissingExtraError
+from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.jobs.file import JobFile
 from evenhand.jobs.horizontal.file import HorizontalJobFile
-from evenhand.jobs.horizontal.tables import HorizontalTables, load_horizontal_tables, open_frame
+from evenhand.jobs.horizontal.runs import check_epsilon
+from evenhand.jobs.horizontal.tables import SERVER_ROWS, HorizontalTables, load_horizontal_tables, open_frame
 from evenhand.jobs.labels import label_column, two_labels
 from evenhand.jobs.quality import QualityRows, check_measurable
 from evenhand.jobs.schema import problems_of
@@ -47,6 +49,9 @@ def check_job_file(job: JobFile, base: Path) -> Checkup:
             return _parts_of_clients(job, base, problems)
         with problems.noted():
             check_measurable({part: rows.labelled(one) for part, one in rows.parts().items()})
+        with problems.noted():
+            check_epsilon(job, rows.learned)
+            _come_to_terms(job, rows)
         return _clients(rows, problems)
     tables = problems.of(lambda: load_vertical_tables(job, base))
     if tables is None:
@@ -86,6 +91,19 @@ def _require_extras(job: JobFile) -> None:
             importlib.import_module(module)
         except ImportError as error:
             raise MissingExtraError(f"solver {trained.solver!r} with model {trained.model!r}", extra) from error
+
+
+def _come_to_terms(job: HorizontalJobFile, rows: HorizontalTables) -> None:
+    """Refuse clients whose rows do not fit together, or the constraint, as a run would at its beginning."""
+    horizontal_terms(
+        job.to_job(),
+        [one.training_rows(name) for name, one in rows.clients.items()],
+        model=job.job.model,
+        server=None if rows.server is None else rows.server.training_rows(SERVER_ROWS),
+        groups=job.data.groups,
+        scope=job.to_where(),
+        protected=job.privacy is not None,
+    )
 
 
 # -- what training would get

@@ -46,7 +46,7 @@ def record_in(path: Path, content: Mapping[str, Any], base: Path, resume: bool) 
         Folder that relative paths in it start from.
     """
     check_place(path, resume)
-    with hold(path):
+    with _without_new_parents(path), hold(path):
         # Once more: until now another may have been at it.
         _check_content(path, resume)
         folder, fresh = RunFolder(path), not is_run(path)
@@ -87,6 +87,20 @@ def check_version(folder: RunFolder) -> None:
 def _check_same(folder: RunFolder, content: Mapping[str, Any]) -> None:
     if not folder.describes(content):
         raise RunError(f"the run in {folder.path} was begun with another job file; start a new run in another folder")
+
+
+@contextlib.contextmanager
+def _without_new_parents(path: Path) -> Iterator[None]:
+    """Take away the folders above that were made for a run which then left nothing."""
+    made = [parent for parent in path.absolute().parents if not parent.exists()]
+    try:
+        yield
+    except EvenhandError:
+        if not path.exists():
+            with contextlib.suppress(OSError):
+                for parent in made:
+                    parent.rmdir()
+        raise
 
 
 @contextlib.contextmanager
