@@ -64,16 +64,7 @@ def test_beside_a_gap_is_what_it_says_of_new_people() -> None:
     assert ["±", "s.e.", "0.004", "0.015", "0.015"] in lines
     assert ["≤", "95", "%", "0.040"] in lines
     lines = [line.split() for line in shown(quality_table(result() | said, "test"))]
-    assert [
-        "DEO",
-        "0.0099",
-        "0.0152",
-        "0.0000",
-        "to",
-        "0.0412",
-        "0.0396",
-        *["gap", "in", "loss", "among", "positives"],
-    ] in lines
+    assert ["DEO", "0.0099", "0.0152", "0.0000", "to", "0.0412", "0.0396"] in [line[:7] for line in lines]
     assert ["DFN", "0.0821", "gap", "in"] in [line[:4] for line in lines]
     table = constraints_table(said)
     assert table is not None

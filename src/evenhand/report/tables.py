@@ -45,9 +45,10 @@ def _cell(value: float | None, digits: int = 4) -> str:
 
 def quality_table(result: Mapping[str, Any], rows: str) -> Table:
     """Every metric of one run with what it says of new people: standard error, 95 % interval, and bound of a gap."""
-    table = bare_table(
-        f"quality on {rows} rows", "metric", "value", "std. error", "95 % interval", "95 % bound", "meaning"
-    )
+    table = bare_table(f"quality on {rows} rows")
+    for column in ("metric", "value", "std. error", "95 % interval", "95 % bound"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("meaning")
     errors, bounds = (result.get(kind, {}).get(rows, {}) for kind in ("standard_errors", "bounds"))
     for name, value in result["quality"][rows].items():
         low_high = result["intervals"][rows].get(name)

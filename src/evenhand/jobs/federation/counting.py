@@ -51,7 +51,7 @@ def measured_quality(job: HorizontalJobFile, labels: Labels, cells: Mapping[str,
     rows = {part: _quality_rows(job, labels, one) for part, one in parts.items()}
     scores = {part: one["score"].to_numpy() for part, one in parts.items()}
     constraints = constraints_over_all(job)
-    found = quality(rows, scores, gaps=True, constraints=constraints)
+    found = quality(rows, scores, constraints=constraints)
     for kind in ("intervals", "standard_errors", "bounds"):
         for one in found[kind].values():
             for name in _OF_LOSS:
