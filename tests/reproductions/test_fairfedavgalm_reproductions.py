@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from evenhand.errors import InputError
 from evenhand.reproductions import REPRODUCTIONS
 from evenhand.reproductions.fairfedavgalm import ldp, numbers, pages
-from evenhand.reproductions.fairfedavgalm.tasks import CELLS, TaskRows, TrainingTask, load_task
+from evenhand.reproductions.fairfedavgalm.tasks import CELLS, TaskRows, TrainingTask, load_task, small_convolutions
 
 NAMES = [name for name in REPRODUCTIONS if name.startswith("fairfedavgalm-")]
 
@@ -72,6 +73,29 @@ def test_the_papers_numbers_are_whole() -> None:
 @pytest.fixture
 def made_task(task: TrainingTask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "load_task", lambda name, source: task)
+
+
+def test_a_tiny_figure_of_framed_pictures_counts_where_the_evidence_lies(
+    command: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("captum")
+    rng = np.random.default_rng(3)
+    labels = np.where(rng.random(240) < 0.5, 1, -1)
+    groups = np.where(rng.random(240) < 0.3, "dark frame", "bright frame")
+    pictures = rng.integers(0, 255, (240, 1, 16, 16)).astype(np.uint8)
+    pictures[:, :, :2] = np.where(groups == "bright frame", 255, 0)[:, None, None, None]
+    rows = TaskRows(pictures, labels, pd.Series(groups, name="group"))
+    network = partial(small_convolutions, (1, 16, 16))
+    made = TrainingTask("framed-digits", rows, rows, rows, network, "Made rows.")
+    monkeypatch.setattr(pages, "load_task", lambda name, source: made)
+    code, _, errors = command("fairfedavgalm-fig1", "--rounds", 1, "--out", tmp_path)  # type: ignore[operator]
+    assert code == 0, errors
+    text = (tmp_path / "fairfedavgalm-fig1.md").read_text(encoding="utf-8")
+    assert "share of the heat on the frame" in text
+    drawn = (tmp_path / "fairfedavgalm-fig1.png").read_bytes()
+    code, _, errors = command("fairfedavgalm-fig1", "--rewrite", "--out", tmp_path)  # type: ignore[operator]
+    assert code == 0, errors
+    assert (tmp_path / "fairfedavgalm-fig1.png").read_bytes() == drawn, "maps are kept, models are not needed"
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("fig1")])

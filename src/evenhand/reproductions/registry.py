@@ -82,7 +82,7 @@ _ENTRIES = (
             ("clients", "Table 4: number of clients", FAIRFEDAVGALM_SETS, _FACES),
             ("ldp", "Table 5: noise on the updates", FAIRFEDAVGALM_SETS, _FACES),
             ("participation", "supplement Table 1: share of clients a round", FAIRFEDAVGALM_SETS, _FACES),
-            ("fig1", "Figure 1: what the models look at", ("biased-digits",), ("symmetric-digits",)),
+            ("fig1", "Figure 1: what the models look at", ("framed-digits",), ("biased-digits", *_FACES)),
             ("settings", "how steps and rounds were chosen", FAIRFEDAVGALM_SETS, ()),
         )
     ),

@@ -29,6 +29,7 @@ SETS = {
     "synthetic": "synthetic",
     "biased-digits": "Coloured digits",
     "symmetric-digits": "Coloured digits, groups alike",
+    "framed-digits": "Framed digits",
     "celeba": "CelebA",
     "breast-cancer-wisc": "breast-cancer-wisc",
     "monks-1": "monks-1",

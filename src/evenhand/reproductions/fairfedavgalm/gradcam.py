@@ -5,7 +5,7 @@ Needs the extra ``torch`` (torch and captum).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
 from evenhand.errors import InputError
 from evenhand.reproductions.fairfedavgalm.heatmaps import decisions, gradcam, read_images, read_labels
 
@@ -74,8 +74,21 @@ def gradcam_figure(
     # All is computed before anything is drawn or written.
     heats = {name: gradcam(model, batch, wanted, layer=layers[name]) for name, model in models.items()}
     taken = {name: decisions(model, batch) for name, model in models.items()}
-    figure = Figure(figsize=(CELL * (1 + len(models)) + 0.4, (CELL + 0.3) * len(batch) + 1.1), layout="constrained")
-    axes = figure.subplots(len(batch), 1 + len(models), squeeze=False)
+    draw_heats(shown, wanted, heats, taken, out=out, called=called)
+
+
+def draw_heats(
+    shown: Sequence[Array],
+    wanted: Integers,
+    heats: Mapping[str, Array],
+    taken: Mapping[str, Integers],
+    *,
+    out: Path | str,
+    called: Callable[[int], str],
+) -> None:
+    """The figure of maps that are there already: pictures from 0 to 1, and each model's maps and decisions by name."""
+    figure = Figure(figsize=(CELL * (1 + len(heats)) + 0.4, (CELL + 0.3) * len(shown) + 1.1), layout="constrained")
+    axes = figure.subplots(len(shown), 1 + len(heats), squeeze=False)
     for row, picture in enumerate(shown):
         axes[row, 0].imshow(picture, cmap="gray", vmin=0, vmax=1)
         axes[row, 0].set_ylabel(fill(called(int(wanted[row])), 16), fontsize=10)
@@ -89,7 +102,7 @@ def gradcam_figure(
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[])
         axis.spines[:].set_visible(False)
-    for axis, name in zip(axes[0], ["picture", *models], strict=True):
+    for axis, name in zip(axes[0], ["picture", *heats], strict=True):
         place = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "center", "va": "bottom"}
         axis.annotate(fill(name, 16), (0.5, 1), (0, 16), weight="bold", fontsize=10, **place)
     bar = figure.colorbar(

@@ -86,6 +86,7 @@ SCHEDULES: Final = {
     "adult": TrainingSchedule(rounds=40, step=0.1, decay_every=25, rows=2_800, many_rows=700),
     "biased-digits": TrainingSchedule(rounds=20, step=0.2, decay_every=15, rows=2_400, many_rows=480),
     "symmetric-digits": TrainingSchedule(rounds=20, step=0.2, decay_every=15, rows=2_400, many_rows=480),
+    "framed-digits": TrainingSchedule(rounds=20, step=0.2, decay_every=15, rows=2_400, many_rows=480),
     "celeba": AS_PRINTED,
 }
 

@@ -30,15 +30,20 @@ from evenhand.data import (
     rows_of_clients,
 )
 from evenhand.data.images.arrays import Bytes
+from evenhand.data.images.biased import Mark
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.horizontal.problem import ClientRows, Single
 from evenhand.reproductions.settings import SETS
 
 # Shares of the (label, group) cells. As in Adult and CelebA one group has fewer positives: 1 in 10 of those in red,
 # half of those in green. Where groups are alike, 1 in 10 of the red and 9 in 10 of the green.
-CELLS: Final = {
+CELLS: Final[dict[str, dict[tuple[int, str], float]]] = {
     "biased-digits": {(-1, "red"): 0.45, (1, "red"): 0.05, (-1, "green"): 0.25, (1, "green"): 0.25},
     "symmetric-digits": {(-1, "red"): 0.45, (1, "red"): 0.05, (-1, "green"): 0.05, (1, "green"): 0.45},
+}
+CELLS["framed-digits"] = {
+    (label, {"red": "dark frame", "green": "bright frame"}[group]): share
+    for (label, group), share in CELLS["biased-digits"].items()
 }
 LABEL_NOISE: Final = 0.15
 # Fixes the test and validation rows of every run.
@@ -142,7 +147,8 @@ def _adult(source: Path | None) -> TrainingTask:
 def _digits(source: Path | None, *, name: str) -> TrainingTask:
     digits = load_digit_images(source=source)
     # Groups are independent of labels here; the cells' shares are drawn afterwards.
-    made = biased_digits(digits, agreement=0.5, label_noise=LABEL_NOISE, seed=_SPLIT_SEED)
+    mark: Mark = "frame" if name == "framed-digits" else "colour"
+    made = biased_digits(digits, agreement=0.5, label_noise=LABEL_NOISE, mark=mark, seed=_SPLIT_SEED)
     cells = CELLS[name]
     pool, test = _image_rows(made.train), _image_rows(made.test)
     generator = np.random.default_rng(_SPLIT_SEED)
@@ -238,5 +244,6 @@ _LOADERS: Final[Mapping[str, Callable[[Path | None], TrainingTask]]] = {
     "adult": _adult,
     "biased-digits": partial(_digits, name="biased-digits"),
     "symmetric-digits": partial(_digits, name="symmetric-digits"),
+    "framed-digits": partial(_digits, name="framed-digits"),
     "celeba": _celeba,
 }
