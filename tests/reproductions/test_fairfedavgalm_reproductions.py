@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from evenhand.data.images.digits import DigitImages
 from evenhand.errors import InputError
 from evenhand.reproductions import REPRODUCTIONS
-from evenhand.reproductions.fairfedavgalm import ldp, numbers, pages
+from evenhand.reproductions.fairfedavgalm import activities, ldp, numbers, pages
 from evenhand.reproductions.fairfedavgalm.tasks import CELLS, TaskRows, TrainingTask, load_task, small_convolutions
 
 NAMES = [name for name in REPRODUCTIONS if name.startswith("fairfedavgalm-")]
@@ -75,6 +77,27 @@ def made_task(task: TrainingTask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "load_task", lambda name, source: task)
 
 
+def test_many_classes_are_judged_on_pairs(command: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    digits = DigitImages(rng.integers(0, 255, (300, 14, 14)).astype(np.uint8), rng.integers(0, 10, 300), "made")
+    monkeypatch.setattr(activities, "load_digit_images", lambda source: digits)
+    monkeypatch.setattr(activities, "ROWS", 400)
+    monkeypatch.setattr(activities, "TEST_ROWS", 3000)
+    code, _, errors = command("fairfedavgalm-activities", "--runs", 1, "--rounds", 1, "--out", tmp_path)  # type: ignore[operator]
+    assert code == 0, errors
+    text = (tmp_path / "fairfedavgalm-activities.md").read_text(encoding="utf-8")
+    assert text.count("| FairFedAvgALM |") == 3
+    assert re.search(r"\bnan\b", text) is None
+    test = activities.digit_pairs(None).test
+    right = activities.judged(test, test.labels, ("50", "00"))
+    assert (right["accuracy"], right["EO"]) == (1.0, 0.0)
+    always = activities.judged(test, np.full(len(test.labels), 50), ("50", "00"))
+    assert (always["DP"], always["EO"]) == (0.0, 0.0)
+    green = activities.judged(test, np.where(test.groups == 1, 50, 0), ("50", "00"))
+    assert (green["DP"], green["EO"]) == (1.0, 1.0)
+
+
 def test_a_tiny_figure_of_framed_pictures_counts_where_the_evidence_lies(
     command: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +121,7 @@ def test_a_tiny_figure_of_framed_pictures_counts_where_the_evidence_lies(
     assert (tmp_path / "fairfedavgalm-fig1.png").read_bytes() == drawn, "maps are kept, models are not needed"
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("fig1")])
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith(("fig1", "activities"))])
 @pytest.mark.usefixtures("made_task")
 def test_a_tiny_table(name: str, command: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # How much noise an ε takes is tested by itself.

@@ -81,6 +81,7 @@ _ENTRIES = (
             ("heterogeneity", "Table 3: skew of the clients' labels", FAIRFEDAVGALM_SETS, _FACES),
             ("clients", "Table 4: number of clients", FAIRFEDAVGALM_SETS, _FACES),
             ("ldp", "Table 5: noise on the updates", FAIRFEDAVGALM_SETS, _FACES),
+            ("activities", "Table 6: many classes, judged on pairs", ("digit-pairs",), ("imsitu",)),
             ("participation", "supplement Table 1: share of clients a round", FAIRFEDAVGALM_SETS, _FACES),
             ("fig1", "Figure 1: what the models look at", ("framed-digits",), ("biased-digits", *_FACES)),
             ("settings", "how steps and rounds were chosen", FAIRFEDAVGALM_SETS, ()),

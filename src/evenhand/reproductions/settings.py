@@ -30,6 +30,8 @@ SETS = {
     "biased-digits": "Coloured digits",
     "symmetric-digits": "Coloured digits, groups alike",
     "framed-digits": "Framed digits",
+    "digit-pairs": "Digit pairs",
+    "imsitu": "imSitu",
     "celeba": "CelebA",
     "breast-cancer-wisc": "breast-cancer-wisc",
     "monks-1": "monks-1",

@@ -157,7 +157,7 @@ def _dataset(
     pictures = digits.images[chosen]
     return ImageDataset(
         name="biased-digits",
-        images=_coloured(pictures, groups) if mark == "colour" else _framed(pictures, groups),
+        images=coloured(pictures, groups) if mark == "colour" else _framed(pictures, groups),
         labels=labels,
         groups=groups,
         label_names=("below 5", "5 or more") if classes == 2 else tuple(map(str, range(10))),
@@ -167,7 +167,8 @@ def _dataset(
     )
 
 
-def _coloured(pictures: Bytes, groups: Integers) -> Bytes:
+def coloured(pictures: Bytes, groups: Integers) -> Bytes:
+    """Grey pictures in red ink for group 0, green for group 1."""
     ink = pictures.astype(np.uint16)[:, None, :, :]
     return (ink * _COLOURS[groups][:, :, None, None] // 255).astype(np.uint8)
 

@@ -172,7 +172,7 @@ def _digits(source: Path | None, *, name: str) -> TrainingTask:
     )
 
 
-def small_convolutions(shape: tuple[int, ...]) -> Any:
+def small_convolutions(shape: tuple[int, ...], outputs: int = 1) -> Any:
     """A network that trains in seconds, for pictures of (channels, height, width).
 
     Groups of channels are normalised within a picture. Batch normalisation would average over a client's labels, of
@@ -191,7 +191,7 @@ def small_convolutions(shape: tuple[int, ...]) -> Any:
         nn.GroupNorm(4, 24),
         nn.ReLU(),
         nn.Flatten(),
-        nn.Linear(24 * side * side, 1),
+        nn.Linear(24 * side * side, outputs),
     )
 
 
