@@ -338,3 +338,11 @@ def test_a_model_comes_back_from_its_arrays_or_is_refused(spoil: str) -> None:
         BinnedTrees.from_state(state)
     with pytest.raises(InputError, match="3 columns"):
         model.predict(np.ones((2, 5)))
+
+
+def test_under_masks_the_model_is_the_same_to_the_bit() -> None:
+    pytest.importorskip("nacl")
+    people, constraint = People(300), EqualizedOdds(0.1, measure="error")
+    plain, masked = (train(people, constraint, max_rounds=14, protection=one) for one in ("none", "masked"))
+    np.testing.assert_array_equal(masked.weights, plain.weights)
+    assert not any(entry.kind == "trees histograms" for entry in masked.transcript.entries)

@@ -117,11 +117,11 @@ class BinnedTrees:
     @classmethod
     def from_state(cls, state: State) -> BinnedTrees:
         """The model again; what cannot be one is refused."""
-        kinds = {"edge counts": "i", "edges": "f", "sizes": "i", "nodes": "i", "sides": "u", "weights": "f"}
+        kinds = {"edge counts": "i1", "edges": "f1", "sizes": "i1", "nodes": "i2", "sides": "u2", "weights": "f1"}
         found: dict[str, Any] = {name: state.get(name) for name in kinds}
-        for name, kind in kinds.items():
+        for name, (kind, dimensions) in kinds.items():
             array = found[name]
-            if not (isinstance(array, np.ndarray) and array.dtype.kind == kind):
+            if not (isinstance(array, np.ndarray) and array.dtype.kind == kind and array.ndim == int(dimensions)):
                 raise RunError(f"the trees' file has no {name} that could be read")
         counts, edges, sizes, nodes, sides, weights = found.values()
         fits = (
@@ -133,6 +133,7 @@ class BinnedTrees:
             and sides.shape == (sizes.sum(), SIDES // 8)
             and weights.shape == (sizes.sum() + 1,)
             and np.isfinite(weights).all()
+            and np.isfinite(edges).all()
         )
         if not fits:
             raise RunError("the parts of the trees' file do not fit each other")
