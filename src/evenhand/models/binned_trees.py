@@ -117,11 +117,18 @@ class BinnedTrees:
     @classmethod
     def from_state(cls, state: State) -> BinnedTrees:
         """The model again; what cannot be one is refused."""
-        kinds = {"edge counts": "i1", "edges": "f1", "sizes": "i1", "nodes": "i2", "sides": "u2", "weights": "f1"}
+        kinds = {
+            "edge counts": ("i", 1),
+            "edges": ("f", 1),
+            "sizes": ("i", 1),
+            "nodes": ("i", 2),
+            "sides": ("u", 2),
+            "weights": ("f", 1),
+        }
         found: dict[str, Any] = {name: state.get(name) for name in kinds}
         for name, (kind, dimensions) in kinds.items():
             array = found[name]
-            if not (isinstance(array, np.ndarray) and array.dtype.kind == kind and array.ndim == int(dimensions)):
+            if not (isinstance(array, np.ndarray) and array.dtype.kind == kind and array.ndim == dimensions):
                 raise RunError(f"the trees' file has no {name} that could be read")
         counts, edges, sizes, nodes, sides, weights = found.values()
         fits = (
