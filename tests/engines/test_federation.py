@@ -6,20 +6,22 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("nvflare", reason="make federation runs these in an environment with NVIDIA FLARE")
 
 from support.shops import PARTIES, Shops, job_processes, running_shops, wait_until
 
-from evenhand.cli.federation import start
+from evenhand.cli.federation import ask, start
 from evenhand.errors import RunError
 from evenhand.jobs.file import read_job
-from evenhand.jobs.vertical.runs import run_vertical_job
+from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
 from evenhand.runtime.nvflare import submitting
-from evenhand.runtime.nvflare.kits import provision
+from evenhand.runtime.nvflare.kits import ALLOWED, provision
 from evenhand.runtime.statefiles import state_bytes
 
 pytestmark = pytest.mark.timeout(300)
@@ -56,6 +58,18 @@ def test_parties_speak_to_each_other_through_the_server(shops: Shops) -> None:
     assert [one for one in sent if "server" not in (one["sender"], one["receiver"])]
 
 
+def test_people_are_scored_by_the_run_of_a_federation(shops: Shops, tmp_path: Path) -> None:
+    run = shops.submit()["run"]
+    table = pd.read_csv(shops.folder / "sites" / "bank" / "table.csv")
+    asked = table[["id"]].iloc[:7]
+    asked.loc[len(asked)] = ["nobody"]
+    asked.to_csv(tmp_path / "ids.csv", index=False)
+    told = ask(run, tmp_path / "ids.csv", shops.folder / "kits" / "admin")
+    alone = run_vertical_job(read_job(shops.paths["together"]), shops.folder / "sites", tmp_path / "run")  # type: ignore[arg-type]
+    wanted = score_parties(alone.folder).loc[asked["id"].iloc[:7]]
+    pd.testing.assert_frame_equal(told, wanted)
+
+
 def test_terms_beyond_a_policy_are_refused_and_everybody_is_told(shops: Shops) -> None:
     with pytest.raises(RunError, match="phone: 600 rounds are more than its 500"):
         shops.submit(max_rounds=600)
@@ -72,7 +86,8 @@ def test_a_party_keeps_what_its_policy_says_and_others_learn_only_that_it_stoppe
 
 
 def test_a_job_that_names_other_code_is_not_run(shops: Shops, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submitting, "_PARTY", "nvflare.app_common.np.np_trainer.NPTrainer")
+    theirs = (ALLOWED[0], "nvflare.app_common.np.np_trainer.NPTrainer")
+    monkeypatch.setattr(submitting, "submit", partial(submitting.submit, components=theirs))
     with pytest.raises(RunError):
         shops.submit()
     log = "".join((shops.folder / f"{name}.log").read_text() for name in PARTIES)

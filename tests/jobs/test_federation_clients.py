@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tomli_w
+from support.clinics import CLIENTS, FAIR, write_clinics
 from support.federation import Network, run_sites
 
 from evenhand.errors import EvenhandError, JobError
@@ -21,34 +22,6 @@ from evenhand.jobs.horizontal.runs import run_horizontal_job
 from evenhand.privacy.mechanism import ClippedGaussian
 from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread
-
-CLIENTS = ("north", "south", "west")
-FAIR = {"kind": "equal-opportunity", "epsilon": 0.05}
-
-
-def write_clinics(folder: Path, job: dict[str, Any], **more: Any) -> dict[str, Path]:
-    """Three clients' tables and files, a job for a federation, and the same as a job of one process."""
-    rng = np.random.default_rng(3)
-    paths, sections = {}, []
-    for name in CLIENTS:
-        numbers = rng.normal(size=(80, 3))
-        sex = np.where(rng.random(80) < 0.4, "f", "m")
-        sick = numbers @ np.array([1.0, -1.0, 0.5]) + (sex == "f") + rng.logistic(size=80) > 0
-        frame = pd.DataFrame(numbers, columns=["a", "b", "c"]).assign(
-            ward=rng.choice(["x", "y"], 80), sex=sex, sick=np.where(sick, "yes", "no"), id=range(80)
-        )
-        (folder / name).mkdir(parents=True)
-        frame.to_csv(folder / name / "table.csv", index=False)
-        paths[name] = folder / name / "party.toml"
-        own = {"name": name, "role": "client", "table": "table.csv"}
-        paths[name].write_text(tomli_w.dumps({"party": own}))
-        sections.append({"name": name, "table": f"{name}/table.csv"})
-    data = {"label": {"column": "sick", "positive": "yes"}, "sensitive": ["sex"], "id": "id"}
-    content = {"job": {"split": "horizontal", "test_fraction": 0.2} | job, "data": data | more.pop("data", {}), **more}
-    paths["job"], paths["together"] = folder / "job.toml", folder / "together.toml"
-    paths["job"].write_text(tomli_w.dumps(content | {"client": [{"name": name} for name in CLIENTS]}))
-    paths["together"].write_text(tomli_w.dumps(content | {"client": sections}))
-    return paths
 
 
 def run(paths: dict[str, Path], network: Network | None = None) -> dict[str, Any]:
@@ -150,6 +123,14 @@ def test_a_job_across_rows_holds_nothing_private(change: dict[str, Any], says: s
     path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | change))
     with pytest.raises(JobError, match=says):
         read_federation_job(path)
+
+
+def test_a_client_keeps_columns_out(tmp_path: Path) -> None:
+    paths = write_clinics(tmp_path, {"solver": "sqp"})
+    paths["south"].write_text(paths["south"].read_text() + '\n[policy]\ncolumns = ["a", "b", "c", "sick", "sex"]\n')
+    ends = run(paths)
+    assert "the job asks for column 'ward'" in str(ends["south"])
+    assert all(isinstance(end, EvenhandError) for end in ends.values())
 
 
 def test_a_client_that_lacks_a_column_ends_the_run_everywhere(tmp_path: Path) -> None:

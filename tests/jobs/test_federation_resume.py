@@ -121,7 +121,7 @@ def test_a_full_disk_at_a_checkpoint_ends_the_run_with_a_word_and_loses_nothing(
     written = SideFolder.keep
 
     def full(self: SideFolder, number: int, *states: Any) -> None:
-        if self.name == "shop" and number == 2:
+        if self.name == "shop" and number == 1:
             raise disk_error(self.folder.path, OSError(errno.ENOSPC, "no room"))
         written(self, number, *states)
 

@@ -23,9 +23,9 @@ FAIR = {"max_rounds": 20, "constraint": {"kind": "equal-opportunity", "epsilon":
 
 
 class Shops:
-    """The federation, running; the policy is phone's."""
+    """The federation, running; the policy is phone's, and who is absent has a kit and is not started."""
 
-    def __init__(self, folder: Path, policy: str = "") -> None:
+    def __init__(self, folder: Path, policy: str = "", absent: str = "") -> None:
         self.folder = folder
         self.paths = write_shops(folder / "sites", FAIR, ("bank", "phone"))
         with self.paths["phone"].open("a") as file:
@@ -33,7 +33,7 @@ class Shops:
         self.port = free_port()
         provision("shops", "localhost", self.port, PARTIES, folder / "kits")
         self.running: dict[str, RunningKit] = {}
-        for name in ("server", *PARTIES):
+        for name in ("server", *(name for name in PARTIES if name != absent)):
             self.start(name)
             if name == "server":
                 wait_until_open(self.port)
@@ -62,9 +62,9 @@ class Shops:
 
 
 @contextmanager
-def running_shops(folder: Path, policy: str = "") -> Iterator[Shops]:
+def running_shops(folder: Path, policy: str = "", absent: str = "") -> Iterator[Shops]:
     """The federation; when it has ended, nothing of it runs."""
-    shops = Shops(folder, policy)
+    shops = Shops(folder, policy, absent)
     try:
         yield shops
     finally:

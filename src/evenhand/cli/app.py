@@ -75,7 +75,7 @@ app.command("watch")(watch.watch)
 app.command("audit")(audit.audit)
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
-for command in (federation.provision, federation.serve, federation.join, federation.submit):
+for command in (federation.provision, federation.serve, federation.join, federation.submit, federation.revoke):
     app.command(command.__name__)(command)
 app.command("flower")(flower.flower)
 app.command("align")(align.align)

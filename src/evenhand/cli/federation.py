@@ -17,6 +17,8 @@ from evenhand.cli.saying import remark, say
 from evenhand.errors import InputError, LostError, MissingExtraError, RunError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from evenhand.jobs.federation.files import AnyJob
     from evenhand.protocol.roles import Report
     from evenhand.runtime.nvflare.running import RunningKit
@@ -153,11 +155,7 @@ def run_submitted(
         run = run or job_id
         on_status(f"job {job_id}: each side's run folder is called {run}")
         wait_for_end(admin, job_id, on_status, on_report)
-        told = outcome(admin, job_id)
-        if "error" in told:
-            kind = LostError if told["again"] else RunError
-            raise kind(f"job {job_id} ended: {told['error']}")
-        return {**told, "run": run}
+        return {**outcome(admin, job_id), "run": run}
 
     with Admin(kit, patience) as admin:
         for left in reversed(range(retries + 1)):
@@ -169,6 +167,57 @@ def run_submitted(
                     raise LostError(f"{error}{advice}") from error
                 on_status(f"{error}; trying again")
     raise AssertionError("a run has at least one try")
+
+
+def revoke(
+    party: Annotated[str, typer.Argument(help="Whose certificate counts no more.")],
+    kit: Annotated[Path, typer.Option(help="The admin's kit.")],
+    restore: Annotated[bool, typer.Option("--restore", help="Let it in again.")] = False,
+) -> None:
+    """Keep a party's kit out from now on, for instance one that was lost: the server lets nobody in by its name.
+
+    A new kit for the same organisation needs another name, so that the old one stays out.
+    """
+    try:
+        from evenhand.runtime.nvflare.submitting import Admin
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("a federation", "nvflare") from error
+    with Admin(kit) as admin:
+        if restore:
+            admin.ask(lambda session: session.enable_client(party))
+        else:
+            admin.ask(lambda session: session.disable_client(party))
+    say(f"{party} is let in again" if restore else f"{party} is kept out")
+
+
+def ask(run: str, ids: Path, kit: Path, patience: float = 60.0) -> pd.DataFrame:
+    """Scores of people by a run that a federation has finished; those whom a party lacks have none."""
+    import pandas as pd
+
+    from evenhand.data.tables.readers import TableSource, read_table
+    from evenhand.jobs.quality import scored
+    from evenhand.protocol.align import id_sums
+
+    try:
+        from evenhand.runtime.nvflare.submitting import Admin, outcome, parties_of, wait_for_end, wait_for_parties
+        from evenhand.runtime.nvflare.submitting import submit as send
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("a federation", "nvflare") from error
+    header = read_table(TableSource(ids)).columns
+    index = read_table(TableSource(ids, id=str(header[0]), columns=[])).index
+    kind, sums = id_sums(index)
+    question = {"run": run, "kind": kind, "sums": sums.tolist()}
+    with Admin(kit, patience) as admin:
+        parties = parties_of(admin, run)
+        wait_for_parties(admin, parties, patience)
+        job_id = send(admin, "predict", {"question": question}, parties)
+        wait_for_end(admin, job_id, lambda _: None)
+        told = outcome(admin, job_id)["result"]
+    scores = pd.Series(told["scores"], index=index, dtype=float)
+    if lacking := int(scores.isna().sum()):
+        remark(f"{lacking:,} of {len(scores):,} ids are not known to every party; they are left out")
+    known = scores.dropna()
+    return scored(known.to_numpy(), told["labels"], known.index)
 
 
 def start(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -13,9 +13,15 @@ from evenhand.cli.memory import check_address_space
 from evenhand.cli.saying import remark, say
 from evenhand.errors import InputError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="Run folder of a finished run.")],
+    run: Annotated[str, typer.Argument(help="Run folder of a finished run; with --remote, its name.")],
+    ids: Annotated[
+        Path | None, typer.Argument(help="With --remote: a CSV file whose first column has the ids to score.")
+    ] = None,
     table: Annotated[
         list[str] | None,
         typer.Option(help="NAME=FILE: read this file in place of the party's or client's table. Repeatable."),
@@ -23,6 +29,8 @@ def predict(
     job: Annotated[Path | None, typer.Option(help="Job file that says where the parties' new tables are.")] = None,
     out: Annotated[Path | None, typer.Option(help="CSV or Parquet file to write; default is to print CSV.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+    remote: Annotated[bool, typer.Option("--remote", help="Ask the federation that the run is of.")] = False,
+    kit: Annotated[Path, typer.Option(help="With --remote: the admin's kit.")] = Path("kits/admin"),
     as_is: Annotated[
         bool,
         typer.Option("--as-is", help="Write text to CSV as it is, even what a spreadsheet would take for a formula."),
@@ -38,6 +46,7 @@ def predict(
       evenhand predict runs/monday
       evenhand predict runs/monday --table bank=new-bank.csv --table shop=new-shop.csv --out scores.csv
       evenhand predict runs/monday --job tuesday.toml --out scores.parquet
+      evenhand predict --remote RUN ids.csv --kit kits/admin
     """
     check_address_space()
     # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
@@ -45,9 +54,7 @@ def predict(
     from evenhand.jobs.horizontal.file import HorizontalJobFile
     from evenhand.jobs.horizontal.runs import score_new_clients
     from evenhand.jobs.vertical.runs import score_new_parties
-    from evenhand.report.spreadsheets import csv_text
     from evenhand.report.tables import quality_table
-    from evenhand.runtime.files import write_bytes
     from evenhand.runtime.folder import RunFolder
 
     if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
@@ -56,7 +63,14 @@ def predict(
         raise InputError(f"--out {out}: there is no folder {out.parent}")
     if out is not None and out.exists() and not overwrite:
         raise InputError(f"--out {out} exists; choose another file, or replace it with --overwrite")
-    folder = RunFolder.open(run)
+    if remote != (ids is not None):
+        raise InputError("--remote goes with a file of ids, and only with that: evenhand predict --remote RUN ids.csv")
+    if ids is not None:
+        from evenhand.cli.federation import ask
+
+        _write(ask(run, ids, kit), out, as_is)
+        return
+    folder = RunFolder.open(Path(run))
     content = None if job is None else read_job(job)
     tables, base = _tables(table or []), None if job is None else job.parent
     horizontal = folder.split == "horizontal"
@@ -67,7 +81,17 @@ def predict(
         if isinstance(content, HorizontalJobFile) or (content is None and horizontal)
         else score_new_parties(folder, content, tables, base=base)
     )
-    scores = found.scores
+    _write(found.scores, out, as_is)
+    for line in found.remarks:
+        remark(line)
+    if found.measured is not None:
+        Console(stderr=True, markup=False, emoji=False).print(quality_table(found.measured, "scored"))
+
+
+def _write(scores: pd.DataFrame, out: Path | None, as_is: bool) -> None:
+    from evenhand.report.spreadsheets import csv_text
+    from evenhand.runtime.files import write_bytes
+
     if out is None:
         say(csv_text(scores, as_is=as_is), end="")
         sys.stdout.flush()
@@ -75,10 +99,6 @@ def predict(
         whole = scores.to_parquet() if out.suffix.lower() == ".parquet" else csv_text(scores, as_is=as_is).encode()
         write_bytes(out, whole)
         remark(f"{len(scores):,} rows scored into {out}")
-    for line in found.remarks:
-        remark(line)
-    if found.measured is not None:
-        Console(stderr=True, markup=False, emoji=False).print(quality_table(found.measured, "scored"))
 
 
 def _tables(given: list[str]) -> dict[str, Path]:

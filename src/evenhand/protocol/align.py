@@ -121,7 +121,8 @@ class AlignServer(Role):
         indexes = {name: self._index(name) for name in known}
         kinds = {self.kinds[name] for name in known if len(self.sums[name])}
         if not self.problem and len(kinds) > 1:
-            self.problem = "ids are of different kinds and would never match"
+            told = ", ".join(f"{self.kinds[name]} at {name}" for name in known)
+            self.problem = f"ids are of different kinds and would never match: {told}"
         if self.problem:
             return self._unmatched()
         places = self._places(indexes)

@@ -29,22 +29,29 @@ _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 
 def encode(message: Message) -> bytes:
     """A message as bytes; one that `decode` would refuse is refused here."""
-    fields, parts = [], []
+    return b"".join(encoded_parts(message))
+
+
+def encoded_parts(message: Message) -> list[bytes | memoryview]:
+    """The bytes of a message one after the other, arrays as they lie in memory: who sends them copies them once."""
+    fields: list[Any] = []
+    parts: list[bytes | memoryview] = []
     for name, array in message.body.items():
         if array.dtype not in _NAMES or not all_finite(array):
             raise ProtocolError(f"message {message.kind!r}: {name} cannot be sent: it is {array.dtype}, or not finite")
         fields.append([name, _NAMES[array.dtype], list(array.shape)])
         # Little-endian whatever the machine.
-        parts.append(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
+        flat = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(-1)
+        parts.append(flat.view(np.uint8).data)
     header = json.dumps(
         {"sender": message.sender, "receiver": message.receiver, "kind": message.kind, "fields": fields},
         ensure_ascii=False,
         separators=(",", ":"),
     ).encode()
-    content = b"".join([_HEAD.pack(_MARK, len(header)), header, *parts])
-    if len(header) > _LONGEST_HEADER or len(content) > LARGEST:
-        raise ProtocolError(f"message {message.kind!r} has {len(content):,} bytes; the most is {LARGEST:,}")
-    return content
+    size = _HEAD.size + len(header) + sum(map(len, parts))
+    if len(header) > _LONGEST_HEADER or size > LARGEST:
+        raise ProtocolError(f"message {message.kind!r} has {size:,} bytes; the most is {LARGEST:,}")
+    return [_HEAD.pack(_MARK, len(header)), header, *parts]
 
 
 def decode(content: bytes | memoryview, largest: int = LARGEST) -> Message:

@@ -11,7 +11,7 @@ from evenhand.horizontal.prox_al import messages as prox_al
 from evenhand.horizontal.sqp import messages as sqp
 from evenhand.horizontal.trees import messages as histogram_trees
 from evenhand.privacy import private_align
-from evenhand.protocol import agree, align, enrol, measuring, resuming, scoring
+from evenhand.protocol import agree, align, asking, enrol, measuring, resuming, scoring
 from evenhand.protocol.messages import Vocabulary
 from evenhand.vertical import messages as vertical
 from evenhand.vertical.trees import messages as trees
@@ -24,6 +24,7 @@ FAMILIES: Final[dict[str, Vocabulary]] = {
     "Before training: agreeing": agree.VOCABULARY,
     "Between machines: checkpoints": resuming.CUTS,
     "Between machines: going on": resuming.VOCABULARY,
+    "After training: asking for new people": asking.VOCABULARY,
     "After training: scoring": scoring.VOCABULARY,
     "After training: measuring across rows": measuring.VOCABULARY,
     "Vertical: subspace, FairVFL, FedBCD": vertical.VOCABULARY,

@@ -36,6 +36,8 @@ class LinkSettings:
         After how much silence to ask for a sign of life.
     patience
         After how much silence the other side is given up.
+    linger
+        How long an acknowledgement may wait for a message that says it as well.
     """
 
     window: int = 256
@@ -43,12 +45,15 @@ class LinkSettings:
     longest_retry: float = 30.0
     ping: float = 5.0
     patience: float = 120.0
+    linger: float = 0.0
 
     def __post_init__(self) -> None:
         if self.window < 1:
             raise InputError(f"links: window is {self.window}; it must be at least 1")
         if not 0 < self.retry <= self.longest_retry:
             raise InputError(f"links: retry is {self.retry}; it must be above 0 and at most longest_retry")
+        if not 0 <= self.linger < self.retry:
+            raise InputError(f"links: linger is {self.linger}; it must be at least 0 and below retry, {self.retry}")
         if not 0 < self.ping < self.patience:
             raise InputError(f"links: ping is {self.ping}; it must be above 0 and below patience, {self.patience}")
 
@@ -191,7 +196,8 @@ class LinkEnd:
         self.settings = settings
         self.outgoing = Outgoing(settings)
         self.incoming = Incoming(settings)
-        self._owes = False
+        self._owes_at = math.inf
+        """When a packet is owed, whether or not there is a message to go with it."""
         self._room_told = settings.window
         self._heard = now
         self._asked = now
@@ -212,7 +218,10 @@ class LinkEnd:
         ready = [] if packet.message is None else self.incoming.arrive(packet.number, packet.message)
         self.outgoing.acknowledge(now, packet.have, packet.room)
         self._heard = max(self._heard, now)
-        self._owes = self._owes or packet.asks or packet.message is not None
+        if packet.asks:
+            self._owes_at = -math.inf
+        elif packet.message is not None:
+            self._owes_at = min(self._owes_at, now + self.settings.linger)
         return ready
 
     def take(self) -> None:
@@ -220,7 +229,7 @@ class LinkEnd:
         self.incoming.taken += 1
         # Told unasked only now and then: usually an answer says it anyway.
         if 2 * (self.incoming.room - self._room_told) >= self.settings.window:
-            self._owes = True
+            self._owes_at = -math.inf
 
     def due(self, now: float) -> list[Packet]:
         """Packets to send now."""
@@ -228,10 +237,10 @@ class LinkEnd:
         have, room = self.incoming.have, self.incoming.room
         asks = now >= self.asks_at
         packets = [Packet(have, room, number, message) for number, message in self.outgoing.due(now)]
-        if not packets and (self._owes or asks):
+        if not packets and (now >= self._owes_at or asks):
             packets.append(Packet(have, room, asks=asks))
         if packets:
-            self._owes, self._room_told = False, room
+            self._owes_at, self._room_told = math.inf, room
             if asks:
                 self._asked = now
         return packets
@@ -244,10 +253,8 @@ class LinkEnd:
 
     def wakes_at(self, resting: bool = False) -> float:
         """When `due` should be asked next; who rests answers and delivers, but does not wonder whether others live."""
-        if self._owes:
-            return -math.inf
         asks_at = math.inf if resting and not self.outgoing.waiting else self.asks_at
-        return min(self.outgoing.retries_at, asks_at)
+        return min(self._owes_at, self.outgoing.retries_at, asks_at)
 
     @property
     def holds_up(self) -> bool:
@@ -274,4 +281,4 @@ class LinkEnd:
         self.outgoing.restore(Posted(0, 0, self.settings.window, {}) if state is None else state)
         self.incoming.forget_early()
         self._heard = self._asked = now
-        self._owes = True
+        self._owes_at = -math.inf

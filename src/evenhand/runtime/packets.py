@@ -7,7 +7,7 @@ import zlib
 from typing import Final
 
 from evenhand.errors import ProtocolError
-from evenhand.protocol.encoding import LARGEST, decode, encode
+from evenhand.protocol.encoding import LARGEST, decode, encoded_parts
 from evenhand.runtime.links import Packet
 
 # The sum, then: have, room, number, asks. Room for a message of any kind follows.
@@ -17,9 +17,12 @@ _SIZE: Final = _SUM.size + _HEAD.size
 
 
 def packet_bytes(packet: Packet) -> bytes:
-    message = b"" if packet.message is None else encode(packet.message)
-    content = _HEAD.pack(packet.have, packet.room, packet.number, packet.asks) + message
-    return _SUM.pack(zlib.crc32(content)) + content
+    message = [] if packet.message is None else encoded_parts(packet.message)
+    parts = [_HEAD.pack(packet.have, packet.room, packet.number, packet.asks), *message]
+    total = 0
+    for part in parts:
+        total = zlib.crc32(part, total)
+    return b"".join([_SUM.pack(total), *parts])
 
 
 def packet_from(content: bytes, largest: int = LARGEST) -> Packet:

@@ -73,7 +73,8 @@ class Site:
         self._most_silence = most_silence
         self._on_report = on_report
         self._began = time.monotonic()
-        self._desk = Desk(name, peers, LinkSettings() if links is None else links, self._began, veto)
+        self._links = LinkSettings(linger=0.25) if links is None else links
+        self._desk = Desk(name, peers, self._links, self._began, veto)
         self._news = threading.Condition()
         """Held while the desk changes."""
         self._failure: BaseException | None = None
@@ -130,9 +131,11 @@ class Site:
         try:
             while True:
                 with self._news:
-                    if self._over:
+                    # At the end, what lingered is said: others wait for it.
+                    lingering = self._links.linger if self._over else 0.0
+                    due = self._desk.due(time.monotonic() + lingering, self._gone)
+                    if self._over and not due:
                         return
-                    due = self._desk.due(time.monotonic(), self._gone)
                     if not due:
                         self._news.wait(self._until_due())
                         continue
@@ -219,8 +222,15 @@ class Site:
 
     def _send(self, sends: Sends) -> None:
         self._desk.check_leaving(sends)
+        if not sends:
+            return
         with self._news:
             self._desk.post(time.monotonic(), sends)
+            due = self._desk.due(time.monotonic(), self._gone)
+        # From here, rather than by the other thread, which sees to what is to be sent again.
+        for peer, packet in due:
+            self._transmit(peer, packet_bytes(packet))
+        with self._news:
             self._news.notify_all()
 
     # -- checkpoints

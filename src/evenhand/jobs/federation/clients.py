@@ -90,6 +90,7 @@ def client_program(
         seen = SeenTable.of(located(own.party, base))
     frame = open_frame(own.party, data, base, owner)
     columns = feature_columns({name: frame}, data)
+    own.policy.check_columns([*columns, data.label.column, *data.sensitive])
     frame = numbers_read(frame, own.party, columns, data, owner)
     test = client_test_rows(frame.index, name, job)
     with naming(owner):

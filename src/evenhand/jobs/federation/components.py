@@ -23,18 +23,24 @@ from evenhand.errors import EvenhandError, LostError, RunError
 from evenhand.jobs.federation.clients import ClientEnd, client_program, clients_server_program
 from evenhand.jobs.federation.files import (
     CHECKPOINT_SECONDS,
+    PARTY_FILE,
     RUNS,
     AnyJob,
     ClientsJob,
+    FederationJob,
     PartyFile,
     parse_federation_job,
+    run_place,
 )
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.federation.here import here, outside_word
 from evenhand.jobs.federation.keeping import Keeping
+from evenhand.jobs.federation.predicting import Answered, Question, answering_program, asked_run, asking_program
 from evenhand.jobs.federation.saying import announce
 from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
+from evenhand.jobs.schema import parsed
 from evenhand.protocol.roles import SERVER, Report
+from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.nvflare.cells import FlareCells, peers_of
 from evenhand.runtime.nvflare.submitting import OUTCOME, PROGRESS
 from evenhand.runtime.site import Program, Site
@@ -95,12 +101,13 @@ class FederationServer(Controller):
             self.system_panic(str(content["error"]), fl_ctx)
 
     def _train(self, abort_signal: Signal, fl_ctx: FLContext) -> dict[str, Any]:
-        job = _parsed(self.job)
-        runs = _servers_runs(job, fl_ctx.get_engine().get_workspace().get_root_dir())
+        runs = _servers_runs(fl_ctx.get_engine().get_workspace().get_root_dir())
+        asked = _asked(self.job, runs)
+        job = _parsed(self.job) if asked is None else asked[1]
         job_id, parties = fl_ctx.get_job_id(), list(job.parts)
         cells = FlareCells(fl_ctx.get_engine(), job_id, parties)
         with side_folder(
-            runs / (self.resume or job_id), SERVER, job, None, bool(self.resume), self._last.update
+            run_place(runs, self.resume or job_id), SERVER, job, None, bool(self.resume), self._last.update
         ) as folder:
             site = Site(
                 SERVER,
@@ -117,7 +124,8 @@ class FederationServer(Controller):
                     Task(_RUN, Shareable(), result_received_cb=self._party_ended), fl_ctx, parties, len(parties)
                 )
                 with one_blas_thread():
-                    result = site.run(_server_part(job, site, keeping))
+                    part = _server_part(job, site, keeping) if asked is None else asking_program(*asked)
+                    result = site.run(part)
                 self._wait_for_parties(parties, abort_signal)
                 folder.finish(result)
         return {"result": result, "folder": str(folder.folder.path)}
@@ -171,13 +179,14 @@ class FederationParty(Executor):
         return make_reply(ReturnCode.OK)
 
     def _train(self, fl_ctx: FLContext, abort_signal: Signal) -> None:
-        job, at = _parsed(self.job), here()
-        own = at.own
+        at = here()
+        asked, own = _asked(self.job, at.runs), at.own
+        job = _parsed(self.job) if asked is None else asked[1]
         job_id, name, parties = fl_ctx.get_job_id(), own.party.name, list(job.parts)
         if fl_ctx.get_identity_name() != name:
             raise RunError(f"this kit is that of {fl_ctx.get_identity_name()}, the file is that of {name}")
         cells = FlareCells(fl_ctx.get_engine(), job_id, peers_of(name, parties))
-        with side_folder(at.runs / (self.resume or job_id), name, job, own, bool(self.resume)) as folder:
+        with side_folder(run_place(at.runs, self.resume or job_id), name, job, own, bool(self.resume)) as folder:
             site = Site(
                 name,
                 peers_of(name, parties),
@@ -189,7 +198,11 @@ class FederationParty(Executor):
             keeping = Keeping(site, folder, parties, math.inf)
             with site, folder.recorded(), one_blas_thread():
                 cells.open(site.arrived)
-                end = site.run(_party_part(job, own, at.base, keeping))
+                end: PartyEnd | ClientEnd | Answered
+                if asked is None:
+                    end = site.run(_party_part(job, own, at.base, keeping))
+                else:
+                    end = site.run(answering_program(*asked, own, at.base, announce))
                 folder.finish(end.write(folder.folder))
 
 
@@ -206,11 +219,18 @@ def _party_part(job: AnyJob, own: PartyFile, base: Path, keeping: Keeping) -> Pr
     return party_program(job, own, base, announce, keeping)
 
 
-def _servers_runs(job: AnyJob, kit: str) -> Path:
+def _servers_runs(kit: str) -> Path:
     """Across rows a server needs no file; its run folders are then where it was told, or in its kit."""
-    if isinstance(job, ClientsJob):
-        return Path(os.environ.get(RUNS) or Path(kit) / "runs")
-    return here().runs
+    return here().runs if os.environ.get(PARTY_FILE) else Path(os.environ.get(RUNS) or Path(kit) / "runs")
+
+
+def _asked(job: str, runs: Path) -> tuple[RunFolder, FederationJob, Question] | None:
+    """The run that is asked, its job and the question, if a job is one."""
+    content = json.loads(job)
+    if "question" not in content:
+        return None
+    question = parsed(Question, lambda _: None, content["question"], "question")
+    return *asked_run(runs, question), question
 
 
 def _parsed(job: str) -> AnyJob:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from evenhand.errors import JobError
+from evenhand.errors import JobError, RunError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, check_agreed
 from evenhand.jobs.schema import Strict, check_names, located, parsed, read_toml
 from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_party, check_training
@@ -18,6 +19,7 @@ from evenhand.protocol.terms import Part
 
 # Names become those of machines and of their addresses.
 _SITE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+_RUN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 
 
@@ -57,6 +59,8 @@ class FederationJobSection(VerticalJobSection):
     """
 
     ids: Literal["equal", "inner", "private"] = "equal"  # type: ignore[assignment]
+    text_ids: bool = False
+    """Whether ids of CSV files, which do not say what 12 is, are text as those of the others are."""
     least_common: int = Field(default=1, ge=1)
 
 
@@ -119,9 +123,15 @@ class PolicySection(Strict):
     participants: list[str] | None = None
     protected: bool = False
     never_send: list[str] = Field(default_factory=list)
+    columns: list[str] | None = None
 
     def to_policy(self) -> OwnPolicy:
-        return OwnPolicy(**self.model_dump())
+        return OwnPolicy(**self.model_dump(exclude={"columns"}))
+
+    def check_columns(self, wanted: Iterable[str]) -> None:
+        """Refuse a job across rows that asks for columns which this client keeps out."""
+        if self.columns is not None and (others := [name for name in wanted if name not in self.columns]):
+            raise RunError(f"the job asks for column {others[0]!r}, which this party's policy does not allow")
 
 
 class PartyFile(Strict):
@@ -155,6 +165,13 @@ def across_columns(job: AnyJob) -> FederationJob:
 
 def read_party(path: Path) -> PartyFile:
     return parsed(PartyFile, _check_own, read_toml(path), path.name)
+
+
+def run_place(runs: Path, run: str) -> Path:
+    """The folder of a run by its name, which came from elsewhere and leads nowhere else."""
+    if not _RUN.fullmatch(run):
+        raise JobError(f"{run!r} cannot be the name of a run; it has letters, digits and '-'")
+    return runs / run
 
 
 def site_name(name: str) -> str:

@@ -20,7 +20,7 @@ from evenhand.constraints.binding import compared_groups
 from evenhand.constraints.groups import crossed_name, group_codes, groups_frame
 from evenhand.data.tables.align import check_ids
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.party_tables import PartyTable
+from evenhand.data.tables.party_tables import FrameTable, PartyTable
 from evenhand.data.tables.unchanged import SeenTable, require_unchanged
 from evenhand.errors import DataError, JobError, RunError
 from evenhand.jobs.federation.enrolling import accepted_terms, check_enrolled
@@ -99,12 +99,13 @@ def party_program(
 
     with naming(f"party {name!r}"):
         seen = SeenTable.of(table_source(own.party, base))
-        table = open_party(own.party, base)
+        table = _opened(job, own, base)
         check_ids(table.known.index, name)
     aligned = _align_party(job, name, table.known.index)
     yield aligned
     if aligned.places is None:
-        raise DataError(f"the rows cannot be aligned: {aligned.problem}; {len(aligned.unmatched):,} are of {name}")
+        lacking = f"{aligned.problem}; {len(aligned.unmatched):,} are of {name}"
+        raise DataError(f"the rows cannot be aligned: {lacking}{_advice(aligned.problem)}")
     table = _rows(table, aligned.places)
     test = hold_out(table.known.index, section.test_fraction, section.seed)
 
@@ -160,9 +161,9 @@ def server_program(
     alignment = _align_server(job)
     yield alignment
     if alignment.problem:
-        raise DataError(f"the rows cannot be aligned: {alignment.problem}")
+        raise DataError(f"the rows cannot be aligned: {alignment.problem}{_advice(alignment.problem)}")
     with naming(f"party {job.holder!r}"):
-        table = _rows(open_party(holder.party, base), alignment.places[job.holder])
+        table = _rows(_opened(job, holder, base), alignment.places[job.holder])
         test = hold_out(table.known.index, section.test_fraction, section.seed)
         held = held_labels(table, holder.party, test, trained.constraints)
         measured = by_part(held, test)
@@ -212,6 +213,20 @@ def _align_party(job: FederationJob, name: str, ids: pd.Index) -> AlignParty | P
 def _align_server(job: FederationJob) -> AlignServer | PrivateAlignServer:
     parties, ids, least = list(job.parts), job.job.ids, job.job.least_common
     return PrivateAlignServer(parties, least) if ids == "private" else AlignServer(parties, ids, least)
+
+
+def _opened(job: FederationJob, own: PartyFile, base: Path) -> PartyTable:
+    table = open_party(own.party, base)
+    return table.with_text_ids() if job.job.text_ids and isinstance(table, FrameTable) else table
+
+
+def _advice(problem: str) -> str:
+    """In the words of a job file."""
+    return (
+        "; where those of a CSV file are meant as text: text_ids = true in [job]"
+        if "different kinds" in problem
+        else ""
+    )
 
 
 def _rows(table: PartyTable, places: Integers) -> PartyTable:

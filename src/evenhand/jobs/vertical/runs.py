@@ -173,7 +173,7 @@ def score_new_parties(
         raise DataError(f"the job's parties are {', '.join(names)}; the run's are {', '.join(trained)}")
     if unknown := sorted((tables or {}).keys() - set(names)):
         raise DataError(f"no party is called {unknown[0]!r}; the run's parties are {', '.join(names)}")
-    encoders = {name: _encoder(folder, name) for name in names}
+    encoders = {name: party_encoder(folder, name) for name in names}
     base = folder.base if base is None else base
     found = {
         party.name: _new_rows(party, base, encoders[party.name], (tables or {}).get(party.name)) for party in job.party
@@ -184,7 +184,7 @@ def score_new_parties(
     models, matrices = {}, {}
     for name in trained:
         with naming(f"party {name!r}"):
-            models[name], matrices[name] = _party_model(folder, name, encoders[name], found[name])
+            models[name], matrices[name] = party_model(folder, name, encoders[name], found[name])
     try:
         scores = joint_scores(models, matrices)
     except RunError as error:
@@ -206,7 +206,8 @@ def _is_sparse(source: TableSource) -> bool:
     return source.table is not None and is_libsvm(source.table)
 
 
-def _encoder(folder: RunFolder, name: str) -> PartyEncoder:
+def party_encoder(folder: RunFolder, name: str) -> PartyEncoder:
+    """How a party's columns are encoded, from a finished run."""
     state = folder.read_party(name, "encoder")
     try:
         return PartyEncoder.from_state(state)
@@ -214,7 +215,8 @@ def _encoder(folder: RunFolder, name: str) -> PartyEncoder:
         raise RunError(f"{folder.path}: the encoder of party {name!r} cannot be used: {error}") from error
 
 
-def _party_model(folder: RunFolder, name: str, encoder: PartyEncoder, table: PartyTable) -> tuple[Scorer, Matrix]:
+def party_model(folder: RunFolder, name: str, encoder: PartyEncoder, table: PartyTable) -> tuple[Scorer, Matrix]:
+    """A party's model from a finished run, and its encoded columns for it."""
     matrix = table.transform(encoder)
     state = folder.read_party(name, "weights")
     try:

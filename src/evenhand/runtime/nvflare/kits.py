@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ ALLOWED: Final = (
     "evenhand.jobs.federation.components.FederationParty",
 )
 """All that a job may name."""
+_CERTIFICATES: Final = ("client.crt", "server.crt")
 _NOBODY: Final = ("clone_job", "shell_commands", "byoc", "server-predeployed-flwr")
 _STREAMS: Final = ("site_log_streamer", "log_receiver")
 
@@ -100,6 +102,28 @@ def _close(kit: Path, name: str) -> None:
 def _make_private(folder: Path) -> None:
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o700 if path.is_dir() or path.suffix == ".sh" else 0o600)
+
+
+def check_certificate(kit: Path) -> None:
+    """Say here what the other side would not: that a certificate counts no more, or not yet."""
+    # FLARE brings it; who only makes kits may have it elsewhere.
+    from cryptography import x509
+
+    path = next((kit / "startup" / name for name in _CERTIFICATES if (kit / "startup" / name).is_file()), None)
+    if path is None:
+        raise RunError(f"{kit} is no kit that evenhand made: it has no certificate in startup/")
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError as error:
+        raise RunError(f"{path} holds no certificate: {error}") from error
+    now = datetime.now(UTC)
+    if now > found.not_valid_after_utc:
+        raise RunError(f"the certificate of {kit} has expired on {found.not_valid_after_utc:%Y-%m-%d}; get a new kit")
+    if now < found.not_valid_before_utc:
+        raise RunError(
+            f"the certificate of {kit} counts from {found.not_valid_before_utc:%Y-%m-%d %H:%M} (UTC) on, and it is "
+            f"{now:%Y-%m-%d %H:%M}; see whether this machine's clock is right"
+        )
 
 
 def settle(kit: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from evenhand.errors import RunError
-from evenhand.runtime.nvflare.kits import settle
+from evenhand.runtime.nvflare.kits import check_certificate, settle
 
 
 class RunningKit:
@@ -30,6 +30,7 @@ class RunningKit:
         start = kit / "startup" / "sub_start.sh"
         if not start.is_file():
             raise RunError(f"{kit} is no kit of a server or party: it has no startup/sub_start.sh")
+        check_certificate(kit)
         settle(kit)
         self._kit = kit.absolute()
         # Who was killed could not see to its jobs.

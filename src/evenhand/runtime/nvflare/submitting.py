@@ -22,7 +22,6 @@ OUTCOME: Final = "outcome.json"
 """What the server leaves for whoever submitted the job: its result, or why there is none."""
 PROGRESS: Final = "evenhand-progress"
 """What a running job can be asked for: its last row of history."""
-_SERVER, _PARTY = ALLOWED
 _REFUSALS: Final = (api_spec.AuthorizationError, api_spec.InvalidJobDefinition, api_spec.InvalidArgumentError)
 _MUST_ANSWER: Final = 30.0
 """Seconds after which a job that is said to run, and whose process is not there, is taken for gone."""
@@ -88,8 +87,23 @@ def wait_for_parties(admin: Admin, parties: Sequence[str], patience: float) -> N
         there = {client.name for client in admin.ask(lambda session: session.get_system_info()).client_info}
 
 
-def submit(admin: Admin, name: str, job: dict[str, Any], parties: Sequence[str], resume: str = "") -> str:
-    """Returns FLARE's name of the job; `resume` is the name of the job whose run is to go on."""
+def submit(
+    admin: Admin,
+    name: str,
+    job: dict[str, Any],
+    parties: Sequence[str],
+    resume: str = "",
+    components: tuple[str, str] = ALLOWED,
+) -> str:
+    """Returns FLARE's name of the job.
+
+    Parameters
+    ----------
+    resume
+        The name of the job whose run is to go on.
+    components
+        The classes of server and party; closed kits run no others than those that this package has.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / name
         config = folder / "app" / "config"
@@ -103,8 +117,9 @@ def submit(admin: Admin, name: str, job: dict[str, Any], parties: Sequence[str],
             "mandatory_clients": list(parties),
             "deploy_map": {"app": ["server", *parties]},
         }
-        server = {"format_version": 2, "workflows": [{"id": "evenhand", "path": _SERVER, "args": arguments}]}
-        executor = {"tasks": ["run"], "executor": {"path": _PARTY, "args": arguments}}
+        at_server, at_party = components
+        server = {"format_version": 2, "workflows": [{"id": "evenhand", "path": at_server, "args": arguments}]}
+        executor = {"tasks": ["run"], "executor": {"path": at_party, "args": arguments}}
         contents = {
             folder / "meta.json": meta,
             config / "config_fed_server.json": server,
@@ -155,11 +170,23 @@ def _still_runs(admin: Admin, job_id: str, on_report: Callable[[Report], None] |
 
 
 def outcome(admin: Admin, job_id: str) -> dict[str, Any]:
-    """What the server left; a job that ended before it could leave anything is an error."""
+    """What the server left of a job that has ended well; why one has not is raised here."""
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(admin.ask(lambda session: session.download_job_result(job_id, scratch)))
         found = next(iter(place.rglob(OUTCOME)), None)
         if found is None:
             raise LostError(f"job {job_id} ended without a word; the logs of the server and of each site say more")
         content: dict[str, Any] = json.loads(found.read_text(encoding="utf-8"))
+    if "error" in content:
+        kind = LostError if content["again"] else RunError
+        raise kind(f"job {job_id} ended: {content['error']}")
     return content
+
+
+def parties_of(admin: Admin, job_id: str) -> list[str]:
+    """Who took part in a job, by the server's record of it."""
+    try:
+        meta = admin.ask(lambda session: session.get_job_meta(job_id), patience=0.0)
+    except LostError as error:
+        raise RunError(f"the server knows no run {job_id!r}, or does not answer ({error})") from error
+    return list(meta["mandatory_clients"])

@@ -1,0 +1,123 @@
+"""Scores of new people by a run that a federation has finished: each party by its own weights, summed at the server.
+
+Who asks sends sums of ids. Each party reads its table anew, so people may have been added since the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import numpy as np
+from pydantic import Field
+
+from evenhand.data.tables.align import check_ids
+from evenhand.data.tables.party_tables import FrameTable, open_table
+from evenhand.errors import RunError
+from evenhand.jobs.federation.enrolling import accepted_terms, check_enrolled
+from evenhand.jobs.federation.files import FederationJob, PartyFile, parse_federation_job, run_place
+from evenhand.jobs.federation.sites import scoring_party
+from evenhand.jobs.schema import Strict
+from evenhand.jobs.tables import naming
+from evenhand.jobs.vertical.file import table_source
+from evenhand.jobs.vertical.runs import party_encoder, party_model
+from evenhand.protocol.asking import AskedParty, AskServer
+from evenhand.protocol.enrol import EnrolParty, EnrolServer
+from evenhand.protocol.scoring import ScoreServer
+from evenhand.protocol.terms import Terms, VerticalTerms
+from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.site import Program
+from evenhand.vertical import solvers
+
+BATCH: Final = 10_000
+"""People who are scored at once."""
+
+
+class Question(Strict):
+    """Of whom scores are wanted, by which run; ids as `id_sums` has them."""
+
+    run: str
+    kind: str
+    sums: list[Annotated[list[int], Field(min_length=2, max_length=2)]] = Field(min_length=1)
+
+    @property
+    def batches(self) -> int:
+        return -(-len(self.sums) // BATCH)
+
+
+def asked_run(runs: Path, question: Question) -> tuple[RunFolder, FederationJob]:
+    """The finished run that is asked, and its job, from this side's own folder."""
+    folder = RunFolder.open(run_place(runs, question.run))
+    if not folder.finished:
+        raise RunError(
+            f"the run in {folder.path} has not finished; go on with: evenhand submit --resume {question.run}"
+        )
+    job = parse_federation_job({key: folder.description.get(key) for key in ("job", "party")}, str(folder.path))
+    if not isinstance(job, FederationJob):
+        raise RunError("after a run across rows every client has the whole model; there is nobody to ask")
+    return folder, job
+
+
+def asking_program(folder: RunFolder, job: FederationJob, question: Question) -> Program[dict[str, Any]]:
+    """What the server does; it ends with a score for each that was asked for, None where somebody lacks a person."""
+    names = list(job.parts)
+    enrolled = EnrolServer(_terms(job))
+    yield enrolled
+    check_enrolled(enrolled)
+    sums, scores = np.array(question.sums, dtype=np.int64), np.full(len(question.sums), np.nan)
+    for first in range(0, len(sums), BATCH):
+        asked = AskServer(names, question.kind, sums[first : first + BATCH])
+        yield asked
+        scoring = ScoreServer(names, len(asked.places), job.holder if job.crosses_trees else None)
+        yield scoring
+        scores[first + asked.places] = scoring.scores
+    told = [None if np.isnan(one) else float(one) for one in scores]
+    return {"scores": told, "labels": folder.labels}
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a party keeps of having been asked: nothing but that."""
+
+    run: str
+    people: int
+
+    def write(self, _: RunFolder) -> dict[str, Any]:
+        return {"asked": self.run, "people": self.people}
+
+
+def answering_program(
+    folder: RunFolder,
+    job: FederationJob,
+    question: Question,
+    own: PartyFile,
+    base: Path,
+    on_terms: Callable[[Terms], None] | None = None,
+) -> Program[Answered]:
+    """What a party does; its policy is asked as before a training."""
+    name = own.party.name
+    enrolled = EnrolParty(name, VerticalTerms, own.policy.to_policy(), _terms(job))
+    yield enrolled
+    accepted = accepted_terms(enrolled, VerticalTerms)
+    if on_terms is not None:
+        on_terms(accepted)
+    with naming(f"party {name!r}"):
+        encoder = party_encoder(folder, name)
+        table = open_table(table_source(own.party, base), own.party.columns, own.party.sensitive, encoder)
+        if job.job.text_ids and isinstance(table, FrameTable):
+            table = table.with_text_ids()
+        check_ids(table.known.index, name)
+        model, matrix = party_model(folder, name, encoder, table)
+    people = 0
+    for _ in range(question.batches):
+        asked = AskedParty(name, table.known.index)
+        yield asked
+        people += len(asked.rows)
+        yield scoring_party(job, name, model, matrix[asked.rows])
+    return Answered(question.run, people)
+
+
+def _terms(job: FederationJob) -> VerticalTerms:
+    return solvers.vertical_terms(job.to_job(), job.parts, 0, {})

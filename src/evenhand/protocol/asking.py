@@ -1,0 +1,124 @@
+"""Asking for people: the server says of whom scores are wanted, and everybody learns which of them all have.
+
+Before new rows are scored together. Whoever asks sends sums of ids, as parties do when rows are aligned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from evenhand.arrays import Integers
+from evenhand.errors import DataError, ProtocolError
+from evenhand.protocol.align import id_sums
+from evenhand.protocol.answers import Answers
+from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+
+ASKED = Schema(
+    "asked",
+    {"kind": TEXT, "sums": Field("i8", (None, 2))},
+    reveals=(
+        "To every party: of whom scores are wanted, as a sum of each id, or the id itself where it is a number. Who "
+        "can list likely ids learns which of them are meant, its own customers or not."
+    ),
+)
+HELD = Schema(
+    "held",
+    {"held": Field("u1", (None,))},
+    reveals="To the server: which of the people that were asked for the party has rows of.",
+)
+TAKEN = Schema(
+    "taken",
+    {"places": Field("i8", (None,))},
+    reveals="Which of those that were asked for all parties have, and are scored now.",
+)
+VOCABULARY = Vocabulary(ASKED, HELD, TAKEN)
+
+
+class AskServer(Role):
+    """Finds out whom all parties have.
+
+    Parameters
+    ----------
+    kind, sums
+        What `id_sums` makes of the ids.
+
+    Attributes
+    ----------
+    places
+        Of those that were asked for, whom all have.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, parties: Sequence[str], kind: str, sums: Integers) -> None:
+        super().__init__(SERVER, {})
+        self.parties = tuple(parties)
+        self._kind, self._sums = kind, sums
+        self.answers = Answers()
+        self.places: Integers = np.zeros(0, dtype=np.int64)
+
+    def start(self) -> Sends:
+        return [ASKED.message(SERVER, name, kind=as_bytes(self._kind), sums=self._sums) for name in self.parties]
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind != HELD.kind or message.sender not in self.parties or self.done:
+            raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
+        if len(message["held"]) != len(self._sums):
+            raise ProtocolError(
+                f"{message.sender} was asked for {len(self._sums)} people and speaks of others; refused"
+            )
+        self.answers.add(message)
+        if not self.answers.complete([HELD.kind], self.parties):
+            return ()
+        held = [body["held"] > 0 for body in self.answers.of(HELD.kind).values()]
+        self.places, self.done = np.flatnonzero(np.all(held, axis=0)), True
+        return [TAKEN.message(SERVER, name, places=self.places) for name in self.parties]
+
+    def snapshot(self) -> State:
+        return super().snapshot() | self.answers.snapshot() | {"places": self.places.copy()}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.answers.restore(state)
+        self.places = np.array(state["places"])
+
+
+class AskedParty(Follower):
+    """Says whom it has, and is told whom to score.
+
+    Attributes
+    ----------
+    rows
+        Of its own table those to score, in the order in which all take them.
+    """
+
+    vocabulary = VOCABULARY
+    kept = frozenset({"rows"})
+
+    def __init__(self, name: str, ids: pd.Index) -> None:
+        super().__init__(name, {})
+        self._own = id_sums(ids)
+        self.rows: Integers = np.zeros(0, dtype=np.int64)
+
+    def handle(self, message: Message) -> Sends:
+        if message.kind == ASKED.kind and not self.done:
+            kind, sums = self._own
+            asked = message["sums"]
+            if len(asked) and len(sums) and message.text("kind") != kind:
+                raise DataError(f"{self.name}'s ids are {kind}, those asked for are {message.text('kind')}")
+            self.rows = pd.MultiIndex.from_arrays([*sums.T]).get_indexer(pd.MultiIndex.from_arrays([*asked.T]))
+            return [HELD.message(self.name, SERVER, held=(self.rows >= 0).astype(np.uint8))]
+        if message.kind == TAKEN.kind and not self.done:
+            places = message["places"]
+            if len(places) and not (places.min() >= 0 and places.max() < len(self.rows)):
+                raise ProtocolError(f"{self.name} is told to score people whom nobody asked for; refused")
+            rows = self.rows[places]
+            if (rows < 0).any():
+                raise ProtocolError(f"{self.name} is told to score people whom it has not; refused")
+            self.rows, self.done = rows, True
+            return ()
+        raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")

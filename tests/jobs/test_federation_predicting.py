@@ -1,0 +1,128 @@
+"""Scores of new people by a finished run of a federation are those that one process would give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.federation import Network, run_sites, write_shops
+
+from evenhand.errors import EvenhandError, JobError, RunError
+from evenhand.jobs.federation import predicting
+from evenhand.jobs.federation.files import FederationJob, read_federation_job, read_party, run_place
+from evenhand.jobs.federation.folders import side_folder
+from evenhand.jobs.federation.predicting import Question, answering_program, asked_run, asking_program
+from evenhand.jobs.federation.sites import party_program, server_program
+from evenhand.jobs.file import read_job
+from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
+from evenhand.protocol.align import id_sums
+from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.site import Site
+from evenhand.training.run import one_blas_thread
+
+PARTIES = ("bank", "shop", "phone")
+
+
+def trained(tmp_path: Path, job: dict[str, Any]) -> dict[str, Path]:
+    """A federation that has finished a run; each side's folder is under runs/."""
+    paths = write_shops(tmp_path, job)
+    content = read_federation_job(paths["job"])
+    assert isinstance(content, FederationJob)
+
+    def server(site: Site) -> Any:
+        return server_program(content, read_party(paths["bank"]), paths["bank"].parent, lambda: site.transcript)
+
+    def party(name: str) -> Any:
+        return lambda _: party_program(content, read_party(paths[name]), paths[name].parent)
+
+    with one_blas_thread():
+        ends = run_sites({"server": server, **{name: party(name) for name in PARTIES}}, Network())
+    for name, end in ends.items():
+        with side_folder(tmp_path / "runs" / name / "first", name, content, None, False) as folder:
+            folder.finish(end if name == "server" else end.write(folder.folder))
+    return paths
+
+
+def asked(paths: dict[str, Path], runs: Path, ids: list[str]) -> dict[str, Any]:
+    kind, sums = id_sums(pd.Index(ids))
+    question = Question(run="first", kind=kind, sums=sums.tolist())
+
+    def party(name: str) -> Any:
+        own = read_party(paths[name])
+        return lambda _: answering_program(*asked_run(runs / name, question), question, own, paths[name].parent)
+
+    def server(_: Site) -> Any:
+        return asking_program(*asked_run(runs / "server", question), question)
+
+    with one_blas_thread():
+        return run_sites({"server": server, **{name: party(name) for name in PARTIES}}, Network(0.1))
+
+
+@pytest.mark.parametrize(
+    "job",
+    [{"max_rounds": 20}, {"solver": "trees", "model": "trees", "max_rounds": 9, "options": {"interactions": "full"}}],
+)
+def test_scores_are_those_of_one_process(job: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "solver" in job:
+        pytest.importorskip("lightgbm")
+    monkeypatch.setattr(predicting, "BATCH", 16)
+    paths = trained(tmp_path, job)
+    run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    alone = score_parties(RunFolder.open(tmp_path / "run"))
+    ids = [*alone.index[5:45], "nobody", *alone.index[:5]]
+    told = asked(paths, tmp_path / "runs", ids)["server"]
+    assert told["scores"][40] is None
+    del told["scores"][40], ids[40]
+    np.testing.assert_array_equal(told["scores"], alone.loc[ids, "score"])
+    assert told["labels"] == {"negative": "no", "positive": "yes"}
+
+
+def test_a_party_may_change_its_mind(tmp_path: Path) -> None:
+    paths = trained(tmp_path, {"max_rounds": 20})
+    paths["shop"].write_text(paths["shop"].read_text() + '\n[policy]\nsolvers = ["trees"]\n')
+    ends = asked(paths, tmp_path / "runs", ["c001"])
+    assert all(isinstance(end, EvenhandError) for end in ends.values())
+    assert "shop: it takes no part in solver 'subspace'" in str(ends["server"])
+
+
+def test_only_finished_runs_by_their_names_can_be_asked(tmp_path: Path) -> None:
+    question = Question(run="first", kind="text", sums=[[1, 2]])
+    with pytest.raises(RunError, match="not a run folder"):
+        asked_run(tmp_path, question)
+    for name in ("../first", "/etc", "", "a/b", ".."):
+        with pytest.raises(JobError, match="cannot be the name of a run"):
+            run_place(tmp_path, name)
+
+
+def test_ids_of_two_kinds_are_told_apart_and_can_be_brought_together(tmp_path: Path) -> None:
+    paths = write_shops(tmp_path, {"max_rounds": 5})
+    for name in PARTIES:
+        table = tmp_path / name / "table.csv"
+        frame = pd.read_csv(table)
+        frame["id"] = frame["id"].str[1:].astype(int)
+        if name == "shop":
+            # Text: one id has a letter.
+            frame["id"] = frame["id"].astype(str)
+            frame.loc[len(frame)] = [*frame.iloc[0, :-1], "x1"]
+        frame.to_csv(table, index=False)
+
+    def run() -> dict[str, Any]:
+        job = read_federation_job(paths["job"])
+        assert isinstance(job, FederationJob)
+        server = server_program(
+            job, read_party(paths["bank"]), paths["bank"].parent, lambda: network.sites["server"].transcript
+        )
+        parties = {name: party_program(job, read_party(paths[name]), paths[name].parent) for name in PARTIES}
+        network = Network()
+        programs: Any = {"server": server, **parties}
+        with one_blas_thread():
+            return run_sites({name: lambda _, one=one: one for name, one in programs.items()}, network)
+
+    said = str(run()["server"])
+    assert "integers at bank, text at shop" in said
+    assert "text_ids = true in [job]" in said
+    paths["job"].write_text(paths["job"].read_text().replace("[job]", '[job]\ntext_ids = true\nids = "inner"'))
+    assert run()["server"]["certificate"]["rounds"] > 0
