@@ -26,8 +26,9 @@ from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.metrics import constraint_gaps, intervals, summary
 from evenhand.metrics.names import METRICS
-from evenhand.privacy.accounting import noise_for
+from evenhand.privacy.accounting import noise_for, privacy_statement
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian
+from evenhand.privacy.record_level import RecordGaussian
 from evenhand.runtime.folder import RunFolder
 
 pytest.importorskip("torch")
@@ -107,6 +108,28 @@ def test_noise_is_given_or_found_for_an_epsilon(hospitals: HospitalJob) -> None:
     assert hospitals.read().to_protection() == ClippedGaussian(2.0, 0.5, noise_for(4.0, 1e-6, 7, releases=2))
     hospitals.content["privacy"] = {"mechanism": "gaussian", "weight_noise": 0.01}
     assert hospitals.read().to_protection() == GaussianNoise(0.01)
+
+
+def test_noise_at_every_step_is_given_or_found_for_an_epsilon(hospitals: HospitalJob) -> None:
+    hospitals.averaging(rounds=7)
+    privacy = {"mechanism": "record-gaussian", "clip": 1.0, "rate": 0.2, "steps": 5, "measure_clip": 3.0}
+    hospitals.content["privacy"] = {**privacy, "noise_multiplier": 2.0}
+    assert hospitals.read().to_protection() == RecordGaussian(1.0, 2.0, 0.2, 5, 3.0, 20.0)
+    hospitals.content["privacy"] = {**privacy, "epsilon": 4.0}
+    found = hospitals.read().to_protection()
+    assert 3.9 < privacy_statement(found, 7, 1e-5).epsilon <= 4.0
+    for wrong, told in (
+        ({"measure_clip": None}, "privacy.measure_clip is missing"),
+        ({"rate": None}, "privacy.rate is missing"),
+        ({"dual_clip": 1.0}, "privacy.dual_clip does not go with"),
+        ({"steps": 0}, "steps is 0"),
+    ):
+        hospitals.content["privacy"] = {**privacy, "noise_multiplier": 2.0, **wrong}
+        hospitals.content["privacy"] = {
+            key: value for key, value in hospitals.content["privacy"].items() if value is not None
+        }
+        with pytest.raises(JobError, match=told):
+            hospitals.read()
 
 
 def test_noise_is_shared_out_under_masks(hospitals: HospitalJob) -> None:

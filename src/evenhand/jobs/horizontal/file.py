@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PlainValidator
 
@@ -32,9 +32,10 @@ from evenhand.jobs.schema import (
     parsed,
 )
 from evenhand.printing import quoted
-from evenhand.privacy.accounting import noise_for
+from evenhand.privacy.accounting import noise_for, privacy_statement
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian
 from evenhand.privacy.neighbours import least_of
+from evenhand.privacy.record_level import RecordGaussian, record_noise_for
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 
@@ -82,10 +83,21 @@ class ClientSection(TableSection):
     limit: float | None = None
 
 
+QUIETER: Final = 10.0
+"""How much more noise, over its sensitivity, is on what is said of slices than on gradients: there are far fewer."""
+_KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "gaussian": (("weight_noise",), ("multiplier_noise",)),
+    "clipped-gaussian": (("clip",), ("dual_clip", "noise_multiplier", "epsilon")),
+    "shared-gaussian": (("clip",), ("dual_clip", "noise_multiplier", "epsilon", "shares")),
+    "record-gaussian": (("clip", "rate", "steps"), ("measure_clip", "noise_multiplier", "epsilon")),
+}
+"""Of `[privacy]`: the keys that a mechanism needs, and those that it takes."""
+
+
 class PrivacySection(Strict):
     """`[privacy]`: what clients do to updates before they send them."""
 
-    mechanism: Literal["clipped-gaussian", "shared-gaussian", "gaussian"]
+    mechanism: Literal["clipped-gaussian", "shared-gaussian", "record-gaussian", "gaussian"]
     clip: float | None = None
     dual_clip: float | None = None
     noise_multiplier: float | None = None
@@ -93,7 +105,15 @@ class PrivacySection(Strict):
     weight_noise: float | None = None
     multiplier_noise: float | None = None
     shares: int | None = None
+    rate: float | None = None
+    steps: int | None = None
+    measure_clip: float | None = None
     delta: float = Field(default=1e-5, gt=0.0, lt=1.0)
+
+    @property
+    def bounds_multipliers(self) -> str:
+        """The key that bounds what is said of multipliers."""
+        return "measure_clip" if self.mechanism == "record-gaussian" else "dual_clip"
 
 
 class HorizontalJobFile(ClockedFile):
@@ -143,6 +163,15 @@ class HorizontalJobFile(ClockedFile):
             return GaussianNoise(section.weight_noise, section.multiplier_noise)
         assert section.clip is not None
         noise = section.noise_multiplier
+        if section.mechanism == "record-gaussian":
+            assert section.rate is not None
+            assert section.steps is not None
+            dual = None if section.measure_clip is None else QUIETER * (noise or 1.0)
+            unit = RecordGaussian(section.clip, noise or 1.0, section.rate, section.steps, section.measure_clip, dual)
+            if section.epsilon is None:
+                return unit
+            rounds, delta = self.to_job().max_rounds, section.delta
+            return record_noise_for(unit, section.epsilon, lambda one: privacy_statement(one, rounds, delta).epsilon)
         if noise is None:
             assert section.epsilon is not None
             # Whoever takes part in fewer rounds than there are spends less.
@@ -223,28 +252,32 @@ def _check_privacy(job: HorizontalJobFile, trained: Job) -> None:
     section = job.privacy
     if section is None:
         return
-    clipped = section.mechanism != "gaussian"
-    strange = ("weight_noise", "multiplier_noise") if clipped else ("clip", "dual_clip", "noise_multiplier", "epsilon")
-    shared = section.mechanism == "shared-gaussian"
-    strange = strange if shared else (*strange, "shares")
-    if shared and trained.protection != "masked":
+    needed, others = _KEYS[section.mechanism]
+    if section.mechanism == "shared-gaussian" and trained.protection != "masked":
         raise JobError(
             'privacy.mechanism = "shared-gaussian" needs protection = "masked" in [job]: a share is no noise'
         )
-    for name in strange:
-        if getattr(section, name) is not None:
+    for name in PrivacySection.model_fields:
+        if name not in (*needed, *others, "mechanism", "delta") and getattr(section, name) is not None:
             raise JobError(f"key privacy.{name} does not go with mechanism = {section.mechanism!r}")
-    if (lacking := "clip" if clipped else "weight_noise") and getattr(section, lacking) is None:
-        raise JobError(f"key privacy.{lacking} is missing; mechanism = {section.mechanism!r} needs it")
-    if not clipped:
+    for name in needed:
+        if getattr(section, name) is None:
+            raise JobError(f"key privacy.{name} is missing; mechanism = {section.mechanism!r} needs it")
+    if section.mechanism == "gaussian":
         job.to_protection()
         return
     if (section.noise_multiplier is None) == (section.epsilon is None):
         raise JobError("give either privacy.noise_multiplier or privacy.epsilon (with delta), not both")
     if section.epsilon is not None and not 0 < section.epsilon < float("inf"):
         raise JobError(f"key privacy.epsilon is {section.epsilon}; it must be a finite number above zero")
-    if has_multipliers(trained.solver, bool(trained.constraints)) != (section.dual_clip is not None):
-        needs = "is missing: clients also send changes of multipliers" if section.dual_clip is None else "has no use"
-        raise JobError(f"key privacy.dual_clip {needs}, with solver {trained.solver!r}")
+    dual = section.bounds_multipliers
+    given = getattr(section, dual) is not None
+    if has_multipliers(trained.solver, bool(trained.constraints)) != given:
+        needs = "has no use" if given else "is missing: clients also send changes of multipliers"
+        raise JobError(f"key privacy.{dual} {needs}, with solver {trained.solver!r}")
+    if section.mechanism == "record-gaussian":
+        # How much noise an ε takes is found when the job runs.
+        job.model_copy(update={"privacy": section.model_copy(update={"epsilon": None})}).to_protection()
+        return
     assert section.clip is not None
     ClippedGaussian(section.clip, section.dual_clip, section.noise_multiplier or 0.0)
