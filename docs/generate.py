@@ -21,6 +21,7 @@ from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.metrics.names import METRICS
 from evenhand.protocol.messages import TEXT, Schema
 from evenhand.report.disclosure import FAMILIES
+from evenhand.report.who_sees import WAYS, at_levels
 
 HERE = Path(__file__).parent
 SYMBOLS = {"rows": "n", "constraints": "R", "basis": "(h + b)", "bands": "b", "batch": "B"}
@@ -36,6 +37,7 @@ def messages_page() -> str:
         "of VFB²; other sizes are named. A number or integer takes 8 bytes, a short number 4.",
         "",
     ]
+    lines += _levels_table()
     told: set[str] = set()
     for family, vocabulary in FAMILIES.items():
         lines += [f"## {family}", ""]
@@ -49,6 +51,23 @@ def messages_page() -> str:
             lines += [f"| `{name}` | {_content(schema, name)} |" for name in schema.fields]
             lines.append("")
     return "\n".join(lines)
+
+
+def _levels_table() -> list[str]:
+    """Every kind of message in one table: who sees it, and what protection makes of it."""
+    lines = [
+        "## Who sees what, at each level of protection",
+        "",
+        'With `protection = "none"` every message goes as it is; what it then reveals is said below.',
+        "",
+        '| message | goes | `"masked"` | `"dealer"`, `"encrypted"` |',
+        "|---|---|---|---|",
+    ]
+    kinds = {schema.kind: schema for vocabulary in FAMILIES.values() for schema in vocabulary}
+    for kind, schema in kinds.items():
+        masked, hidden = at_levels(schema)
+        lines.append(f"| {kind} | {WAYS.get(kind, 'only where it is named below')} | {masked} | {hidden} |")
+    return [*lines, ""]
 
 
 def _content(schema: Schema, name: str) -> str:

@@ -200,12 +200,14 @@ def _judged(
 def _about_columns(view: View, rows: Integers, rng: np.random.Generator) -> Iterator[Finding]:
     scene = view.scene
     for other in view.others:
-        single = [values[rows] for values in view.of_nature("contribution", other)]
-        signals = single or [values[rows] for values in view.of_nature("joint")]
-        kinds = [one.kind for one in view.signals if one.nature == ("contribution" if single else "joint")]
-        if not signals:
+        # One's own scores, else a sum over several, which no party's name stands for, else everybody's.
+        found = view.sent_by([other]) or view.sums or [one for one in view.signals if one.nature == "joint"]
+        single = bool(view.sent_by([other]))
+        if not found:
             continue
-        columns, kind = scene.columns[other][rows], kinds[0]
+        signals = [one.values[rows] for one in found]
+        kind = f"sum of {found[0].kind}" if found == view.sums else found[0].kind
+        columns = scene.columns[other][rows]
         own = view.own[rows]
         if view.knows_labels:
             own = side_by_side([own, scene.labels[rows][:, None]])

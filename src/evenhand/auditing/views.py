@@ -202,8 +202,17 @@ class View:
         """X_kᵀν as members were told it instead of ν, and whose columns it is of."""
         return [(one.receiver, one[GRADIENTS[one.kind]]) for one in self.mail if one.kind in GRADIENTS]
 
-    def of_nature(self, nature: Nature, sender: str | None = None) -> list[Array]:
-        return [one.values for one in self.signals if one.nature == nature and (sender is None or one.sender == sender)]
+    def of_nature(self, nature: Nature) -> list[Array]:
+        return [one.values for one in self.signals if one.nature == nature]
+
+    def sent_by(self, names: Sequence[str]) -> list[Signal]:
+        """Scores of columns of some party's own."""
+        return [one for one in self.signals if one.nature == "contribution" and one.sender in names]
+
+    @property
+    def sums(self) -> list[Signal]:
+        """Scores of several parties' columns together, as masks let them through."""
+        return [one for one in self.signals if one.nature == "contribution" and one.sender not in self.scene.columns]
 
 
 def side_by_side(tables: Sequence[Matrix]) -> Matrix:

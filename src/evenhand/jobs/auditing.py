@@ -120,12 +120,14 @@ class PlannedMessage(NamedTuple):
 
 
 REHEARSED_ROWS: Final = 60
+REHEARSED_ROUNDS: Final = 12
+"""Enough for every solver to have said all that it has to say, but for what depends on the rows."""
 
 
 def plan_of(job: JobFile) -> list[PlannedMessage]:
     """Which messages a job would send to whom, from its terms alone: no table is opened.
 
-    The run is rehearsed on made-up rows for two rounds, and its messages are listed.
+    The run is rehearsed on made-up rows for some rounds, and its messages are listed.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -147,7 +149,7 @@ def _groups(rows: int, names: Sequence[str]) -> pd.DataFrame | None:
 
 
 def _rehearse_vertical(job: VerticalJobFile) -> Transcript:
-    trained = replace(job.to_job(), max_rounds=2)
+    trained = replace(job.to_job(), max_rounds=REHEARSED_ROUNDS)
     parts: dict[str, Part] = {party.name: party.role for party in job.party}
     preparation, holder = Preparation(), job.label_party
     preparation.enrol(vertical_terms(trained, parts, 0, {}))
@@ -166,7 +168,7 @@ def _rehearse_vertical(job: VerticalJobFile) -> Transcript:
 
 
 def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
-    trained = replace(job.to_job(), max_rounds=2)
+    trained = replace(job.to_job(), max_rounds=REHEARSED_ROUNDS)
     clients = []
     for seed, client in enumerate(job.client):
         features, labels = _made_up(REHEARSED_ROWS, seed)

@@ -55,7 +55,7 @@ def stream(seed: bytes, label: str, size: int) -> Words:
     """As many words, uniform to whoever lacks the seed; each label has its own."""
     key = hashlib.blake2b(label.encode(), digest_size=KEY_BYTES, key=seed, person=_PURPOSE).digest()
     drawn = bindings.randombytes_buf_deterministic(8 * size, key)
-    return np.frombuffer(drawn, dtype="<u8").astype(np.uint64)
+    return np.frombuffer(drawn, dtype="<u8").astype(np.uint64, copy=False)
 
 
 class PairwiseMasks:

@@ -75,9 +75,10 @@ class Member:
 
     def mask(self, company: Company, size: int) -> Words:
         """What is added to one's words."""
-        total = stream(self._own(company), company.label, size)
+        total = np.zeros(size, dtype=np.uint64)
+        _add(total, self._own(company), company.label)
         for other in company.neighbours(self.place):
-            total += signed(self._pair(company, other), company.label, size, self.place < other)
+            _add(total, self._pair(company, other), company.label, self.place < other)
         return total
 
     def sealed(self, company: Company) -> list[bytes]:
@@ -138,10 +139,9 @@ class Member:
         return [content[start : start + SHARE_BYTES] for start in range(0, len(content), SHARE_BYTES)]
 
 
-def signed(secret: bytes, label: str, size: int, adds: bool) -> Words:
-    """The stream of two neighbours, as one of them adds it."""
-    drawn = stream(secret, label, size)
-    return drawn if adds else np.zeros(size, dtype=np.uint64) - drawn
+def _add(total: Words, secret: bytes, label: str, adds: bool = True) -> None:
+    """Put a stream on words, or, as the other of two neighbours does, take it off."""
+    (np.add if adds else np.subtract)(total, stream(secret, label, total.size), out=total)
 
 
 def sealed_bytes(company: Company) -> int:
@@ -193,9 +193,6 @@ def left_over(company: Company, size: int, present: Sequence[int], told: Mapping
                     "learned; go on from the last checkpoint when they are back"
                 )
             secret = join(dict(sorted(held.items())[: company.threshold]))
-            if number == 0:
-                total += stream(secret, company.label, size)
-            else:
-                other = company.neighbours(owner)[number - 1]
-                total += signed(secret, company.label, size, owner < other)
+            other = owner if number == 0 else company.neighbours(owner)[number - 1]
+            _add(total, secret, company.label, owner <= other)
     return total
