@@ -60,6 +60,6 @@ def test_the_demo_on_a_superlink(tmp_path: Path) -> None:
     parties, public = split_files(jobs, tmp_path / "demo")
     write_app(read_federation_job(public["fair"]), "fair", tmp_path / "app")
     with SuperLink(tmp_path / "link", parties, parties["bank"]) as link:
-        run, status = link.run(tmp_path / "app", patience=3000.0)
+        run, status = link.run(tmp_path / "app")
         assert status == "finished:completed", link.log("superlink")
         assert_run_of_one_process(link, run, jobs["fair"], tmp_path)

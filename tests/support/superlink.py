@@ -98,7 +98,7 @@ class SuperLink:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def run(self, app: Path, patience: float = 600.0) -> tuple[str, str]:
+    def run(self, app: Path, patience: float = 3000.0) -> tuple[str, str]:
         """Submit an app and wait: its run's number and how it ended."""
         run = str(json.loads(self.flwr("run", str(app), "--format", "json"))["run-id"])
         end = time.monotonic() + patience
