@@ -98,11 +98,12 @@ class Wire:
         self.sent = 0
 
     def send(self, content: bytes) -> None:
-        self._link.sendall(LENGTH.pack(len(content)) + content)
+        # Who has hung up needs no more.
+        with contextlib.suppress(OSError):
+            self._link.sendall(LENGTH.pack(len(content)) + content)
         self.sent += LENGTH.size + len(content)
 
     def listen(self, arrived: Callable[[bytes], None]) -> None:
-        # Whoever is done hangs up.
         with contextlib.suppress(OSError), self._link.makefile("rb") as stream:
             while len(head := stream.read(LENGTH.size)) == LENGTH.size:
                 arrived(stream.read(LENGTH.unpack(head)[0]))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.clinics import CLIENTS, write_clinics
 from support.federation import write_shops
 from support.schedules import ASYNCHRONOUS, NAMES, case_of
 
@@ -24,6 +25,7 @@ from evenhand.errors import RunError
 from evenhand.jobs.federation.flower import client_app, server_app
 from evenhand.jobs.federation.here import Here, at
 from evenhand.jobs.file import read_job
+from evenhand.jobs.horizontal.runs import run_horizontal_job
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.runtime.flower.grid import GridPost, registered_nodes
@@ -182,6 +184,26 @@ def test_a_job_on_everybodys_own_files_ends_as_in_one_process(ids: str, tmp_path
         if ids == "equal":
             weights = state_bytes(together.folder.read_party(name, "weights"))
             assert state_bytes(own.read_party(name, "weights")) == weights
+
+
+def clinic_of(files: dict[str, Path], runs: Path, context: Context) -> Here:
+    name = CLIENTS[int(context.node_config["partition-id"])]
+    return at(files[name], str(runs / name))
+
+
+@pytest.mark.parametrize("solver", ["sqp", "fairfedavgalm"])
+def test_a_job_across_rows_ends_as_in_one_process(solver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if solver != "sqp":
+        pytest.importorskip("torch")
+    fair = {"kind": "equal-opportunity", "epsilon": 0.05}
+    paths = write_clinics(tmp_path / "sites", {"solver": solver, "max_rounds": 3, "constraint": fair})
+    text, runs = paths["job"].read_text(), tmp_path / "runs"
+    monkeypatch.setenv("EVENHAND_RUNS", str(runs / SERVER))
+    simulate(server_app(text, asked), client_app(text, partial(clinic_of, paths, runs)), 3)
+    together = run_horizontal_job(read_job(paths["together"]), tmp_path / "sites", tmp_path / "run")  # type: ignore[arg-type]
+    weights = state_bytes(together.folder.read_model("weights"))
+    for name in CLIENTS:
+        assert state_bytes(side(tmp_path, name).read_model("weights")) == weights
 
 
 def test_a_party_that_refuses_says_so_and_why_stays_with_it(tmp_path: Path) -> None:

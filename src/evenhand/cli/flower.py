@@ -24,9 +24,9 @@ def flower(
       EVENHAND_PARTY_FILE=party.toml flower-supernode ...
       flwr run FOLDER
     """
-    from evenhand.jobs.federation.files import across_columns, read_federation_job
+    from evenhand.jobs.federation.files import read_federation_job
     from evenhand.jobs.federation.flower_app import write_app
 
-    write_app(across_columns(read_federation_job(job)), job.stem, folder)
+    write_app(read_federation_job(job), job.stem, folder)
     say(str(folder))
     remark("whoever may submit to a SuperLink runs code at its nodes: docs/threat-model.md says what to close")

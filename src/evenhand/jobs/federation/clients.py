@@ -73,8 +73,15 @@ def client_program(
     base: Path,
     on_terms: Callable[[Terms], None] | None = None,
     keeping: Keeping | None = None,
+    secret: bytes | None = None,
 ) -> Program[ClientEnd]:
-    """What a client does; parameters are those of a party's."""
+    """What a client does; parameters are those of a party's.
+
+    Parameters
+    ----------
+    secret
+        The client's own, for its noise; None takes that of `keeping`.
+    """
     name, data = own.party.name, job.data
     if own.party.role != "client" or name not in job.parts:
         raise JobError(f"by the job, clients are {', '.join(job.parts)}; {name}'s own file says {own.party.role!r}")
@@ -110,7 +117,7 @@ def client_program(
     terms = replace(offered, groups=held_values(offered.groups, [training]))
 
     protect = job.to_protection()
-    noise = None if protect is None else SecretNoise(protect, own_secret(keeping))
+    noise = None if protect is None else SecretNoise(protect, secret or own_secret(keeping))
     role = protected_client(terms, SOLVERS[terms.job.solver].client(terms, name, ClientData(training, None, noise)))
     yield from to_its_end(keeping, role, terms.to_plain(), training.features, training.labels, training.groups)
 

@@ -20,30 +20,29 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from evenhand.errors import EvenhandError, LostError, RunError
-from evenhand.jobs.federation.clients import ClientEnd, client_program, clients_server_program
+from evenhand.jobs.federation.clients import ClientEnd
 from evenhand.jobs.federation.files import (
     CHECKPOINT_SECONDS,
     PARTY_FILE,
     RUNS,
     AnyJob,
-    ClientsJob,
     FederationJob,
-    PartyFile,
     parse_federation_job,
     run_place,
 )
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.federation.here import here, outside_word
 from evenhand.jobs.federation.keeping import Keeping
+from evenhand.jobs.federation.parts import party_part, server_part
 from evenhand.jobs.federation.predicting import Answered, Question, answering_program, asked_run, asking_program
 from evenhand.jobs.federation.saying import announce
-from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
+from evenhand.jobs.federation.sites import PartyEnd
 from evenhand.jobs.schema import parsed
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.nvflare.cells import FlareCells, peers_of
 from evenhand.runtime.nvflare.submitting import OUTCOME, PROGRESS
-from evenhand.runtime.site import Program, Site
+from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread
 
 _RUN: Final = "run"
@@ -124,7 +123,7 @@ class FederationServer(Controller):
                     Task(_RUN, Shareable(), result_received_cb=self._party_ended), fl_ctx, parties, len(parties)
                 )
                 with one_blas_thread():
-                    part = _server_part(job, site, keeping) if asked is None else asking_program(*asked)
+                    part = asking_program(*asked) if asked else server_part(job, here, lambda: site.transcript, keeping)
                     result = site.run(part)
                 self._wait_for_parties(parties, abort_signal)
                 folder.finish(result)
@@ -200,23 +199,10 @@ class FederationParty(Executor):
                 cells.open(site.arrived)
                 end: PartyEnd | ClientEnd | Answered
                 if asked is None:
-                    end = site.run(_party_part(job, own, at.base, keeping))
+                    end = site.run(party_part(job, at, announce, keeping))
                 else:
                     end = site.run(answering_program(*asked, own, at.base, announce))
                 folder.finish(end.write(folder.folder))
-
-
-def _server_part(job: AnyJob, site: Site, keeping: Keeping) -> Program[dict[str, Any]]:
-    if isinstance(job, ClientsJob):
-        return clients_server_program(job, lambda: site.transcript, keeping)
-    at = here()
-    return server_program(job, at.own, at.base, lambda: site.transcript, keeping)
-
-
-def _party_part(job: AnyJob, own: PartyFile, base: Path, keeping: Keeping) -> Program[PartyEnd | ClientEnd]:
-    if isinstance(job, ClientsJob):
-        return client_program(job, own, base, announce, keeping)
-    return party_program(job, own, base, announce, keeping)
 
 
 def _servers_runs(kit: str) -> Path:

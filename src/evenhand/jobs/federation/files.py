@@ -156,13 +156,6 @@ def read_federation_job(path: Path) -> AnyJob:
     return parse_federation_job(read_toml(path), path.name)
 
 
-def across_columns(job: AnyJob) -> FederationJob:
-    """The job, if it is one across columns: Flower apps are made of no others."""
-    if isinstance(job, ClientsJob):
-        raise JobError('key job.split: Flower apps are of jobs across columns; submit "horizontal" to NVIDIA FLARE')
-    return job
-
-
 def read_party(path: Path) -> PartyFile:
     return parsed(PartyFile, _check_own, read_toml(path), path.name)
 

@@ -6,11 +6,13 @@ node, and its record is in its run folder.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from flwr.app import Context, Message, RecordDict
@@ -20,12 +22,14 @@ from rich.console import Console
 
 from evenhand.data.tables.unchanged import SeenTable
 from evenhand.errors import EvenhandError, RunError
-from evenhand.jobs.federation.files import FederationJob, across_columns, parse_federation_job
+from evenhand.jobs.federation.clients import ClientEnd
+from evenhand.jobs.federation.files import RUNS, AnyJob, ClientsJob, parse_federation_job
 from evenhand.jobs.federation.folders import SideFolder, side_folder
 from evenhand.jobs.federation.here import Here, here, outside_word
+from evenhand.jobs.federation.parts import party_part, server_part
 from evenhand.jobs.federation.saying import announce
-from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
-from evenhand.jobs.vertical.file import table_source
+from evenhand.jobs.federation.sites import PartyEnd
+from evenhand.jobs.schema import located
 from evenhand.protocol.roles import SERVER, State
 from evenhand.report.tables import certificate_table, constraints_table, quality_table
 from evenhand.runtime.flower.grid import GridPost, registered_nodes
@@ -49,16 +53,17 @@ def server_app(job: str, find_nodes: FindNodes = registered_nodes, find: Callabl
     find_nodes
         Which node is whose.
     find
-        Where the file of the party that holds the labels is.
+        Where the file of the party that holds the labels is; across rows there is none.
     """
 
     def main(grid: Grid, context: Context) -> None:
-        result = _serve(_parsed(job), grid, str(context.run_id), find_nodes, find())
+        result = _serve(_parsed(job), grid, str(context.run_id), find_nodes, find)
         console = Console(markup=False, emoji=False)
         console.print(quality_table(result, "test" if "test" in result["quality"] else "train"))
         if (constraints := constraints_table(result)) is not None:
             console.print(constraints)
-        console.print(certificate_table(result["certificate"]))
+        if result["certificate"]["objective"] is not None:
+            console.print(certificate_table(result["certificate"]))
 
     app = ServerApp()
     app.main()(main)
@@ -81,16 +86,17 @@ def client_app(job: str, find: Callable[[Context], Here] = lambda _: here()) -> 
     return app
 
 
-def _parsed(job: str) -> FederationJob:
-    return across_columns(parse_federation_job(tomllib.loads(job), "job.toml"))
+def _parsed(job: str) -> AnyJob:
+    return parse_federation_job(tomllib.loads(job), "job.toml")
 
 
 # -- the server
 
 
-def _serve(job: FederationJob, grid: Grid, run: str, find_nodes: FindNodes, at: Here) -> dict[str, Any]:
+def _serve(job: AnyJob, grid: Grid, run: str, find_nodes: FindNodes, find: Callable[[], Here]) -> dict[str, Any]:
     post = GridPost(grid, _wait_for_nodes(grid, list(job.parts), find_nodes))
-    with side_folder(at.runs / run, SERVER, job, None, resume=False) as folder:
+    runs = Path(os.environ.get(RUNS) or "runs") if isinstance(job, ClientsJob) else find().runs
+    with side_folder(runs / run, SERVER, job, None, resume=False) as folder:
         site = Site(
             SERVER,
             list(job.parts),
@@ -102,7 +108,7 @@ def _serve(job: FederationJob, grid: Grid, run: str, find_nodes: FindNodes, at: 
         folder.transcript = site.transcript
         with folder.recorded(), post.serves(site), site, one_blas_thread():
             try:
-                result = site.run(server_program(job, at.own, at.base, lambda: site.transcript))
+                result = site.run(server_part(job, find, lambda: site.transcript))
             except EvenhandError as error:
                 # Whoever stopped first says most; all others have only missed it.
                 why = "; ".join(f"{name}: {word}" for name, word in post.words.items()) or str(error)
@@ -125,22 +131,23 @@ def _wait_for_nodes(grid: Grid, parties: list[str], find_nodes: FindNodes) -> Ma
 # -- a party
 
 
-def _visited(job: FederationJob, records: RecordDict, context: Context, at: Here) -> RecordDict:
+def _visited(job: AnyJob, records: RecordDict, context: Context, at: Here) -> RecordDict:
     own, name = at.own, at.own.party.name
     state = kept_state(context)
     if value_in(records, "name", str) != name:
         raise RunError(f"this node is registered under another name than {name}, whose file it has")
     if state is None and value_in(records, "visit", int) > 0:
         raise RunError("this node has forgotten the run, as it does when it is started again; submit the job again")
-    table = SeenTable.of(table_source(own.party, at.base)).digest
+    table = SeenTable.of(located(own.party, at.base)).digest
     if state is not None and state["table"] != table:
         raise RunError("the table changed while the run was on; submit the job again")
-    # Terms are shown once, while the first role, which hears of them, is not in the past; warnings at the first visit.
+    # Terms are shown once, while the first role, which hears of them, is not in the past.
     new = state is None or len(state["roles"]) == 1
-    program = party_program(job, own, at.base, announce if new else None)
+    secret = os.urandom(32) if state is None else bytes.fromhex(state["secret"])
+    program = party_part(job, at, announce if new else None, secret=secret)
     peers = [one for one in (SERVER, *job.parts) if one != name]
     with one_blas_thread():
-        visit: VisitedSite[PartyEnd] = VisitedSite(
+        visit: VisitedSite[PartyEnd | ClientEnd] = VisitedSite(
             name, peers, program, time.time(), state, own.policy.to_policy().veto
         )
         with _folder(job, at, str(context.run_id), state) as side:
@@ -150,12 +157,12 @@ def _visited(job: FederationJob, records: RecordDict, context: Context, at: Here
                 if visit.result is not None and not side.folder.finished:
                     side.finish(visit.result.write(side.folder))
             written = side.folder.written
-    keep_state(context, visit.snapshot() | {"table": table, "written": written})
+    keep_state(context, visit.snapshot() | {"table": table, "written": written, "secret": secret.hex()})
     return to_records(answer, word="", ended=visit.ended)
 
 
 @contextmanager
-def _folder(job: FederationJob, at: Here, run: str, state: State | None) -> Iterator[SideFolder]:
+def _folder(job: AnyJob, at: Here, run: str, state: State | None) -> Iterator[SideFolder]:
     """Begun at the first visit; what a visit wrote whose answer was lost is dropped."""
     path, name = at.runs / run, at.own.party.name
     if state is None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import tomli_w
 
 from evenhand.errors import InputError, JobError
-from evenhand.jobs.federation.files import FederationJob
+from evenhand.jobs.federation.files import AnyJob
 from evenhand.runtime.files import make_folder, write_bytes
 from evenhand.vertical.vfb2 import SOLVERS as ASYNCHRONOUS
 
@@ -25,7 +25,7 @@ app = {make}(Path(__file__).with_name("job.toml").read_text(encoding="utf-8"))
 '''
 
 
-def write_app(job: FederationJob, name: str, out: Path) -> None:
+def write_app(job: AnyJob, name: str, out: Path) -> None:
     """Write the app of a job that Flower can carry; a folder with anything in it is left alone."""
     if out.exists() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; choose another folder")

@@ -1,0 +1,38 @@
+"""Whose part is which program, whatever engine carries it: across columns and across rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from evenhand.jobs.federation.clients import ClientEnd, client_program, clients_server_program
+from evenhand.jobs.federation.files import AnyJob, ClientsJob
+from evenhand.jobs.federation.here import Here
+from evenhand.jobs.federation.keeping import Keeping
+from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
+from evenhand.protocol.terms import Terms
+from evenhand.protocol.transcript import Transcript
+from evenhand.runtime.site import Program
+
+
+def server_part(
+    job: AnyJob, find: Callable[[], Here], transcript: Callable[[], Transcript], keeping: Keeping | None = None
+) -> Program[dict[str, Any]]:
+    """What the server does; `find` says where the file of the party that holds the labels is, if there is one."""
+    if isinstance(job, ClientsJob):
+        return clients_server_program(job, transcript, keeping)
+    at = find()
+    return server_program(job, at.own, at.base, transcript, keeping)
+
+
+def party_part(
+    job: AnyJob,
+    at: Here,
+    on_terms: Callable[[Terms], None] | None,
+    keeping: Keeping | None = None,
+    secret: bytes | None = None,
+) -> Program[PartyEnd | ClientEnd]:
+    """What a party or client does; its secret is that of `keeping` if it is given none."""
+    if isinstance(job, ClientsJob):
+        return client_program(job, at.own, at.base, on_terms, keeping, secret)
+    return party_program(job, at.own, at.base, on_terms, keeping)
