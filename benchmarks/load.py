@@ -155,10 +155,12 @@ def many_parties() -> None:
                 link, _ = door.accept()
                 wires[link.recv(8, socket.MSG_WAITALL).decode().strip()] = Wire(link)
             site = Site(SERVER, list(wires), lambda name, content: wires[name].send(content))
-            listeners = [
-                threading.Thread(target=wire.listen, args=(partial(site.arrived, name),), daemon=True)
-                for name, wire in wires.items()
-            ]
+
+            def listen(name: str) -> None:
+                wires[name].listen(partial(site.arrived, name))
+                site.gone(name)
+
+            listeners = [threading.Thread(target=listen, args=(name,), daemon=True) for name in wires]
             for listener in listeners:
                 listener.start()
             began = time.perf_counter()

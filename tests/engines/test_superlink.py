@@ -10,7 +10,8 @@ from support.federation import write_shops
 
 pytest.importorskip("flwr", reason="make flower runs these in an environment with Flower")
 
-from support.superlink import SuperLink, make_node_key
+from support.superlink import SuperLink
+from support.tls import make_node_key
 
 from evenhand.cli.demo import write_demo
 from evenhand.cli.demo_federation import split_files

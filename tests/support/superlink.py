@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import json
 import os
 import subprocess
@@ -16,10 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import psutil
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from support.tls import Authority, make_node_key
 
 from evenhand.cli.demo_federation import free_port, wait_until_open
 from evenhand.jobs.federation.files import PARTY_FILE, RUNS
@@ -46,7 +41,9 @@ class SuperLink:
         self.port = free_port()
         self._stack = ExitStack()
         folder.mkdir(parents=True)
-        make_certificates(folder)
+        authority = Authority()
+        authority.write(folder / "ca.crt")
+        authority.issue("localhost", folder / "server.crt", folder / "server.key")
         for name in parties:
             make_node_key(folder, name)
         home = folder / "home"
@@ -133,46 +130,3 @@ def stop(process: subprocess.Popen[Any]) -> None:
         if one.is_running():
             one.kill()
     process.wait()
-
-
-def make_certificates(folder: Path) -> None:
-    """A certificate authority, the server's certificate by it, and a key pair for anybody who asks."""
-    key, authority = _key(folder / "ca.key"), _name("evenhand tests")
-    _certificate(folder / "ca.crt", authority, key.public_key(), authority, key, ca=True)
-    own = _key(folder / "server.key")
-    _certificate(folder / "server.crt", _name("localhost"), own.public_key(), authority, key, ca=False)
-
-
-def make_node_key(folder: Path, name: str) -> None:
-    """As `ssh-keygen -t ecdsa -b 384` makes them."""
-    public = _key(folder / f"{name}.key", serialization.PrivateFormat.OpenSSH).public_key()
-    content = public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    (folder / f"{name}.pub").write_bytes(content)
-
-
-def _key(path: Path, shape: Any = serialization.PrivateFormat.PKCS8) -> ec.EllipticCurvePrivateKey:
-    key = ec.generate_private_key(ec.SECP384R1())
-    path.touch(mode=0o600)
-    path.write_bytes(key.private_bytes(serialization.Encoding.PEM, shape, serialization.NoEncryption()))
-    return key
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _certificate(path: Path, subject: x509.Name, public: Any, issuer: x509.Name, key: Any, *, ca: bool) -> None:
-    now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=2))
-        .add_extension(x509.BasicConstraints(ca, None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-    )
-    path.write_bytes(built.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
