@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
+from rich.console import Console
 
 pytest.importorskip("cryptography", reason="needs cryptography, which NVIDIA FLARE brings")
 
 from support.tls import Authority, write_key
 
+from evenhand.cli.kit_health import show_kit
 from evenhand.errors import RunError
 from evenhand.runtime.nvflare.health import check_kit, kit_name
 from evenhand.runtime.nvflare.kits import ALLOWED
@@ -130,3 +133,17 @@ def test_a_server_that_is_not_there(kit: Kit) -> None:
 def test_what_is_no_kit(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is no kit"):
         check_kit(tmp_path)
+
+
+def test_the_command_says_so_and_ends_with_a_code_of_its_own(kit: Kit, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("id,x\n1,2\n")
+    own = tmp_path / "party.toml"
+    own.write_text('[party]\nname = "phone"\ntable = "table.csv"\nid = "id"\n[policy]\nmost_rounds = 7\n')
+    console = Console(width=200, record=True)
+    with pytest.raises(typer.Exit) as ended:
+        show_kit(kit.path, own, console)
+    assert ended.value.exit_code == RunError.exit_code
+    told = console.export_text()
+    assert "it is phone's, the kit is shop's" in told
+    assert "most_rounds = 7" in told
+    assert "answers, by mutual TLS" in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -99,12 +100,13 @@ class SuperLink:
         """Submit an app and wait: its run's number and how it ended."""
         run = str(json.loads(self.flwr("run", str(app), "--format", "json"))["run-id"])
         end = time.monotonic() + patience
-        while time.monotonic() < end:
-            status = str(json.loads(self.flwr("list", "--run-id", run, "--format", "json"))["runs"][0]["status"])
-            if status.startswith("finished"):
-                return run, status
+        # Its log costs nothing to look at; asking starts a process each time, and may be answered with an error.
+        while not re.search(rf"Finished task \d+ of run {run}", self.log("superlink")):
+            assert time.monotonic() < end, f"the run did not end:\n{self.log('superlink')[-3000:]}"
             time.sleep(1.0)
-        raise AssertionError(f"the run did not end:\n{self.log('superlink')}")
+        while "runs" not in (told := json.loads(self.flwr("list", "--run-id", run, "--format", "json"))):
+            assert time.monotonic() < end, told
+        return run, str(told["runs"][0]["status"])
 
     def side(self, name: str, run: str) -> RunFolder:
         return RunFolder.open(self.folder / f"runs {name}" / run)

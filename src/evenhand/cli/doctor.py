@@ -9,11 +9,12 @@ import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
 
+from evenhand.cli.kit_health import show_kit
 from evenhand.cli.saying import remark
 from evenhand.errors import MissingExtraError
 
@@ -54,19 +55,30 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(one) for one in re.findall(r"\d+", text)[:3])
 
 
-def doctor() -> None:
+def doctor(
+    kit: Annotated[Path | None, typer.Option(help="Look at this start-up kit instead.")] = None,
+    party: Annotated[Path | None, typer.Option(help="With --kit: the party's own file (TOML).")] = None,
+) -> None:
     """Say which versions are installed, which optional parts are there, and what this machine allows.
 
-    \b
-    Example:
-      evenhand doctor
+    With --kit, whether a start-up kit would work here and now: who may read its keys, until when certificates are
+    valid, whether it is closed, whether the server answers; with --party also the party's file and policy.
 
-    Ends with exit code 7 where something that evenhand cannot do without is missing or too old.
+    \b
+    Examples:
+      evenhand doctor
+      evenhand doctor --kit kits/shop --party party.toml
+
+    Ends with exit code 7 where something that evenhand cannot do without is missing or too old, and with 4 where
+    something is wrong with a kit.
     """
     from evenhand.data.public.fetch import default_cache
     from evenhand.report.tables import bare_table
 
     console = Console(markup=False, emoji=False)
+    if kit is not None:
+        show_kit(kit, party, console)
+        return
     console.print(f"evenhand {version('evenhand')}, Python {platform.python_version()} ({sys.executable})")
     console.print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors, {_memory()}")
     free = shutil.disk_usage(Path.cwd()).free / 1e9
