@@ -13,19 +13,19 @@ from evenhand.errors import EvenhandError, RunError
 from evenhand.printing import printable
 
 if TYPE_CHECKING:
-    from evenhand.runtime.nvflare.health import Finding
+    from evenhand.runtime.nvflare.health import KitFinding
 
 
 def show_kit(kit: Path, party: Path | None, console: Console) -> None:
     """Print what was found; exit code 4 if the kit would not work as it is."""
-    from evenhand.runtime.nvflare.health import Finding, check_kit
+    from evenhand.runtime.nvflare.health import KitFinding, check_kit
 
     found = check_kit(kit)
     if party is not None:
         try:
             found += _own_file(kit, party)
         except EvenhandError as error:
-            found.append(Finding("party's file", False, str(error)))
+            found.append(KitFinding("party's file", False, str(error)))
     table = Table("what", "", "in words")
     for one in found:
         table.add_row(printable(one.what), "fine" if one.fine else "WRONG", printable(one.said))
@@ -34,11 +34,11 @@ def show_kit(kit: Path, party: Path | None, console: Console) -> None:
         raise typer.Exit(RunError.exit_code)
 
 
-def _own_file(kit: Path, party: Path) -> list[Finding]:
+def _own_file(kit: Path, party: Path) -> list[KitFinding]:
     from evenhand.data.tables.unchanged import SeenTable
     from evenhand.jobs.federation.files import read_party
     from evenhand.jobs.schema import located
-    from evenhand.runtime.nvflare.health import Finding, kit_name
+    from evenhand.runtime.nvflare.health import KitFinding, kit_name
 
     own = read_party(party)
     whose = kit_name(kit)
@@ -49,7 +49,7 @@ def _own_file(kit: Path, party: Path) -> list[Finding]:
     allows = {name: value for name, value in own.policy.model_dump().items() if value}
     policy = ", ".join(f"{name} = {value}" for name, value in allows.items()) or "takes part in anything"
     return [
-        Finding("party's file", fits, said),
-        Finding("table", True, "can be read"),
-        Finding("policy", True, policy),
+        KitFinding("party's file", fits, said),
+        KitFinding("table", True, "can be read"),
+        KitFinding("policy", True, policy),
     ]

@@ -18,7 +18,7 @@ _SOON: Final = datetime.timedelta(days=30)
 _PATIENCE: Final = 10.0
 
 
-class Finding(NamedTuple):
+class KitFinding(NamedTuple):
     """One thing that was looked at."""
 
     what: str
@@ -26,7 +26,7 @@ class Finding(NamedTuple):
     said: str
 
 
-def check_kit(kit: Path) -> list[Finding]:
+def check_kit(kit: Path) -> list[KitFinding]:
     """What there is to say about the kit of a server, a party or whoever submits jobs."""
     startup = kit / "startup"
     settings = next((startup / name for name in _SETTINGS if (startup / name).is_file()), None)
@@ -52,59 +52,59 @@ def kit_name(kit: Path) -> str:
     return _subject(_x509().load_pem_x509_certificate(path.read_bytes()))
 
 
-def _version() -> Finding:
+def _version() -> KitFinding:
     try:
         found = version("nvflare")
     except PackageNotFoundError:
-        return Finding("NVIDIA FLARE", False, "not installed: pip install 'evenhand[nvflare]'")
-    return Finding("NVIDIA FLARE", found.startswith("2.9."), f"{found}, of which 2.9 is needed")
+        return KitFinding("NVIDIA FLARE", False, "not installed: pip install 'evenhand[nvflare]'")
+    return KitFinding("NVIDIA FLARE", found.startswith("2.9."), f"{found}, of which 2.9 is needed")
 
 
-def _modes(kit: Path) -> Finding:
+def _modes(kit: Path) -> KitFinding:
     open_to_others = [
         str(path.relative_to(kit))
         for path in [kit / "startup", *kit.glob("startup/*.key")]
         if stat.S_IMODE(path.stat().st_mode) & 0o077
     ]
     if open_to_others:
-        return Finding("keys", False, f"others may read {', '.join(open_to_others)}: chmod -R go-rwx {kit}")
-    return Finding("keys", True, "nobody but their owner may read them")
+        return KitFinding("keys", False, f"others may read {', '.join(open_to_others)}: chmod -R go-rwx {kit}")
+    return KitFinding("keys", True, "nobody but their owner may read them")
 
 
-def _certificates(startup: Path, whose: str) -> list[Finding]:
+def _certificates(startup: Path, whose: str) -> list[KitFinding]:
     x509 = _x509()
     own = x509.load_pem_x509_certificate((startup / f"{whose}.crt").read_bytes())
     root = x509.load_pem_x509_certificate((startup / "rootCA.pem").read_bytes())
     findings = [_dates(f"certificate of {_subject(own)}", own), _dates("certificate of the authority", root)]
     try:
         own.verify_directly_issued_by(root)
-        findings.append(Finding("issued by", True, "the authority of this kit"))
+        findings.append(KitFinding("issued by", True, "the authority of this kit"))
     except Exception as error:
-        findings.append(Finding("issued by", False, f"another authority than this kit's ({type(error).__name__})"))
+        findings.append(KitFinding("issued by", False, f"another authority than this kit's ({type(error).__name__})"))
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     key = load_pem_private_key((startup / f"{whose}.key").read_bytes(), None)
     fits = key.public_key() == own.public_key()
-    findings.append(Finding("key", fits, "that of the certificate" if fits else "another than the certificate's"))
+    findings.append(KitFinding("key", fits, "that of the certificate" if fits else "another than the certificate's"))
     return findings
 
 
-def _dates(what: str, certificate: Any) -> Finding:
+def _dates(what: str, certificate: Any) -> KitFinding:
     now = datetime.datetime.now(datetime.UTC)
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < begins:
-        return Finding(what, False, f"valid from {begins:%Y-%m-%d} on only; is this machine's clock right?")
+        return KitFinding(what, False, f"valid from {begins:%Y-%m-%d} on only; is this machine's clock right?")
     if now > ends:
-        return Finding(what, False, f"expired on {ends:%Y-%m-%d}: make new kits")
-    return Finding(what, ends - now > _SOON, f"valid until {ends:%Y-%m-%d}, {(ends - now).days} days")
+        return KitFinding(what, False, f"expired on {ends:%Y-%m-%d}: make new kits")
+    return KitFinding(what, ends - now > _SOON, f"valid until {ends:%Y-%m-%d}, {(ends - now).days} days")
 
 
-def _closed(local: Path) -> Finding:
+def _closed(local: Path) -> KitFinding:
     try:
         resources = json.loads((local / "resources.json").read_text(encoding="utf-8"))
         rights = json.loads((local / "authorization.json").read_text(encoding="utf-8"))["permissions"]
     except (OSError, ValueError, KeyError) as error:
-        return Finding("closed", False, f"cannot be told ({error}): make new kits")
+        return KitFinding("closed", False, f"cannot be told ({error}): make new kits")
     open_ = [
         what
         for what, wrong in {
@@ -116,7 +116,9 @@ def _closed(local: Path) -> Finding:
         }.items()
         if wrong
     ]
-    return Finding("closed", not open_, f"lets in {', '.join(open_)}" if open_ else "no code, shell or other classes")
+    return KitFinding(
+        "closed", not open_, f"lets in {', '.join(open_)}" if open_ else "no code, shell or other classes"
+    )
 
 
 def _address(settings: dict[str, Any]) -> tuple[str, int]:
@@ -126,24 +128,24 @@ def _address(settings: dict[str, Any]) -> tuple[str, int]:
     return host, int(port)
 
 
-def _listens(host: str, port: int) -> Finding:
+def _listens(host: str, port: int) -> KitFinding:
     with socket.socket() as one:
         one.settimeout(_PATIENCE)
         there = one.connect_ex(("127.0.0.1", port)) == 0
-    return Finding("server", True, f"{host}:{port}: " + ("runs here" if there else "nothing runs here at present"))
+    return KitFinding("server", True, f"{host}:{port}: " + ("runs here" if there else "nothing runs here at present"))
 
 
-def _answers(startup: Path, host: str, port: int) -> Finding:
+def _answers(startup: Path, host: str, port: int) -> KitFinding:
     """Shake hands as the kit's owner: the server must show a certificate of the authority, and take ours."""
     context = ssl.create_default_context(cafile=str(startup / "rootCA.pem"))
     try:
         context.load_cert_chain(startup / "client.crt", startup / "client.key")
         with socket.create_connection((host, port), _PATIENCE) as raw, context.wrap_socket(raw, server_hostname=host):
-            return Finding("server", True, f"{host}:{port} answers, by mutual TLS")
+            return KitFinding("server", True, f"{host}:{port} answers, by mutual TLS")
     except ssl.SSLError as error:
-        return Finding("server", False, f"{host}:{port} cannot be spoken to: {error.reason or error}")
+        return KitFinding("server", False, f"{host}:{port} cannot be spoken to: {error.reason or error}")
     except OSError as error:
-        return Finding("server", False, f"{host}:{port} does not answer ({error.strerror or error}): does it run?")
+        return KitFinding("server", False, f"{host}:{port} does not answer ({error.strerror or error}): does it run?")
 
 
 def _subject(certificate: Any) -> str:
