@@ -108,7 +108,7 @@ class _Problem:
         rows[: self.slacks, : self.size] = np.vstack([jacobian[self.upper], -jacobian[self.lower]])
         rows[: self.slacks, known:] = rows[self.slacks : 2 * self.slacks, known:] = -np.eye(self.slacks)
         rows[2 * self.slacks :, :known] = part.rows
-        self.quadratic, self.rows = sp.csc_array(quadratic), sp.csc_array(rows)
+        self.quadratic, self.rows = _by_columns(quadratic), _by_columns(rows)
         self.bounds = np.concatenate([above[self.upper], -below[self.lower], np.zeros(self.slacks), part.bounds])
         self.cost = part.cost
         self.cones = [*([clarabel.NonnegativeConeT(2 * self.slacks)] if self.slacks else []), *part.cones]
@@ -139,6 +139,13 @@ class _Problem:
         net[self.lower] -= duals[len(self.upper) : len(self.upper) + len(self.lower)]
         step = found[: self.size]
         return QuadraticStep(step, net, missed(self.jacobian @ step, self.below, self.above), penalty)
+
+
+def _by_columns(dense: Array) -> sp.csc_array:
+    """As `csc_array(dense)`, which takes three times as long by way of coordinates."""
+    columns, rows = np.nonzero(dense.T)
+    ends = np.concatenate([[0], np.cumsum(np.bincount(columns, minlength=dense.shape[1]))])
+    return sp.csc_array((dense[rows, columns], rows, ends), shape=dense.shape)
 
 
 class _SimplePart(NamedTuple):

@@ -12,7 +12,7 @@ from evenhand.horizontal.solver import HorizontalClient
 from evenhand.horizontal.sqp.counting import CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS
-from evenhand.horizontal.sqp.search import symmetric
+from evenhand.horizontal.sqp.triangles import symmetric, upper_triangle
 from evenhand.programs.program import Program
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
@@ -68,9 +68,8 @@ class SQPClient(HorizontalClient):
         self.effort += program.effort * (0.5 * len(points) + 1.0)
         if self.exact:
             net = np.concatenate([message["own_net"], message["shared_net"]])
-            upper = np.triu_indices(program.weights)
-            objective = first.hessian(np.zeros_like(net))[upper]
-            curvature = first.hessian(net)[upper] if net.any() else objective
+            objective = upper_triangle(first.hessian(np.zeros_like(net)))
+            curvature = upper_triangle(first.hessian(net)) if net.any() else objective
             self.effort += program.effort * program.weights
         of_own, of_shared = (NO_SUMS, NO_SUMS) if self.counted is None else self.counted.at(trials[0])
         return JUDGED.message(

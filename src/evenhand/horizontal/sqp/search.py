@@ -197,12 +197,3 @@ def bfgs(matrix: Array | None, step: Array, change: Array) -> Array:
     share = 1.0 if curve >= 0.2 * model else 0.8 * model / (model - curve)
     mixed = share * change + (1.0 - share) * image
     return matrix - np.outer(image, image) / model + np.outer(mixed, mixed) / float(mixed @ step)
-
-
-def symmetric(upper: Array, size: int) -> Array:
-    """A matrix from its upper triangle, row by row; zero where none was sent."""
-    matrix = np.zeros((size, size))
-    if len(upper):
-        matrix[np.triu_indices(size)] = upper
-        matrix += np.triu(matrix, 1).T
-    return matrix

@@ -22,8 +22,9 @@ from evenhand.horizontal.sqp.counting import CountedParts, CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.moving import MovingBounds, Verdict
 from evenhand.horizontal.sqp.options import LENGTHS, SQPOptions
-from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs, symmetric
+from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs
 from evenhand.horizontal.sqp.seen import Seen
+from evenhand.horizontal.sqp.triangles import symmetric, upper_triangle
 from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus
 from evenhand.protocol.answers import Body
@@ -278,7 +279,7 @@ class SQPServer(ProgramServer):
         """Ask how the model would do on rows that it was not trained on."""
         self.stage = "left out"
         response = self._response(evaluation)
-        free = response.free[np.triu_indices(len(evaluation.weights))]
+        free = upper_triangle(response.free)
         together = self.places[SHARED]
         body: dict[str, Any] = {
             "round": self.rounds + 1,

@@ -1,0 +1,31 @@
+"""Symmetric matrices on the wire: the upper triangle, row by row."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from evenhand.arrays import Array, Integers
+
+
+@lru_cache(maxsize=8)
+def _places(size: int) -> tuple[Integers, Integers]:
+    # Finding them takes longer than moving the numbers of a small matrix.
+    rows, columns = np.triu_indices(size)
+    rows.setflags(write=False)
+    columns.setflags(write=False)
+    return rows, columns
+
+
+def upper_triangle(matrix: Array) -> Array:
+    return matrix[_places(len(matrix))]
+
+
+def symmetric(triangle: Array, size: int) -> Array:
+    """The matrix of an upper triangle; zero where none was sent."""
+    matrix = np.zeros((size, size))
+    if len(triangle):
+        rows, columns = _places(size)
+        matrix[rows, columns] = matrix[columns, rows] = triangle
+    return matrix
