@@ -28,8 +28,9 @@ class SubspaceOptions:
         1 or 2: in how many parts a party offers its direction, cut in the middle of its curvature's spectrum. Two bring
         fewer rounds, and twice the upload. None is two where only sums arrive, which then tell more, and one otherwise.
     own_columns
-        Whether all columns of the party that holds the labels enter the server's tiny problem (as far as they are
-        few): fewer rounds, at no message but one. False where the server is with somebody else, who is not to see them.
+        Whether all columns of the party that holds the labels enter the server's tiny problem (as far as they and the
+        rows are few): fewer rounds, at no message but one. False where the server is with somebody else, who is not to
+        see them.
     """
 
     history: int | None = None

@@ -22,7 +22,9 @@ from evenhand.vertical.subspace.options import SubspaceOptions
 MOST_OWN_COLUMNS = 64
 """Columns of the label holder that the tiny problem takes, whose cost grows with the square of their number."""
 MOST_OWN_NUMBERS = 2**25
-"""Numbers of the label holder that are sent to its own server: 268 MB."""
+"""Numbers of the label holder that are sent to its own server where it has nothing else but sums: 268 MB."""
+FEW_OWN_NUMBERS = 2**19
+"""Else: on larger tables directions and steps do in as many rounds, and each of them costs less."""
 LEAST_CURVATURE = 0.08
 """Share of its bound that the curvature of a row is taken for at least: a row that seems settled may yet move."""
 
@@ -37,7 +39,8 @@ class SubspaceParty(GradientParty):
         options = SubspaceOptions(**terms.job.options)
         self.bands, self.history = options.bands_asked(terms), options.steps_kept(terms)
         # Whether its columns are the server's to combine: it then gets a coefficient for each.
-        few = self.model.columns <= MOST_OWN_COLUMNS and self.model.columns * terms.n_rows <= MOST_OWN_NUMBERS
+        most = MOST_OWN_NUMBERS if terms.only_sums else FEW_OWN_NUMBERS
+        few = self.model.columns <= MOST_OWN_COLUMNS and self.model.columns * terms.n_rows <= most
         self.holds_labels = options.own_columns and name == terms.active[0]
         # Alone there is nobody to combine with.
         self.whole = self.holds_labels and few and len(terms.names) > 1
