@@ -88,7 +88,17 @@ class Draw:
             for name, one in (("DFP", 0), ("DFN", 1))
         }
         area = np.nan if scores is None else roc_auc_score(labels, scores)
-        return {"ACC": float((decisions == labels).mean()), "AUC": area, **gaps}
+        return {"ACC": float((decisions == labels).mean()), "AUC": area, **gaps, **self.chance(decisions)}
+
+    def chance(self, decisions: np.ndarray) -> dict[str, float]:
+        """The mean gaps of a model whose rates are equal on the training rows: both samples' binomial errors alone."""
+        found = {}
+        for name, one in (("DFP", 0), ("DFN", 1)):
+            rate = decisions[self.labels[self.test] == one].mean()
+            there = [rows[self.labels[rows] == one] for rows in (self.train, self.test)]
+            sizes = np.concatenate([np.unique(self.groups[rows], return_counts=True)[1] for rows in there])
+            found[f"{name} by chance"] = float(np.sqrt(2.0 / np.pi * rate * (1.0 - rate) * (1.0 / sizes).sum()))
+        return found
 
 
 def draw(name: str, source: Path | None, seed: int) -> Draw:
@@ -167,6 +177,7 @@ def table(name: str, source: Path | None, draws: int, reduce: bool) -> None:
         rows += [{"method": method, **one} for method, one in found.items()]
     all_draws = pd.DataFrame(rows).groupby("method", sort=False)
     means, errors = all_draws.mean(), all_draws.sem()
+    fair = means.loc["trees, equalized odds"]
     print(f"\n{name}: {draws} draws of {len(given.train):,} training and {len(given.test):,} test rows")
     for method, mean in means.iterrows():
         error = errors.loc[method]
@@ -175,6 +186,8 @@ def table(name: str, source: Path | None, draws: int, reduce: bool) -> None:
             f"  {method:36s}{'  '.join(said)}  rounds {mean['rounds']:5.1f}  MB {mean['MB']:6.1f}  "
             f"CPU {mean['CPU']:6.2f} s = {mean['CPU'] / means['CPU'].iloc[0]:5.1f} x pooled"
         )
+    chance = " ".join(f"{gap} {fair[f'{gap} by chance']:.4f}" for gap in ("DFP", "DFN"))
+    print(f"  by chance alone, were rates of the training rows equal: {chance}", flush=True)
 
 
 def products(draws: int, rows: int = 30_000) -> None:
