@@ -140,10 +140,10 @@ def test_a_policy_that_does_not_agree_ends_the_run_before_any_row_is_spoken_of(t
 def test_a_party_decides_what_leaves_it(tmp_path: Path) -> None:
     paths = write_shops(tmp_path, {"max_rounds": 20})
     network = Network()
-    ends = run(paths, network, vetoes={"shop": OwnPolicy(never_send=["direction"]).veto})
+    ends = run(paths, network, vetoes={"shop": OwnPolicy(never_send=["masked"]).veto})
     assert "shop keeps what it was about to send to server" in str(ends["shop"])
     assert all(isinstance(end, EvenhandError) for end in ends.values())
-    assert "direction" not in {entry.kind for entry in network.sites["shop"].transcript}
+    assert "masked" not in {entry.kind for entry in network.sites["shop"].transcript}
 
 
 def test_the_site_of_a_party_knows_all_that_left_it_and_nothing_of_others(tmp_path: Path) -> None:

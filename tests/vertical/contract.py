@@ -52,6 +52,8 @@ CLOCK = VirtualClock(latency=3e-7, speeds={"p0": 2e9, "p1": 3e7, "p2": 1e8})
 def make_job(solver: str, **changes: Any) -> Job:
     constraints = (EqualOpportunity(EPSILON),) if SOLVERS[solver].takes_constraints else ()
     settings: dict[str, Any] = {"alpha": MU, "max_rounds": 4000, "tol": 1e-8, "options": SUITABLE.get(solver, {})}
+    # The solver itself; protection around it is tested in `test_protected.py`.
+    settings["protection"] = "none"
     return Job(solver=solver, constraints=constraints, **{**settings, **changes})
 
 

@@ -36,7 +36,7 @@ from evenhand.vertical.subspace.party import SubspaceParty
 
 
 def subspace(problem: Problem, constraint: Constraint | None = None, blocks: Any = None, **job: Any) -> VerticalRun:
-    settings = {"solver": "subspace", "tol": 1e-9, "max_rounds": 60, **job}
+    settings = {"solver": "subspace", "tol": 1e-9, "max_rounds": 60, "protection": "none", **job}
     return train(problem, constraint, blocks, **settings)
 
 
@@ -105,6 +105,18 @@ def test_any_problem_any_split_never_gets_worse_and_ends_with_a_true_certificate
         # Once the rows hold, the objective is the merit.
         objective = run.history["objective"].to_numpy()[violation <= 1e-6]
         assert (np.diff(objective) <= 1e-6).all()
+
+
+@pytest.mark.filterwarnings("ignore::evenhand.errors.ExactRatesWarning")
+@given(awkward())
+def test_sums_in_fixed_point_end_with_a_true_certificate_too(given: Any) -> None:
+    """Whatever the columns: what rounding has left too few digits of is not combined."""
+    problem, blocks, constraint = given
+    if len(blocks) < 3:
+        return
+    run = subspace(problem, constraint, blocks, max_rounds=15, protection="masked")
+    rows = bind(constraint, problem.labels, problem.sensitive)
+    check_certificate(run, deal(problem, blocks), problem.labels, rows, 2.0 / len(problem.labels))
 
 
 @pytest.mark.parametrize("blocks", [None, [[0, 1], [2, 3]], [[3], [1], [0], [2]]])

@@ -20,7 +20,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.protocol.transcript import Transcript
-from evenhand.vertical.messages import COMBINED_SCORES, DERIVATIVE, DIRECTION, SCORES, WEIGHTED_DERIVATIVE
+from evenhand.vertical.messages import COMBINED_SCORES, DERIVATIVE, DIRECTION, PRODUCT, SCORES, WEIGHTED_DERIVATIVE
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.trees.messages import DERIVATIVES, LEAVES
 from evenhand.vertical.vfb2.messages import SCORE_REQUEST, THETA, TOTALS
@@ -40,7 +40,7 @@ FIELDS: Final[Mapping[tuple[str, str], Nature]] = {
 """Fields that hold one number a row, and what that number is: a derivative of the loss, a score of the sender's own
 columns, or one of everybody's."""
 
-GRADIENTS: Final[Mapping[str, str]] = {}
+GRADIENTS: Final[Mapping[str, str]] = {PRODUCT.kind: "product"}
 """Kinds of messages that tell a party the gradient of its own weights instead of ν, and the field that holds it."""
 
 

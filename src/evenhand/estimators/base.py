@@ -20,7 +20,7 @@ from evenhand.estimators.tables import Tables, align_rows, encode, exchange_rows
 from evenhand.jobs.tables import tell
 from evenhand.models.across import joint_scores
 from evenhand.models.trees import TreesModel
-from evenhand.protocol.job import Job, LossName, ModelName, RuntimeName
+from evenhand.protocol.job import Job, LossName, ModelName, Protection, RuntimeName
 from evenhand.protocol.terms import Part
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
@@ -48,6 +48,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of the classifier and the regressor."""
 
     _loss: LossName
+    # Estimators that were saved with 0.1.0 have none of their own.
+    protection: Protection = "auto"
     _scenes: list[Scene] | None = None
     """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
 
@@ -67,6 +69,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         fit_intercept: bool = True,
         hidden: Sequence[int] = (32, 16),
         solver_options: Mapping[str, Any] | None = None,
+        protection: Protection = "auto",
         warm_start: bool = False,
         verbose: bool = False,
     ) -> None:
@@ -83,6 +86,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.hidden = hidden
         self.solver_options = solver_options
+        self.protection = protection
         self.warm_start = warm_start
         self.verbose = verbose
 
@@ -168,6 +172,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             hidden=tuple(self.hidden),
             loss=self._loss,
             options=dict(self.solver_options or {}),
+            protection=self.protection,
         )
         return stopping_at(job, self.tol)
 

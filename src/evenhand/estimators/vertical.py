@@ -20,7 +20,7 @@ from evenhand.estimators.base import RoleName, VerticalEstimator
 from evenhand.estimators.tables import Tables
 from evenhand.estimators.warning import warn_of
 from evenhand.printing import listed
-from evenhand.protocol.job import ModelName, RuntimeName
+from evenhand.protocol.job import ModelName, Protection, RuntimeName
 from evenhand.runtime.clock import VirtualClock
 from evenhand.training.shortfalls import shortfalls
 from evenhand.vertical.solvers import check_job
@@ -72,6 +72,12 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         Widths of a neural party's hidden layers.
     solver_options
         The solver's own settings, for instance ``{"step": 0.01, "local_steps": 7}``.
+    protection
+        What is kept from the others (``"subspace"`` and ``"fairvfl"`` with linear parties). ``"none"``: messages as
+        published, which disclose labels, scores and which records are equal. ``"masked"``: the server learns sums over
+        the passive parties only. ``"dealer"``: passive parties are told nothing of single rows either, by triples of a
+        third party that has no data. ``"encrypted"``: the same under encryption, without a third party (extra
+        ``encrypted``). ``"auto"``: ``"masked"`` for ``"subspace"`` with two or more passive parties, else ``"none"``.
     warm_start
         Begin where the last `fit` ended, if it saw the same features: for a neighbouring ε or alpha.
     verbose
@@ -111,6 +117,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         fit_intercept: bool = True,
         hidden: Sequence[int] = (32, 16),
         solver_options: Mapping[str, Any] | None = None,
+        protection: Protection = "auto",
         warm_start: bool = False,
         verbose: bool = False,
     ) -> None:
@@ -128,6 +135,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             fit_intercept=fit_intercept,
             hidden=hidden,
             solver_options=solver_options,
+            protection=protection,
             warm_start=warm_start,
             verbose=verbose,
         )

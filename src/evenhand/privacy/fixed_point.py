@@ -19,6 +19,10 @@ from evenhand.errors import InputError
 FRACTION_BITS = 32
 SCALE = 2.0**FRACTION_BITS
 """One, in the default fixed point: what `encode_scalar` and `decode_scalar` take as `scale`."""
+ROW_BITS = 50
+"""Binary places of numbers a row of data: sums may reach 8192, and are off by some 10⁻¹⁵."""
+LEAST_COLUMN = 2.0**-30
+"""What a column of such numbers must reach somewhere: of a smaller one, too few digits are left."""
 HIGH_BITS = 16
 """Fraction bits of the first of two words: sums may reach ±2⁴⁷."""
 
@@ -61,6 +65,11 @@ def decode(sums: NDArray[np.uint64], fraction_bits: int = FRACTION_BITS) -> NDAr
     """The real numbers that these sums of encoded values stand for."""
     integers = np.ascontiguousarray(sums, dtype=np.uint64).view(np.int64)
     return integers.reshape(np.shape(sums)).astype(np.float64) * 2.0**-fraction_bits
+
+
+def largest_score(parties: int) -> float:
+    """What a number a row of data may be at most, among so many."""
+    return largest(parties, ROW_BITS)
 
 
 def encode_wide(values: ArrayLike, parties: int = 1) -> NDArray[np.uint64]:

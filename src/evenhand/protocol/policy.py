@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from evenhand.protocol.job import PROTECTIONS, Protection
 from evenhand.protocol.messages import Message
 from evenhand.protocol.terms import HorizontalTerms, Terms
 
@@ -28,6 +29,8 @@ class OwnPolicy:
         Whom it takes part with; None is anybody.
     protected
         Whether clients' updates must be protected by noise. No other run has any, so it takes part in no other.
+    protection
+        The least protection that a vertical run must have: ``"none"``, ``"masked"``, ``"dealer"`` or ``"encrypted"``.
     never_send
         Kinds of messages that never leave it, whatever the terms.
     """
@@ -38,6 +41,7 @@ class OwnPolicy:
     participants: Sequence[str] | None = None
     protected: bool = False
     never_send: Sequence[str] = ()
+    protection: Protection = "none"
 
     def __call__(self, terms: Terms) -> str | None:
         """Why it does not take part on these terms, or None."""
@@ -55,8 +59,16 @@ class OwnPolicy:
                 return f"it takes no part together with {', '.join(strangers)}"
         if self.protected and not (isinstance(terms, HorizontalTerms) and terms.protected):
             return "it takes part only where what clients send is protected"
+        if self.protection != "none" and (job.protection == "auto" or _less(job.protection, self.protection)):
+            return f"protection {job.protection!r} is less than its {self.protection!r}"
         return None
 
     def veto(self, message: Message) -> str | None:
         """Why a message may not leave, or None."""
         return f"messages of kind {message.kind!r} never leave it" if message.kind in self.never_send else None
+
+
+def _less(given: Protection, wanted: Protection) -> bool:
+    """Whether one level keeps less from others; of the two that hide ν, neither keeps less than the other."""
+    steps = {name: min(place, PROTECTIONS.index("dealer")) for place, name in enumerate(PROTECTIONS)}
+    return steps[given] < steps[wanted]

@@ -148,9 +148,18 @@ class VerticalTerms(Terms):
         return tuple(name for name, part in self.participants.items() if part == "active")
 
     @property
+    def passive(self) -> tuple[str, ...]:
+        return tuple(name for name, part in self.participants.items() if part == "passive")
+
+    @property
     def only_sums(self) -> bool:
         """Whether the server learns nothing of the passive parties but sums over all of them."""
         return self.job.protection not in ("auto", "none")
+
+    @property
+    def hides_nu(self) -> bool:
+        """Whether passive parties are told X_kᵀν, and nothing of a single row."""
+        return self.job.protection in ("dealer", "encrypted")
 
     def to_plain(self) -> dict[str, Any]:
         return super().to_plain() | {"warm": self.warm}

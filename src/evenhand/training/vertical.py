@@ -19,16 +19,15 @@ from evenhand.models.base import Scorer
 from evenhand.moved import keep_old_names
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job, RuntimeName, runtime_name
-from evenhand.protocol.roles import Report
+from evenhand.protocol.roles import DEALER, Report, Role
 from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
 from evenhand.training.run import RunSettings, carry_out, certified
 from evenhand.vertical import solvers
-from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import LabelData, PartyColumns, PartyData, ServerData, Start
-from evenhand.vertical.server import CompiledRun, Server
+from evenhand.vertical.server import CompiledRun
 
 keep_old_names(__name__)
 
@@ -124,12 +123,12 @@ def train_vertical(
         RunSettings(clock, folder, checkpoint_seconds, on_round, keep_messages, threads, transcript),
         lambda _: holdings.identity(),
     )
-    server = finished.server
+    server = solvers.solvers_server(finished.server)
     if told := server.shortfall():
         warnings.warn(told, ExactRatesWarning, stacklevel=2)
     if unproven := [str(proof) for proof in server.proofs() if not proof.holds]:
         warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=2)
-    models = server.models if isinstance(server, CompiledRun) else {role.name: role.model for role in finished.others}
+    models = server.models if isinstance(server, CompiledRun) else _models(finished.others)
     return VerticalRun(
         models={party.name: models[party.name] for party in parties},
         history=pd.DataFrame(finished.history),
@@ -193,10 +192,10 @@ class Holdings:
         for own in self.parties.values():
             yield from (own.matrix, own.weights, own.categorical)
 
-    def roles(self) -> tuple[Server, list[Party]]:
-        """Each from the terms and what it holds."""
+    def roles(self) -> tuple[Role, list[Role]]:
+        """Each from the terms and what it holds; whoever helps without data comes last."""
         parties = [solvers.party(self.terms, name, own) for name, own in self.parties.items()]
-        return solvers.server(self.terms, self.server), parties
+        return solvers.server(self.terms, self.server), [*parties, *solvers.helpers(self.terms)]
 
 
 def _check_weights(job: Job, weights: Array, rows: int) -> None:
@@ -210,9 +209,11 @@ def _check_weights(job: Job, weights: Array, rows: int) -> None:
         )
 
 
-def _build_roles(
-    runtime: RuntimeName, clock: VirtualClock | None, holdings: Holdings
-) -> tuple[Server, Sequence[Party]]:
+def _models(roles: Sequence[Role]) -> dict[str, Scorer]:
+    return {role.name: solvers.solvers_party(role).model for role in roles if role.name != DEALER}
+
+
+def _build_roles(runtime: RuntimeName, clock: VirtualClock | None, holdings: Holdings) -> tuple[Role, Sequence[Role]]:
     """The role that does everybody's work, alone, or server and parties."""
     job = holdings.terms.job
     if clock is not None and runtime in ("interleaved", "threads"):

@@ -20,10 +20,11 @@ from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.optimisers import OptimiserName, make_optimiser
 from evenhand.numbers import is_number, is_whole
+from evenhand.protocol.job import PROTECTIONS
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import COMBINED_SCORES, GRADIENT_NORM, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
+from evenhand.vertical.messages import COMBINED_SCORES, GRADIENT_NORM, PRODUCT, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
 from evenhand.vertical.parties import GradientParty
 from evenhand.vertical.problem import PartyData, ServerData, party_lagrangian
 from evenhand.vertical.server import Server
@@ -271,11 +272,9 @@ class FairVFLParty(GradientParty):
         self.optimiser = make_optimiser(self.options.optimiser, self.model.weights.size)
         self.sequence = 0
 
-    def descend(self, nu: Array, step: float) -> Array:
-        """One step (FairVFL Eq. 11); returns the gradient it was taken with."""
-        gradient = self.gradient(nu)
+    def descend(self, gradient: Array, step: float) -> None:
+        """One step (FairVFL Eq. 11)."""
         self.model.move(self.optimiser.change(gradient, step))
-        return gradient
 
     def squared_move(self, moved: Array, first_gradient: Array, step: float) -> float:
         """‖θ^(t) − θ^(t+1)‖² of FairVFL Eq. 13.
@@ -315,13 +314,14 @@ class FairVFLPassiveParty(FairVFLParty):
     """FairVFL Algorithm 3: one step for each ν."""
 
     def handle(self, message: Message) -> Sends:
-        if message.kind != WEIGHTED_DERIVATIVE.kind:
+        if message.kind not in (WEIGHTED_DERIVATIVE.kind, PRODUCT.kind):
             raise ProtocolError(f"{self.name} is passive and takes no {message.kind!r}")
+        gradient = self.gradient_told(message)
         if message.integer("last"):
-            return [self.gradient_norm(message["nu"])]
+            return [self.gradient_norm(gradient)]
         self.round = message.integer("round")
         before, step = self.model.weights, message.number("step")
-        gradient = self.descend(message["nu"], step)
+        self.descend(gradient, step)
         squared_move = self.squared_move(self.model.weights - before, gradient, step)
         return [self.send_scores(self.own_scores(), squared_move)]
 
@@ -361,7 +361,7 @@ class FairVFLActiveParty(FairVFLParty):
         self.multipliers = message["multipliers"]
         self.left = 0
         if message.integer("last"):
-            return [self.gradient_norm(self._nu())]
+            return [self.gradient_norm(self.gradient(self._nu()))]
         self.round = message.integer("round")
         self.step = message.number("step")
         self.weights_at_start = self.model.weights
@@ -382,7 +382,8 @@ class FairVFLActiveParty(FairVFLParty):
         return [self.send_scores(self.own_scores(), squared_move)]
 
     def _local_step(self) -> None:
-        gradient = self.descend(self._nu(), self.step)
+        gradient = self.gradient(self._nu())
+        self.descend(gradient, self.step)
         if self.left == self.options.local_steps:
             self.first_gradient = gradient
         self.left -= 1
@@ -405,4 +406,4 @@ def party(terms: VerticalTerms, name: str, own: PartyData) -> FairVFLParty:
     return kind(terms, name, own)
 
 
-SOLVER = Solver(options=FairVFLOptions, server=FairVFLServer, party=party, threads=True)
+SOLVER = Solver(options=FairVFLOptions, server=FairVFLServer, party=party, threads=True, protections=PROTECTIONS)

@@ -81,6 +81,15 @@ OWN_COLUMNS = Schema(
     ),
 )
 
+PRODUCT = Schema(
+    "product",
+    {"round": INTEGER, "last": INTEGER, "step": NUMBER, "product": Field("f8", ("columns",))},
+    reveals=(
+        "X_kᵀν to a passive party in place of ν: as many numbers as it has columns. Never sent as such: what hides ν "
+        "from the party finds it there."
+    ),
+)
+
 DIRECTION = Schema(
     "direction",
     {
@@ -133,6 +142,7 @@ VOCABULARY = Vocabulary(
     WEIGHTED_DERIVATIVE,
     COMBINED_SCORES,
     DERIVATIVE,
+    PRODUCT,
     OWN_COLUMNS,
     DIRECTION,
     COEFFICIENTS,

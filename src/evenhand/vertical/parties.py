@@ -10,7 +10,7 @@ from evenhand.models.base import PartyModel, Scorer
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Follower, State
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import GRADIENT_NORM, VOCABULARY, message_sizes
+from evenhand.vertical.messages import GRADIENT_NORM, PRODUCT, VOCABULARY, message_sizes
 from evenhand.vertical.problem import PartyData, own_model
 
 
@@ -42,6 +42,8 @@ class GradientParty(Party):
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own_model(terms, name, own))
+        if terms.hides_nu:
+            self.sizes = {**self.sizes, "columns": own.matrix.shape[1]}
 
     def own_scores(self) -> Array:
         self.effort += self.model.effort
@@ -57,8 +59,13 @@ class GradientParty(Party):
         self.effort += self.model.effort
         return self.model.gradient(nu)
 
-    def gradient_norm(self, nu: Array) -> Message:
+    def gradient_told(self, message: Message) -> Array:
+        """The gradient from ν, or from the product with the party's columns where ν is kept from it."""
+        if message.kind != PRODUCT.kind:
+            return self.gradient(message["nu"])
+        return message["product"] + self.terms.regulariser * self.model.weights
+
+    def gradient_norm(self, gradient: Array) -> Message:
         """The party's part of the certificate; after it the party has nothing more to do unless asked again."""
         self.done = True
-        gradient = self.gradient(nu)
         return GRADIENT_NORM.message(self.name, SERVER, squared_gradient=gradient @ gradient)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from evenhand.protocol.job import Protection
 from evenhand.protocol.messages import Vocabulary
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import VOCABULARY
@@ -41,6 +42,11 @@ class Solver:
         Whether it ends at the optimum, rather than near it or at that of a smaller problem.
     tol
         Where it stops unless it is told.
+    protections
+        The levels of protection it can run with.
+    masked_by_default
+        Whether sums alone cost it next to nothing, so that ``"auto"`` is ``"masked"`` where there are passive parties
+        to be summed over.
     vocabulary
         The kinds of messages its roles speak, for whoever wants to know before there are any.
     """
@@ -57,4 +63,6 @@ class Solver:
     compiled: Callable[[VerticalTerms, ServerData, Mapping[str, PartyData]], CompiledRun] | None = None
     exact: bool = True
     tol: float = 1e-4
+    protections: tuple[Protection, ...] = ("none",)
+    masked_by_default: bool = False
     vocabulary: Vocabulary = VOCABULARY

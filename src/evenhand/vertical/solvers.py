@@ -7,12 +7,15 @@ from dataclasses import replace
 
 from evenhand.constraints.groups import Groups
 from evenhand.errors import InputError
-from evenhand.protocol.job import Job
+from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.options import check_options
+from evenhand.protocol.roles import DEALER, Role
 from evenhand.protocol.terms import Part, VerticalTerms, with_solver
 from evenhand.vertical import fairvfl, fedbcd, subspace, trees, vfb2
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData
+from evenhand.vertical.protected.build import dealer, protected_party, protected_server
+from evenhand.vertical.protected.layer import innermost
 from evenhand.vertical.server import CompiledRun, Server
 from evenhand.vertical.solver import Solver
 
@@ -47,7 +50,36 @@ def check_job(job: Job) -> Solver:
     if job.model not in solver.models:
         raise InputError(f"solver {job.solver!r} takes {' or '.join(solver.models)} parties, not {job.model!r} ones")
     check_options(solver_name(job), solver.options, job.options)
+    if job.protection not in ("auto", *solver.protections):
+        able = [name for name, one in SOLVERS.items() if job.protection in one.protections]
+        raise InputError(
+            f"solver {job.solver!r} does not run with protection {job.protection!r}; choose {' or '.join(able)}"
+        )
+    if job.protection not in ("auto", "none") and (
+        job.model != "linear" or job.options.get("pace", "exact") != "exact"
+    ):
+        raise InputError(f"protection {job.protection!r} is for linear parties that go in step; choose 'none'")
     return solver
+
+
+def _protection(job: Job, solver: Solver, participants: Mapping[str, Part]) -> Protection:
+    """The job's protection; ``"auto"`` is what costs next to nothing."""
+    parts = list(participants.values())
+    passive, active = parts.count("passive"), parts.count("active")
+    if job.protection == "auto":
+        return "masked" if solver.masked_by_default and passive > 1 and active == 1 else "none"
+    if job.protection == "none":
+        return "none"
+    if active != 1:
+        raise InputError(f"protection {job.protection!r} takes one active party, which holds the labels; {active} are")
+    if passive < (2 if job.protection == "masked" else 1):
+        raise InputError(
+            f"protection {job.protection!r} with {passive} passive part{'y' if passive == 1 else 'ies'}: a sum over "
+            "one is its own message and hides nothing; choose 'dealer' or 'encrypted', or 'none'"
+        )
+    if job.protection == "dealer" and DEALER in participants:
+        raise InputError(f"a party's name is {DEALER!r}, which is that of the third party without data; choose another")
+    return job.protection
 
 
 def stopping_at(job: Job, tol: float | None) -> Job:
@@ -62,9 +94,9 @@ def vertical_terms(
     job: Job, participants: Mapping[str, Part], n_rows: int, groups: Groups, *, warm: bool = False
 ) -> VerticalTerms:
     """The terms of a job that can be run, with the solver by name."""
-    check_job(job)
+    named = replace(job, protection=_protection(job, check_job(job), participants))
     agreed = {name: tuple(values) for name, values in groups.items()}
-    return VerticalTerms(with_solver(job, solver_name(job)), _in_order(participants), n_rows, agreed, warm)
+    return VerticalTerms(with_solver(named, solver_name(job)), _in_order(participants), n_rows, agreed, warm)
 
 
 def _in_order(participants: Mapping[str, Part]) -> dict[str, Part]:
@@ -79,17 +111,37 @@ def _in_order(participants: Mapping[str, Part]) -> dict[str, Part]:
     }
 
 
-def server(terms: VerticalTerms, own: ServerData) -> Server:
-    """The server's role, from the terms and what the server holds."""
-    return check_job(terms.job).server(terms, own)
+def server(terms: VerticalTerms, own: ServerData) -> Role:
+    """The server's role, from the terms and what the server holds, with the protection of the terms around it."""
+    solver = check_job(terms.job)
+    return protected_server(terms, own, solver) if terms.only_sums else solver.server(terms, own)
 
 
-def party(terms: VerticalTerms, name: str, own: PartyData) -> Party:
-    """A party's role, from the terms and what the party holds."""
+def party(terms: VerticalTerms, name: str, own: PartyData) -> Role:
+    """A party's role, from the terms and what the party holds, with the protection of the terms around it."""
     solver = check_job(terms.job)
     if name not in terms.participants:
         raise InputError(f"the terms name no party {name!r}; there are {', '.join(terms.names)}")
-    return solver.party(terms, name, own)
+    return protected_party(terms, name, own, solver) if terms.only_sums else solver.party(terms, name, own)
+
+
+def helpers(terms: VerticalTerms) -> list[Role]:
+    """Roles of those that have no data: the dealer, where the terms have one."""
+    return [dealer(terms)] if terms.job.protection == "dealer" else []
+
+
+def solvers_server(role: Role) -> Server:
+    """The solver's own server, without what protects it."""
+    found = innermost(role)
+    assert isinstance(found, Server)
+    return found
+
+
+def solvers_party(role: Role) -> Party:
+    """The solver's own party, without what protects it."""
+    found = innermost(role)
+    assert isinstance(found, Party)
+    return found
 
 
 def compiled(terms: VerticalTerms, own: ServerData, parties: Mapping[str, PartyData]) -> CompiledRun | None:

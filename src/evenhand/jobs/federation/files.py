@@ -13,7 +13,7 @@ from evenhand.errors import JobError, RunError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, check_agreed
 from evenhand.jobs.schema import Strict, check_names, located, parsed, read_toml
 from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_party, check_training
-from evenhand.protocol.job import Job
+from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.terms import Part
 
@@ -124,6 +124,7 @@ class PolicySection(Strict):
     protected: bool = False
     never_send: list[str] = Field(default_factory=list)
     columns: list[str] | None = None
+    protection: Protection = "none"
 
     def to_policy(self) -> OwnPolicy:
         return OwnPolicy(**self.model_dump(exclude={"columns"}))
@@ -194,6 +195,8 @@ def _check_job(job: FederationJob) -> None:
             raise JobError(f'key party.{number}.role is {one.role!r}; it is "active" or "passive"')
     if "active" not in job.parts.values():
         raise JobError("no party is active; the one that holds the labels must be")
+    if job.job.protection == "dealer":
+        raise JobError('key job.protection: between organisations nobody is the dealer yet; choose "encrypted"')
     if job.job.runtime != "auto":
         raise JobError("key job.runtime: between organisations there is only one way to run; leave it out")
     check_training(job.to_job())

@@ -131,9 +131,10 @@ def party_program(
     training = matrix[np.flatnonzero(~test)] if test.any() else matrix
     role = solvers.party(terms, name, PartyData(training, None, known, encoder.categorical, fresh_masks(SECRET_WORDS)))
     yield from to_its_end(keeping, role, terms.to_plain(), training)
-    yield scoring_party(job, name, role.model, matrix)
+    model = solvers.solvers_party(role).model
+    yield scoring_party(job, name, model, matrix)
     require_unchanged({f"party {name!r}": seen})
-    return PartyEnd(name, terms, encoder, role.model)
+    return PartyEnd(name, terms, encoder, model)
 
 
 def server_program(
@@ -185,7 +186,9 @@ def server_program(
     yield scoring
     scores = scoring.scores
     trained_with = messages_of(transcript(), keeping)
-    told = ServersWord(certified(server.certificate), server.proofs(), server.statistics())
+    trained_server = solvers.solvers_server(server)
+    certificate = certified(trained_server.certificate)
+    told = ServersWord(certificate, trained_server.proofs(), trained_server.statistics())
     of_parts = {name: scores[rows] for name, rows in parts_of(test).items()}
     return vertical_result(trained, told, of_parts, measured, trained_with)
 

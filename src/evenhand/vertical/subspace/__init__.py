@@ -20,6 +20,7 @@ Bounds on rates need some care of the server's own: see `rates.py`.
 """
 
 from evenhand.moved import keep_old_names
+from evenhand.protocol.job import PROTECTIONS
 from evenhand.vertical.solver import Solver
 from evenhand.vertical.subspace.options import SubspaceOptions
 from evenhand.vertical.subspace.party import SubspaceParty
@@ -34,6 +35,8 @@ SOLVER = Solver(
     takes_confidence=True,
     models=("linear",),
     tol=1e-3,
+    protections=PROTECTIONS,
+    masked_by_default=True,
 )
 
 keep_old_names(__name__)

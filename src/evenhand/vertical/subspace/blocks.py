@@ -75,10 +75,16 @@ class PartyBlock(ABC):
 
 
 class DirectionBlock(PartyBlock):
-    """A direction and the last steps of a party, or of several that go together."""
+    """A direction and the last steps of a party, or of several that go together.
 
-    def __init__(self, bands: int, history: int) -> None:
-        self._bands, self._history = bands, history
+    Parameters
+    ----------
+    least
+        What a column must reach somewhere to be used: a smaller one has lost its digits on the way.
+    """
+
+    def __init__(self, bands: int, history: int, least: float = 0.0) -> None:
+        self._bands, self._history, self._least = bands, history, least
         self._steps: list[Array] = []
         self._answer: Mapping[str, Array] = {}
 
@@ -103,11 +109,13 @@ class DirectionBlock(PartyBlock):
 
     def parts(self) -> tuple[list[Array], Array, Array]:
         gram, linear = self._answer["gram"][: self.width, : self.width], self._answer["linear"][: self.width]
+        columns = [*self._answer["scores"], *self._steps]
         used = independent(gram)
-        columns = [
-            column if used[place] else np.zeros_like(column)
-            for place, column in enumerate([*self._answer["scores"], *self._steps])
-        ]
+        if self._least:
+            used &= np.array([float(np.abs(column).max(initial=0.0)) >= self._least for column in columns])
+            # Differences of columns that are all but equal would be of digits that rounding has taken.
+            used[used] = independent(_inner([column for column, use in zip(columns, used, strict=True) if use]))
+        columns = [column if use else np.zeros_like(column) for column, use in zip(columns, used, strict=True)]
         return columns, gram * (used & used[:, None]), linear * used
 
     def go(self, coefficients: Array) -> float:
@@ -186,3 +194,8 @@ class OwnBlock(PartyBlock):
         self._looked = bool(state["looked"])
         self.squared_norm = float(self.weights @ self.weights)
         self.squared_gradient = float(state["squared gradient"]) if self._looked else np.nan
+
+
+def _inner(columns: list[Array]) -> Array:
+    stacked = np.array(columns).reshape(len(columns), -1)
+    return stacked @ stacked.T

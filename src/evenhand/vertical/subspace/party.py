@@ -10,10 +10,11 @@ from evenhand.constraints.losses import LOSSES
 from evenhand.errors import ProtocolError
 from evenhand.models.linear import LinearModel
 from evenhand.models.preconditioner import make_preconditioner
+from evenhand.privacy.fixed_point import largest_score
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, OWN_COLUMNS, SCORES
+from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, OWN_COLUMNS, PRODUCT, SCORES
 from evenhand.vertical.parties import GradientParty
 from evenhand.vertical.problem import PartyData
 from evenhand.vertical.subspace.blocks import split_step
@@ -51,6 +52,7 @@ class SubspaceParty(GradientParty):
         self.preconditioner = make_preconditioner(self.model.matrix, bound, self.model.regulariser)
         self.directions: Array = np.zeros((self.bands, self.model.columns))
         self.steps: list[Array] = []
+        self.most_score = largest_score(len(terms.names)) if terms.only_sums else None
         self.best: Array | None = None
 
     def start(self) -> Sends:
@@ -69,10 +71,12 @@ class SubspaceParty(GradientParty):
 
     def handle(self, message: Message) -> Sends:
         self.round = message.integer("round")
-        if message.kind == DERIVATIVE.kind:
+        if message.kind in (DERIVATIVE.kind, PRODUCT.kind):
+            gradient = self.gradient_told(message)
             if message.integer("last"):
-                return [self.gradient_norm(message["nu"])]
-            return [self._propose(message["nu"])]
+                return [self.gradient_norm(gradient)]
+            nu = message["nu"][self.preconditioner.rows] if message.kind == DERIVATIVE.kind else None
+            return [self._propose(gradient, None if nu is None else self._curvature(nu))]
         if message.kind == COEFFICIENTS.kind:
             self._go(message["coefficients"], message.number("intercept"))
             if message.integer("keep"):
@@ -84,10 +88,14 @@ class SubspaceParty(GradientParty):
             return ()
         raise ProtocolError(f"{self.name} takes no {message.kind!r}")
 
-    def _propose(self, nu: Array) -> Message:
-        gradient = self.gradient(nu)
+    def _propose(self, gradient: Array, curvature: Array | None) -> Message:
         slope = gradient[: self.model.columns]
-        self.directions = -self.preconditioner.solve(slope, self._curvature(nu[self.preconditioner.rows]), self.bands)
+        self.directions = -self.preconditioner.solve(slope, curvature, self.bands)
+        scores = (self.model.matrix @ self.directions.T).T
+        if self.most_score is not None:
+            # Any length of a direction will do, so that one which cannot be masked is made shorter.
+            shorter = min(1.0, self.most_score / max(float(np.abs(scores).max(initial=0.0)), self.most_score))
+            self.directions, scores = shorter * self.directions, shorter * scores
         self.effort += self.preconditioner.effort + self.bands * self.model.effort
         basis = np.zeros((self.bands + self.history, self.model.columns))
         basis[: self.bands + len(self.steps)] = [*self.directions, *self.steps]
@@ -96,7 +104,7 @@ class SubspaceParty(GradientParty):
             self.name,
             SERVER,
             round=self.round,
-            scores=(self.model.matrix @ self.directions.T).T,
+            scores=scores,
             gram=basis @ basis.T,
             linear=basis @ weights,
             squared_norm=weights @ weights,

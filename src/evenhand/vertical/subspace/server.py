@@ -13,6 +13,7 @@ from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.constraints.leave_one_out import measured
 from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError
+from evenhand.privacy.fixed_point import LEAST_COLUMN
 from evenhand.programs.combining.columns import Columns, DenseColumns, ListedColumns
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
 from evenhand.programs.combining.sampling import RowSample, draw_sample
@@ -83,7 +84,10 @@ class SubspaceServer(Server):
         self.best: BestSeen | None = None
         # Where the server is, with all that has been computed about it.
         self._point: Point | None = None
-        self.blocks: list[PartyBlock] = [DirectionBlock(self.bands, self.history) for _ in self.parties]
+        self.blocks: list[PartyBlock] = [self._new_block() for _ in self.parties]
+
+    def _new_block(self) -> DirectionBlock:
+        return DirectionBlock(self.bands, self.history, LEAST_COLUMN if self.terms.only_sums else 0.0)
 
     def start(self) -> Sends:
         return self._begin()
@@ -384,7 +388,7 @@ class SubspaceServer(Server):
         for place, party in enumerate(self.parties):
             head = f"block {place} "
             kept = {name.removeprefix(head): value for name, value in state.items() if name.startswith(head)}
-            self.blocks[place] = DirectionBlock(self.bands, self.history)
+            self.blocks[place] = self._new_block()
             if "columns" in kept:
                 intercept = has_intercept(self.terms, party)
                 self.blocks[place] = OwnBlock(kept["columns"], kept["weights"], self.regulariser, intercept)

@@ -1,0 +1,77 @@
+"""Roles with the protection that the terms name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Literal
+
+from evenhand.privacy.fixed_products import ProductGrid
+from evenhand.protocol.roles import Role
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.problem import PartyData, ServerData
+from evenhand.vertical.protected.dealing import Dealer, DealtParty, DealtServer
+from evenhand.vertical.protected.encrypting import EncryptedParty, EncryptedServer
+from evenhand.vertical.protected.guarding import check_columns
+from evenhand.vertical.protected.masking import MaskedParty, TogetherServer
+from evenhand.vertical.protected.products import PlainProductParty, PlainProductServer
+from evenhand.vertical.solver import Solver
+
+Products = Literal["dealer", "encrypted", "plain"]
+_TOGETHER: Final = "together"
+
+
+def protected_server(
+    terms: VerticalTerms,
+    own: ServerData,
+    solver: Solver,
+    products: Products | None = None,
+) -> Role:
+    """The server's role in its layers; to the solver all passive parties are one.
+
+    Parameters
+    ----------
+    products
+        How X_kᵀν is computed: by the terms unless said; ``"plain"`` is in the clear, to compare with.
+    """
+    holder, members = terms.active[0], terms.passive
+    together = _TOGETHER if holder != _TOGETHER else f"{_TOGETHER} "
+    inner = solver.server(replace(terms, participants={holder: "active", together: "passive"}), own)
+    masked = TogetherServer(inner, holder, members, together)
+    grid, context = ProductGrid(terms.n_rows), terms.digest.encode()
+    match products or terms.job.protection:
+        case "dealer":
+            return DealtServer(masked, grid, members, context)
+        case "encrypted":
+            return EncryptedServer(masked, grid, members)
+        case "plain":
+            return PlainProductServer(masked, grid, members)
+    return masked
+
+
+def protected_party(
+    terms: VerticalTerms,
+    name: str,
+    own: PartyData,
+    solver: Solver,
+    products: Products | None = None,
+) -> Role:
+    """A party's role in its layers; where ν is hidden, its columns are on the grid of the products."""
+    context = terms.digest.encode()
+    if name not in terms.passive or not terms.hides_nu:
+        return MaskedParty(solver.party(terms, name, own), terms.passive, context)
+    check_columns(name, own.matrix)
+    grid = ProductGrid(terms.n_rows)
+    rounded = replace(own, matrix=grid.on_grid(own.matrix))
+    words = grid.columns(rounded.matrix, name)
+    masked = MaskedParty(solver.party(terms, name, rounded), terms.passive, context)
+    match products or terms.job.protection:
+        case "encrypted":
+            return EncryptedParty(masked, grid, words)
+        case "plain":
+            return PlainProductParty(masked, grid, words)
+    return DealtParty(masked, grid, words, context)
+
+
+def dealer(terms: VerticalTerms) -> Dealer:
+    """The role of the third party that has no data."""
+    return Dealer(terms.n_rows, terms.passive, terms.digest.encode())

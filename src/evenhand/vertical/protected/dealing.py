@@ -1,0 +1,226 @@
+"""X_kᵀν by Beaver triples from a third party without data, modulo 2⁶⁴.
+
+Party k and the dealer have a seed in common, from which both draw A_k (as large as X_k) and, for every round, c_k; the
+server and the dealer have one for b. The dealer tells the server d_k = A_kᵀb − c_k. The party sends X_k − A_k once. In
+a round the server sends ν − b, and (X_k − A_k)ᵀb + d_k; with Xᵀν = Xᵀ(ν − b) + (X − A)ᵀb + Aᵀb the party has its
+product. All that is sent is uniform to its receiver, and every number is used once. Seeds are agreed by X25519: whoever
+carries the dealer's messages learns nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from evenhand.errors import ProtocolError
+from evenhand.privacy.fixed_products import ProductGrid, times
+from evenhand.privacy.pairwise import Words, new_secret, public_half, shared_seed, stream
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import DEALER, SERVER, Role, Sends, State
+from evenhand.vertical.protected.messages import (
+    CORRECTIONS,
+    DEALER_KEY,
+    HIDDEN_COLUMNS,
+    HIDDEN_DERIVATIVE,
+    JOINING,
+    NEXT_TRIPLE,
+    TRIPLES,
+)
+from evenhand.vertical.protected.products import ProductParty, ProductServer
+
+NO_MORE: Final = -1
+"""The number of a triple that says that none is needed any more."""
+
+
+def _bytes(array: Any) -> bytes:
+    return np.asarray(array, dtype=np.uint8).tobytes()
+
+
+def _array(content: bytes) -> Any:
+    return np.frombuffer(content, dtype=np.uint8).copy()
+
+
+def _columns_mask(seed: bytes, columns: int, rows: int) -> Words:
+    """A_k, (m, n)."""
+    return stream(seed, "columns", columns * rows).reshape(columns, rows)
+
+
+def _answer_mask(seed: bytes, number: int, columns: int) -> Words:
+    """c_k."""
+    return stream(seed, f"answer {number}", columns)
+
+
+def _nu_mask(seed: bytes, number: int, rows: int) -> Words:
+    """b."""
+    return stream(seed, f"derivative {number}", rows)
+
+
+class Dealer(Role):
+    """Holds no data: knows how many rows, columns and rounds there are, and gives random numbers that fit together."""
+
+    vocabulary = TRIPLES
+
+    def __init__(self, rows: int, members: Sequence[str], context: bytes) -> None:
+        super().__init__(DEALER, {"rows": rows})
+        self.rows, self.members, self._context = rows, tuple(members), context
+        self._secret = new_secret()
+        self._seeds: dict[str, bytes] = {}
+        self._columns: dict[str, int] = {}
+        self._masks: dict[str, Words] = {}
+        self._asked: int | None = None
+
+    def start(self) -> Sends:
+        key = _array(public_half(self._secret))
+        return [DEALER_KEY.message(DEALER, name, key=key) for name in (SERVER, *self.members)]
+
+    def handle(self, message: Message) -> Sends:
+        sender = message.sender
+        if message.kind == JOINING.kind and sender in (SERVER, *self.members) and sender not in self._seeds:
+            self._seeds[sender] = shared_seed(self._secret, _bytes(message["key"]), self._context)
+            self._columns[sender] = message.integer("columns")
+            return self._answer()
+        if message.kind == NEXT_TRIPLE.kind and sender == SERVER and self._asked is None:
+            if message.integer("number") != NO_MORE:
+                self._asked = message.integer("number")
+                return self._answer()
+            self.done = True
+            self._secret, self._seeds, self._masks = b"", {}, {}
+            return ()
+        raise ProtocolError(f"the dealer takes no {message.kind!r} from {sender!r} at this point")
+
+    def _answer(self) -> Sends:
+        """The triple that was asked for, once everybody has joined."""
+        if self._asked is None or len(self._seeds) <= len(self.members):
+            return ()
+        number, self._asked = self._asked, None
+        return [self._corrections(number)]
+
+    def _corrections(self, number: int) -> Message:
+        nu = _nu_mask(self._seeds[SERVER], number, self.rows)
+        found = []
+        for name in self.members:
+            columns, seed = self._columns[name], self._seeds[name]
+            if name not in self._masks:
+                self._masks[name] = _columns_mask(seed, columns, self.rows)
+            found.append(times(self._masks[name], nu) - _answer_mask(seed, number, columns))
+            self.effort += float(columns * self.rows)
+        return CORRECTIONS.message(DEALER, SERVER, number=number, words=np.concatenate(found).view(np.int64))
+
+    def snapshot(self) -> State:
+        state = super().snapshot() | {"secret": _array(self._secret)}
+        state |= {f"seed {name}": _array(seed) for name, seed in self._seeds.items()}
+        state |= {f"columns {name}": count for name, count in self._columns.items()}
+        return state if self._asked is None else state | {"asked": self._asked}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._secret, self._masks = _bytes(state["secret"]), {}
+        self._asked = int(state["asked"]) if "asked" in state else None
+        everybody = (SERVER, *self.members)
+        self._seeds = {name: _bytes(state[f"seed {name}"]) for name in everybody if f"seed {name}" in state}
+        self._columns = {name: int(state[f"columns {name}"]) for name in everybody if f"columns {name}" in state}
+
+
+class DealtParty(ProductParty):
+    """Hides its columns once, and finds its product in what the server sends."""
+
+    def __init__(self, inner: Role, grid: ProductGrid, words: Words, context: bytes) -> None:
+        super().__init__(inner, TRIPLES, grid, words)
+        self._context = context
+        # Drawn once, so that whoever is restarted says again what it has said before.
+        self._secret = new_secret()
+        self._seed = b""
+
+    def take(self, message: Message) -> Sends:
+        if message.kind == DEALER_KEY.kind and message.sender == DEALER and not self._seed:
+            self._seed = shared_seed(self._secret, _bytes(message["key"]), self._context)
+            hidden = self.words - _columns_mask(self._seed, *self.words.shape)
+            return [
+                JOINING.message(self.name, DEALER, key=_array(public_half(self._secret)), columns=len(self.words)),
+                HIDDEN_COLUMNS.message(self.name, SERVER, words=hidden.view(np.int64)),
+            ]
+        if message.kind == HIDDEN_DERIVATIVE.kind and message.sender == SERVER and self._seed:
+            own = times(self.words, message["nu"].view(np.uint64))
+            mask = _answer_mask(self._seed, message.integer("number"), len(self.words))
+            product = own + message["words"].view(np.uint64) + mask
+            return self.told(message, product, message.integer("scale"))
+        raise ProtocolError(f"{self.name} takes no {message.kind!r} from {message.sender!r} at this point")
+
+    def ended(self) -> Sends:
+        self._secret = self._seed = b""
+        return ()
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {"dealer seed": _array(self._seed), "own secret": _array(self._secret)}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._seed, self._secret = _bytes(state["dealer seed"]), _bytes(state["own secret"])
+
+
+class DealtServer(ProductServer):
+    """Sends ν behind b, with a triple of its own for every round."""
+
+    def __init__(self, inner: Role, grid: ProductGrid, members: Sequence[str], context: bytes) -> None:
+        super().__init__(inner, TRIPLES, grid, members)
+        self._context = context
+        # Drawn once, so that whoever is restarted says again what it has said before.
+        self._secret = new_secret()
+        self._seed = b""
+        self._columns: dict[str, Words] = {}
+        self._corrections: Words | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self._corrections is not None and len(self._columns) == len(self.members)
+
+    def take(self, message: Message) -> Sends:
+        sender, kind = message.sender, message.kind
+        if kind == DEALER_KEY.kind and sender == DEALER and not self._seed:
+            self._seed = shared_seed(self._secret, _bytes(message["key"]), self._context)
+            return [JOINING.message(SERVER, DEALER, key=_array(public_half(self._secret)), columns=0)]
+        if kind == HIDDEN_COLUMNS.kind and sender in self.members and sender not in self._columns:
+            self._columns[sender] = message["words"].view(np.uint64)
+            return self.proceed()
+        wanted = self._corrections is None and self._waiting is not None
+        if kind == CORRECTIONS.kind and sender == DEALER and wanted and message.integer("number") == self.number:
+            self._corrections = message["words"].view(np.uint64)
+            return self.proceed()
+        raise ProtocolError(f"the server takes no {kind!r} from {sender!r} at this point")
+
+    def hidden(self, about: dict[str, Any], nu: Words) -> Sends:
+        mask = _nu_mask(self._seed, self.number, self.grid.rows)
+        corrections, self._corrections = self._corrections, None
+        assert corrections is not None
+        widths = [len(self._columns[name]) for name in self.members]
+        if sum(widths) != len(corrections):
+            raise ProtocolError(f"the dealer sends {len(corrections)} corrections for {sum(widths)} columns")
+        body = about | {"number": self.number, "nu": (nu - mask).view(np.int64)}
+        sends: list[Message] = []
+        for name, correction in zip(self.members, np.split(corrections, np.cumsum(widths)[:-1]), strict=True):
+            words = times(self._columns[name], mask) + correction
+            self.inner.effort += float(self._columns[name].size)
+            sends.append(HIDDEN_DERIVATIVE.message(SERVER, name, **body, words=words.view(np.int64)))
+        return sends
+
+    def ask(self) -> Sends:
+        return [NEXT_TRIPLE.message(SERVER, DEALER, number=self.number)]
+
+    def ended(self) -> Sends:
+        self._secret = self._seed = b""
+        self._corrections, self._columns = None, {}
+        return [NEXT_TRIPLE.message(SERVER, DEALER, number=NO_MORE)]
+
+    def snapshot(self) -> State:
+        state = super().snapshot() | {"dealer seed": _array(self._seed), "own secret": _array(self._secret)}
+        state |= {f"hidden {name}": words.view(np.int64) for name, words in self._columns.items()}
+        return state if self._corrections is None else state | {"corrections": self._corrections.view(np.int64)}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._seed, self._secret = _bytes(state["dealer seed"]), _bytes(state["own secret"])
+        names = [name for name in self.members if f"hidden {name}" in state]
+        self._columns = {name: np.array(state[f"hidden {name}"]).view(np.uint64) for name in names}
+        self._corrections = np.array(state["corrections"]).view(np.uint64) if "corrections" in state else None

@@ -1,0 +1,220 @@
+"""X_kᵀν under BFV encryption (TenSEAL), with no third party.
+
+The server encrypts ν in chunks of as many slots as a ciphertext has. A party multiplies them slot by slot with each of
+its columns, adds up the chunks, and adds an encryption of masks that are uniform over every residue; what the server
+decrypts is uniform. It returns the sum of the slots, from which the party takes the sum of its masks. No rotations are
+needed, so there are no keys for any. One prime of 60 bits holds every sum that the grid allows: the integers are those
+of the product in the clear, bit for bit.
+
+Not promised: circuit privacy. How much noise a ciphertext has depends on the columns it was multiplied with, and
+whoever has the secret key can measure it; the encryption of the masks freshens a ciphertext, but does not drown that.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.errors import MissingExtraError, ProtocolError
+from evenhand.privacy.fixed_products import ProductGrid
+from evenhand.privacy.pairwise import KEY_BYTES, Words, stream
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import SERVER, Role, Sends, State
+from evenhand.vertical.protected.messages import (
+    BLINDED_SUMS,
+    CIPHERTEXTS,
+    ENCRYPTED_DERIVATIVE,
+    ENCRYPTED_PRODUCTS,
+    ENCRYPTION_KEY,
+)
+from evenhand.vertical.protected.products import ProductParty, ProductServer, heads
+
+SLOTS: Final = 8192
+"""Numbers in a ciphertext; with SEAL's 218 bits for them, 128 bits of security."""
+PRIME: Final = 1152921504606830593
+"""The largest below 2⁶⁰ of those that make slots: 1 more than a multiple of 2·SLOTS."""
+_EFFORT: Final = 3e6
+"""Multiplications that one of ciphertexts takes, for the virtual clock."""
+
+
+class EncryptedParty(ProductParty):
+    """Multiplies ν without seeing it."""
+
+    def __init__(self, inner: Role, grid: ProductGrid, words: Words) -> None:
+        super().__init__(inner, CIPHERTEXTS, grid, words)
+        self._key: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
+        self._context: Any = None
+        # Drawn once, so that a party that is restarted says again what it has said before.
+        self._seed = secrets.token_bytes(KEY_BYTES)
+        self._about: Message | None = None
+        self._chunks: list[dict[int, Any]] = []
+        for column in words.view(np.int64):
+            parts = enumerate(np.split(column, range(SLOTS, len(column), SLOTS)))
+            # Columns of zeros and ones are mostly zeros, and often so for thousands of rows.
+            self._chunks.append({place: _slots(part) for place, part in parts if part.any()})
+
+    def take(self, message: Message) -> Sends:
+        if message.sender == SERVER and message.kind == ENCRYPTION_KEY.kind and self._context is None:
+            self._open(message["context"])
+            return ()
+        if message.sender == SERVER and message.kind == ENCRYPTED_DERIVATIVE.kind and self._context is not None:
+            return [self._multiplied(message)]
+        if message.sender == SERVER and message.kind == BLINDED_SUMS.kind and self._about is not None:
+            return self._unblinded(self._about, message)
+        raise ProtocolError(f"{self.name} takes no {message.kind!r} from {message.sender!r} at this point")
+
+    def _unblinded(self, about: Message, message: Message) -> Sends:
+        number = about.integer("number")
+        if message.integer("number") != number:
+            raise ProtocolError(f"{self.name} waits for the sums of {number}; others are refused")
+        self._about = None
+        found = [(int(total) - self._blind(number, place)[1]) % PRIME for place, total in enumerate(message["words"])]
+        signed = np.array([one - PRIME if one > PRIME // 2 else one for one in found], dtype=np.int64)
+        return self.told(about, signed.view(np.uint64), about.integer("scale"))
+
+    def _open(self, key: NDArray[np.uint8]) -> None:
+        self._key = key
+        self._context = _read(lambda seal: seal.context_from(key.tobytes(), n_threads=1))
+
+    def _multiplied(self, message: Message) -> Message:
+        seal, context = _tenseal(), self._context
+        nu = [_read(lambda seal, part=part: seal.bfv_vector_from(context, part)) for part in _parts(message)]
+        if len(nu) != -(-self.grid.rows // SLOTS):
+            raise ProtocolError(f"{self.name} was sent {len(nu)} ciphertexts of ν, not one for every {SLOTS} rows")
+        found = []
+        for place, chunks in enumerate(self._chunks):
+            total = seal.bfv_vector(context, self._blind(message.integer("number"), place)[0])
+            for chunk, column in chunks.items():
+                total = total + nu[chunk] * column
+                self.inner.effort += _EFFORT
+            found.append(total.serialize())
+        # What is needed to know the product when it comes: not the ciphertexts.
+        body = heads(message) | {name: message.integer(name) for name in ("number", "scale")}
+        empty = {"ciphertexts": np.zeros(0, np.uint8), "lengths": np.zeros(0, np.int64)}
+        self._about = ENCRYPTED_DERIVATIVE.message(SERVER, self.name, **body, **empty)
+        return ENCRYPTED_PRODUCTS.message(self.name, SERVER, number=message.integer("number"), **_joined(found))
+
+    def _blind(self, number: int, place: int) -> tuple[Any, int]:
+        """Masks for the slots of one column, uniform over all residues, and their sum."""
+        drawn = stream(self._seed, f"{number} {place}", SLOTS + 8) >> np.uint64(4)
+        masks = drawn[drawn < PRIME][:SLOTS].astype(np.int64)
+        if len(masks) < SLOTS:
+            raise ProtocolError("masks ran out, which happens once in 10⁸⁰ times; run again")
+        return _slots(masks), _sum_of(masks)
+
+    def ended(self) -> Sends:
+        self._seed, self._context, self._key = b"", None, np.zeros(0, dtype=np.uint8)
+        return ()
+
+    def snapshot(self) -> State:
+        state = super().snapshot() | {"key": self._key, "seed": np.frombuffer(self._seed, dtype=np.uint8).copy()}
+        about = self._about
+        return state if about is None else state | {f"about {name}": np.array(one) for name, one in about.body.items()}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._seed, self._about = np.asarray(state["seed"], dtype=np.uint8).tobytes(), None
+        self._key, self._context = np.asarray(state["key"], dtype=np.uint8), None
+        if self._key.size:
+            self._open(self._key)
+        body = {name.removeprefix("about "): np.array(state[name]) for name in state if name.startswith("about ")}
+        if body:
+            self._about = Message(SERVER, self.name, ENCRYPTED_DERIVATIVE.kind, body)
+
+
+class EncryptedServer(ProductServer):
+    """Has the secret key: encrypts ν, and adds up slots that tell it nothing."""
+
+    def __init__(self, inner: Role, grid: ProductGrid, members: Sequence[str]) -> None:
+        super().__init__(inner, CIPHERTEXTS, grid, members)
+        seal = _tenseal()
+        self._context: Any = seal.context(seal.SCHEME_TYPE.BFV, SLOTS, PRIME, n_threads=1)
+        self._asked: dict[str, int] = {}
+
+    def start(self) -> Sends:
+        key = np.frombuffer(self._context.serialize(True, False, False, False), dtype=np.uint8)
+        return [*(ENCRYPTION_KEY.message(SERVER, name, context=key) for name in self.members), *super().start()]
+
+    @property
+    def ready(self) -> bool:
+        return True
+
+    def hidden(self, about: dict[str, Any], nu: Words) -> Sends:
+        parts = np.split(nu.view(np.int64), range(SLOTS, len(nu), SLOTS))
+        sent = [_tenseal().bfv_vector(self._context, _slots(part)).serialize() for part in parts]
+        self._asked = dict.fromkeys(self.members, self.number)
+        body = about | {"number": self.number} | _joined(sent)
+        return [ENCRYPTED_DERIVATIVE.message(SERVER, name, **body) for name in self.members]
+
+    def take(self, message: Message) -> Sends:
+        sender, number = message.sender, message.integer("number") if "number" in message.body else -1
+        if message.kind != ENCRYPTED_PRODUCTS.kind or self._asked.get(sender) != number:
+            raise ProtocolError(f"the server takes no {message.kind!r} from {sender!r} at this point")
+        context = self._context
+        vectors = [_read(lambda seal, part=part: seal.bfv_vector_from(context, part)) for part in _parts(message)]
+        totals = [_sum_of(np.array(one.decrypt(), dtype=np.int64)) % PRIME for one in vectors]
+        del self._asked[sender]
+        return [BLINDED_SUMS.message(SERVER, sender, number=number, words=np.array(totals, dtype=np.int64))]
+
+    def ended(self) -> Sends:
+        self._context = None
+        return ()
+
+    def snapshot(self) -> State:
+        state = super().snapshot() | {f"asked {name}": number for name, number in self._asked.items()}
+        if self._context is None:
+            return state
+        return state | {"context": np.frombuffer(self._context.serialize(True, True, False, False), dtype=np.uint8)}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._asked = {name: int(state[f"asked {name}"]) for name in self.members if f"asked {name}" in state}
+        kept = state.get("context")
+        self._context = None
+        if kept is not None:
+            content = np.asarray(kept, dtype=np.uint8).tobytes()
+            self._context = _read(lambda seal: seal.context_from(content, n_threads=1))
+
+
+def _slots(part: NDArray[np.int64]) -> Any:
+    """Numbers, and zeros where there are fewer than slots, as the library takes them."""
+    return _tenseal().plain_tensor(np.pad(part, (0, SLOTS - len(part))), dtype="int")
+
+
+def _sum_of(values: NDArray[np.int64]) -> int:
+    """Their exact sum, which needs more than 64 bits."""
+    high = values >> 30
+    return (int(high.sum()) << 30) + int((values - (high << 30)).sum())
+
+
+def _joined(ciphertexts: Sequence[bytes]) -> dict[str, NDArray[Any]]:
+    lengths = np.array([len(one) for one in ciphertexts], dtype=np.int64)
+    return {"ciphertexts": np.frombuffer(b"".join(ciphertexts), dtype=np.uint8), "lengths": lengths}
+
+
+def _parts(message: Message) -> list[bytes]:
+    """The ciphertexts of a message, one by one."""
+    content, lengths = message["ciphertexts"], message["lengths"]
+    if (lengths < 0).any() or lengths.sum() != len(content):
+        raise ProtocolError(f"{message.sender}: ciphertexts of a length that they do not have; refused")
+    return [part.tobytes() for part in np.split(content, np.cumsum(lengths)[:-1])] if len(lengths) else []
+
+
+def _read(how: Any) -> Any:
+    """What somebody else has written, by the library; what it cannot read is refused."""
+    try:
+        return how(_tenseal())
+    except (ValueError, RuntimeError) as error:
+        raise ProtocolError("a key or ciphertext cannot be read; it is refused") from error
+
+
+def _tenseal() -> Any:
+    try:
+        import tenseal
+    except ImportError as error:
+        raise MissingExtraError("protection 'encrypted'", "encrypted") from error
+    return tenseal

@@ -1,0 +1,81 @@
+"""What no protection can hide: columns whose gradient tells of single rows, refused before anything is sent.
+
+A passive party that is told X_kᵀν and nothing else learns as many numbers as it has columns about as many rows as there
+are. That hides rows only where every column is about many of them. A column that belongs to one row (or a combination
+of columns that does: leverage 1) gives this row's ν, and with it its label; a batch with no more rows than columns
+gives all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import cholesky, solve_triangular
+
+from evenhand.arrays import Array, Matrix
+from evenhand.errors import DataError
+
+MOST_LEVERAGE: Final = 0.5
+"""Largest share of its own fitted value that a row may have: at 1 its ν is disclosed."""
+LEAST_ROWS: Final = 5
+"""Rows that a category must have: a sum over fewer is close to telling each."""
+ROWS_FOR_EACH_COLUMN: Final = 10
+"""Rows that there must be for every column of a party."""
+_DENSE: Final = 2048
+
+
+def check_columns(name: str, matrix: Matrix) -> None:
+    """Refuse columns from whose gradient the labels of single rows follow."""
+    rows, columns = matrix.shape
+    if rows < ROWS_FOR_EACH_COLUMN * columns:
+        raise DataError(
+            f"{name} has {columns} columns and there are {rows} rows: its gradients would tell the labels of most of "
+            f"them. Take at least {ROWS_FOR_EACH_COLUMN} rows a column, or leave out columns"
+        )
+    filled = _filled(matrix)
+    rare = np.flatnonzero((filled > 0) & (filled < LEAST_ROWS))
+    if len(rare):
+        raise DataError(
+            f"{name}: column {rare[0]} belongs to {int(filled[rare[0]])} rows only, whose labels its gradient would "
+            f"tell. Merge rare categories until each has {LEAST_ROWS} rows, or leave the column out"
+        )
+    worst = leverages(matrix)
+    if worst.max(initial=0.0) > MOST_LEVERAGE:
+        raise DataError(
+            f"{name}: row {int(np.argmax(worst))} has leverage {worst.max():.2f}: its label would follow from the "
+            "gradients. Merge rare categories, or clip what is extreme in that row"
+        )
+
+
+def leverages(matrix: Matrix) -> Array:
+    """diag(X (XᵀX)⁻¹ Xᵀ): how much of each row the columns have for itself."""
+    rows, columns = matrix.shape
+    if columns == 0 or columns > _DENSE:
+        return np.zeros(rows)
+    product = matrix.T @ matrix
+    gram: Array = np.asarray(product.toarray() if sp.issparse(product) else product)
+    units = np.sqrt(np.maximum(gram.diagonal(), np.finfo(float).tiny))
+    gram = gram / units / units[:, None]
+    # Dependent columns, as one-hot ones of two attributes are: this much changes no leverage that matters.
+    factor = cholesky(gram + 1e-10 * columns * np.eye(columns), lower=True)
+    found = np.empty(rows)
+    for start in range(0, rows, 1 << 14):
+        part = matrix[start : start + (1 << 14)]
+        dense = part.toarray() if sp.issparse(part) else np.asarray(part)
+        found[start : start + (1 << 14)] = (solve_triangular(factor, (dense / units).T, lower=True) ** 2).sum(axis=0)
+    return found
+
+
+def _filled(matrix: Matrix) -> Array:
+    """Rows in which a column differs from what it mostly is."""
+    if sp.issparse(matrix):
+        return np.asarray(sp.csc_array(matrix).astype(bool).sum(axis=0)).ravel().astype(float)
+    dense = np.asarray(matrix)
+    found = np.empty(dense.shape[1])
+    for place, column in enumerate(dense.T):
+        values, counts = np.unique(column, return_counts=True)
+        # Of a column of many values no value is the usual one; leverage speaks for it.
+        found[place] = len(column) - counts.max() if len(values) == 2 else len(column)
+    return found

@@ -1,0 +1,86 @@
+"""A role around a role: messages pass through it on their way out and in, and the inner one knows nothing of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from evenhand.protocol.messages import Message, Vocabulary
+from evenhand.protocol.roles import Role, Sends, State
+
+
+class Layer(Role):
+    """Takes messages of kinds of its own, and hands all others to the inner role.
+
+    Parameters
+    ----------
+    own
+        The kinds it speaks itself.
+    """
+
+    def __init__(self, inner: Role, own: Vocabulary) -> None:
+        super().__init__(inner.name, inner.sizes)
+        self.inner = inner
+        self._own = own
+        self.vocabulary = Vocabulary(*inner.vocabulary, *own)
+
+    def start(self) -> Sends:
+        return self._settled(self.outwards(self.inner.start()))
+
+    def check(self, message: Message) -> None:
+        if self._own.has(message.kind):
+            self._own.check(message, self.sizes)
+        else:
+            self.inner.check(message)
+
+    def handle(self, message: Message) -> Sends:
+        return self._settled(self.take(message) if self._own.has(message.kind) else self.inwards(message))
+
+    def inwards(self, message: Message) -> Sends:
+        """Hand a message to the inner role; what it answers goes out through this layer."""
+        return self.outwards(self.inner.receive(message))
+
+    def found(self, message: Message) -> Sends:
+        """Hand the inner role a message that nobody sent: what came out when masks or ciphers were off."""
+        self.opened.append(message)
+        return self.inwards(message)
+
+    @abstractmethod
+    def take(self, message: Message) -> Sends:
+        """Answer a message of one of the layer's own kinds."""
+
+    def outwards(self, messages: Sends) -> Sends:
+        """What is sent in place of what the inner role sends."""
+        return messages
+
+    def ended(self) -> Sends:
+        """Called once the inner role is done: secrets are forgotten here, and whoever waits is told."""
+        return ()
+
+    def _settled(self, sends: Sends) -> Sends:
+        over = self.inner.done and not self.done
+        self.done, self.effort = self.inner.done, self.inner.effort
+        self.reports += self.inner.take_reports()
+        self.traffic += self.inner.take_traffic()
+        self.opened += self.inner.take_opened()
+        return [*sends, *self.ended()] if over else sends
+
+    def snapshot(self) -> State:
+        return super().snapshot() | {f"inner {name}": value for name, value in self.inner.snapshot().items()}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        inner = {name.removeprefix("inner "): value for name, value in state.items() if name.startswith("inner ")}
+        self.inner.restore(inner)
+
+
+def innermost(role: Role) -> Role:
+    """The solver's own role, without what protects it."""
+    while isinstance(role, Layer):
+        role = role.inner
+    return role
+
+
+def readdressed(message: Message, names: Sequence[str]) -> list[Message]:
+    """A message to each of several."""
+    return [Message(message.sender, name, message.kind, message.body) for name in names]

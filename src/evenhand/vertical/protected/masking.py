@@ -1,0 +1,244 @@
+"""Sums instead of everybody's own: the passive parties' messages are added up under masks that cancel.
+
+The server's solver is told of two parties: the one that holds the labels, at whose side it works and which sends in the
+clear, and `together`, which stands for all others. What they send is one message of `together`, the sum; what the
+solver says to `together` goes to each of them. Numbers a row have `ROW_BITS` binary places in one word, all others two
+words: inner products are large and small at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.errors import ProtocolError
+from evenhand.privacy.fixed_point import ROW_BITS, decode, decode_wide, encode, encode_wide
+from evenhand.privacy.pairwise import PairwiseMasks, Words, new_secret, public_half
+from evenhand.protocol.messages import Message, Schema, as_bytes
+from evenhand.protocol.roles import SERVER, Role, Sends, State
+from evenhand.vertical.messages import DIRECTION, GRADIENT_NORM, SCORES, SPECTRUM
+from evenhand.vertical.protected.layer import Layer, readdressed
+from evenhand.vertical.protected.messages import MASKED, MASKS, PUBLIC_KEY, PUBLIC_KEYS
+
+SUMMED: Final[Mapping[str, Schema]] = {one.kind: one for one in (SPECTRUM, SCORES, DIRECTION, GRADIENT_NORM)}
+"""Kinds of messages that are added up."""
+
+
+class MessagePacking:
+    """One kind of message as words: all its real numbers, in the order of its fields."""
+
+    def __init__(self, schema: Schema, sizes: Mapping[str, int], parties: int) -> None:
+        self._schema, self._parties = schema, parties
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._by_row: set[str] = set()
+        for name, field in schema.fields.items():
+            if field.dtype == "f8":
+                self._shapes[name] = tuple(sizes[n] if isinstance(n, str) else n or 0 for n in field.shape)
+                if "rows" in field.shape:
+                    self._by_row.add(name)
+        self.integers = [name for name, field in schema.fields.items() if field.dtype == "i8"]
+        self._sizes = {
+            name: int(np.prod(shape, dtype=np.int64)) * (1 if name in self._by_row else 2)
+            for name, shape in self._shapes.items()
+        }
+        self.size = sum(self._sizes.values())
+
+    def pack(self, message: Message) -> Words:
+        parts = [
+            encode(message[name], ROW_BITS, self._parties)
+            if name in self._by_row
+            else encode_wide(message[name], self._parties)
+            for name in self._shapes
+        ]
+        return np.concatenate([part.ravel() for part in parts])
+
+    def unpack(self, words: Words, integers: NDArray[Any], sender: str) -> Message:
+        """The message that has the sums for its numbers."""
+        body: dict[str, Any] = dict(zip(self.integers, integers, strict=True))
+        start = 0
+        for name, shape in self._shapes.items():
+            part = words[start : start + self._sizes[name]]
+            start += self._sizes[name]
+            if name in self._by_row:
+                body[name] = decode(part.reshape(shape), ROW_BITS)
+            else:
+                body[name] = decode_wide(part.reshape(2, *shape), self._parties)
+        return self._schema.message(sender, SERVER, **body)
+
+
+class MaskedParty(Layer):
+    """Agrees on masks with the other passive parties, and sends behind them; the label holder sends in the clear.
+
+    Parameters
+    ----------
+    members
+        The passive parties, in the order of the terms.
+    context
+        What tells this run from any other.
+    """
+
+    kept = frozenset({"number"})
+
+    def __init__(self, inner: Role, members: Sequence[str], context: bytes) -> None:
+        super().__init__(inner, MASKS)
+        self.members, self._context = tuple(members), context
+        self._secret = new_secret()
+        self._masks: PairwiseMasks | None = None
+        self.number = 0
+
+    @property
+    def _masking(self) -> bool:
+        return self.name in self.members
+
+    def start(self) -> Sends:
+        """What the inner role begins with waits for the masks."""
+        if not self._masking:
+            return ()
+        return [PUBLIC_KEY.message(self.name, SERVER, key=np.frombuffer(public_half(self._secret), np.uint8))]
+
+    def take(self, message: Message) -> Sends:
+        keys = message["keys"] if message.kind == PUBLIC_KEYS.kind else None
+        if message.sender != SERVER or keys is None or self._masks is not None or len(keys) != len(self.members):
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} from {message.sender!r} at this point")
+        public = dict(zip(self.members, (key.tobytes() for key in keys), strict=True))
+        if self._masking and public[self.name] != public_half(self._secret):
+            raise ProtocolError(f"{self.name}: the server passes on a key for it that is not its own; refused")
+        self._masks = PairwiseMasks.agreed(self.name, self._secret, public if self._masking else {}, self._context)
+        self._secret = b""
+        return self.outwards(self.inner.start())
+
+    def outwards(self, messages: Sends) -> Sends:
+        return [self._masked(one) if self._masking and one.receiver == SERVER else one for one in messages]
+
+    def _masked(self, message: Message) -> Message:
+        if self._masks is None:
+            raise ProtocolError(f"{self.name} has no masks left for {message.kind!r}; it is not sent")
+        packing = MessagePacking(SUMMED[message.kind], self.inner.sizes, len(self.members))
+        # Everybody's messages come in the same order: equal numbers are about the same thing.
+        masks = self._masks.mask(f"{message.kind} {self.number}", packing.size)
+        words = packing.pack(message) + masks
+        integers = np.array([message.integer(name) for name in packing.integers], dtype=np.int64)
+        body = {"number": self.number, "integers": integers, "words": words.view(np.int64)}
+        self.number += 1
+        return MASKED.message(self.name, SERVER, kind=as_bytes(message.kind), **body)
+
+    def ended(self) -> Sends:
+        self._masks = PairwiseMasks(self.name, {})
+        self._secret = b""
+        return ()
+
+    def snapshot(self) -> State:
+        state = super().snapshot() | {"secret": np.frombuffer(self._secret, dtype=np.uint8).copy()}
+        if self._masks is not None:
+            seeds = {f"seed {peer}": np.frombuffer(seed, np.uint8).copy() for peer, seed in self._masks.seeds.items()}
+            state |= {"agreed": True, **seeds}
+        return state
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._secret = np.asarray(state["secret"], dtype=np.uint8).tobytes()
+        seeds = {
+            name.removeprefix("seed "): np.asarray(state[name], dtype=np.uint8).tobytes()
+            for name in state
+            if name.startswith("seed ")
+        }
+        self._masks = PairwiseMasks(self.name, seeds) if "agreed" in state else None
+
+
+class TogetherServer(Layer):
+    """Passes keys on, adds up what is masked, and speaks for `together` to the inner server."""
+
+    def __init__(self, inner: Role, holder: str, members: Sequence[str], together: str) -> None:
+        super().__init__(inner, MASKS)
+        self.holder, self.members, self.together = holder, tuple(members), together
+        self._keys: dict[str, bytes] = {}
+        self._sums: dict[int, _Sum] = {}
+        self._told: dict[str, int] = dict.fromkeys(members, 0)
+
+    def start(self) -> Sends:
+        return ()
+
+    def check(self, message: Message) -> None:
+        super().check(message)
+        if not self._own.has(message.kind):
+            return
+        if message.sender not in self.members or message.kind == PUBLIC_KEYS.kind:
+            raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r}; it is refused")
+        if message.kind == MASKED.kind:
+            self._check_masked(message)
+
+    def _check_masked(self, message: Message) -> None:
+        kind, number = message.text("kind"), message.integer("number")
+        if kind not in SUMMED or number != self._told[message.sender] or len(self._keys) < len(self.members):
+            raise ProtocolError(f"{message.sender} sends {kind!r} out of turn; it is refused")
+        packing = MessagePacking(SUMMED[kind], self.inner.sizes, len(self.members))
+        if len(message["words"]) != packing.size or len(message["integers"]) != len(packing.integers):
+            raise ProtocolError(f"{message.sender}: a masked {kind!r} has {len(message['words'])} words; refused")
+        known = self._sums.get(number)
+        if known is not None and (known.kind != kind or (known.integers != message["integers"]).any()):
+            raise ProtocolError(f"{message.sender} sends another {kind!r} than those before; it is refused")
+
+    def take(self, message: Message) -> Sends:
+        if message.kind == PUBLIC_KEY.kind:
+            if message.sender in self._keys:
+                raise ProtocolError(f"{message.sender} has sent its key already; another is refused")
+            self._keys[message.sender] = message["key"].tobytes()
+            return self._begin() if len(self._keys) == len(self.members) else ()
+        number = message.integer("number")
+        found = self._sums.setdefault(number, _Sum(message.text("kind"), message["integers"]))
+        found.total = found.total + message["words"].view(np.uint64)
+        found.came += 1
+        self._told[message.sender] += 1
+        if found.came < len(self.members):
+            return ()
+        del self._sums[number]
+        packing = MessagePacking(SUMMED[found.kind], self.inner.sizes, len(self.members))
+        return self.found(packing.unpack(found.total, found.integers, self.together))
+
+    def _begin(self) -> Sends:
+        """Everybody is told all keys, the label holder too: it waits for them to begin."""
+        keys = np.frombuffer(b"".join(self._keys[name] for name in self.members), np.uint8).reshape(-1, 32)
+        told = [PUBLIC_KEYS.message(SERVER, name, keys=keys) for name in (self.holder, *self.members)]
+        return [*told, *self.outwards(self.inner.start())]
+
+    def outwards(self, messages: Sends) -> Sends:
+        sends: list[Message] = []
+        for one in messages:
+            sends += readdressed(one, self.members) if one.receiver == self.together else [one]
+        return sends
+
+    def snapshot(self) -> State:
+        state = super().snapshot() | {f"told {name}": told for name, told in self._told.items()}
+        for number, one in self._sums.items():
+            state |= {f"sum {number} kind": one.kind, f"sum {number} came": one.came}
+            state |= {f"sum {number} integers": one.integers, f"sum {number} total": one.total.view(np.int64)}
+        # Public keys are drawn anew in every run; once passed on they are of no use.
+        if len(self._keys) < len(self.members):
+            return state | {f"key {name}": np.frombuffer(key, np.uint8).copy() for name, key in self._keys.items()}
+        return state | {"passed on": True}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._told = {name: int(state[f"told {name}"]) for name in self.members}
+        self._keys = dict.fromkeys(self.members, b"") if "passed on" in state else {}
+        for name in self.members:
+            if f"key {name}" in state:
+                self._keys[name] = np.asarray(state[f"key {name}"], dtype=np.uint8).tobytes()
+        self._sums = {}
+        for number in sorted({int(name.split()[1]) for name in state if name.startswith("sum ")}):
+            one = _Sum(str(state[f"sum {number} kind"]), np.array(state[f"sum {number} integers"]))
+            one.total = np.array(state[f"sum {number} total"]).view(np.uint64)
+            one.came = int(state[f"sum {number} came"])
+            self._sums[number] = one
+
+
+class _Sum:
+    """What has come in of one message that all members send."""
+
+    def __init__(self, kind: str, integers: NDArray[Any]) -> None:
+        self.kind, self.integers = kind, integers
+        self.total: Words = np.zeros(1, dtype=np.uint64)
+        self.came = 0

@@ -1,0 +1,124 @@
+"""What layers of protection say to each other, and what each message reveals."""
+
+from __future__ import annotations
+
+from evenhand.protocol.messages import TEXT, Field, Schema, Vocabulary
+
+INTEGER = Field("i8")
+WORDS = Field("i8", (None,))
+KEY = Field("u1", (32,))
+
+PUBLIC_KEY = Schema(
+    "public-key",
+    {"key": KEY},
+    reveals="Nothing: the public half of an X25519 key that was drawn for this run.",
+)
+PUBLIC_KEYS = Schema(
+    "public-keys",
+    {"keys": Field("u1", (None, 32))},
+    reveals=(
+        "Nothing: everybody's public halves, from which each two have a secret in common that the server lacks. A "
+        "server that passed on keys of its own instead could unmask everything: masks are against a server that keeps "
+        "to the protocol and is curious."
+    ),
+)
+MASKED = Schema(
+    "masked",
+    {"kind": TEXT, "number": INTEGER, "integers": WORDS, "words": WORDS},
+    reveals=(
+        "One party's message of the kind it names, its numbers in fixed point behind masks that cancel in the sum over "
+        "all passive parties: to whoever lacks the masks, words that are uniform over all 64 bits. The server learns "
+        "the sum: what all passive parties together offer to change in every row's score, and inner products summed "
+        "over them. A sum still tells something: rows that are equal in everybody's columns have equal entries, and "
+        "with labels and columns of its own the server can fit a part of the others' joint columns (R² .16 against "
+        ".54 to .65 of one party's, on Adult after ten rounds). Of a single passive party a sum is its own message."
+    ),
+)
+DEALER_KEY = Schema(
+    "dealer-key",
+    {"key": KEY},
+    reveals="Nothing: the public half of the dealer's X25519 key.",
+)
+JOINING = Schema(
+    "joining",
+    {"key": KEY, "columns": INTEGER},
+    reveals="To the dealer: how many columns the sender has, and the public half of a key. The dealer has no data.",
+)
+HIDDEN_COLUMNS = Schema(
+    "hidden-columns",
+    {"words": Field("i8", (None, "rows"))},
+    reveals=(
+        "To the server, once: X_k − A_k modulo 2⁶⁴, with A_k that the party and the dealer have in common: how many "
+        "columns there are, and otherwise uniform words. With the dealer's A_k it is the party's table: who runs both "
+        "server and dealer knows everything."
+    ),
+)
+CORRECTIONS = Schema(
+    "corrections",
+    {"number": INTEGER, "words": WORDS},
+    reveals="To the server: A_kᵀb − c for each party; uniform words, since only that party and the dealer know c.",
+)
+NEXT_TRIPLE = Schema(
+    "next-triple",
+    {"number": INTEGER},
+    reveals="To the dealer: how many rounds there are.",
+)
+HIDDEN_DERIVATIVE = Schema(
+    "hidden-derivative",
+    {
+        "round": INTEGER,
+        "last": INTEGER,
+        "step": Field("f8"),
+        "number": INTEGER,
+        "scale": INTEGER,
+        "nu": Field("i8", ("rows",)),
+        "words": Field("i8", ("columns",)),
+    },
+    reveals=(
+        "ν − b modulo 2⁶⁴ to a passive party, uniform words, and what it needs to find X_kᵀν from them: as many "
+        "numbers as it has columns, and a power of two that says how large ν is at most. Nothing of a single row, "
+        "unless a column belongs to few rows: see the guards in privacy.md."
+    ),
+)
+ENCRYPTION_KEY = Schema(
+    "encryption-key",
+    {"context": Field("u1", (None,))},
+    reveals="Nothing: the public key under which ν will be encrypted; the secret one stays with the server.",
+)
+ENCRYPTED_DERIVATIVE = Schema(
+    "encrypted-derivative",
+    {
+        "round": INTEGER,
+        "last": INTEGER,
+        "step": Field("f8"),
+        "number": INTEGER,
+        "scale": INTEGER,
+        "ciphertexts": Field("u1", (None,)),
+        "lengths": WORDS,
+    },
+    reveals=(
+        "ν under BFV encryption, to a passive party, and a power of two that says how large ν is at most. Nothing else "
+        "to whoever lacks the server's secret key."
+    ),
+)
+ENCRYPTED_PRODUCTS = Schema(
+    "encrypted-products",
+    {"number": INTEGER, "ciphertexts": Field("u1", (None,)), "lengths": WORDS},
+    reveals=(
+        "X_kᵀν by slots behind uniform masks, under encryption; decrypted it is uniform. How noisy a ciphertext is "
+        "depends on X_k, and an encryption of the masks does not drown that: circuit privacy is not promised."
+    ),
+)
+BLINDED_SUMS = Schema(
+    "blinded-sums",
+    {"number": INTEGER, "words": Field("i8", ("columns",))},
+    reveals=(
+        "The sums of the slots, to the party whose masks are in them: X_kᵀν, as many numbers as it has columns. "
+        "Nothing of a single row, unless a column belongs to few rows: see the guards in privacy.md."
+    ),
+)
+
+MASKS = Vocabulary(PUBLIC_KEY, PUBLIC_KEYS, MASKED)
+TRIPLES = Vocabulary(DEALER_KEY, JOINING, HIDDEN_COLUMNS, CORRECTIONS, NEXT_TRIPLE, HIDDEN_DERIVATIVE)
+CIPHERTEXTS = Vocabulary(ENCRYPTION_KEY, ENCRYPTED_DERIVATIVE, ENCRYPTED_PRODUCTS, BLINDED_SUMS)
+VOCABULARY = Vocabulary(*MASKS, *TRIPLES, *CIPHERTEXTS)

@@ -1,0 +1,140 @@
+"""X_kᵀν in place of ν: what layers that hide ν from passive parties have in common.
+
+The inner roles are as ever, but that a party is told the product (`PRODUCT`) where it would be sent ν. The product is
+in fixed point (`privacy/fixed_products.py`): how it came about cannot be told from it, bit for bit.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evenhand.errors import ProtocolError
+from evenhand.privacy.fixed_products import ProductGrid, times
+from evenhand.privacy.pairwise import Words
+from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
+from evenhand.protocol.roles import SERVER, Role, Sends, State
+from evenhand.vertical.messages import DERIVATIVE, PRODUCT, WEIGHTED_DERIVATIVE
+from evenhand.vertical.protected.layer import Layer
+from evenhand.vertical.protected.messages import INTEGER
+
+FIXED_DERIVATIVE = Schema(
+    "fixed-derivative",
+    {"round": INTEGER, "last": INTEGER, "step": Field("f8"), "scale": INTEGER, "nu": Field("i8", ("rows",))},
+    reveals="ν in fixed point: what derivative reveals. For comparison with the levels that hide it.",
+)
+
+
+def heads(message: Message) -> dict[str, Any]:
+    """All but the numbers of a message that tells of ν, in whatever form."""
+    step = message.number("step") if "step" in message.body else 0.0
+    return {"round": message.integer("round"), "last": message.integer("last"), "step": step}
+
+
+class ProductParty(Layer):
+    """A passive party's side: it has its columns in words, and tells the inner role the product."""
+
+    def __init__(self, inner: Role, own: Vocabulary, grid: ProductGrid, words: Words) -> None:
+        super().__init__(inner, own)
+        self.grid, self.words = grid, words
+        self.sizes = {**self.sizes, "columns": len(words)}
+
+    def check(self, message: Message) -> None:
+        super().check(message)
+        if message.kind in (DERIVATIVE.kind, WEIGHTED_DERIVATIVE.kind, PRODUCT.kind):
+            raise ProtocolError(f"{self.name} is to be told nothing of single rows; a {message.kind!r} is refused")
+
+    def told(self, about: Message, product: Words, scale: int) -> Sends:
+        """Tell the inner role; `about` has the rest of what it is to know."""
+        values = self.grid.product(product, scale)
+        return self.found(PRODUCT.message(SERVER, self.name, **heads(about), product=values))
+
+
+class ProductServer(Layer):
+    """The server's side: ν on its way to passive parties waits here until it can be sent in another form."""
+
+    kept = frozenset({"number"})
+
+    def __init__(self, inner: Role, own: Vocabulary, grid: ProductGrid, members: Sequence[str]) -> None:
+        super().__init__(inner, own)
+        self.grid, self.members = grid, tuple(members)
+        self.number = 0
+        self._waiting: Message | None = None
+
+    def outwards(self, messages: Sends) -> Sends:
+        """All members are sent ν at once: one of these messages stands for all."""
+        sends: list[Message] = []
+        for one in messages:
+            if one.kind not in (DERIVATIVE.kind, WEIGHTED_DERIVATIVE.kind) or one.receiver not in self.members:
+                sends.append(one)
+            elif self._waiting is None:
+                self._waiting = one
+                sends += self.ask()
+        return [*sends, *self.proceed()]
+
+    def ask(self) -> Sends:
+        """Ask for what it takes to send ν."""
+        return ()
+
+    def proceed(self) -> Sends:
+        """Send what waits, if all is there that it takes."""
+        if self._waiting is None or not self.ready:
+            return ()
+        message, self._waiting = self._waiting, None
+        words, scale = self.grid.nu(message["nu"])
+        sends = self.hidden(heads(message) | {"scale": scale}, words)
+        self.number += 1
+        return sends
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether ν can be sent now."""
+
+    @abstractmethod
+    def hidden(self, about: dict[str, Any], nu: Words) -> Sends:
+        """ν in words, to every member in a form that tells it nothing but the product."""
+
+    def snapshot(self) -> State:
+        waiting = self._waiting
+        if waiting is None:
+            return super().snapshot()
+        fields = {f"waiting {name}": np.array(value) for name, value in waiting.body.items()}
+        return super().snapshot() | fields | {"waiting": waiting.kind}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._waiting = None
+        if "waiting" in state:
+            body = {name.removeprefix("waiting "): state[name] for name in state if name.startswith("waiting ")}
+            self._waiting = Message(SERVER, self.members[0], str(state["waiting"]), body)
+
+
+class PlainProductParty(ProductParty):
+    """Is sent ν in words, in the clear, and multiplies: what all other ways must equal."""
+
+    def __init__(self, inner: Role, grid: ProductGrid, words: Words) -> None:
+        super().__init__(inner, Vocabulary(FIXED_DERIVATIVE), grid, words)
+
+    def take(self, message: Message) -> Sends:
+        return self.told(message, times(self.words, message["nu"].view(np.uint64)), message.integer("scale"))
+
+
+class PlainProductServer(ProductServer):
+    """Sends ν in words, in the clear."""
+
+    def __init__(self, inner: Role, grid: ProductGrid, members: Sequence[str]) -> None:
+        super().__init__(inner, Vocabulary(FIXED_DERIVATIVE), grid, members)
+
+    @property
+    def ready(self) -> bool:
+        return True
+
+    def take(self, message: Message) -> Sends:
+        raise ProtocolError(f"the server takes no {message.kind!r}")
+
+    def hidden(self, about: dict[str, Any], nu: Words) -> Sends:
+        return [FIXED_DERIVATIVE.message(SERVER, name, **about, nu=nu.view(np.int64)) for name in self.members]

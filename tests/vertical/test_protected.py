@@ -1,0 +1,276 @@
+"""Protected runs: the same solver behind layers; sums and products to the bit, and nothing that tells of one."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+from support.contracts import (
+    Reborn,
+    assert_goes_on_from_any_checkpoint,
+    assert_malformed_is_refused,
+    assert_same_ends,
+)
+from support.problems import deal, small
+from support.schedules import ScheduleCase, ends_alike
+from vertical.contract import CLOCK, make_job
+
+from evenhand.errors import DataError, InputError, ProtocolError
+from evenhand.privacy.fixed_products import ProductGrid, times
+from evenhand.privacy.pairwise import PairwiseMasks
+from evenhand.protocol.job import Job
+from evenhand.protocol.messages import Message
+from evenhand.protocol.roles import Report, Role
+from evenhand.protocol.transcript import Transcript
+from evenhand.runtime.faults import FaultyInProcess
+from evenhand.runtime.inprocess import InProcess
+from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
+from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.protected.build import protected_party, protected_server
+from evenhand.vertical.protected.guarding import check_columns, leverages
+from evenhand.vertical.solvers import SOLVERS, solvers_party, solvers_server, vertical_terms
+
+PROBLEM = small(2, rows=90)
+BLOCKS = [[0], [1, 2], [3]]
+LEVELS = ("masked", "dealer", "encrypted")
+CASES = [("subspace", "masked"), ("subspace", "dealer"), ("subspace", "encrypted"), ("fairvfl", "dealer")]
+
+
+def job_of(solver: str, level: str, **settings: Any) -> Job:
+    return make_job(solver, **{"protection": level, **settings})
+
+
+def train(job: Job, **runtime: Any) -> VerticalRun:
+    return train_vertical(job, deal(PROBLEM, BLOCKS), PROBLEM.labels, PROBLEM.sensitive, **runtime)
+
+
+def make(job: Job) -> dict[str, Role]:
+    server, others = Holdings.of(job, deal(PROBLEM, BLOCKS), PROBLEM.labels, PROBLEM.sensitive).roles()
+    return {role.name: role for role in [server, *others]}
+
+
+def weights(run: VerticalRun) -> list[bytes]:
+    return [model.weights.tobytes() for model in run.models.values()]
+
+
+def in_the_clear(job: Job) -> list[bytes]:
+    """The run whose products are computed in the clear, on the same grid."""
+    held = Holdings.of(job, deal(PROBLEM, BLOCKS), PROBLEM.labels, PROBLEM.sensitive)
+    solver = SOLVERS[job.solver]
+    parties = [protected_party(held.terms, name, own, solver, "plain") for name, own in held.parties.items()]
+    InProcess([protected_server(held.terms, held.server, solver, "plain"), *parties]).run()
+    return [solvers_party(role).model.weights.tobytes() for role in parties]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_optimum_is_that_of_an_open_run(level: str) -> None:
+    plain, hidden = (train(job_of("subspace", one, tol=1e-7, max_rounds=200)) for one in ("none", level))
+    assert plain.certificate.converged
+    assert hidden.certificate.converged
+    assert hidden.certificate.objective == pytest.approx(plain.certificate.objective, rel=1e-5)
+    for one, other in zip(plain.models.values(), hidden.models.values(), strict=True):
+        np.testing.assert_allclose(one.weights, other.weights, atol=2e-2)
+
+
+@pytest.mark.parametrize("solver", ["subspace", "fairvfl"])
+def test_masks_change_no_bit(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(solver, "masked", max_rounds=6, tol=0.0)
+    masked = train(job)
+    monkeypatch.setattr(PairwiseMasks, "mask", lambda self, label, size: np.zeros(size, dtype=np.uint64))
+    assert weights(masked) == weights(train(job))
+
+
+@pytest.mark.parametrize("solver", ["subspace", "fairvfl"])
+def test_dealt_and_encrypted_products_are_those_in_the_clear_bit_for_bit(solver: str) -> None:
+    runs = [train(job_of(solver, level, max_rounds=4, tol=0.0)) for level in ("dealer", "encrypted")]
+    # The terms differ in the level, which shapes no number.
+    assert weights(runs[0]) == weights(runs[1]) == in_the_clear(job_of(solver, "dealer", max_rounds=4, tol=0.0))
+
+
+@pytest.mark.parametrize(("solver", "level"), CASES)
+def test_a_run_goes_on_from_any_checkpoint(solver: str, level: str) -> None:
+    job = job_of(solver, level, max_rounds=2, tol=0.0)
+    assert_goes_on_from_any_checkpoint(partial(make, job), CLOCK)
+
+
+@pytest.mark.parametrize("level", ["masked", "dealer"])
+def test_roles_are_made_anew_after_every_turn(level: str, tmp_path: Path) -> None:
+    job = job_of("subspace", level, max_rounds=2, tol=0.0)
+    whole, reborn = InProcess(list(make(job).values()), CLOCK), Reborn(partial(make, job), CLOCK, tmp_path)
+    whole.run()
+    reborn.run()
+    assert_same_ends(reborn, whole)
+
+
+@pytest.mark.parametrize(("solver", "level"), CASES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_faults_change_nothing(solver: str, level: str, seed: int) -> None:
+    job = job_of(solver, level, max_rounds=2, tol=0.0)
+    check = same_roles if level == "encrypted" else ends_alike
+    ScheduleCase(solver, partial(make, job), CLOCK, check).run(seed)
+
+
+def same_roles(case: ScheduleCase, runtime: FaultyInProcess, _: list[Report]) -> None:
+    """Ciphertexts of the same number differ, in their length too: what comes out does not."""
+    assert_same_ends(runtime, case.calm[0])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_malformed_message_is_refused_and_changes_nothing(level: str) -> None:
+    job = job_of("subspace", level, max_rounds=2, tol=0.0)
+    assert_malformed_is_refused(make(job), _heard(job))
+
+
+def _heard(job: Job) -> list[Message]:
+    runtime = InProcess(list(make(job).values()), CLOCK, Transcript(keep_messages=True))
+    runtime.run()
+    return runtime.transcript.messages or []
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_leaves_a_passive_party_and_what_reaches_it(level: str) -> None:
+    """Nothing in the clear but heads; words that are uniform over every byte; no ν where it is hidden."""
+    messages = _heard(job_of("subspace", level, max_rounds=5, tol=0.0))
+    passive = {"p1", "p2"}
+    sent = [one for one in messages if one.sender in passive]
+    assert {one.kind for one in sent} <= {
+        *("masked", "public-key"),
+        *(("joining", "hidden-columns") if level == "dealer" else ()),
+        *(("encrypted-products",) if level == "encrypted" else ()),
+    }
+    told = {one.kind for one in messages if one.receiver in passive}
+    assert ("derivative" in told) == (level == "masked")
+    hidden = [one["words"] for one in sent if one.kind in ("masked", "hidden-columns")]
+    hidden += [one["nu"] for one in messages if one.kind == "hidden-derivative" and one.receiver == "p1"]
+    words = np.concatenate([one.ravel() for one in hidden]).view(np.uint8)
+    # Keys are fresh each time: a false alarm once in a million runs.
+    assert chisquare(np.bincount(words, minlength=256)).pvalue > 1e-6
+
+
+def test_where_every_round_begins_warm_scores_are_summed_too() -> None:
+    first = train(job_of("subspace", "masked", tol=1e-6))
+    again = train(job_of("subspace", "masked", tol=1e-6), start=first.as_start())
+    assert again.certificate.objective == pytest.approx(first.certificate.objective, rel=1e-5)
+    assert again.certificate.rounds < first.certificate.rounds
+
+
+def test_a_party_takes_no_derivative_in_the_clear_where_it_is_to_see_none() -> None:
+    roles = make(job_of("subspace", "dealer"))
+    open_one = next(one for one in _heard(job_of("subspace", "masked", max_rounds=1)) if one.kind == "derivative")
+    with pytest.raises(ProtocolError, match="nothing of single rows"):
+        roles["p1"].receive(Message("server", "p1", open_one.kind, open_one.body))
+
+
+def test_a_server_that_passes_on_another_key_is_found_out() -> None:
+    roles = make(job_of("subspace", "masked"))
+    keys = np.zeros((2, 32), dtype=np.uint8)
+    with pytest.raises(ProtocolError, match="not its own"):
+        roles["p1"].receive(Message("server", "p1", "public-keys", {"keys": keys}))
+
+
+def _level(parts: list[str], **job: Any) -> str:
+    participants: Any = {f"p{place}": part for place, part in enumerate(parts)}
+    return vertical_terms(Job(**job), participants, 100, {}).job.protection
+
+
+def test_sums_are_the_default_where_there_are_several_to_be_summed() -> None:
+    assert _level(["active", "passive", "passive"]) == "masked"
+    assert _level(["active", "passive"]) == "none"
+    assert _level(["active", "active", "passive", "passive"]) == "none"
+    assert _level(["active", "passive", "passive"], solver="fairvfl") == "none"
+    assert _level(["active", "passive", "passive"], protection="none") == "none"
+
+
+@pytest.mark.parametrize(
+    ("parts", "job", "why"),
+    [
+        (["active", "passive"], {"protection": "masked"}, "hides nothing"),
+        (["active", "active", "passive"], {"protection": "dealer"}, "one active party"),
+        (["active", "passive"], {"protection": "dealer", "solver": "trees"}, "does not run with protection"),
+        (["active", "passive"], {"protection": "dealer", "model": "mlp"}, "linear parties"),
+        (["active", "passive"], {"protection": "secret"}, "choose one of"),
+    ],
+)
+def test_a_protection_that_would_protect_nothing_is_refused(parts: list[str], job: Any, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        _level(parts, **job)
+
+
+def test_nobody_may_bear_the_dealers_name() -> None:
+    with pytest.raises(InputError, match="third party"):
+        vertical_terms(Job(protection="dealer"), {"bank": "active", "dealer": "passive"}, 100, {})
+
+
+def test_what_a_gradient_tells_of_single_rows_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    rare = np.zeros((300, 2))
+    rare[:150, 0] = 1.0
+    rare[:2, 1] = 1.0
+    with pytest.raises(DataError, match="belongs to 2 rows only"):
+        check_columns("shop", rare)
+    far = rng.standard_normal((300, 3))
+    far[7] = [900.0, 0.0, 0.0]
+    with pytest.raises(DataError, match="row 7 has leverage"):
+        check_columns("shop", far)
+    with pytest.raises(DataError, match="at least 10 rows a column"):
+        check_columns("shop", rng.standard_normal((20, 3)))
+    check_columns("shop", rng.standard_normal((300, 3)))
+
+
+def test_what_is_refused_is_what_an_attack_can_undo() -> None:
+    """A row of leverage 1: its ν is the least-squares answer to the gradient, whatever the other rows are."""
+    rng = np.random.default_rng(1)
+    matrix = np.column_stack([rng.standard_normal((200, 2)), np.eye(200)[:, 3]])
+    nu = rng.choice([-0.5, 0.5], 200)
+    assert leverages(matrix)[3] == pytest.approx(1.0, abs=1e-6)
+    found = matrix @ np.linalg.lstsq(matrix.T @ matrix, matrix.T @ nu, rcond=None)[0]
+    assert found[3] == pytest.approx(nu[3])
+    assert leverages(matrix[:, :2]).max() < 0.5
+
+
+def test_leverages_are_the_diagonal_of_the_hat_matrix() -> None:
+    matrix = np.random.default_rng(2).standard_normal((60, 4))
+    expected = np.diag(matrix @ np.linalg.inv(matrix.T @ matrix) @ matrix.T)
+    np.testing.assert_allclose(leverages(matrix), expected, atol=1e-6)
+
+
+def test_products_on_the_grid_are_exact_and_columns_too_large_are_refused() -> None:
+    rng, grid = np.random.default_rng(3), ProductGrid(500)
+    matrix = grid.on_grid(rng.standard_normal((500, 3)))
+    nu = rng.standard_normal(500) * 100.0 / 500
+    words, scale = grid.nu(nu)
+    found = grid.product(times(grid.columns(matrix, "shop"), words), scale)
+    np.testing.assert_allclose(found, matrix.T @ nu, atol=1e-6)
+    with pytest.raises(DataError, match="Scale the columns"):
+        grid.columns(100.0 * matrix, "shop")
+
+
+def test_an_answer_to_the_wrong_number_is_refused() -> None:
+    job = job_of("subspace", "masked", max_rounds=2, tol=0.0)
+    wrong = next(one for one in _heard(job) if one.kind == "masked" and one.integer("number") == 1)
+    with pytest.raises(ProtocolError, match="out of turn"):
+        make(job)["server"].receive(wrong)
+
+
+def test_secrets_are_forgotten_at_the_end() -> None:
+    for level in ("masked", "dealer"):
+        roles = make(job_of("subspace", level, max_rounds=2, tol=0.0))
+        InProcess(list(roles.values()), CLOCK).run()
+        for role in roles.values():
+            kept = {name: value for name, value in role.snapshot().items() if "seed" in name or "secret" in name}
+            assert all(np.asarray(value).size == 0 for value in kept.values()), (level, role.name, kept)
+        assert solvers_server(roles["server"]).certificate is not None
+
+
+def test_columns_are_dealt_as_they_are() -> None:
+    """A sparse block and a dense one are the same words."""
+    sp = pytest.importorskip("scipy.sparse")
+    grid, dense = ProductGrid(90), PROBLEM.matrix[:, :2] * (PROBLEM.matrix[:, :2] > 0)
+    np.testing.assert_array_equal(
+        grid.columns(grid.on_grid(sp.csr_matrix(dense)), "a"), grid.columns(grid.on_grid(dense), "a")
+    )
+    assert PartyColumns("a", dense).matrix is dense
