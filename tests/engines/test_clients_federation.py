@@ -42,4 +42,4 @@ def test_clients_train_the_model_of_one_process(tmp_path: Path) -> None:
     for name in CLIENTS:
         side = RunFolder.open(tmp_path / name / told["run"])
         np.testing.assert_array_equal(side.read_model("weights")["weights"], weights)
-        assert "cells: To the server" in (tmp_path / f"{name}.log").read_text()
+        assert "counts-by-group: To the server" in (tmp_path / f"{name}.log").read_text()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,3 +125,44 @@ def test_fifty_kills_at_random_moments(shops: Shops, undisturbed: dict[str, Any]
         assert outcome(shops, told) == undisturbed, f"seed {seed}: {killer.killed}"
         killed += killer.killed
         print(f"{len(killed)} kills, {seed} runs that ended bit for bit")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_a_party_that_is_frozen_for_a_minute_costs_only_time(shops: Shops, undisturbed: dict[str, Any]) -> None:
+    def freeze() -> None:
+        while not job_processes(shops.running["shop"]):
+            time.sleep(0.2)
+        time.sleep(6.0)
+        processes = shops.running["shop"].processes()
+        for process in processes:
+            process.suspend()
+        time.sleep(60.0)
+        for process in processes:
+            process.resume()
+
+    freezer = threading.Thread(target=freeze, daemon=True)
+    freezer.start()
+    told = shops.submit(**LONG)
+    freezer.join()
+    assert outcome(shops, told) == undisturbed
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_a_party_whose_clock_is_wrong_by_hours_takes_part(
+    shops: Shops, undisturbed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Python is told another time of day; nothing of ours goes by it."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import time\nreal = time.time\ntime.time = lambda: real() + 5 * 3600.0\n", encoding="utf-8"
+    )
+    shops.running["shop"].stop()
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    shops.start("shop")
+    monkeypatch.undo()
+    try:
+        assert outcome(shops, shops.submit(**LONG)) == undisturbed
+    finally:
+        shops.running["shop"].stop()
+        shops.start("shop")

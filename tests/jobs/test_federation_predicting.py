@@ -52,10 +52,10 @@ def asked(paths: dict[str, Path], runs: Path, ids: list[str]) -> dict[str, Any]:
 
     def party(name: str) -> Any:
         own = read_party(paths[name])
-        return lambda _: answering_program(*asked_run(runs / name, question), question, own, paths[name].parent)
+        return lambda _: answering_program(*asked_run(runs / name / "first"), question, own, paths[name].parent)
 
     def server(_: Site) -> Any:
-        return asking_program(*asked_run(runs / "server", question), question)
+        return asking_program(*asked_run(runs / "server" / "first"), question)
 
     with one_blas_thread():
         return run_sites({"server": server, **{name: party(name) for name in PARTIES}}, Network(0.1))
@@ -89,9 +89,8 @@ def test_a_party_may_change_its_mind(tmp_path: Path) -> None:
 
 
 def test_only_finished_runs_by_their_names_can_be_asked(tmp_path: Path) -> None:
-    question = Question(run="first", kind="text", sums=[[1, 2]])
     with pytest.raises(RunError, match="not a run folder"):
-        asked_run(tmp_path, question)
+        asked_run(tmp_path / "first")
     for name in ("../first", "/etc", "", "a/b", ".."):
         with pytest.raises(JobError, match="cannot be the name of a run"):
             run_place(tmp_path, name)

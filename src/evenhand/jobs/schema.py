@@ -152,10 +152,10 @@ class Columned(Protocol):
     def types(self) -> dict[str, TypeName]: ...
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """A job file's content, not yet checked."""
+def read_toml(path: Path, what: str = "job file") -> dict[str, Any]:
+    """The content of a job file, or of another that is written as one, not yet checked."""
     if not path.is_file():
-        raise JobError(f"there is no job file {path}")
+        raise JobError(f"there is no {what} {path}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -101,12 +101,17 @@ class FederationServer(Controller):
 
     def _train(self, abort_signal: Signal, fl_ctx: FLContext) -> dict[str, Any]:
         runs = _servers_runs(fl_ctx.get_engine().get_workspace().get_root_dir())
-        asked = _asked(self.job, runs)
+        asked = _asked(self.job, runs, at_server=True)
         job = _parsed(self.job) if asked is None else asked[1]
         job_id, parties = fl_ctx.get_job_id(), list(job.parts)
         cells = FlareCells(fl_ctx.get_engine(), job_id, parties)
         with side_folder(
-            run_place(runs, self.resume or job_id), SERVER, job, None, bool(self.resume), self._last.update
+            run_place(runs, self.resume or job_id, at_server=True),
+            SERVER,
+            job,
+            None,
+            bool(self.resume),
+            self._last.update,
         ) as folder:
             site = Site(
                 SERVER,
@@ -210,13 +215,13 @@ def _servers_runs(kit: str) -> Path:
     return here().runs if os.environ.get(PARTY_FILE) else Path(os.environ.get(RUNS) or Path(kit) / "runs")
 
 
-def _asked(job: str, runs: Path) -> tuple[RunFolder, FederationJob, Question] | None:
+def _asked(job: str, runs: Path, *, at_server: bool = False) -> tuple[RunFolder, FederationJob, Question] | None:
     """The run that is asked, its job and the question, if a job is one."""
     content = json.loads(job)
     if "question" not in content:
         return None
     question = parsed(Question, lambda _: None, content["question"], "question")
-    return *asked_run(runs, question), question
+    return *asked_run(run_place(runs, question.run, at_server=at_server)), question
 
 
 def _parsed(job: str) -> AnyJob:

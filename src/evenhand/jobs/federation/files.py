@@ -143,7 +143,7 @@ class PartyFile(Strict):
 
 
 def read_federation(path: Path) -> FederationFile:
-    return parsed(FederationFile, _check_federation, read_toml(path), path.name)
+    return parsed(FederationFile, _check_federation, read_toml(path, "file of a federation"), path.name)
 
 
 def parse_federation_job(content: dict[str, Any], where: str) -> AnyJob:
@@ -158,14 +158,17 @@ def read_federation_job(path: Path) -> AnyJob:
 
 
 def read_party(path: Path) -> PartyFile:
-    return parsed(PartyFile, _check_own, read_toml(path), path.name)
+    return parsed(PartyFile, _check_own, read_toml(path, "party's file"), path.name)
 
 
-def run_place(runs: Path, run: str) -> Path:
-    """The folder of a run by its name, which came from elsewhere and leads nowhere else."""
+def run_place(runs: Path, run: str, *, at_server: bool = False) -> Path:
+    """The folder of a run by its name, which came from elsewhere and leads nowhere else.
+
+    The server may run beside a party, on the same file: its side has a name of its own.
+    """
     if not _RUN.fullmatch(run):
         raise JobError(f"{run!r} cannot be the name of a run; it has letters, digits and '-'")
-    return runs / run
+    return runs / (f"{run}-server" if at_server else run)
 
 
 def site_name(name: str) -> str:

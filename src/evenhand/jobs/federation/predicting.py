@@ -17,7 +17,7 @@ from evenhand.data.tables.align import check_ids
 from evenhand.data.tables.party_tables import FrameTable, open_table
 from evenhand.errors import RunError
 from evenhand.jobs.federation.enrolling import accepted_terms, check_enrolled
-from evenhand.jobs.federation.files import FederationJob, PartyFile, parse_federation_job, run_place
+from evenhand.jobs.federation.files import FederationJob, PartyFile, parse_federation_job
 from evenhand.jobs.federation.sites import scoring_party
 from evenhand.jobs.schema import Strict
 from evenhand.jobs.tables import naming
@@ -47,13 +47,11 @@ class Question(Strict):
         return -(-len(self.sums) // BATCH)
 
 
-def asked_run(runs: Path, question: Question) -> tuple[RunFolder, FederationJob]:
+def asked_run(path: Path) -> tuple[RunFolder, FederationJob]:
     """The finished run that is asked, and its job, from this side's own folder."""
-    folder = RunFolder.open(run_place(runs, question.run))
+    folder = RunFolder.open(path)
     if not folder.finished:
-        raise RunError(
-            f"the run in {folder.path} has not finished; go on with: evenhand submit --resume {question.run}"
-        )
+        raise RunError(f"the run in {folder.path} has not finished; go on with it by: evenhand submit --resume")
     job = parse_federation_job({key: folder.description.get(key) for key in ("job", "party")}, str(folder.path))
     if not isinstance(job, FederationJob):
         raise RunError("after a run across rows every client has the whole model; there is nobody to ask")
