@@ -36,6 +36,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
         folder = tmp_path_factory.mktemp("results")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(vfb2_stragglers, "BATCH", 6000)
+            patch.setattr(vfb2_stragglers, "GRID", (1e-3, 1e-4))
             patch.setattr(vfb2_fig2, "PARTIES", (1, 3))
             patch.setattr(vfb2_fig2, "ROWS", 400)
             patch.setattr(vfb2_fig2, "COLUMNS", 40)
