@@ -89,6 +89,15 @@ def worker(rank: int, workers: int, port: int, path: str, trees: int, answers: m
     answers.put((rank, "scores", scores, 0.0))
 
 
+def wait_for(port: int) -> None:
+    """Until somebody listens there."""
+    for _ in range(600):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.1)
+    raise SystemExit("the federated server did not start")
+
+
 def main() -> None:
     path, trees = sys.argv[1], int(sys.argv[2])
     given = np.load(path)
@@ -97,7 +106,7 @@ def main() -> None:
         port = free.getsockname()[1]
     server = multiprocessing.Process(target=xgboost.federated.run_federated_server, args=(workers, port), daemon=True)
     server.start()
-    time.sleep(2.0)
+    wait_for(port)
     relay, answers = Relay(port), multiprocessing.Queue()
     everybody = [
         multiprocessing.Process(target=worker, args=(rank, workers, relay.port, path, trees, answers))
