@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support.schedules import ASYNCHRONOUS, NAMES, case_of
+from support.schedules import ASYNCHRONOUS, EXCHANGES, NAMES, case_of
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *EXCHANGES])
 def test_any_schedule_of_faults_ends_as_it_should(name: str) -> None:
+    if name == "private-align":
+        pytest.importorskip("nacl", reason="needs PyNaCl, of the extra privacy")
     case = case_of(name)
     for seed in range(1 if name in ASYNCHRONOUS else 5):
         case.run(seed)

@@ -1,7 +1,8 @@
 """Fault schedules drawn from seeds, and what every solver owes under any of them.
 
-A case is a solver with its roles. Under a schedule a solver in lock-step ends as it does without, bit for bit; an
-asynchronous one with a certificate that is true, and where it converges, converged to the same objective.
+A case is a solver, or an exchange before or after training, with its roles. Under a schedule a solver in lock-step ends
+as it does without, bit for bit; an asynchronous one with a certificate that is true, and where it converges, converged
+to the same objective.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from horizontal.horizontal_contract import CLOCK as HORIZONTAL_CLOCK
 from horizontal.horizontal_contract import Case as HorizontalCase
@@ -20,12 +22,19 @@ from support.problems import Reference, parity_rows
 from vertical.contract import BLOCKS, CLOCK, EPSILON, MU, PROBLEM, make_job, make_roles
 
 from evenhand.horizontal.solvers import SOLVERS as HORIZONTAL
-from evenhand.protocol.roles import Report
+from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
+from evenhand.protocol.agree import AgreeClient, AgreeServer
+from evenhand.protocol.align import AlignParty, AlignServer
+from evenhand.protocol.enrol import EnrolParty, EnrolServer
+from evenhand.protocol.roles import Report, Role
+from evenhand.protocol.scoring import ScoreParty, ScoreServer
+from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.faults import Cut, Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
 from evenhand.vertical.server import Server
 from evenhand.vertical.solvers import SOLVERS as VERTICAL
+from evenhand.vertical.solvers import vertical_terms
 
 ASYNCHRONOUS = ("vfb2-sgd", "vfb2-svrg", "vfb2-saga", "afsvrg-vp")
 
@@ -130,7 +139,36 @@ NAMES = (*VERTICAL, *HORIZONTAL)
 """Every solver that is listed."""
 
 
+def exchange_roles(name: str) -> dict[str, Role]:
+    """Roles of an exchange before or after training."""
+    parties, seed = ["p0", "p1", "p2"], np.random.default_rng(5)
+    ids = {one: pd.Index([f"c{number}" for number in seed.permutation(15)[:12]]) for one in parties}
+    made: list[Role]
+    if name == "enrol":
+        terms = vertical_terms(make_job("subspace"), dict.fromkeys(parties, "active"), 7, {})
+        made = [EnrolServer(terms), *(EnrolParty(one, VerticalTerms) for one in parties)]
+    elif name == "align":
+        made = [AlignServer(parties, "inner"), *(AlignParty(one, index) for one, index in ids.items())]
+    elif name == "private-align":
+        keys = {one: bytes([3 + place]) + bytes(31) for place, one in enumerate(parties)}
+        made = [
+            PrivateAlignServer(parties),
+            *(PrivateAlignParty(one, index, parties, in_order=True, key=keys[one]) for one, index in ids.items()),
+        ]
+    elif name == "agree":
+        server = AgreeServer(parties, lambda told: {"rows": sum(int(one["rows"]) for one in told.values())})
+        made = [server, *(AgreeClient(one, {"rows": 10 + place}) for place, one in enumerate(parties))]
+    else:
+        made = [ScoreServer(parties, 9), *(ScoreParty(one, seed.normal(size=9)) for one in parties)]
+    return {role.name: role for role in made}
+
+
+EXCHANGES = ("enrol", "align", "private-align", "agree", "score")
+
+
 def case_of(name: str) -> ScheduleCase:
+    if name in EXCHANGES:
+        return ScheduleCase(name, lambda: exchange_roles(name), CLOCK, ends_alike)
     if name in HORIZONTAL:
         case = HorizontalCase(name, HORIZONTAL[name].scopes[-1])
         return ScheduleCase(name, case.maker(case.job()), HORIZONTAL_CLOCK, ends_alike)

@@ -73,11 +73,13 @@ class EnrolServer(Role):
         if len(self.answered) < len(self.terms.names):
             return ()
         self.done = True
+        # In the order of the terms, whoever was the first to answer.
+        self.refusals = {name: self.refusals[name] for name in self.terms.names if name in self.refusals}
         reason = "; ".join(f"{name}: {why}" for name, why in self.refusals.items())
         return [OUTCOME.message(SERVER, name, reason=as_bytes(reason)) for name in self.terms.names]
 
     def snapshot(self) -> State:
-        return super().snapshot() | {"answered": list(self.answered), "refusals": dict(self.refusals)}
+        return super().snapshot() | {"answered": sorted(self.answered), "refusals": dict(self.refusals)}
 
     def restore(self, state: State) -> None:
         super().restore(state)
