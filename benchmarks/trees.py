@@ -162,10 +162,10 @@ def peers(given: Draw, reduce: bool) -> dict[str, dict[str, float]]:
     return found
 
 
-def table(name: str, source: Path | None, draws: int, reduce: bool) -> None:
+def table(name: str, source: Path | None, draws: range, reduce: bool) -> None:
     constraint = EqualizedOdds(EPSILON, measure="error")
     rows = []
-    for seed in range(draws):
+    for seed in draws:
         given = draw(name, source, seed)
         found = peers(given, reduce)
         for model in ("trees", "linear"):
@@ -178,7 +178,7 @@ def table(name: str, source: Path | None, draws: int, reduce: bool) -> None:
     all_draws = pd.DataFrame(rows).groupby("method", sort=False)
     means, errors = all_draws.mean(), all_draws.sem()
     fair = means.loc["trees, equalized odds"]
-    print(f"\n{name}: {draws} draws of {len(given.train):,} training and {len(given.test):,} test rows")
+    print(f"\n{name}: {len(draws)} draws of {len(given.train):,} training and {len(given.test):,} test rows")
     for method, mean in means.iterrows():
         error = errors.loc[method]
         said = [f"{key} {mean[key]:.4f} ±{error[key]:.4f}" for key in ("ACC", "AUC", "DFP", "DFN")]
@@ -267,6 +267,7 @@ def main() -> None:
     parser.add_argument("--source", type=Path, help="local folder with the data files")
     parser.add_argument("--sets", nargs="*", default=list(PARTIES), choices=list(PARTIES))
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first draw")
     parser.add_argument("--without-reduction", action="store_true", help="leave out ExponentiatedGradient, the slowest")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the last part; 0 leaves it out")
     parser.add_argument("--picture", type=Path, help="draw accuracy and gaps over rounds into this file, and no more")
@@ -278,7 +279,8 @@ def main() -> None:
         picture(given.source, given.picture)
         return
     for name in given.sets:
-        table(name, given.source, given.draws, not given.without_reduction)
+        draws = range(given.first, given.first + given.draws)
+        table(name, given.source, draws, not given.without_reduction)
     if given.rows:
         products(min(given.draws, 3))
         many_rows(given.rows)
