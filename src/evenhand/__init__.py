@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from evenhand.estimators.auditing import audit
     from evenhand.estimators.merging import merged_pipeline
+    from evenhand.estimators.saved import load_run
     from evenhand.estimators.selection import Selection, frontier, select
     from evenhand.runtime.clock import VirtualClock
 
@@ -46,6 +47,7 @@ __all__ = [
     "__version__",
     "audit",
     "frontier",
+    "load_run",
     "merged_pipeline",
     "select",
 ]
@@ -65,6 +67,7 @@ _HOMES = {
     "runtime.clock": ("VirtualClock",),
     "estimators.auditing": ("audit",),
     "estimators.merging": ("merged_pipeline",),
+    "estimators.saved": ("load_run",),
     "estimators.selection": ("Selection", "frontier", "select"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

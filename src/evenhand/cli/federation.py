@@ -42,6 +42,10 @@ def provision(
       server = "fl.bank.example"      # the name by which everybody reaches the server
       port = 8002
       parties = ["bank", "shop", "phone"]
+
+    \b
+    Example:
+      evenhand provision federation.toml --out kits
     """
     from evenhand.jobs.federation.files import read_federation
     from evenhand.runtime.nvflare.kits import provision as make_kits
@@ -65,6 +69,10 @@ def serve(
 
     Ids, labels and groups are read from the table of --party. For jobs across rows the server has no rows, and needs
     no file.
+
+    \b
+    Example:
+      evenhand serve kits/server --party party.toml
     """
     _run(kit, party, runs, checkpoint_seconds)
 
@@ -78,6 +86,10 @@ def join(
 
     The console shows the terms of each job before anything of this party's rows is said. What its policy does not
     allow is refused.
+
+    \b
+    Example:
+      evenhand join kits/shop --party party.toml
     """
     _run(kit, party, runs)
 
@@ -96,7 +108,12 @@ def submit(
     ] = 0,
     result: Annotated[Path | None, typer.Option(help="Write what the server says of the run there (JSON).")] = None,
 ) -> None:
-    """Have a job run by a federation, and show its result."""
+    """Have a job run by a federation, and show its result.
+
+    \b
+    Example:
+      evenhand submit job.toml --kit kits/admin --result result.json
+    """
     from evenhand.jobs.federation.files import read_federation_job
     from evenhand.report.progress import Progress
     from evenhand.report.tables import certificate_table, constraints_table, quality_table

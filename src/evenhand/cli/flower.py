@@ -23,6 +23,10 @@ def flower(
       flwr supernode register bank.pub --name bank
       EVENHAND_PARTY_FILE=party.toml flower-supernode ...
       flwr run FOLDER
+
+    \b
+    Example:
+      evenhand flower app --job job.toml
     """
     from evenhand.jobs.federation.files import read_federation_job
     from evenhand.jobs.federation.flower_app import write_app

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
+import pandas as pd
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,10 +16,13 @@ from evenhand.auditing.views import Scene, listening
 from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
+from evenhand.estimators.parameters import WithConstraintParameters
+from evenhand.estimators.sensitive import named_columns, split_off
 from evenhand.estimators.tables import Tables, align_rows, encode, exchange_rows, named_tables, weights_beside
 from evenhand.jobs.tables import tell
 from evenhand.models.across import joint_scores
 from evenhand.models.trees import TreesModel
+from evenhand.protocol.align import How
 from evenhand.protocol.job import Job, LossName, ModelName, Protection, RuntimeName
 from evenhand.protocol.terms import Part
 from evenhand.report.progress import Progress
@@ -44,7 +47,7 @@ class Prepared(NamedTuple):
     weights: Array | None = None
 
 
-class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
+class VerticalEstimator(WithConstraintParameters):
     """Base of the classifier and the regressor."""
 
     _loss: LossName
@@ -91,7 +94,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def _prepare(
-        self, job: Job, X: Tables, y: Any, sensitive: Any, weights: Any = None
+        self, job: Job, X: Tables, y: Any, sensitive: Any, weights: Any = None, ids: How = "equal"
     ) -> tuple[Prepared, npt.NDArray[Any], Any]:
         """Enrol the parties and align their rows; labels and groups are with the first active one."""
         tables = named_tables(X)
@@ -100,15 +103,18 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             name: "active" if role == "active" else "passive" for name, role in zip(tables, names, strict=True)
         }
         draft = vertical_terms(job, parts, 0, {})
+        holder = draft.active[0]
+        if (columns := named_columns(sensitive, tables[holder].shape[0])) is not None:
+            tables[holder], sensitive = split_off(tables[holder], columns, holder)
         preparation = Preparation(transcript=None if self._scenes is None else listening())
         preparation.enrol(draft)
         if weights is None:
-            tables, labels, groups = exchange_rows(preparation, tables, y, sensitive, draft.active[0])
-            return Prepared(preparation, parts, draft.active[0], tables), labels, groups
+            tables, labels, groups = exchange_rows(preparation, tables, y, sensitive, holder, ids)
+            return Prepared(preparation, parts, holder, tables), labels, groups
         whole, numbered = weights_beside(y, weights)
-        tables, places, groups = exchange_rows(preparation, tables, numbered, sensitive, draft.active[0])
+        tables, places, groups = exchange_rows(preparation, tables, numbered, sensitive, holder, ids)
         order = places.astype(np.int64)
-        return Prepared(preparation, parts, draft.active[0], tables, whole[order]), np.asarray(y)[order], groups
+        return Prepared(preparation, parts, holder, tables, whole[order]), np.asarray(y)[order], groups
 
     def _train(self, job: Job, prepared: Prepared, labels: Array, groups: Any) -> Array:
         """Encode, train, and only then keep anything: a fit that was refused leaves an earlier one as it was.
@@ -218,6 +224,34 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.n_rounds_ = run.certificate.rounds
         self.n_iter_ = run.certificate.rounds
         self.bytes_sent_ = run.transcript.total_bytes
+
+    @property
+    def feature_names_in_(self) -> npt.NDArray[Any]:
+        """Every party's raw columns, each as ``party__column``."""
+        return self._named(lambda encoder: encoder.columns_in)
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
+        """Every party's encoded features, each as ``party__feature``, in the order of ``coef_``."""
+        return self._named(lambda encoder: encoder.feature_names_out)
+
+    def _named(self, names: Callable[[PartyEncoder], Sequence[str]]) -> npt.NDArray[Any]:
+        if not hasattr(self, "encoders_"):
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet")
+        parties = getattr(self, "models_", self.encoders_)
+        found = [f"{party}__{name}" for party in parties for name in names(self.encoders_[party])]
+        return np.array(found, dtype=object)
+
+    def coefficients(self) -> pd.DataFrame:
+        """``coef_`` as a table: a line for each encoded feature, by party and name, with its weight."""
+        check_is_fitted(self, "run_")
+        if not hasattr(self, "coef_") or any(
+            weights.ndim != 1 or len(weights) != self.encoders_[party].width_out
+            for party, weights in zip(self.models_, self.coef_, strict=True)
+        ):
+            raise InputError("only linear parties have one weight for each feature")
+        lines = [(party, name) for party in self.models_ for name in self.encoders_[party].feature_names_out]
+        index = pd.MultiIndex.from_tuples(lines, names=["party", "feature"])
+        return pd.DataFrame({"weight": np.concatenate([np.asarray(one) for one in self.coef_])}, index=index)
 
     def _scores(self, X: Tables) -> Array:
         """Each party scores its own table; the sum is the score."""

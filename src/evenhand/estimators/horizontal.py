@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.special import expit, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -31,6 +31,8 @@ from evenhand.estimators.client_rows import (
     read_inputs,
     take,
 )
+from evenhand.estimators.parameters import WithConstraintParameters
+from evenhand.estimators.sensitive import named_columns, split_off
 from evenhand.estimators.warning import warn_of
 from evenhand.horizontal.agreeing import draft_terms
 from evenhand.horizontal.averaging.presets import preset_options, rounds_of
@@ -49,7 +51,7 @@ from evenhand.training.shortfalls import shortfalls
 _MODELS = ("logistic", "mlp", "resnet18", "trees")
 
 
-class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: ignore[misc]
     """A classifier across clients that hold different rows of the same columns, optionally under constraints.
 
     Everything runs in this process; the clients' messages are the ones a deployment would send, and are counted.
@@ -215,7 +217,7 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         y
             Labels of any two values; of more for averaging solvers.
         sensitive_features
-            One column for each sensitive attribute.
+            One column for each sensitive attribute; or names of columns of a DataFrame X, which are no features then.
         clients
             One client id for each row.
         server_rows
@@ -230,6 +232,9 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """
         where = ConstraintScope(self.scope, self.limits, self.lacking)
         self._check_plain()
+        rows_given = getattr(X, "shape", (0,))[0]
+        if (columns := named_columns(sensitive_features, rows_given)) is not None:
+            X, sensitive_features = split_off(X, columns, "X")
         inputs = read_inputs(X, y, sensitive_features, clients)
         classes, positive, codes = class_codes(inputs.labels, self.positive)
         job, model = self._job(two_classes=len(classes) == 2), self._model
@@ -400,6 +405,21 @@ class HorizontalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             coefficients, intercepts = weights[:-outputs].reshape(outputs, -1), weights[-outputs:]
             self.coef_: Array = coefficients[0] if outputs == 1 else coefficients
             self.intercept_: float | Array = float(intercepts[0]) if outputs == 1 else intercepts
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
+        """The encoded features, in the order of ``coef_``; images have none."""
+        check_is_fitted(self, "run_")
+        if self.encoder_ is None:
+            raise InputError("images are not encoded: their features have no names")
+        return np.array(self.encoder_.feature_names_out, dtype=object)
+
+    def coefficients(self) -> pd.DataFrame:
+        """``coef_`` as a table: a line for each encoded feature, by name; a column for each class of more than two."""
+        if not hasattr(self, "coef_"):
+            raise InputError("only a fitted logistic model has one weight for each feature")
+        columns = ["weight"] if len(self.classes_) == 2 else list(self.classes_)
+        names = pd.Index(self.get_feature_names_out(), name="feature")
+        return pd.DataFrame(np.atleast_2d(self.coef_).T, index=names, columns=columns)
 
     def _names(self, X: Any) -> None:
         self.__dict__.pop("feature_names_in_", None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from evenhand.arrays import Array
 from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
+from evenhand.protocol.align import How
 from evenhand.training.preparing import Preparation, take_rows
 
 Tables = Sequence[Any] | Mapping[str, Any]
@@ -30,7 +32,9 @@ def named_tables(X: Tables) -> dict[str, Any]:
     return tables
 
 
-def align_rows(tables: dict[str, Any], y: Any, sensitive: Any) -> tuple[dict[str, Any], npt.NDArray[Any], Any]:
+def align_rows(
+    tables: dict[str, Any], y: Any, sensitive: Any, how: How = "equal"
+) -> tuple[dict[str, Any], npt.NDArray[Any], Any]:
     """Bring everything that has a pandas index to the first table's order; the rest must have as many rows."""
     named = {
         **tables,
@@ -39,7 +43,8 @@ def align_rows(tables: dict[str, Any], y: Any, sensitive: Any) -> tuple[dict[str
     }
     indexed = {name: item for name, item in named.items() if isinstance(item, (pd.DataFrame, pd.Series))}
     if len(indexed) > 1:
-        named |= dict(zip(indexed, align(list(indexed.values()), list(indexed)), strict=True))
+        with _in_our_words():
+            named |= dict(zip(indexed, align(list(indexed.values()), list(indexed), how), strict=True))
     first = next(iter(tables))
     rows = named[first].shape[0]
     if rows == 0:
@@ -53,13 +58,13 @@ def align_rows(tables: dict[str, Any], y: Any, sensitive: Any) -> tuple[dict[str
 
 
 def exchange_rows(
-    preparation: Preparation, tables: dict[str, Any], y: Any, sensitive: Any, holder: str
+    preparation: Preparation, tables: dict[str, Any], y: Any, sensitive: Any, holder: str, how: How = "equal"
 ) -> tuple[dict[str, Any], npt.NDArray[Any], Any]:
     """Align the parties' tables by an exchange between them; labels and groups are with the holder's table.
 
     Rows of a table without a pandas index are known by their places, unless the labels beside them have one.
     """
-    own, labels, groups = align_rows({holder: tables[holder]}, y, sensitive)
+    own, labels, groups = align_rows({holder: tables[holder]}, y, sensitive, how)
     tables = tables | own
     ids: dict[str, pd.Index | int] = {
         name: table.index if isinstance(table, pd.DataFrame) else int(table.shape[0]) for name, table in tables.items()
@@ -67,13 +72,23 @@ def exchange_rows(
     beside = next((item.index for item in (y, sensitive) if isinstance(item, (pd.DataFrame, pd.Series))), None)
     if isinstance(ids[holder], int) and beside is not None:
         ids[holder] = beside
-    places = preparation.align(ids)
+    with _in_our_words():
+        places = preparation.align(ids, how)
     found = {name: take_rows(table, places[name]) for name, table in tables.items()}
     labels = take_rows(labels, places[holder])
     if groups is not None:
         groups = groups if hasattr(groups, "shape") else np.asarray(groups)
         groups = take_rows(groups, places[holder])
     return found, labels, groups
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    """The advice is in the words of the function that aligns; an estimator says it with an argument of `fit`."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(str(error).replace('how="inner"', 'fit(..., ids="inner")')) from error
 
 
 def weights_beside(y: Any, weights: Any) -> tuple[Array, Any]:

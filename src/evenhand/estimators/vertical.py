@@ -86,7 +86,9 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     Attributes
     ----------
     classes_ : the two labels, sorted.
-    coef_ : one array of weights for each party, over the features it encoded; not of trees.
+    coef_ : one array of weights for each party, over the features it encoded; not of trees. `coefficients` gives them
+        as a table with names.
+    feature_names_in_ : every party's raw columns, each as ``party__column``.
     models_ : each party's model.
     intercept_ : of the first active party.
     n_rounds_, bytes_sent_ : communication rounds, and bytes of all messages.
@@ -141,7 +143,15 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         )
         self.positive = positive
 
-    def fit(self, X: Tables, y: Any, sensitive_features: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Tables,
+        y: Any,
+        sensitive_features: Any = None,
+        sample_weight: Any = None,
+        *,
+        ids: Literal["equal", "inner"] = "equal",
+    ) -> Self:
         """Train.
 
         Parameters
@@ -153,10 +163,13 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         y
             Labels of any two values.
         sensitive_features
-            One column for each sensitive attribute.
+            One column for each sensitive attribute; or names of columns of the first active party's DataFrame, which
+            are no features then.
         sample_weight
             What each row counts in the mean loss, with solver ``"trees"``: class weights, for instance. Constraints
             count people as they are.
+        ids
+            ``"inner"`` trains on the rows that everybody has, where ids differ.
 
         Warns
         -----
@@ -166,7 +179,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         """
         job = self._job()
         check_job(job)
-        prepared, labels, sensitive = self._prepare(job, X, y, sensitive_features, sample_weight)
+        prepared, labels, sensitive = self._prepare(job, X, y, sensitive_features, sample_weight, ids)
         classes, positive, signs = self._signs(labels)
         groups = groups_frame(sensitive, len(signs))
         warn_of_small_slices(job.constraints, signs, groups)
@@ -256,7 +269,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
             verbose=verbose,
         )
 
-    def fit(self, X: Tables, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Tables, y: Any, sample_weight: Any = None, *, ids: Literal["equal", "inner"] = "equal") -> Self:
         """Train on one table for each party, as :meth:`VerticalClassifier.fit` takes them, and real targets.
 
         Warns
@@ -266,7 +279,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         """
         job = self._job()
         check_job(job)
-        prepared, targets, _ = self._prepare(job, X, y, None, sample_weight)
+        prepared, targets, _ = self._prepare(job, X, y, None, sample_weight, ids)
         try:
             targets = targets.astype(np.float64)
         except (TypeError, ValueError) as error:

@@ -107,7 +107,7 @@ def answering_program(
         if job.job.text_ids and isinstance(table, FrameTable):
             table = table.with_text_ids()
         check_ids(table.known.index, name)
-        model, matrix = party_model(folder, name, encoder, table)
+        model, matrix = party_model(folder, name, encoder), table.transform(encoder)
     people = 0
     for _ in range(question.batches):
         asked = AskedParty(name, table.known.index)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
 
-from evenhand.arrays import Array, Matrix
+from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.libsvm import is_libsvm
@@ -184,7 +184,8 @@ def score_new_parties(
     models, matrices = {}, {}
     for name in trained:
         with naming(f"party {name!r}"):
-            models[name], matrices[name] = party_model(folder, name, encoders[name], found[name])
+            matrices[name] = found[name].transform(encoders[name])
+            models[name] = party_model(folder, name, encoders[name])
     try:
         scores = joint_scores(models, matrices)
     except RunError as error:
@@ -215,20 +216,19 @@ def party_encoder(folder: RunFolder, name: str) -> PartyEncoder:
         raise RunError(f"{folder.path}: the encoder of party {name!r} cannot be used: {error}") from error
 
 
-def party_model(folder: RunFolder, name: str, encoder: PartyEncoder, table: PartyTable) -> tuple[Scorer, Matrix]:
-    """A party's model from a finished run, and its encoded columns for it."""
-    matrix = table.transform(encoder)
+def party_model(folder: RunFolder, name: str, encoder: PartyEncoder) -> Scorer:
+    """A party's model from a finished run; one that does not belong to its encoder is refused."""
     state = folder.read_party(name, "weights")
     try:
         model = from_state(state, *(_texts(folder, name, state) if state_is_of_trees(state) else ()))
     except RunError as error:
         raise RunError(f"{folder.path}: party {name!r}: {error}") from error
-    if state["columns"] != matrix.shape[1]:
+    if state["columns"] != encoder.width_out:
         raise RunError(
             f"{folder.path}: party {name!r} has weights for {state['columns']} encoded columns, its encoder makes "
-            f"{matrix.shape[1]}; the folder was changed"
+            f"{encoder.width_out}; the folder was changed"
         )
-    return model, matrix
+    return model
 
 
 def _texts(folder: RunFolder, name: str, state: State) -> tuple[str, str]:

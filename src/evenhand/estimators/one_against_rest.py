@@ -1,0 +1,69 @@
+"""More than two classes across columns: a classifier for each class against all others."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from evenhand.arrays import Array
+from evenhand.errors import DataError
+from evenhand.estimators.tables import Tables
+from evenhand.estimators.vertical import VerticalClassifier
+
+
+class OneAgainstRestClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A :class:`VerticalClassifier` for each class, with that class as the positive label; the highest score decides.
+
+    A constraint holds for each of the classifiers on its own: equal opportunity, say, among the people of each class.
+
+    Parameters
+    ----------
+    classifier
+        What is trained for each class; None is ``VerticalClassifier()``.
+
+    Attributes
+    ----------
+    classes_ : the labels, sorted.
+    classifiers_ : one for each of them.
+    """
+
+    def __init__(self, classifier: VerticalClassifier | None = None) -> None:
+        self.classifier = classifier
+
+    def fit(self, X: Tables, y: Any, sensitive_features: Any = None, **settings: Any) -> Self:
+        """Train; parameters are those of :meth:`VerticalClassifier.fit`, and labels may have more than two values."""
+        labels = np.asarray(y)
+        if missing := int(pd.isna(labels).sum()):
+            raise DataError(f"y has {missing} missing labels; fill or drop those rows (NaN or None is no class)")
+        check_classification_targets(labels)
+        classes = np.unique(labels)
+        if len(classes) < 2:
+            raise DataError(f"y has 1 class ({classes[0]!r}); the classifier can't train when there is only one class")
+        trained = []
+        for one in classes:
+            own = VerticalClassifier() if self.classifier is None else clone(self.classifier)
+            signs = np.where(labels == one, 1, -1)
+            target = pd.Series(signs, y.index) if isinstance(y, (pd.Series, pd.DataFrame)) else signs
+            trained.append(own.set_params(positive=1).fit(X, target, sensitive_features, **settings))
+        self.classes_, self.classifiers_ = classes, trained
+        return self
+
+    def decision_function(self, X: Tables) -> Array:
+        """Scores, a column for each class."""
+        check_is_fitted(self, "classifiers_")
+        return np.stack([one.decision_function(X) for one in self.classifiers_], axis=1)
+
+    def predict(self, X: Tables) -> npt.NDArray[Any]:
+        return self.classes_[self.decision_function(X).argmax(axis=1)]
+
+    def predict_proba(self, X: Tables) -> Array:
+        """Each class's own probability, divided by the sum over classes."""
+        alone = expit(self.decision_function(X))
+        return alone / alone.sum(axis=1, keepdims=True)

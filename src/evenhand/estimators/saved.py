@@ -1,0 +1,79 @@
+"""A model out of a run folder, to score tables with in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from evenhand.arrays import Array
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.errors import DataError
+from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
+from evenhand.jobs.horizontal.runs import read_model
+from evenhand.jobs.horizontal.tables import encoded
+from evenhand.jobs.vertical.runs import party_encoder, party_model
+from evenhand.models.across import joint_scores
+from evenhand.models.base import Scorer
+from evenhand.runtime.folder import RunFolder
+
+
+class SavedModel:
+    """What a finished run has left: it scores rows as `evenhand predict` does.
+
+    Attributes
+    ----------
+    classes_ : the two labels, the positive one last.
+    result : what `result.json` holds: certificate, quality, groups.
+    encoders_ : each party's encoder; of a horizontal run, that of all clients.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.result: dict[str, Any] = folder.result
+        self.classes_: npt.NDArray[Any] = np.array([folder.labels["negative"], folder.labels["positive"]])
+        self.encoders_: Mapping[str, PartyEncoder]
+        self._models: dict[str, Scorer] | None = None
+        self._score: Callable[[Array], Array] | None = None
+        if folder.split == "horizontal":
+            encoder, self._score = read_model(folder)
+            self.encoders_ = {"all clients": encoder}
+        else:
+            self.encoders_ = {name: party_encoder(folder, name) for name in folder.owners}
+            self._models = {name: party_model(folder, name, one) for name, one in self.encoders_.items()}
+
+    def decision_function(self, X: Tables | Any) -> Array:
+        """Scores, positive in favour of the positive label; X is a table for each party, or one of clients' rows."""
+        if self._models is None:
+            assert self._score is not None
+            rows: Any = X
+            return self._score(encoded(self.encoders_["all clients"], rows))
+        tables = named_tables(X)
+        if not isinstance(X, Mapping) or tables.keys() != self._models.keys():
+            raise DataError(f"give a table for each party, by its name: {', '.join(self._models)}")
+        tables, _, _ = align_rows({name: tables[name] for name in self._models}, None, None)
+        return joint_scores(
+            self._models, {name: encode(name, self.encoders_[name], table) for name, table in tables.items()}
+        )
+
+    def predict(self, X: Tables | Any) -> npt.NDArray[Any]:
+        return self.classes_[(self.decision_function(X) > 0).astype(np.int64)]
+
+    def predict_proba(self, X: Tables | Any) -> Array:
+        """Columns in the order of ``classes_``."""
+        scores = self.decision_function(X)
+        return np.stack([expit(-scores), expit(scores)], axis=1)
+
+
+def load_run(folder: str | Path) -> SavedModel:
+    """The model of a finished run, from its folder.
+
+    Examples
+    --------
+    >>> model = evenhand.load_run("runs/monday")  # doctest: +SKIP
+    >>> model.predict({"bank": bank, "shop": shop})  # doctest: +SKIP
+    """
+    return SavedModel(RunFolder.open(Path(folder)))

@@ -1,0 +1,124 @@
+"""What people expect of an estimator: names, tables of weights, settings in a grid, columns by name, saved runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from support.hospitals import HospitalJob
+from support.tables import SmallJob, people
+
+import evenhand
+from evenhand import EqualOpportunity, HorizontalClassifier, SplitTableClassifier, VerticalClassifier
+from evenhand.errors import DataError, InputError
+from evenhand.estimators import OneAgainstRestClassifier
+from evenhand.jobs.horizontal.runs import score_clients
+from evenhand.jobs.vertical.runs import score_parties
+from evenhand.runtime.folder import RunFolder
+
+
+@pytest.fixture
+def frames() -> dict[str, pd.DataFrame]:
+    return people()
+
+
+def features(frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    return {"bank": frames["bank"][["age", "city"]], "shop": frames["shop"]}
+
+
+def test_names_and_weights_as_a_table(frames: dict[str, pd.DataFrame]) -> None:
+    model = VerticalClassifier()
+    assert not hasattr(model, "feature_names_in_")
+    model.fit(features(frames), frames["bank"]["outcome"])
+    assert model.feature_names_in_.tolist() == ["bank__age", "bank__city", "shop__spent", "shop__visits"]
+    assert model.get_feature_names_out().tolist()[:2] == ["bank__age", "bank__city=Ghent"]
+    table = model.coefficients()
+    assert list(table.index[:2]) == [("bank", "age"), ("bank", "city=Ghent")]
+    np.testing.assert_array_equal(table["weight"], np.concatenate(model.coef_))
+
+
+def test_rows_that_not_all_have_are_left_out_when_asked(frames: dict[str, pd.DataFrame]) -> None:
+    tables, labels = features(frames), frames["bank"]["outcome"]
+    tables["shop"] = tables["shop"].iloc[10:]
+    with pytest.raises(DataError, match=r'fit\(\.\.\., ids="inner"\) keeps the common ids'):
+        VerticalClassifier().fit(tables, labels)
+    found = VerticalClassifier().fit(tables, labels, ids="inner")
+    common = tables["shop"].index
+    expected = VerticalClassifier().fit({name: table.loc[common] for name, table in tables.items()}, labels[common])
+    np.testing.assert_allclose(found.coefficients(), expected.coefficients(), atol=1e-8)
+
+
+def test_groups_by_the_name_of_a_column(frames: dict[str, pd.DataFrame]) -> None:
+    bank, fair = frames["bank"], EqualOpportunity(0.05)
+    tables = {"bank": bank[["age", "city", "sex"]], "shop": frames["shop"]}
+    by_name = VerticalClassifier(constraint=fair).fit(tables, bank["outcome"], "sex")
+    given = VerticalClassifier(constraint=fair).fit(features(frames), bank["outcome"], bank["sex"])
+    np.testing.assert_array_equal(by_name.coefficients(), given.coefficients())
+    np.testing.assert_array_equal(by_name.predict(tables), given.predict(features(frames)))
+    with pytest.raises(DataError, match="bank has no column 'hair' for sensitive_features"):
+        VerticalClassifier(constraint=fair).fit(tables, bank["outcome"], ["hair"])
+    clients = np.where(np.arange(len(bank)) < 60, "a", "b")
+    X = bank[["age", "city", "sex"]]
+    one = HorizontalClassifier(constraint=fair).fit(X, bank["outcome"], sensitive_features="sex", clients=clients)
+    other = HorizontalClassifier(constraint=fair).fit(
+        X[["age", "city"]], bank["outcome"], sensitive_features=bank["sex"], clients=clients
+    )
+    pd.testing.assert_frame_equal(one.coefficients(), other.coefficients())
+    assert one.coefficients().index.tolist()[0] == "age"
+
+
+def test_settings_of_a_constraint_in_a_grid(frames: dict[str, pd.DataFrame]) -> None:
+    model = VerticalClassifier(constraint=EqualOpportunity(0.05))
+    assert model.get_params()["constraint__epsilon"] == 0.05
+    assert clone(model).set_params(constraint__epsilon=0.2).constraint == EqualOpportunity(0.2)
+    with pytest.raises(InputError, match="equal-opportunity has no setting 'eps'"):
+        model.set_params(constraint__eps=1.0)
+    with pytest.raises(InputError, match="needs an estimator with one constraint"):
+        VerticalClassifier().set_params(constraint__epsilon=1.0)
+    bank = frames["bank"]
+    X = pd.concat([bank[["age"]], frames["shop"]], axis=1)
+    grid = GridSearchCV(
+        SplitTableClassifier(VerticalClassifier(constraint=EqualOpportunity(0.05))),
+        {"classifier__constraint__epsilon": [0.01, 0.5]},
+        cv=2,
+    )
+    grid.fit(X, (bank["outcome"] == "repaid").to_numpy(), sensitive_features=bank["sex"].to_numpy())
+    assert set(grid.best_params_) == {"classifier__constraint__epsilon"}
+
+
+def test_a_finished_run_scores_in_python_as_on_the_command_line(tmp_path: Path) -> None:
+    small = SmallJob(tmp_path / "vertical")
+    small.run()
+    model = evenhand.load_run(small.folder / "run")
+    expected = score_parties(RunFolder.open(small.folder / "run"))
+    tables = {name: frame.loc[expected.index] for name, frame in small.frames.items()}
+    np.testing.assert_allclose(model.decision_function(tables), expected["score"], atol=1e-12)
+    assert model.predict(tables).tolist() == expected["prediction"].tolist()
+    assert model.classes_.tolist() == ["defaulted", "repaid"]
+    assert "certificate" in model.result
+    with pytest.raises(DataError, match="a table for each party, by its name: bank, shop, social"):
+        model.predict([tables["bank"]])
+    job = HospitalJob(tmp_path / "horizontal")
+    job.run()
+    found = score_clients(RunFolder.open(job.folder / "run")).loc["lyon"]
+    model = evenhand.load_run(str(job.folder / "run"))
+    np.testing.assert_allclose(model.predict_proba(job.frames["lyon"])[:, 1], found["probability"], atol=1e-12)
+
+
+def test_three_classes_one_against_the_rest(frames: dict[str, pd.DataFrame]) -> None:
+    rng = np.random.default_rng(0)
+    town = frames["bank"]["city"]
+    signal = pd.DataFrame(
+        {f"x{k}": (town == one) + 0.1 * rng.normal(size=len(town)) for k, one in enumerate(set(town))}
+    )
+    tables = {"bank": frames["bank"][["age"]], "shop": signal.set_axis(town.index)}
+    model = OneAgainstRestClassifier(VerticalClassifier(alpha=0.01)).fit(tables, town)
+    assert (model.predict(tables) == town).mean() > 0.95
+    np.testing.assert_allclose(model.predict_proba(tables).sum(axis=1), 1.0)
+    alone = VerticalClassifier(alpha=0.01, positive=1).fit(tables, (town == "Lyon").astype(int))
+    place = model.classes_.tolist().index("Lyon")
+    np.testing.assert_allclose(model.decision_function(tables)[:, place], alone.decision_function(tables), atol=1e-8)
