@@ -194,6 +194,10 @@ def revoke(
     """Keep a party's kit out from now on, for instance one that was lost: the server lets nobody in by its name.
 
     A new kit for the same organisation needs another name, so that the old one stays out.
+
+    \b
+    Example:
+      evenhand revoke shop --kit kits/admin
     """
     try:
         from evenhand.runtime.nvflare.submitting import Admin
