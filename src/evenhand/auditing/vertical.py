@@ -23,13 +23,17 @@ MOST_ROWS = 20_000
 """Rows that are attacked; of more, so many drawn at random say it closely enough."""
 
 
-def audit_vertical(scene: Scene, *, coalitions: Sequence[Sequence[str]] = (), seed: int = 0) -> Audit:
+def audit_vertical(
+    scene: Scene, *, coalitions: Sequence[Sequence[str]] = (), seed: int = 0, most_rows: int = MOST_ROWS
+) -> Audit:
     """Attack a run from everybody's place.
 
     Parameters
     ----------
     coalitions
         Names of parties (or the server) that put together what they have, beside each on its own.
+    most_rows
+        Rows that are attacked.
     """
     if unknown := sorted({name for names in coalitions for name in names} - {SERVER, *scene.columns}):
         raise InputError(f"{unknown[0]!r} takes no part in this run; those who do are {', '.join(scene.columns)}")
@@ -38,7 +42,7 @@ def audit_vertical(scene: Scene, *, coalitions: Sequence[Sequence[str]] = (), se
     views = [View.of(scene, [name]) for name in scene.columns] + [View.of(scene, names) for names in coalitions]
     findings: list[Finding] = []
     for view in views:
-        rows = rng.permutation(len(scene.labels))[:MOST_ROWS]
+        rows = rng.permutation(len(scene.labels))[:most_rows]
         rows.sort()
         findings += [*_about_people(view, rows), *_about_scores(view, rows), *_about_certain(view)]
         findings += _about_columns(view, rows, rng)

@@ -44,6 +44,7 @@ class Reproduction:
 _FACES = ("celeba",)
 _CONSTRAINED = "Constrained FL by proximal AL"
 _STRAGGLER_SETS = ("credit-default", "a9a", "20newsgroups")
+_PRIVACY_SETS = ("adult", "compas", "give-me-some-credit")
 _ENTRIES = (
     Reproduction(
         "fairvfl-table1", "FairVFL, Table 1: accuracy and gaps in error rates, linear model", "fairvfl.table1"
@@ -86,6 +87,9 @@ _ENTRIES = (
             ("fig1", "Figure 1: what the models look at", ("framed-digits",), ("biased-digits", *_FACES)),
             ("settings", "how steps and rounds were chosen", FAIRFEDAVGALM_SETS, ()),
         )
+    ),
+    Reproduction(
+        "privacy", "What each protection hides, and what it costs", "privacy.levels", _PRIVACY_SETS, FAIRVFL_SETS[2:]
     ),
 )
 REPRODUCTIONS = {entry.name: entry for entry in _ENTRIES}
