@@ -91,10 +91,10 @@ class FederationServer(Controller):
         try:
             content = self._train(abort_signal, fl_ctx)
         except EvenhandError as error:
-            # Whoever stopped first says most; all others have only missed it.
-            said = "; ".join(f"{name}: {word}" for name, word in self._words.items())
-            again = isinstance(error, LostError) and len(self._lost) == len(self._words)
-            content = {"error": said or str(error), "again": again}
+            # What the server found itself says most; else whoever stopped first: all others have only missed it.
+            lost = isinstance(error, LostError)
+            said = "; ".join(f"{name}: {word}" for name, word in self._words.items()) if lost else ""
+            content = {"error": said or str(error), "again": lost and len(self._lost) == len(self._words)}
         place.write_text(json.dumps(content), encoding="utf-8")
         if "error" in content:
             self.system_panic(str(content["error"]), fl_ctx)
