@@ -50,7 +50,7 @@ provisioned: .venv-nvflare/installed
 # own, so it gets an environment of its own.
 federation: .venv-nvflare/installed
 	.venv-nvflare/bin/evenhand demo --federation
-	.venv-nvflare/bin/pytest tests/engines
+	.venv-nvflare/bin/pytest -m "not soak" tests/engines
 
 # The contract of roles on Flower's simulation, then jobs on a SuperLink with TLS and node keys; its own environment too.
 flower: .venv-flower/installed
@@ -58,8 +58,9 @@ flower: .venv-flower/installed
 	.venv-flower/bin/pytest -m soak tests/engines/test_superlink.py
 
 # Kills, damaged folders and more examples of the properties; an hour and more, so slowness is no news.
-soak: .venv/installed-dev
+soak: .venv/installed-dev .venv-nvflare/installed
 	$(BIN)/pytest -m soak -o faulthandler_timeout=0
+	.venv-nvflare/bin/pytest -m soak -s -o faulthandler_timeout=0 tests/engines
 
 # problems.py is what the benchmarks share; compare.py and trees_peers.py need others to compare with.
 bench: .venv/installed-dev

@@ -102,7 +102,7 @@ def test_a_run_whose_processes_are_killed_ends_as_if_nothing_had_happened(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("targets", [["phone"], ["server"]])
+@pytest.mark.parametrize("targets", [pytest.param(["phone"], marks=pytest.mark.soak), ["server"]])
 def test_parents_and_servers_that_are_started_again_lose_nothing(
     shops: Shops, undisturbed: dict[str, Any], targets: list[str]
 ) -> None:
