@@ -627,3 +627,9 @@ def test_monotone_columns_that_cannot_be_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=told):
             train(people, options=wrong)
+
+
+def test_a_protection_that_trees_cannot_have_is_refused() -> None:
+    """Leaves are grown from every row's own derivatives: no sum over parties could take their place."""
+    with pytest.raises(InputError, match=r"'trees' does not run with protection 'masked'"):
+        train(People(100), protection="masked")
