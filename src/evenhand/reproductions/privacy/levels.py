@@ -203,9 +203,9 @@ NOTES: Final = [
     "party's direction in the sum of all.",
     "`dealer` and `encrypted` tell a passive party X_kᵀν; it is attacked by the shortest ν that explains it (minimum "
     "norm).",
-    "Sums hide less the fewer columns there are: COMPAS's passive parties have two each, and the sums of a few rounds, in "
-    "two bands, with the label holder's own sixteen columns span all of them (R² 1). Who is alike in one party's columns "
-    "they do hide.",
-    "The attack on X_kᵀν uses sums over everybody's labels, its floor a model that was taught half of them: a lift of a "
-    "hundredth can be no more than that.",
+    "Sums hide less the fewer columns there are: COMPAS's passive parties have two each, and the sums of a few "
+    "rounds, in two bands, with the label holder's own sixteen columns span all of them (R² 1). Who is alike in one "
+    "party's columns they do hide.",
+    "The attack on X_kᵀν uses sums over everybody's labels, its floor a model that was taught half of them: a lift "
+    "of a hundredth can be no more than that.",
 ]
