@@ -30,8 +30,8 @@ MASKED = Schema(
         "all passive parties: to whoever lacks the masks, words that are uniform over all 64 bits. The server learns "
         "the sum: what all passive parties together offer to change in every row's score, and inner products summed "
         "over them. A sum still tells something: rows that are equal in everybody's columns have equal entries, and "
-        "with labels and columns of its own the server can fit a part of the others' joint columns (R² .16 against "
-        ".54 to .65 of one party's, on Adult after ten rounds). Of a single passive party a sum is its own message."
+        "with many sums the server can fit a part of the others' columns (privacy.md has figures; fewer rounds, or one "
+        "band in place of two, tell less). Of a single passive party a sum is its own message."
     ),
 )
 DEALER_KEY = Schema(
