@@ -42,9 +42,9 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
     for name, seed in draws:
         problem = dealt(data[name], seed)
         for level, protection in LEVELS.items():
+            fitting(meter, problem, level)
             if level == "encrypted" and problem.rows > LARGE and seed != settings.seed:
                 continue
-            fitting(meter, problem, level)
             records.append(_run(problem, level, protection, settings.rounds_or(ROUNDS)))
     return records
 
