@@ -66,9 +66,8 @@ class CompiledVFB2(EpochServer, CompiledRun):
         self._counter = TrafficCounter(self.parties, self.active, self._trees, setting.sizes)
         self._constrained = bool(terms.constraint_rows)
         self._limit = setting.largest_score
-        # One generator for each party's masks, and a last one for delays.
-        states = mask_states(setting.seed, len(blocks) + 1)
-        self._masks, self._delays = states[:-1].copy(), states[-1:].copy()
+        # The generator after those of the parties' masks, which nobody would see here and are not drawn.
+        self._delays = mask_states(setting.seed, len(blocks) + 1)[-1:].copy()
         none = self.lagrangian.constraints.bounds.no_multipliers()
         self._theta_inputs = theta_inputs(self.lagrangian, none, order)
 
@@ -77,11 +76,9 @@ class CompiledVFB2(EpochServer, CompiledRun):
 
     def present(self) -> Point:
         if self._constrained:
-            all_scores(self._storage, self._trees, self._masks, self._limit, self._scores)
+            all_scores(self._storage, self._limit, self._scores)
         else:
-            scores_and_gradient(
-                self._storage, self._theta_inputs, self._trees, self._masks, self._limit, self._scores, self._gradient
-            )
+            scores_and_gradient(self._storage, self._theta_inputs, self._limit, self._scores, self._gradient)
         self._refuse_divergence(not np.isnan(self._scores).any())
         scores = np.empty_like(self._scores)
         scores[self._sampler.order] = self._scores
@@ -149,12 +146,11 @@ class CompiledVFB2(EpochServer, CompiledRun):
         finite = run_epoch(
             self._storage,
             self._theta_inputs._replace(tilts=cell_tilts(self.lagrangian, self.weighting)),
-            self._trees,
+            self._trees.roots,
             plan,
             places,
             self._weights,
             self._references,
-            self._masks,
             self._delays,
             self.staleness,
         )
@@ -174,7 +170,6 @@ class CompiledVFB2(EpochServer, CompiledRun):
             "columns": self._storage.columns.copy(),
             "references": self._references.copy(),
             "best": self._best.copy(),
-            "masks": self._masks.view(np.int64).copy(),
             "delays": self._delays.view(np.int64).copy(),
         }
 
@@ -183,7 +178,6 @@ class CompiledVFB2(EpochServer, CompiledRun):
         self._storage.columns[:] = state["columns"]
         self._references[:] = state["references"]
         self._best = np.array(state["best"])
-        self._masks[:] = np.array(state["masks"]).view(np.uint64)
         self._delays[:] = np.array(state["delays"]).view(np.uint64)
         if self.done:
             self._hand_over_weights()

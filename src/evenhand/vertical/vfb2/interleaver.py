@@ -118,42 +118,36 @@ def _copy(
 
 
 @inlined
-def masked_sum(storage: Storage, row: int, trees: Trees, place: int, masks: Any, sums: Any, limit: float) -> float:
-    """VFB² Algorithm 1: a row's score, through the two trees of one dominator; NaN if a part is too large to mask."""
-    parties = len(storage.moves)
-    for party in range(parties):
+def fixed_point_sum(storage: Storage, row: int, limit: float) -> float:
+    """VFB² Algorithm 1: a row's score as the trees' sums give it; NaN if a part is too large to mask.
+
+    Masks cancel modulo 2⁶⁴, whatever they are and in whatever order parts are added. Nobody keeps the messages of this
+    loop, so none are drawn: the sum is the same to the bit.
+    """
+    total = np.uint64(0)
+    for party in range(len(storage.moves)):
         score = row_score(
             storage.indices, storage.data, storage.starts[row, party], storage.starts[row, party + 1], storage.columns
         )
         if not abs(score) <= limit:
             return np.nan
-        mask = next_mask(masks, party)
-        sums[0, party] = encode_scalar(score, SCALE) + mask
-        sums[1, party] = mask
-    for tree in range(2):
-        for k in range(parties - 1):
-            sums[tree, trees.receivers[place, tree, k]] += sums[tree, trees.senders[place, tree, k]]
-    root = trees.roots[place]
-    return decode_scalar(sums[0, root] - sums[1, root], SCALE)
+        total += encode_scalar(score, SCALE)
+    return decode_scalar(total, SCALE)
 
 
 @compiled
-def all_scores(storage: Storage, trees: Trees, masks: Any, limit: float, scores: Any) -> None:
+def all_scores(storage: Storage, limit: float, scores: Any) -> None:
     """Every row's score, summed for the first active party."""
-    sums = np.zeros((2, len(storage.moves)), dtype=np.uint64)
     for row in range(len(scores)):
-        scores[row] = masked_sum(storage, row, trees, 0, masks, sums, limit)
+        scores[row] = fixed_point_sum(storage, row, limit)
 
 
 @compiled
-def scores_and_gradient(
-    storage: Storage, theta_inputs: ThetaInputs, trees: Trees, masks: Any, limit: float, scores: Any, gradient: Any
-) -> None:
+def scores_and_gradient(storage: Storage, theta_inputs: ThetaInputs, limit: float, scores: Any, gradient: Any) -> None:
     """Both in one pass, where ϑ depends on nothing but the row's own score: without constraints."""
-    sums = np.zeros((2, len(storage.moves)), dtype=np.uint64)
     gradient[:] = 0.0
     for row in range(len(scores)):
-        scores[row] = masked_sum(storage, row, trees, 0, masks, sums, limit)
+        scores[row] = fixed_point_sum(storage, row, limit)
         derivative = theta(
             theta_inputs.loss,
             scores[row],
@@ -220,20 +214,20 @@ def _value(theta_inputs: ThetaInputs, plan: Plan, row: int, weight: float, score
 def run_epoch(
     storage: Storage,
     theta_inputs: ThetaInputs,
-    trees: Trees,
+    roots: Any,
     plan: Plan,
     drawn: Any,
     weights: Any,
     references: Any,
-    masks: Any,
     delays: Any,
     staleness: Any,
 ) -> bool:
     """One epoch; false if a score became too large to be masked.
 
-    `drawn` are the epoch's rows in order, `weights` those of all rows, `masks` and `delays` the states of generators.
+    `drawn` are the epoch's rows in order, `weights` those of all rows, `roots` the
+    dominators' places, `delays` the state of a generator.
     """
-    parties, dominators, batch = len(storage.moves), len(trees.roots), plan.batch_size
+    parties, dominators, batch = len(storage.moves), len(roots), plan.batch_size
     steps = (len(drawn) + batch - 1) // batch
     delay = plan.read_delay + plan.message_delay
     # Scores, then what they move the blocks by, of the steps under way. A power of two: `&` is the cheaper remainder.
@@ -241,8 +235,7 @@ def run_epoch(
     while slots <= delay:
         slots *= 2
     values = np.zeros((slots, batch))
-    sums = np.zeros((2, parties), dtype=np.uint64)
-    answered, launcher = 0, 0
+    answered = 0
     taken = np.zeros(parties, dtype=np.int64)
     launchers = np.zeros(parties, dtype=np.int64)
     for tick in range(steps + delay):
@@ -250,11 +243,10 @@ def run_epoch(
             for party in range(parties):
                 staleness[tick - taken[party]] += 1
             for place in range(tick * batch, min((tick + 1) * batch, len(drawn))):
-                score = masked_sum(storage, drawn[place], trees, launcher, masks, sums, plan.limit)
+                score = fixed_point_sum(storage, drawn[place], plan.limit)
                 if np.isnan(score):
                     return False
                 values[tick & (slots - 1), place - tick * batch] = score
-            launcher = launcher + 1 if launcher + 1 < dominators else 0
         chance = next_mask(delays, 0)
         # What has been launched and is not held up is answered with ϑ ...
         reached = min(tick - _drawn_delay(chance, plan.read_delay), steps - 1)
@@ -271,7 +263,7 @@ def run_epoch(
             due = max(answered - _drawn_delay(chance, plan.message_delay), tick + 1 - delay)
             while taken[party] < answered:
                 step = taken[party]
-                if step >= due and trees.roots[launchers[party]] != party:
+                if step >= due and roots[launchers[party]] != party:
                     break
                 taken[party] = step + 1
                 launchers[party] = launchers[party] + 1 if launchers[party] + 1 < dominators else 0
