@@ -42,7 +42,7 @@ PATIENCE = 10
 """Rounds without progress after which a run is given up: its rows cannot hold, or its tolerance is out of reach."""
 MISSES = 4
 """Times that all but the exact rates say that a run has ended, before it does: they have had their passes each time."""
-SHARPNESS, SHARPER = 8.0, 4.0
+SHARPNESS, SHARPER = 8.0, 3.0
 """How many times the true distance from the optimum its bound is, as a rule: a run stops when the bound is as many
 times tol. The label holder's own columns, where they are in the tiny problem, make it sharper. Fitted with
 `benchmarks/stopping.py`."""
