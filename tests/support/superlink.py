@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -118,6 +119,11 @@ class SuperLink:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+        # A node that was not let in ends and leaves its helper behind.
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("FLWR_HOME", "").startswith(f"{self.folder}{os.sep}"):
+                    process.kill()
 
 
 def stop(process: subprocess.Popen[Any]) -> None:

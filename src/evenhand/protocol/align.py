@@ -112,10 +112,10 @@ class AlignServer(Role):
         if len(self.sums) < len(self.parties):
             return ()
         self.done = True
+        self.effort += float(sum(len(sums) for sums in self.sums.values()))
         return self._answer()
 
     def _answer(self) -> Sends:
-        self.effort += float(sum(len(sums) for sums in self.sums.values()))
         known = [name for name in self.parties if self.kinds[name] != BY_PLACE]
         by_place = [name for name in self.parties if self.kinds[name] == BY_PLACE]
         indexes = {name: self._index(name) for name in known}
