@@ -60,7 +60,12 @@ def ours(asked: argparse.Namespace) -> Answer:
     matrix, labels, group = table(asked.rows, asked.columns, "F")
     parts = np.array_split(np.arange(asked.columns), asked.parties)
     parties = [PartyColumns(f"party{k}", matrix[:, part[0] : part[-1] + 1], k == 0) for k, part in enumerate(parts)]
-    job = Job(solver="subspace", constraints=(EqualOpportunity(0.01),) if asked.fair else (), alpha=ALPHA)
+    job = Job(
+        solver="subspace",
+        constraints=(EqualOpportunity(0.01),) if asked.fair else (),
+        alpha=ALPHA,
+        protection=asked.protection,
+    )
     groups = pd.DataFrame({"group": group}) if asked.fair else None
     run, seconds = timed(lambda: train_vertical(job, parties, labels, groups))
     assert run.certificate.converged
@@ -100,6 +105,7 @@ def main() -> None:
     parser.add_argument("--parties", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=3, help="turns of each; the least of each figure counts")
     parser.add_argument("--fair", action="store_true", help="equal opportunity within 0.01 for ours")
+    parser.add_argument("--protection", default="none", help="of ours; lbfgs has the pooled table")
     parser.add_argument("--learner", choices=list(LEARNERS), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.learner:
