@@ -164,11 +164,12 @@ def _vertical(solver: str) -> Play:
 
 def _horizontal(solver: str) -> Play:
     constraints = (LossParity(0.05),) if HORIZONTAL[solver].takes_constraints else ()
-    job = Job(solver, constraints, max_rounds=2, tol=1e-3, options=OPTIONS.get(solver, {}))
+    rounds = 8 if solver == "trees" else 2
+    job = Job(solver, constraints, max_rounds=rounds, tol=1e-3, options=OPTIONS.get(solver, {}))
     rows = deal_rows(PROBLEM, unequal(PROBLEM, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SmallSliceWarning)
-        terms = horizontal_terms(job, rows, model="logistic")
+        terms = horizontal_terms(job, rows, model="trees" if solver == "trees" else "logistic")
     clients = {client.name: ClientData(client) for client in rows}
     return _played(lambda: _named(build_roles(terms, HorizontalServerData(), clients)))
 

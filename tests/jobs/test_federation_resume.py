@@ -85,7 +85,7 @@ def resumed_until_done(paths: dict[str, Path], runs: Path, seed: int) -> tuple[d
 @pytest.mark.parametrize(
     ("job", "seed"),
     [
-        ({"solver": "subspace", "max_rounds": 20, "constraint": FAIR, "test_fraction": 0.2}, 0),
+        ({"solver": "subspace", "max_rounds": 20, "tol": 1e-12, "constraint": FAIR, "test_fraction": 0.2}, 0),
         ({"solver": "fairvfl", "max_rounds": 15, "constraint": FAIR}, 1),
         ({"solver": "fedbcd", "max_rounds": 20}, 2),
         ({"solver": "trees", "model": "trees", "max_rounds": 9, "options": {"interactions": "full"}}, 3),

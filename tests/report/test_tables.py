@@ -48,7 +48,7 @@ def test_what_was_not_measured_is_left_empty() -> None:
 
 def test_beside_a_gap_is_what_it_says_of_new_people() -> None:
     said = {
-        "standard_errors": {"test": {"accuracy": 0.004, "DEO": 0.0152, "FR": 0.0152, "DFP": None}},
+        "standard_errors": {"test": {"accuracy": 0.004, "DEO": 0.0152, "HM": 0.0152, "DFP": None}},
         "bounds": {"test": {"DEO": 0.0396, "DFP": None}},
         "intervals": {"test": {"DEO": [0.0, 0.0412]}},
         "constraints": {

@@ -14,6 +14,7 @@ from rich.console import Console
 from evenhand.cli.memory import check_address_space
 from evenhand.cli.saying import remark, say
 from evenhand.errors import FELL_SHORT, InputError
+from evenhand.printing import printable
 
 if TYPE_CHECKING:
     from evenhand.jobs.file import JobFile
@@ -75,7 +76,7 @@ def train(
         if table is not None:
             console.print(table)
     for line in beyond_bounds(finished.result):
-        console.print(line)
+        console.print(printable(line))
     certificate = finished.result["certificate"]
     if certificate["objective"] is not None:
         console.print(certificate_table(certificate))
@@ -83,7 +84,7 @@ def train(
     if certificate["objective"] is None:
         console.print("Clients were not asked to measure the model on their rows, so there is no certificate.")
     for statement, clients in _privacy(finished.result).items():
-        console.print(f"privacy of {clients}: {statement}")
+        console.print(printable(f"privacy of {clients}: {statement}"))
     say(str(folder))
     _end_short(finished.result)
 
