@@ -44,8 +44,8 @@ MISSES = 4
 """Times that all but the exact rates say that a run has ended, before it does: they have had their passes each time."""
 SHARPNESS, SHARPER = 8.0, 3.0
 """How many times the true distance from the optimum its bound is, as a rule: a run stops when the bound is as many
-times tol. The label holder's own columns, where they are in the tiny problem, make it sharper. Fitted with
-`benchmarks/stopping.py`."""
+times tol. The first was fitted with `benchmarks/stopping.py`. The label holder's own columns in the tiny
+problem make the bound sharper: the second is what keeps the promise on the distance there (`test_distance.py`)."""
 FAR = 3.0
 """What parties promise, in tols, beyond which a round's tiny problem is not worth solving to exact rates."""
 PROMISE = 0.2
