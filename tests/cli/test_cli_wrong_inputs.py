@@ -341,7 +341,7 @@ LINES: list[tuple[str, int, str]] = [
     ("audit {ground}/not.toml", 2, "is a file"),
     ("frontier none.toml", 2, "there is no job file"),
     ("frontier {ground}/vertical/job.toml --epsilon -1", 2, "--epsilon"),
-    ("data", 2, ""),
+    ("data", 2, "Missing command"),
     ("data fetch nothing", 2, "nothing"),
     ("data example nothing", 2, "there is no example 'nothing'"),
     ("data example lending --out {ground}/vertical", 2, "bank.csv is there already"),

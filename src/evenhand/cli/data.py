@@ -11,7 +11,7 @@ from rich.table import Table
 
 from evenhand.cli.saying import say
 
-app = typer.Typer(help="Public data sets: what there is, and bring it here.", no_args_is_help=True)
+app = typer.Typer(help="Public data sets: what there is, and bring it here.")
 
 
 @app.command("list")
