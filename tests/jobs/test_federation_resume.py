@@ -28,16 +28,20 @@ FAIR = {"kind": "equal-opportunity", "epsilon": 0.05}
 
 
 class Cutting(Network):
-    """A network that carries so many packets, and then ends every site."""
+    """A network that, once the server has kept a checkpoint, carries so many packets and then ends every site.
 
-    def __init__(self, packets: int, seed: int) -> None:
+    Counted from the checkpoint, not from the start: how often a packet is sent again depends on the machine's pace.
+    """
+
+    def __init__(self, packets: int, seed: int, kept: Path) -> None:
         super().__init__(loss=0.1, seed=seed)
         self.left = packets
+        self.kept = kept
         self.over = threading.Event()
         self.meddle = self._count
 
     def _count(self, _sender: str, _to: str, content: bytes) -> bytes:
-        self.left -= 1
+        self.left -= self.kept.exists()
         if self.left <= 0:
             self.over.set()
         return content
@@ -70,16 +74,18 @@ def run(paths: dict[str, Path], network: Network, runs: Path, resume: bool, **se
 
 
 def resumed_until_done(paths: dict[str, Path], runs: Path, seed: int) -> tuple[dict[str, Any], int]:
-    """What comes out when all are cut off three times, and from how many checkpoints the run went on."""
-    rng, went_on = random.Random(seed), 0
+    """What comes out when all are cut off up to three times, and how often they were."""
+    rng, cut_off = random.Random(seed), 0
     for cuts in range(4):
-        network = Cutting(rng.randrange(120, 220) if cuts < 3 else 10**6, seed)
+        # Few packets at first, so that the run cannot be over before it is cut off.
+        packets = rng.randrange(1, (12, 60, 60)[cuts]) if cuts < 3 else 10**6
+        network = Cutting(packets, seed, runs / "server" / "checkpoints")
         ends = run(paths, network, runs, cuts > 0, over=network.over)
         if not any(isinstance(end, Exception) for end in ends.values()):
             break
         assert all(isinstance(end, EvenhandError) for end in ends.values() if isinstance(end, Exception)), ends
-        went_on += (runs / "server" / "checkpoints").exists()
-    return ends, went_on
+        cut_off += 1
+    return ends, cut_off
 
 
 @pytest.mark.parametrize(
@@ -98,8 +104,8 @@ def test_however_often_it_is_cut_off_it_ends_where_it_would_have(
         pytest.importorskip("lightgbm")
     paths = write_shops(tmp_path, job, ("bank", "phone"))
     whole = run(paths, Network(), tmp_path / "whole", False)
-    ends, went_on = resumed_until_done(paths, tmp_path / "cut", seed)
-    assert went_on
+    ends, cut_off = resumed_until_done(paths, tmp_path / "cut", seed)
+    assert cut_off
     assert ends["server"] == whole["server"]
     for name in PARTIES:
         assert_same_state(to_state(ends[name].model), to_state(whole[name].model))
@@ -108,8 +114,8 @@ def test_however_often_it_is_cut_off_it_ends_where_it_would_have(
 def test_asynchronous_parties_go_on_too(tmp_path: Path) -> None:
     job = {"solver": "vfb2-saga", "max_rounds": 3, "options": {"batch_size": 30}}
     paths = write_shops(tmp_path, job, ("bank", "phone"))
-    ends, went_on = resumed_until_done(paths, tmp_path / "cut", 4)
-    assert went_on
+    ends, cut_off = resumed_until_done(paths, tmp_path / "cut", 4)
+    assert cut_off
     assert ends["server"]["certificate"]["rounds"] == 3
 
 
@@ -136,7 +142,7 @@ def test_a_full_disk_at_a_checkpoint_ends_the_run_with_a_word_and_loses_nothing(
 
 def test_a_run_goes_on_only_on_the_same_job_and_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = write_shops(tmp_path, {"solver": "fedbcd", "max_rounds": 20})
-    network = Cutting(10**6, 0)
+    network = Cutting(10**6, 0, tmp_path)
     kept = SideFolder.keep
 
     def the_last(self: SideFolder, *checkpoint: Any) -> None:
