@@ -89,7 +89,7 @@ def run_sites(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
             assert not thread.is_alive(), "a participant hangs"
     network.stop()
     carrier.join(10)
