@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 
 import numpy as np
@@ -55,10 +56,37 @@ def test_sparse_columns_give_the_same_scores() -> None:
     np.testing.assert_allclose(dense.scores(), sparse.scores(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("columns", [0, 2])
+def test_rows_that_are_alike_go_through_the_layers_once(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    rows, nu = rng.integers(0, 2, size=(60, columns)).astype(float), rng.normal(size=60)
+    model = MLPModel(rows, 0.1, (5, 4), seed=3)
+    with monkeypatch.context() as every_row:
+        every_row.setattr(mlp, "_distinct", lambda dense: (dense, None))
+        plain = MLPModel(rows, 0.1, (5, 4), seed=3)
+    assert len(model._data) == 2**columns
+    assert len(plain._data) == 60
+    np.testing.assert_allclose(model.scores(), plain.scores(), rtol=1e-12)
+    np.testing.assert_allclose(model.gradient(nu), plain.gradient(nu), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(model.spectral_bound(), plain.spectral_bound(), rtol=1e-9)
+    assert model.effort == plain.effort
+
+
+def test_rows_that_differ_are_left_as_they_are() -> None:
+    few_alike = np.concatenate([DATA, DATA[:3]])
+    assert MLPModel(few_alike, 0.1)._place is None
+    assert MLPModel(DATA[:0], 0.1).scores().shape == (0,)
+
+
 def test_the_seed_decides_the_start() -> None:
     first, again, other = (MLPModel(DATA, 0.1, seed=seed).weights for seed in (4, 4, 5))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+def test_a_copy_scores_alike() -> None:
+    model = MLPModel(DATA, 0.1, (4,), seed=6)
+    np.testing.assert_array_equal(copy.deepcopy(model).scores(), model.scores())
 
 
 def test_moving_leaves_older_weights_and_scores_alone() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from evenhand.arrays import Array, Matrix
+from evenhand.arrays import Array, Integers, Matrix
 from evenhand.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -27,10 +27,28 @@ def _torch() -> Any:
     return torch
 
 
+def _dense(matrix: Matrix) -> Array:
+    return matrix.toarray() if sp.issparse(matrix) else np.ascontiguousarray(matrix, dtype=np.float64)
+
+
+def _distinct(dense: Array) -> tuple[Array, Integers | None]:
+    """The rows that differ, and each row's place among them; all rows and None where it would not halve them."""
+    if dense.shape[1] == 0:
+        return dense[:1], np.zeros(len(dense), dtype=np.int64)
+    as_bytes = dense.view(np.dtype((np.void, dense.itemsize * dense.shape[1])))[:, 0]
+    # Sorting all rows takes its time; where the first ones differ, so do the others.
+    for part in (as_bytes[:BLOCK], as_bytes):
+        if 2 * len(np.unique(part)) > len(part):
+            return dense, None
+    _, first, place = np.unique(as_bytes, return_index=True, return_inverse=True)
+    return dense[first], place
+
+
 class MLPModel:
     """scores = g(θ; X) with ReLU between the layers, all weights regularised by (μ/2)‖θ‖², as in the paper.
 
-    Computes in double precision: scores are summed over parties and constraints are held to small tolerances.
+    Computes in double precision: scores are summed over parties and constraints are held to small tolerances. Rows that
+    are alike, as most are where a party has a few categories, go through the layers once for all of them.
 
     Parameters
     ----------
@@ -41,9 +59,9 @@ class MLPModel:
     """
 
     def __init__(self, matrix: Matrix, regulariser: float, hidden: tuple[int, ...] = (32, 16), seed: int = 0) -> None:
-        self._torch = _torch()
-        self._data = self._tensor(matrix)
         self.rows, self.columns = matrix.shape
+        distinct, self._place = _distinct(_dense(matrix))
+        self._data = self._torch.from_numpy(distinct)
         self.hidden = hidden
         self.regulariser = regulariser
         sizes = [self.columns, *hidden, 1]
@@ -56,9 +74,10 @@ class MLPModel:
         self.weights: Array = np.concatenate(layers)
         self.effort = float(self.rows * self.weights.size)
 
-    def _tensor(self, matrix: Matrix) -> torch.Tensor:
-        dense = matrix.toarray() if sp.issparse(matrix) else np.ascontiguousarray(matrix, dtype=np.float64)
-        return self._torch.from_numpy(dense)
+    @property
+    def _torch(self) -> Any:
+        # Not kept: a module cannot be pickled, and an estimator is.
+        return _torch()
 
     def _layers(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Each layer's part of all weights: a row for each input, and the intercepts."""
@@ -77,10 +96,11 @@ class MLPModel:
         return self._through(self._layers(flat), data)[-1][:, 0]
 
     def scores(self) -> Array:
-        return self._evaluate(self._data)
+        found = self._evaluate(self._data)
+        return found if self._place is None else found[self._place]
 
     def predict(self, matrix: Matrix) -> Array:
-        return self._evaluate(self._tensor(matrix))
+        return self._evaluate(self._torch.from_numpy(_dense(matrix)))
 
     def _evaluate(self, data: torch.Tensor) -> Array:
         with self._one_thread(), self._torch.no_grad():
@@ -99,9 +119,9 @@ class MLPModel:
         layers = self._layers(self._torch.from_numpy(self.weights))
         found = self.regulariser * self.weights
         slopes = self._layers(self._torch.from_numpy(found))
-        pull = self._torch.from_numpy(np.ascontiguousarray(nu))[:, None]
+        pull = self._torch.from_numpy(self._onto_distinct(nu))[:, None]
         with self._one_thread(), self._torch.no_grad():
-            for start in range(0, self.rows, BLOCK):
+            for start in range(0, len(self._data), BLOCK):
                 block = slice(start, start + BLOCK)
                 values, back = self._through(layers, self._data[block]), pull[block]
                 for index in reversed(range(len(layers))):
@@ -110,6 +130,13 @@ class MLPModel:
                     if index:
                         back = (back @ layers[index][:-1].T).mul_(values[index] > 0)
         return found
+
+    def _onto_distinct(self, values: Array) -> Array:
+        """A number for each row, summed over the rows that are alike."""
+        if self._place is None:
+            return np.ascontiguousarray(values)
+        sums: Array = np.bincount(self._place, weights=values, minlength=len(self._data))
+        return sums
 
     def move(self, change: Array) -> None:
         self.weights = self.weights + change
@@ -122,11 +149,12 @@ class MLPModel:
         torch = self._torch
         flat = torch.from_numpy(self.weights).clone()
         vector = torch.ones_like(flat)
+        alike = torch.from_numpy(self._onto_distinct(np.ones(self.rows)))
         with self._one_thread():
             for _ in range(10):
                 vector /= torch.linalg.vector_norm(vector)
                 # autograd's own jvp (two backward passes): torch.func.jvp loads deprecated torch.jit code.
                 _, image = torch.autograd.functional.jvp(lambda w: self._forward(w, self._data), flat, vector)
                 _, pull = torch.func.vjp(lambda w: self._forward(w, self._data), flat)
-                (vector,) = pull(image)
+                (vector,) = pull(alike * image)
             return 1.05 * float(torch.linalg.vector_norm(vector))
