@@ -135,8 +135,7 @@ class MLPModel:
         """A number for each row, summed over the rows that are alike."""
         if self._place is None:
             return np.ascontiguousarray(values)
-        sums: Array = np.bincount(self._place, weights=values, minlength=len(self._data))
-        return sums
+        return np.bincount(self._place, values, len(self._data)).astype(np.float64, copy=False)
 
     def move(self, change: Array) -> None:
         self.weights = self.weights + change
