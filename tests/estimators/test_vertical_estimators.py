@@ -463,10 +463,26 @@ def test_clone_and_params_go_both_ways() -> None:
 
 @parametrize_with_checks(
     [SplitTableClassifier(), SplitTableClassifier(_classifier(max_rounds=200, tol=1e-4))],
-    expected_failed_checks=lambda _: {},
+    # The next test has it with both given.
+    expected_failed_checks=lambda _: {
+        f"check_sample_weight_equivalence_on_{kind}_data": "parties scale columns, and alpha is chosen, by rows alone"
+        for kind in ("dense", "sparse")
+    },
 )
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+def test_a_row_of_weight_two_is_the_row_twice_where_nothing_else_counts_rows() -> None:
+    times = np.random.default_rng(0).integers(0, 4, 80)
+    settings: dict[str, Any] = {"solver": "subspace", "tol": 1e-8, "alpha": 0.05, "scale": False, "solver_options": {}}
+    split = SplitTableClassifier(_fair(**settings))
+    labels, groups = np.asarray(LABELS), np.asarray(GROUPS)
+    weighted = split.fit(PROBLEM.matrix, labels, groups, sample_weight=times).decision_function(PROBLEM.matrix)
+    many = [one.repeat(times, axis=0) for one in (PROBLEM.matrix, labels, groups)]
+    np.testing.assert_allclose(clone(split).fit(*many).decision_function(PROBLEM.matrix), weighted, atol=1e-4)
+    plain = clone(split).fit(PROBLEM.matrix, labels, groups).decision_function(PROBLEM.matrix)
+    assert np.abs(plain - weighted).max() > 0.05
 
 
 def test_a_split_table_is_the_vertical_classifier_over_its_parts() -> None:

@@ -548,7 +548,7 @@ def test_whole_weights_are_people_who_are_there_several_times() -> None:
     np.testing.assert_allclose(one.values, other.values, atol=1e-5)
 
 
-def test_weights_move_the_threshold_and_constraints_still_count_people() -> None:
+def test_weights_move_the_threshold_and_those_of_a_label_leave_its_rates_as_they_are() -> None:
     people, constraint = People(1500), EqualOpportunity(0.03, measure="error")
     job = Job(solver="trees", max_rounds=5, constraints=(constraint,))
     weights = np.where(people.labels > 0, 5.0, 1.0)
@@ -569,7 +569,7 @@ def test_weights_move_the_threshold_and_constraints_still_count_people() -> None
 def test_weights_that_cannot_be_are_refused() -> None:
     people = People(100)
     with pytest.raises(InputError, match="counts all rows alike"):
-        train_vertical(Job(), [PartyColumns("a", np.ones((100, 1)), True)], people.labels, sample_weight=np.ones(100))
+        train_vertical(Job(solver="vfb2-svrg"), people.parties(), people.labels, sample_weight=np.ones(100))
     for wrong in (np.zeros(100), np.ones(99), np.full(100, -1.0)):
         with pytest.raises(DataError, match="sample_weight"):
             train_vertical(Job(solver="trees"), people.parties(), people.labels, sample_weight=wrong)

@@ -45,8 +45,10 @@ class BoundConstraints:
     cell
         For each row of data, its cell.
     weights
-        (R, cells): what one row of data of that cell contributes to each constraint row, a_s / |s| summed over the
-        row's slices.
+        (R, cells): what one person of that cell contributes to each constraint row, a_s / |s| summed over the row's
+        slices.
+    people
+        How many people each row of data stands for; None is one. A row that stands for two is as good as two rows.
     bounds
         Of the constraint rows.
     """
@@ -54,6 +56,7 @@ class BoundConstraints:
     rows: tuple[ConstraintRow, ...]
     cell: Integers
     weights: Array
+    people: Array | None = None
     bounds: Bounds = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +67,7 @@ class BoundConstraints:
 
     def with_rows(self, rows: tuple[ConstraintRow, ...]) -> BoundConstraints:
         """Rows over the same slices with other bounds or temperatures."""
-        return BoundConstraints(rows, self.cell, self.weights)
+        return BoundConstraints(rows, self.cell, self.weights, self.people)
 
     @cached_property
     def names(self) -> list[str]:
@@ -77,13 +80,39 @@ class BoundConstraints:
 
     def row_values(self, measured: Array, rows: Integers) -> Array:
         """a·g for these rows, from the measure's value on each row of data."""
-        sums = np.bincount(self.cell, weights=measured, minlength=self.weights.shape[1])
-        return self.weights[rows] @ sums
+        return self.weights[rows] @ self.cell_sums(measured)
+
+    def cell_sums(self, values: Array) -> Array:
+        """Of each cell, the sum of these values over its people."""
+        sums = np.bincount(self.cell, weights=self.counted(values), minlength=self.weights.shape[1])
+        return sums.astype(np.float64, copy=False)
+
+    def counted(self, values: Array, of: Rows = ALL) -> Array:
+        """Values of these rows of data, times the people that each stands for."""
+        return values if self.people is None else values * self.people[of]
+
+    @property
+    def n_people(self) -> float:
+        return float(len(self.cell) if self.people is None else self.people.sum())
+
+    @cached_property
+    def most_people(self) -> Array:
+        """Of each cell, how many people one row of data at most stands for."""
+        if self.people is None:
+            return np.ones(self.weights.shape[1])
+        most = np.zeros(self.weights.shape[1])
+        np.maximum.at(most, self.cell, self.people)
+        return most
+
+    @property
+    def grain(self) -> Array:
+        """What one row of data at most weighs in each constraint row."""
+        return (np.abs(self.weights) * self.most_people).max(axis=1, initial=0.0)
 
     def tilt(self, multipliers: Array, rows: Integers, of: Rows = ALL) -> Array:
         """Σ_rows (λ⁺ − λ⁻) a_s / |s| for these rows of data: the part of their weight that the rows add."""
         net = multipliers[0, rows] - multipliers[1, rows]
-        return (net @ self.weights[rows])[self.cell[of]]
+        return self.counted((net @ self.weights[rows])[self.cell[of]], of)
 
 
 def bind(constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None = None) -> BoundConstraints:
@@ -158,16 +187,20 @@ def _rows(constraint: Constraint, groups: Groups) -> list[ConstraintRow]:
 
 
 def bind_rows(
-    rows: Sequence[ConstraintRow], groups: Groups, labels: Array, sensitive: pd.DataFrame
+    rows: Sequence[ConstraintRow],
+    groups: Groups,
+    labels: Array,
+    sensitive: pd.DataFrame,
+    people: Array | None = None,
 ) -> BoundConstraints:
-    """Meet rows with labels (±1) and groups whose values have been agreed on."""
+    """Meet rows with labels (±1) and groups whose values have been agreed on; `people` as in `BoundConstraints`."""
     cell, (label, *codes) = _cells([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
     # The place after the last is -1, of crossings that are left out.
     values = {
         name: np.array([*groups[name], None], dtype=object)[code] for name, code in zip(groups, codes, strict=True)
     }
     cell_labels = label.astype(np.float64)
-    sizes = np.bincount(cell, minlength=len(label))
+    sizes = np.bincount(cell, weights=people, minlength=len(label))
     weights = np.zeros((len(rows), len(label)))
     for index, row in enumerate(rows):
         for coefficient, part in row.terms:
@@ -179,7 +212,7 @@ def bind_rows(
                     "merge or drop that group, or choose another constraint"
                 )
             weights[index, inside] += coefficient / count
-    return BoundConstraints(tuple(rows), cell, weights)
+    return BoundConstraints(tuple(rows), cell, weights, people)
 
 
 def _cells(columns: Sequence[Integers]) -> tuple[Integers, list[Integers]]:

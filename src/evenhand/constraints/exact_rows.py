@@ -22,15 +22,16 @@ def exact_rows(bound: BoundConstraints, labels: Array, scores: Array, loss: Loss
             (loss or Logistic()).value(scores, labels) if is_loss else measure.exact(scores, labels).astype(np.float64)
         )
         values[places] = bound.row_values(measured, places)
-        size, total, squares = (
-            np.bincount(bound.cell, weights=weights, minlength=bound.weights.shape[1])
-            for weights in (np.ones_like(measured), measured, measured**2)
-        )
+        one = np.ones_like(measured)
+        sums = [bound.cell_sums(values) for values in (one, measured, measured**2, bound.counted(one))]
         for place in places:
             # Rows of data that weigh the same in the row form a part; parts are disjoint even if its slices are not.
             weight, part = np.unique(bound.weights[place], return_inverse=True)
-            rows, hits, squared = (np.bincount(part, weights=one) for one in (size, total, squares))
+            people, hits, squared, squared_people = (np.bincount(part, weights=one) for one in sums)
+            # People of one row of data are no evidence of each other: as many rows as would vary like these (Kish).
+            alone = np.divide(people, squared_people, out=np.ones_like(people), where=squared_people > 0.0)
+            rows, hits, squared = people * alone, hits * alone, squared * alone
             variance = mean_variance(hits, squared, rows) if is_loss else rate_variance(hits, rows)
             inside = weight != 0
-            errors[place] = np.sqrt(np.sum((weight * rows)[inside] ** 2 * variance[inside]))
+            errors[place] = np.sqrt(np.sum((weight * people)[inside] ** 2 * variance[inside]))
     return values, errors

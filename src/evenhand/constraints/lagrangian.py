@@ -24,7 +24,8 @@ class Lagrangian:
     Parameters
     ----------
     shares
-        What each row of data counts in the mean loss; None is 1/n. Constraint rows have weights of their own.
+        What each row of data counts in the mean loss; None is 1/n, or its share of the people that the constraint rows
+        are bound to.
     """
 
     def __init__(
@@ -37,7 +38,8 @@ class Lagrangian:
         self.labels = labels
         self.constraints = constraints
         self.loss: Loss = Logistic() if loss is None else loss
-        self.shares = shares
+        people = constraints.people
+        self.shares = people / people.sum() if shares is None and people is not None else shares
 
     def shared(self, values: Array, some: Rows = ALL) -> Array:
         """What each row of data, or each of some, gives to a mean like that of the loss."""
@@ -59,7 +61,7 @@ class Lagrangian:
         total = np.full(self.constraints.weights.shape[1], base)
         for measure, rows in self.constraints.measures.items():
             net = np.abs((multipliers[0, rows] - multipliers[1, rows]) @ self.constraints.weights[rows])
-            total += net * measure.curvature_bound(self.loss)
+            total += net * self.constraints.most_people * measure.curvature_bound(self.loss)
         return float(size * total.max())
 
     def coupling_limit(self) -> float:
@@ -67,7 +69,7 @@ class Lagrangian:
 
         Times the spectral norm of the data it is L₁₂ of FairVFL Assumption 2.
         """
-        counts = np.bincount(self.constraints.cell, minlength=self.constraints.weights.shape[1])
+        counts = self.constraints.cell_sums(self.constraints.counted(np.ones(len(self.labels))))
         total = 0.0
         for measure, rows in self.constraints.measures.items():
             squares = (self.constraints.weights[rows] ** 2 @ counts).sum()

@@ -73,11 +73,12 @@ def measured(
     surprise, slope = np.zeros((2, len(scores), len(holding)))
     for place, index in enumerate(holding):
         value, derivative = rows.rows[index].measure.value_and_derivative(lagrangian.loss, scores, labels)
-        weight = rows.weights[index][rows.cell]
+        weight = rows.counted(rows.weights[index][rows.cell])
         slope[:, place] = weight * derivative
         # Rows of data that weigh the same are in the same slice.
         part = np.unique(rows.weights[index], return_inverse=True)[1][rows.cell]
-        mean = np.bincount(part, weights=value) / np.maximum(np.bincount(part), 1)
+        people = np.bincount(part, weights=rows.counted(np.ones_like(value)))
+        mean = np.bincount(part, weights=rows.counted(value)) / np.maximum(people, np.finfo(float).tiny)
         surprise[:, place] = weight * (value - mean[part])
     curvature = columns.T @ (columns * bends[:, None]) + quadratic
     response = Response.of(curvature, slope.T @ columns)

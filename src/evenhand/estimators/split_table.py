@@ -36,16 +36,18 @@ class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classifier = classifier
         self.parties = parties
 
-    def fit(self, X: Any, y: Any, sensitive_features: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sensitive_features: Any = None, sample_weight: Any = None) -> Self:
+        """Train; `sensitive_features` and `sample_weight` as in :meth:`VerticalClassifier.fit`."""
         X, y = self._checked(X, y, reset=True)
         if isinstance(X, pd.DataFrame) and X.index.has_duplicates:
             # The rows of one table belong together; ids that repeat could only keep its parts from being aligned.
             X, y = X.reset_index(drop=True), np.asarray(y)
             if isinstance(sensitive_features, (pd.DataFrame, pd.Series)):
                 sensitive_features = sensitive_features.reset_index(drop=True)
+            sample_weight = None if sample_weight is None else np.asarray(sample_weight)
         self.columns_ = self._columns()
         self.classifier_ = VerticalClassifier() if self.classifier is None else clone(self.classifier)
-        self.classifier_.fit(self._dealt(X), y, sensitive_features)
+        self.classifier_.fit(self._dealt(X), y, sensitive_features, sample_weight)
         self.classes_ = self.classifier_.classes_
         self.n_iter_ = self.classifier_.n_iter_
         return self

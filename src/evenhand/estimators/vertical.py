@@ -166,8 +166,11 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             One column for each sensitive attribute; or names of columns of the first active party's DataFrame, which
             are no features then.
         sample_weight
-            What each row counts in the mean loss, with solver ``"trees"``: class weights, for instance. Constraints
-            count people as they are.
+            How many people each row stands for, in any unit: in the mean loss, and in the means and rates that
+            constraints compare, so that a row of weight 2 is as good as the row twice. Weights stay with the labels:
+            other parties scale their columns, and `alpha` by default is 2 over the number of rows, as if there were
+            none. VFB² counts all rows alike and refuses weights; trees take them in the loss and in constraints,
+            not in which rows a leaf needs at least.
         ids
             ``"inner"`` trains on the rows that everybody has, where ids differ.
 

@@ -111,7 +111,7 @@ def train_vertical(
     terms
         What the participants have agreed on beforehand; by default it follows from the job and everybody's data.
     sample_weight
-        What each row counts in the mean loss, for solvers that take it (trees); constraint rows count people.
+        How many people each row stands for, in any unit, for solvers that take it (`Solver.takes_weights`).
     """
     runtime = runtime_name(runtime)
     holdings = Holdings.of(job, parties, labels, sensitive, start, terms, sample_weight)
@@ -163,7 +163,7 @@ class Holdings:
         """Deal out what was given in one place; terms that were not agreed on follow from it."""
         if sample_weight is not None:
             _check_weights(job, sample_weight, len(labels))
-        known = LabelData(labels, sensitive)
+        known = LabelData(labels, sensitive, people=sample_weight)
         dealt = {
             one.name: PartyData(
                 one.matrix,
@@ -183,12 +183,12 @@ class Holdings:
             raise InputError(f"the terms are of {', '.join(terms.names)}; the parties are {', '.join(dealt)}")
         in_order = {name: dealt[name] for name in terms.names}
         multipliers = None if start is None else start.multipliers
-        return cls(terms, ServerData(labels, sensitive, multipliers, sample_weight), in_order)
+        return cls(terms, ServerData(labels, sensitive, multipliers, people=sample_weight), in_order)
 
     def identity(self) -> Iterator[Any]:
         """All that makes the run what it is."""
         yield from (self.terms.to_plain(), self.server.labels, self.server.sensitive, self.server.multipliers)
-        yield from () if self.server.sample_weight is None else (self.server.sample_weight,)
+        yield from () if self.server.people is None else (self.server.people,)
         for own in self.parties.values():
             yield from (own.matrix, own.weights, own.categorical)
 
@@ -199,10 +199,7 @@ class Holdings:
 
 
 def _check_weights(job: Job, weights: Array, rows: int) -> None:
-    if not solvers.check_job(job).takes_weights:
-        raise InputError(
-            f"solver {solvers.solver_name(job)!r} counts all rows alike; choose 'trees', or leave sample_weight out"
-        )
+    solvers.check_takes_weights(job)
     if weights.shape != (rows,) or not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
         raise DataError(
             f"sample_weight has the shape {weights.shape}; give each of the {rows} rows zero or more, some above"

@@ -67,4 +67,4 @@ def is_convex(lagrangian: Lagrangian, multipliers: Array) -> bool:
         return False
     tilts = (multipliers[0] - multipliers[1]) @ rows.weights
     occurs = np.bincount(rows.cell, minlength=len(tilts)) > 0
-    return bool((1.0 + len(rows.cell) * tilts[occurs] >= 0.0).all())
+    return bool((1.0 + rows.n_people * tilts[occurs] >= 0.0).all())

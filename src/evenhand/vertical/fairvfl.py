@@ -406,4 +406,11 @@ def party(terms: VerticalTerms, name: str, own: PartyData) -> FairVFLParty:
     return kind(terms, name, own)
 
 
-SOLVER = Solver(options=FairVFLOptions, server=FairVFLServer, party=party, threads=True, protections=PROTECTIONS)
+SOLVER = Solver(
+    options=FairVFLOptions,
+    server=FairVFLServer,
+    party=party,
+    threads=True,
+    takes_weights=True,
+    protections=PROTECTIONS,
+)

@@ -11,4 +11,5 @@ SOLVER = Solver(
     party=fairvfl.party,
     takes_constraints=False,
     threads=True,
+    takes_weights=True,
 )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -49,24 +49,25 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class LabelData:
-    """What the server and every active party hold: labels, and one column per sensitive attribute."""
+    """What the server and every active party hold: labels, and one column per sensitive attribute.
+
+    Attributes
+    ----------
+    people
+        How many people each row stands for, in any unit: in the mean loss, and in the slices of constraints. None is
+        one.
+    """
 
     labels: Array
     sensitive: pd.DataFrame | None = None
+    people: Array | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
 class ServerData(LabelData):
-    """What the server holds: labels and groups, and the multipliers of an earlier run if it kept any.
-
-    Attributes
-    ----------
-    sample_weight
-        What each row counts in the mean loss, in any unit; None is all alike. Constraint rows count people as they are.
-    """
+    """What the server holds: labels and groups, and the multipliers of an earlier run if it kept any."""
 
     multipliers: Array | None = None
-    sample_weight: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,7 @@ def own_lagrangian(terms: VerticalTerms, own: LabelData) -> Lagrangian:
     lacking = [name for name in terms.groups if name not in frame]
     if lacking:
         raise DataError(f"the terms name the sensitive attribute {lacking[0]!r}, which is not among {list(given)}")
-    bound = bind_rows(terms.constraint_rows, terms.groups, own.labels, frame)
+    bound = bind_rows(terms.constraint_rows, terms.groups, own.labels, frame, own.people)
     return Lagrangian(own.labels, bound, LOSSES[terms.job.loss])
 
 

@@ -28,7 +28,7 @@ class Solver:
     party
         The role of the party of that name.
     takes_weights
-        Whether rows may count differently in the loss.
+        Whether rows may stand for different numbers of people, in the loss and in constraints.
     models, losses
         The kinds of parties and of losses it can train.
     compiled

@@ -62,6 +62,16 @@ def check_job(job: Job) -> Solver:
     return solver
 
 
+def check_takes_weights(job: Job) -> None:
+    """Refuse weights of rows where the job's solver would ignore them."""
+    if not check_job(job).takes_weights:
+        able = [name for name, one in SOLVERS.items() if one.takes_weights and job.loss in one.losses]
+        raise InputError(
+            f"solver {solver_name(job)!r} counts all rows alike; choose {' or '.join(map(repr, able))}, or leave "
+            "sample_weight out"
+        )
+
+
 def _protection(job: Job, solver: Solver, participants: Mapping[str, Part]) -> Protection:
     """The job's protection; ``"auto"`` is what costs next to nothing."""
     parts = list(participants.values())

@@ -85,7 +85,7 @@ class LeafProblem:
         self.regulariser = regulariser
         rows = wanted.constraints
         self._rates: Booleans = np.array([row.measure.name != "loss" for row in rows.rows], dtype=bool)
-        grain = np.abs(rows.weights).max(axis=1, initial=0.0) if grain is None else grain
+        grain = rows.grain if grain is None else grain
         # Rows on the loss are shifted like rates: they too are judged at other scores than those they are solved at.
         self.shifted = ShiftedBounds(rows.bounds, np.ones(len(rows), dtype=bool), grain, None if judged else False)
 

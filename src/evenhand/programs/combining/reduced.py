@@ -136,7 +136,7 @@ class _Trial:
         gradient += search.regulariser.linear + search.regulariser.gram @ self.coefficients
         jacobian = np.zeros((len(rows), len(self.coefficients)))
         for measure, indices in rows.measures.items():
-            slope = self.point.slope(measure)
+            slope = rows.counted(self.point.slope(measure))
             jacobian[indices] = search.columns.tilted_sums(rows.weights[indices], rows.cell, slope)
         return gradient, jacobian
 

@@ -33,6 +33,7 @@ SOLVER = Solver(
     server=SubspaceServer,
     party=SubspaceParty,
     takes_confidence=True,
+    takes_weights=True,
     models=("linear",),
     tol=1e-3,
     protections=PROTECTIONS,

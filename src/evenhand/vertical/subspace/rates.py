@@ -53,8 +53,7 @@ class RateSchedule:
         self.wanted = wanted
         rows = wanted.constraints
         self._rates: Booleans = np.array([row.measure.name != "loss" for row in rows.rows], dtype=bool)
-        grain = np.abs(rows.weights).max(axis=1, initial=0.0)
-        self.shifted = ShiftedBounds(rows.bounds, self._rates, grain, exact_rates)
+        self.shifted = ShiftedBounds(rows.bounds, self._rates, rows.grain, exact_rates)
         self.proving = Proving(rows.rows, rows.bounds)
         self.errors, self.optimism = np.zeros((2, len(rows)))
         self._made: tuple[float, Array, Lagrangian] | None = None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.lagrangian import Lagrangian, Point
+from evenhand.constraints.lagrangian import Point
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.across import CrossTree, Routes, routes_from_state, routes_state
 from evenhand.programs.combining.leaf_values import LeafFit, LeafProblem, is_better
@@ -63,11 +63,8 @@ class TreesServer(Server):
             raise InputError(f"monotone names {unknown[0]!r}, which is no party; there are {', '.join(terms.names)}")
         sizes = {"trees": options.trees, "leaves": options.leaves, "packed": packed_size(terms.n_rows)}
         self.sizes = {**self.sizes, **sizes}
-        if own.sample_weight is not None:
-            shares = own.sample_weight / own.sample_weight.sum()
-            self.lagrangian = Lagrangian(own.labels, self.lagrangian.constraints, self.lagrangian.loss, shares)
         self.problem = LeafProblem(self.lagrangian, options.shrinkage, self.regulariser, options.exact_rates)
-        self.intercept = best_constant(own.labels, self.job.loss, own.sample_weight) if self.job.fit_intercept else 0.0
+        self.intercept = best_constant(own.labels, self.job.loss, own.people) if self.job.fit_intercept else 0.0
         self.scores: Array = np.full(terms.n_rows, self.intercept)
         self.held_out: Array = self.scores.copy()
         # Rows that have no say in where trees split. Leave-one-out scores know the values of leaves only: a tree that
