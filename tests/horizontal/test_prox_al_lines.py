@@ -24,23 +24,27 @@ BETA = 10.0
 
 
 class Bystander:
-    """One client's side of the exchange, reconstructed."""
+    """One side of the exchange, a client's or the server's, reconstructed; the server may have no rows of its own."""
 
-    def __init__(self, program: Program, clients: int, rho: float) -> None:
+    def __init__(self, program: Program | None, clients: int, rho: float) -> None:
         self.program, self.clients, self.rho = program, clients, rho
-        self.multipliers = np.zeros(program.own.n_sides)
+        self.multipliers = np.zeros(0 if program is None else program.own.n_sides)
         self.centre: Array | None = None
 
     def pushed(self, w: Array) -> Array:
         """[μ + β c(w)]₊; none of the rows here is an equality."""
+        if self.program is None:
+            return self.multipliers
         return np.maximum(self.multipliers + BETA * self.program.own.side_excess(self.program.at(w).constraints), 0.0)
 
     def slope(self, w: Array) -> Array:
         """∇P_i, from proximal AL Eq. 14."""
+        near = (w - self.centre) / ((self.clients + 1) * BETA)
+        if self.program is None:
+            return near
         point, own = self.program.at(w), self.program.own
         by_row = np.zeros(own.n_rows)
         np.add.at(by_row, own.row, own.sign * self.pushed(w))
-        near = (w - self.centre) / ((self.clients + 1) * BETA)
         return point.gradient + by_row @ point.jacobian + near
 
     def outer(self, w: Array, first: bool) -> None:
@@ -49,6 +53,11 @@ class Bystander:
         if not first:
             self.multipliers = self.pushed(w)
         self.u, self.consensus = w, -self.slope(w)
+
+    def averaged(self, w: Array, anchors: list[Array], tolerance: float) -> None:
+        """The server has made its w of the ũ_i; there is no h here."""
+        at_w = self.slope(w) + self.rho * sum(w - anchor for anchor in anchors)
+        assert np.abs(at_w).max() <= (tolerance if self.program else 0.0) * (1 + 1e-9) + 1e-11, "proximal AL Eq. 18"
 
     def answered(self, w: Array, anchor: Array, residual: float, tolerance: float) -> None:
         """ũ_i and ε̃_i have come for the server's w."""
@@ -76,6 +85,7 @@ def test_every_line_of_both_algorithms(rho: float, kind: str) -> None:
     programs, server = (quadratic, own) if kind == "quadratic" else (neyman_pearson(samples(), 0.3).clients, None)
     options = ProxALOptions(penalty=BETA, subproblem=0.05, rho=rho, max_outer=4, max_inner=40)
     sides = {f"c{place}": Bystander(program, 3, rho) for place, program in enumerate(programs)}
+    head, anchors = Bystander(server, 3, rho), {}
     sent: dict[str, Message] = {}
     residuals: dict[str, float] = {}
     subproblems = answers = 0
@@ -87,13 +97,20 @@ def test_every_line_of_both_algorithms(rho: float, kind: str) -> None:
                 total = sent[name].number("tolerance") + sum(residuals.values())
                 capped = sent[name].integer("inner") == options.max_inner
                 assert capped or total <= options.tau(message.integer("outer") - 1), "proximal AL Eq. 23"
-            sides[name].outer(message["weights"], first=message.integer("outer") == 0)
+            for side in {sides[name], head} if name == "c0" else {sides[name]}:
+                side.outer(message["weights"], first=message.integer("outer") == 0)
             subproblems += 1
+        elif message.kind == "prox-al outcome":
+            anchors[name] = message["anchor"]
         elif message.kind == "prox-al step":
             sent[name] = message
+            least = options.floor * options.tau(message.integer("outer")) / (3 + 1)
+            assert message.number("tolerance") == max(0.5 ** (message.integer("inner") - 1), least)
+            if name == "c0":
+                head.averaged(message["weights"], list(anchors.values()), message.number("tolerance"))
         elif message.kind == "prox-al answer":
             asked, answers = sent[name], answers + 1
-            residuals[name] = message.number("residual")
+            residuals[name], anchors[name] = message.number("residual"), message["anchor"]
             sides[name].answered(asked["weights"], message["anchor"], residuals[name], asked.number("tolerance"))
     assert subproblems == 3 * 5
     assert answers > 3 * 5
