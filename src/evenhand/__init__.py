@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from evenhand.errors import EvenhandError
     from evenhand.estimators import (
         HorizontalClassifier,
+        OneAgainstRestClassifier,
         SplitTableClassifier,
         VerticalClassifier,
         VerticalRegressor,
@@ -39,6 +40,7 @@ __all__ = [
     "HorizontalClassifier",
     "LossParity",
     "NeymanPearson",
+    "OneAgainstRestClassifier",
     "Selection",
     "SplitTableClassifier",
     "VerticalClassifier",
@@ -63,7 +65,13 @@ _HOMES = {
         "NeymanPearson",
     ),
     "errors": ("EvenhandError",),
-    "estimators": ("HorizontalClassifier", "SplitTableClassifier", "VerticalClassifier", "VerticalRegressor"),
+    "estimators": (
+        "HorizontalClassifier",
+        "OneAgainstRestClassifier",
+        "SplitTableClassifier",
+        "VerticalClassifier",
+        "VerticalRegressor",
+    ),
     "runtime.clock": ("VirtualClock",),
     "estimators.auditing": ("audit",),
     "estimators.merging": ("merged_pipeline",),
