@@ -6,12 +6,26 @@ ends with, so that scripts can tell a typing mistake from a missing data set.
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 from evenhand.printing import printable
 
 FELL_SHORT: Final = 9
 """The exit code of a training that is done and kept, but did not converge, or gives every row the same label."""
+
+
+_NO_ROOM: Final = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file would be larger than this process may write (ulimit -f)",
+    errno.ENOMEM: "there is too little memory",
+}
+
+
+def no_room(error: OSError) -> str | None:
+    """In words what there was too little of, if that is why the operating system refused something."""
+    return _NO_ROOM.get(error.errno or 0)
 
 
 class EvenhandError(Exception):

@@ -13,7 +13,8 @@ import pytest
 from support.hospitals import HospitalJob
 from support.tables import SmallJob, people
 
-from evenhand.data.examples import EXAMPLES, write_example
+from evenhand.cli.data import write_example
+from evenhand.data.examples import EXAMPLES
 from evenhand.jobs.file import read_job
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -497,6 +497,17 @@ def test_a_split_table_is_the_vertical_classifier_over_its_parts() -> None:
     np.testing.assert_array_equal(named.decision_function(frame), vertical.decision_function(_tables()))
 
 
+@pytest.mark.parametrize("positive", [1.0, -1.0])
+def test_a_split_table_has_weights_in_scikit_learns_shapes(positive: float) -> None:
+    model = SplitTableClassifier(_fair(positive=positive, scale=False), parties=2)
+    assert not hasattr(model, "coef_")
+    model.fit(PROBLEM.matrix, LABELS, GROUPS)
+    assert (model.coef_.shape, model.intercept_.shape) == ((1, 4), (1,))
+    assert str(model.get_feature_names_out()[0]).startswith("party0__")
+    scores = PROBLEM.matrix @ model.coef_[0] + model.intercept_
+    np.testing.assert_allclose(scores, model.decision_function(PROBLEM.matrix))
+
+
 def test_a_split_table_takes_categories() -> None:
     frame = pd.concat(_mixed(), axis=1)
     model = SplitTableClassifier(_fair(), parties=3).fit(frame, LABELS, sensitive_features=GROUPS)

@@ -77,6 +77,25 @@ def test_models_and_results_are_those_of_one_process(
     assert ends["server"] == together.result
 
 
+def test_weights_stay_with_the_label_and_count_as_in_one_process(tmp_path: Path) -> None:
+    paths = write_shops(tmp_path, {"constraint": FAIR, "max_rounds": 20, "test_fraction": 0.2})
+    table = tmp_path / "bank" / "table.csv"
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join([f"{lines[0]},times", *(f"{one},{place % 4}" for place, one in enumerate(lines[1:]))]))
+    plain = run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "plain")  # type: ignore[arg-type]
+    for file in (paths["bank"], paths["together"]):
+        file.write_text(file.read_text().replace("sensitive = ", 'weight = "times"\nsensitive = '))
+    ends = run(paths)
+    together = run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    assert ends["server"] == together.result
+    for name in PARTIES:
+        assert_same_state(to_state(ends[name].model), to_state(together.run.models[name]))
+    assert not np.allclose(plain.run.models["phone"].weights, together.run.models["phone"].weights, atol=1e-3)  # type: ignore[attr-defined]
+    paths["job"].write_text(paths["job"].read_text().replace('"passive"', '"active"'))
+    with pytest.raises(JobError, match="they go with one active party"):
+        next(server_program(read_federation_job(paths["job"]), read_party(paths["bank"]), tmp_path, lambda: None))  # type: ignore[arg-type,return-value]
+
+
 @pytest.mark.parametrize("solver", [name for name in SOLVERS if name.startswith(("vfb2", "af"))])
 def test_parties_that_talk_to_each_other_end_with_a_certificate(solver: str, tmp_path: Path) -> None:
     paths = write_shops(tmp_path, {"solver": solver, "max_rounds": 2, "options": {"batch_size": 32}}, ("bank", "phone"))

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 from support.tables import SmallJob, files, outcome, write_sqlite
 
 from evenhand import EqualOpportunity, VerticalClassifier
-from evenhand.errors import DataError, DivergenceError, MissingExtraError, RunError
+from evenhand.errors import DataError, DivergenceError, JobError, MissingExtraError, RunError
 from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
 from evenhand.jobs.vertical.tables import load_vertical_tables
 from evenhand.runtime.folder import RunFolder
@@ -470,3 +470,38 @@ def test_a_damaged_description_is_a_run_error(copied: RunFolder, content: bytes)
 def test_what_is_no_run_folder_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run folder"):
         RunFolder.open(tmp_path)
+
+
+# -- rows that stand for several people
+
+
+def test_a_row_whose_weight_is_two_is_the_row_twice(small: SmallJob) -> None:
+    times = np.random.default_rng(0).integers(0, 4, 120)
+    small.content["job"] |= {"solver": "subspace", "alpha": 0.05, "tol": 1e-8, "test_fraction": 0.0, "options": {}}
+    small.content["job"]["scale"] = False
+    small.party("shop")["columns"], small.party("bank")["columns"] = ["visits"], ["city"]
+    small.frames["bank"]["times"] = times
+    small.party("bank")["weight"] = "times"
+    weighted = small.run("weighted").run
+    small.frames = {
+        name: frame.loc[frame.index.repeat(times)].set_axis(np.arange(times.sum())).rename_axis("customer")
+        for name, frame in small.frames.items()
+    }
+    del small.party("bank")["weight"]
+    repeated = small.run("repeated").run
+    assert weighted.certificate.objective == pytest.approx(repeated.certificate.objective, rel=1e-6)
+    for name, model in weighted.models.items():
+        np.testing.assert_allclose(model.weights, repeated.models[name].weights, atol=1e-4)
+
+
+def test_a_weight_is_no_feature_and_is_refused_where_it_means_nothing(small: SmallJob) -> None:
+    small.frames["bank"]["times"] = 1.0
+    small.party("bank")["weight"] = "times"
+    assert "times" not in load_vertical_tables(small.read(), small.folder).encoders["bank"].columns_in
+    for wrong in (0.0, -1.0, "many", None):
+        small.frames["bank"]["times"] = wrong
+        with pytest.raises(DataError, match="weight column 'times'"):
+            load_vertical_tables(small.read(), small.folder)
+    small.content["job"] |= {"solver": "vfb2-svrg", "options": {}}
+    with pytest.raises(JobError, match="counts all rows alike"):
+        small.read()

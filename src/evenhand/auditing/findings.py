@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from evenhand.auditing.evidence import Estimate
+from evenhand.runtime.files import write_bytes
 
 VERSION: Final = 1
 """Of the schema of `audit.json`."""
@@ -148,7 +149,7 @@ class Audit:
     def write(self, folder: Path) -> Path:
         """`audit.json` in a folder."""
         path = folder / FILE
-        path.write_text(json.dumps(self.plain(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        write_bytes(path, (json.dumps(self.plain(), ensure_ascii=False, indent=1) + "\n").encode())
         return path
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from evenhand.auditing.findings import Audit, Finding
+from evenhand.runtime.files import write_figure
 
 
 def draw_audit(audit: Audit, path: Path) -> None:
@@ -26,7 +27,7 @@ def draw_audit(audit: Audit, path: Path) -> None:
     axes.set_xlabel("AUC (0.5 is chance), R² or share; ring: without the messages, dot: with them")
     axes.set_title(f"What was given away (protection: {audit.protection})", loc="left")
     axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=150)
+    write_figure(path, figure)
 
 
 def _line(one: Finding) -> str:

@@ -31,9 +31,8 @@ from evenhand.cli import (
     watch,
 )
 from evenhand.cli.saying import say
-from evenhand.errors import EvenhandError, EvenhandWarning, InputError, ResourceError
+from evenhand.errors import EvenhandError, EvenhandWarning, InputError, ResourceError, no_room
 from evenhand.printing import printable
-from evenhand.runtime.files import no_room
 
 CLOSED: Final = 1
 """The exit code where nobody reads the output any more, as after `| head`."""

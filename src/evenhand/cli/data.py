@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from evenhand.cli.saying import say
+from evenhand.errors import InputError
 
 app = typer.Typer(help="Public data sets: what there is, and bring it here.")
 
@@ -76,7 +77,19 @@ def example(
     Example:
       evenhand data example hospitals --out hospitals
     """
-    from evenhand.data.examples import write_example
-
     for path in write_example(name, out):
         say(str(path))
+
+
+def write_example(name: str, folder: Path) -> list[Path]:
+    """An example's tables in a folder, which is made if need be; a file that is there is left alone."""
+    from evenhand.data.examples import example_files
+    from evenhand.runtime.files import make_folder, write_bytes
+
+    files = {folder / file: content for file, content in example_files(name).items()}
+    if taken := [str(path) for path in files if path.exists()]:
+        raise InputError(f"{taken[0]} is there already; choose another folder")
+    make_folder(folder)
+    for path, content in files.items():
+        write_bytes(path, content)
+    return list(files)

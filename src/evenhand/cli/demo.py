@@ -109,7 +109,7 @@ def write_demo(data: Dataset, out: Path, epsilon: float, rounds: int, published:
     import pandas as pd
 
     from evenhand.jobs.vertical.file import parse_vertical
-    from evenhand.runtime.files import make_folder
+    from evenhand.runtime.files import make_folder, write_bytes
 
     jobs = {name: {"job": job, "party": _parties(data)} for name, job in _jobs(epsilon, rounds, published).items()}
     for name, content in jobs.items():
@@ -123,10 +123,10 @@ def write_demo(data: Dataset, out: Path, epsilon: float, rounds: int, published:
         frame = data.frame[columns].set_axis(ids)
         if name == ACTIVE:
             frame = frame.assign(income=data.label.to_numpy(), sex=data.sensitive["sex"].to_numpy())
-        frame.iloc[rng.permutation(len(frame))].to_parquet(tables / f"{name}.parquet")
+        write_bytes(tables / f"{name}.parquet", frame.iloc[rng.permutation(len(frame))].to_parquet())
     paths = {name: out / f"{name}.toml" for name in jobs}
     for name, path in paths.items():
-        path.write_text(tomli_w.dumps(jobs[name]), encoding="utf-8")
+        write_bytes(path, tomli_w.dumps(jobs[name]).encode())
     return paths
 
 

@@ -5,8 +5,8 @@ The tutorials use them; `evenhand data example` writes them.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -130,15 +130,14 @@ EXAMPLES: Final[dict[str, Callable[[], Tables]]] = {
 }
 
 
-def write_example(name: str, folder: Path) -> list[Path]:
-    """An example's tables as CSV files in a folder, which is made if need be; a file that is there is left alone."""
+def example_files(name: str) -> dict[str, bytes]:
+    """An example's tables as CSV files, by the files' names."""
     if name not in EXAMPLES:
         raise InputError(f"there is no example {name!r}; there are {', '.join(EXAMPLES)}")
-    paths = {folder / f"{owner}.csv": table for owner, table in EXAMPLES[name]().items()}
-    if taken := [str(path) for path in paths if path.exists()]:
-        raise InputError(f"{taken[0]} is there already; choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, table in paths.items():
+    files = {}
+    for owner, table in EXAMPLES[name]().items():
         # Most are written plainly; one is as people who have never seen this package write theirs.
-        table.to_csv(path, **table.attrs.get("writing", {}))
-    return list(paths)
+        stream = io.BytesIO()
+        table.to_csv(stream, **table.attrs.get("writing", {}))
+        files[f"{owner}.csv"] = stream.getvalue()
+    return files

@@ -132,7 +132,8 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
     ----------
     classes_ : the labels, sorted.
     clients_ : names of the clients.
-    coef_, intercept_ : of a logistic model, over the encoded features; for more than two classes one row each.
+    coef_, intercept_ : of a logistic model, over the encoded features: (n,) and a number, as 0.1.0 has them; for more
+        than two classes one row each, as scikit-learn has them.
     n_rounds_, n_iter_, bytes_sent_ : communication rounds, and bytes of all messages.
     history_ : DataFrame, one row a round.
     certificate_ : stationarity, violation and complementarity at the returned model.

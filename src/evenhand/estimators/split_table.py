@@ -28,6 +28,13 @@ class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         The vertical classifier; None is ``VerticalClassifier()``.
     parties
         A number of parties, each given whole neighbouring columns, or one list of columns (names or positions) each.
+
+    Attributes
+    ----------
+    classes_ : the two labels, sorted.
+    classifier_ : the vertical classifier, fitted.
+    coef_, intercept_ : of linear parties, in scikit-learn's shapes: (1, n) over all encoded features, in the order of
+        `get_feature_names_out`, and (1,). Positive is in favour of ``classes_[1]``.
     """
 
     def __init__(
@@ -51,6 +58,28 @@ class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classes_ = self.classifier_.classes_
         self.n_iter_ = self.classifier_.n_iter_
         return self
+
+    @property
+    def coef_(self) -> Array:
+        return self._turn * np.concatenate(self._linear().coef_)[None, :]
+
+    @property
+    def intercept_(self) -> Array:
+        return np.array([self._turn * self._linear().intercept_])
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
+        """The encoded features, each as ``party__feature``."""
+        return self.classifier_.get_feature_names_out()
+
+    def _linear(self) -> VerticalClassifier:
+        # An AttributeError, as scikit-learn has it where an attribute is not there.
+        if not hasattr(self, "classifier_") or self.classifier_.model != "linear":
+            raise AttributeError("only a fitted classifier with linear parties has coef_ and intercept_")
+        return self.classifier_
+
+    @property
+    def _turn(self) -> float:
+        return 1.0 if self._linear().positive_ == self.classes_[1] else -1.0
 
     def decision_function(self, X: Any) -> Array:
         check_is_fitted(self, "classifier_")

@@ -87,7 +87,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     ----------
     classes_ : the two labels, sorted.
     coef_ : one array of weights for each party, over the features it encoded; not of trees. `coefficients` gives them
-        as a table with names.
+        as a table with names; :class:`SplitTableClassifier` and ``merged_pipeline`` have scikit-learn's (1, n).
     feature_names_in_ : every party's raw columns, each as ``party__column``.
     models_ : each party's model.
     intercept_ : of the first active party.

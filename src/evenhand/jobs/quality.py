@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Booleans
 from evenhand.constraints.confidence import rate_variance
 from evenhand.constraints.kinds import Constraint
 from evenhand.errors import ConstraintError, DataError
@@ -29,11 +29,20 @@ class QualityRows:
         ±1, +1 for the positive label.
     sensitive
         One column for each sensitive attribute; None where there is none, and then only accuracy is measured.
+    people
+        How many people each row stands for in training; None is one. What is measured counts rows.
     """
 
     labels: Labels
     signs: Array
     sensitive: pd.DataFrame | None
+    people: Array | None = None
+
+    def some(self, rows: Booleans) -> QualityRows:
+        """These rows."""
+        sensitive = None if self.sensitive is None else self.sensitive[rows]
+        people = None if self.people is None else self.people[rows]
+        return QualityRows(self.labels, self.signs[rows], sensitive, people)
 
     @property
     def groups(self) -> dict[str, Any]:

@@ -231,12 +231,20 @@ def _texts(content: Any) -> Iterator[str]:
 def check_columns(section: Columned) -> None:
     """Each column has one part to play; only sensitive ones may be features as well."""
     label = None if section.label is None else section.label.column
-    named = {"columns": section.columns or [], "sensitive": section.sensitive, "label": [label] if label else []}
+    weight = getattr(section, "weight", None)
+    named = {
+        "columns": section.columns or [],
+        "sensitive": section.sensitive,
+        "label": [label] if label else [],
+        "weight": [weight] if weight else [],
+    }
     for key, columns in named.items():
         if section.id in columns:
             raise JobError(f"{key} lists the id {section.id!r}, which says who a row is and nothing about them")
         if key != "label" and label in columns:
             raise JobError(f"{key} lists the label {label!r}; a model must not see it")
+        if key not in ("weight", "label") and weight in columns:
+            raise JobError(f"{key} lists the weight {weight!r}, which says how much a row counts and nothing about it")
         for name in columns:
             if columns.count(name) > 1:
                 raise JobError(f"{key} lists {name!r} twice")

@@ -11,6 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import BboxBase
 
+from evenhand.runtime.files import make_folder, write_figure
+
 LABELS = {
     "gap": "gap that the constraint bounds",
     "DEO": "DEO: gap in mean loss among positives",
@@ -51,8 +53,8 @@ def draw_frontier(
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
     _name_points(figure, axes, [(row[fairness], 100 * row["accuracy"], row["epsilon"]) for _, row in table.iterrows()])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    make_folder(path.parent)
+    write_figure(path, figure)
 
 
 def _keep_small_differences_small(axes: Axes) -> None:

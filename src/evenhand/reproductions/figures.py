@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from evenhand.reproductions.settings import SETS
+from evenhand.runtime.files import make_folder, write_figure
 
 COLOURS = ("black", "tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown")
 QUANTITIES = {"objective": "training objective", "DEO": "DEO on the training rows"}
@@ -109,5 +110,5 @@ def draw_local_steps(records: pd.DataFrame, path: Path, methods: Sequence[str]) 
 
 
 def _save(figure: Figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    make_folder(path.parent)
+    write_figure(path, figure, dpi=110)

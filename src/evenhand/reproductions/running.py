@@ -10,6 +10,7 @@ import pandas as pd
 from evenhand.reproductions.registry import find
 from evenhand.reproductions.settings import Meter, Settings
 from evenhand.reproductions.writing import Recorded, write_page
+from evenhand.runtime.files import make_folder
 
 
 def reproduce(
@@ -35,5 +36,5 @@ def reproduce(
         recorded = Recorded(command, time.perf_counter() - start, records, rounds=settings.rounds)
         if before is not None:
             recorded = before.with_part(recorded)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     return write_page(name, entry.title, recorded, experiment.page(pd.DataFrame(recorded.records)), out)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import errno
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final, Literal
+from typing import IO, Any, Final, Literal
 
-from evenhand.errors import EvenhandError, ResourceError, RunError
+from evenhand.errors import EvenhandError, ResourceError, RunError, no_room
 
 PARTIAL: Final = ".partial"
 """How the name of a file or folder ends while it is being written; what a kill leaves under such a name is no loss."""
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
-_NO_ROOM: Final = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "the file would be larger than this process may write (ulimit -f)",
-    errno.ENOMEM: "there is too little memory",
-}
 
 
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
@@ -39,6 +33,13 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise disk_error(path, error) from error
+
+
+def write_figure(path: Path, figure: Any, dpi: int = 150) -> None:
+    """A matplotlib figure in the format that the file's name ends with, by default PNG."""
+    stream = io.BytesIO()
+    figure.savefig(stream, dpi=dpi, format=path.suffix.removeprefix(".") or "png")
+    write_bytes(path, stream.getvalue())
 
 
 def write_new(path: Path, content: bytes, *, private: bool = True) -> None:
@@ -95,8 +96,3 @@ def disk_error(path: Path, error: OSError) -> EvenhandError:
     if reason := no_room(error):
         return ResourceError(f"cannot write {path}: {reason}. Make room; a run that was begun goes on with --resume")
     return RunError(f"cannot write {path}: {error.strerror or error}")
-
-
-def no_room(error: OSError) -> str | None:
-    """In words what there was too little of, if that was the reason."""
-    return _NO_ROOM.get(error.errno or 0)

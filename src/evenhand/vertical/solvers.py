@@ -68,7 +68,7 @@ def check_takes_weights(job: Job) -> None:
         able = [name for name, one in SOLVERS.items() if one.takes_weights and job.loss in one.losses]
         raise InputError(
             f"solver {solver_name(job)!r} counts all rows alike; choose {' or '.join(map(repr, able))}, or leave "
-            "sample_weight out"
+            "weights out"
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evenhand.data.public.catalog import Packing, PublicFile
 from evenhand.data.public.packed import DAMAGED, open_plain
-from evenhand.errors import FetchError
+from evenhand.errors import FetchError, ResourceError, no_room
 
 
 def mismatch(file: PublicFile, content: bytes) -> str | None:
@@ -62,6 +62,8 @@ def write_atomically(path: Path, content: bytes) -> None:
                 os.unlink(partial)
             raise
     except OSError as error:
+        if reason := no_room(error):
+            raise ResourceError(f"cannot write {path}: {reason}. Make room, or choose another folder") from error
         raise FetchError(
             f"cannot write {path}: {error.strerror or error}; "
             "choose a writable cache folder with cache= or the variable EVENHAND_CACHE"

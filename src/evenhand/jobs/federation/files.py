@@ -218,7 +218,7 @@ def _check_own(own: PartyFile) -> None:
     site_name(own.party.name)
     if own.party.role != "client":
         check_party(own.party, "party")
-    elif {"id", "columns", "label", "sensitive"} & own.party.model_fields_set:
+    elif {"id", "columns", "label", "sensitive", "weight"} & own.party.model_fields_set:
         raise JobError("key party: of a client, the job says in [data] what id, columns, label and sensitive ones are")
     else:
         located(own.party, Path())

@@ -90,6 +90,7 @@ def party_program(
     if (own.party.label is not None) != (name == job.holder):
         raise JobError(f"the label is at {job.holder}, the first active party of the job; {name}'s own file differs")
     policy = own.policy.to_policy()
+    _check_weight(job, own)
     draft = solvers.vertical_terms(job.to_job(), job.parts, 0, {})
     enrolled = EnrolParty(name, VerticalTerms, policy, draft)
     yield enrolled
@@ -116,8 +117,8 @@ def party_program(
         raise RunError(f"the terms are about {terms.n_rows} rows, {name} has {int((~test).sum())} to train on")
     known: LabelData | None = None
     if name == job.holder:
-        held = held_labels(table, own.party, test, job.to_job().constraints)
-        known = LabelData(held.signs[~test], None if held.sensitive is None else held.sensitive[~test])
+        held = held_labels(table, own.party, test, job.to_job().constraints).some(~test)
+        known = LabelData(held.signs, held.sensitive, people=held.people)
     elif name in terms.active:
         told = LabelParty(name, terms.n_rows, _attributes(terms))
         yield told
@@ -156,6 +157,7 @@ def server_program(
     trained, section, names = job.to_job(), job.job, list(job.parts)
     if holder.party.name != job.holder or holder.party.label is None:
         raise JobError(f"the server needs the file of {job.holder}, who holds the label by the job")
+    _check_weight(job, holder)
     draft = EnrolServer(solvers.vertical_terms(trained, job.parts, 0, {}))
     yield draft
     check_enrolled(draft)
@@ -170,7 +172,8 @@ def server_program(
         measured = by_part(held, test)
         check_measurable(measured)
     del table
-    labels, known = held.signs[~test], None if held.sensitive is None else held.sensitive[~test]
+    held = held.some(~test)
+    labels, known = held.signs, held.sensitive
     frame = groups_frame(known, len(labels))
     _, groups = compared_groups(trained.constraints, labels, frame)
     terms = solvers.vertical_terms(trained, job.parts, len(labels), groups)
@@ -180,8 +183,9 @@ def server_program(
     if others := [name for name in terms.active if name != job.holder]:
         attributes = {name: terms.groups[name] for name in _attributes(terms)}
         yield LabelServer(others, labels, group_codes(frame, attributes))
-    server = solvers.server(terms, ServerData(labels, known))
-    yield from to_its_end(keeping, server, terms.to_plain(), labels, frame)
+    server = solvers.server(terms, ServerData(labels, known, people=held.people))
+    weights = () if held.people is None else (held.people,)
+    yield from to_its_end(keeping, server, terms.to_plain(), labels, frame, *weights)
     scoring = ScoreServer(names, len(test), job.holder if job.crosses_trees else None)
     yield scoring
     scores = scoring.scores
@@ -191,6 +195,15 @@ def server_program(
     told = ServersWord(certificate, trained_server.proofs(), trained_server.statistics())
     of_parts = {name: scores[rows] for name, rows in parts_of(test).items()}
     return vertical_result(trained, told, of_parts, measured, trained_with)
+
+
+def _check_weight(job: FederationJob, own: PartyFile) -> None:
+    """Refuse a weight that somebody who needs it would not be told."""
+    if own.party.weight is None:
+        return
+    solvers.check_takes_weights(job.to_job())
+    if list(job.parts.values()).count("active") > 1:
+        raise JobError("between organisations, weights of rows are told to nobody: they go with one active party")
 
 
 def scoring_party(job: FederationJob, name: str, model: Scorer, matrix: Matrix) -> ScoreParty:

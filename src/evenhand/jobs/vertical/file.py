@@ -26,7 +26,7 @@ from evenhand.jobs.schema import (
     parsed,
 )
 from evenhand.protocol.job import OLD_RUNTIMES, Job, ModelName, RuntimeName
-from evenhand.vertical.solvers import SOLVERS, check_job, solver_name, stopping_at
+from evenhand.vertical.solvers import SOLVERS, check_job, check_takes_weights, solver_name, stopping_at
 
 
 def _as_runtime(given: Any) -> Any:
@@ -63,6 +63,7 @@ class PartySection(TableSection, EncodedSection):
     columns: list[str] | None = None
     label: LabelSection | None = None
     sensitive: list[str] = Field(default_factory=list)
+    weight: str | None = None
 
 
 class VerticalJobFile(ClockedFile):
@@ -86,7 +87,7 @@ def parse_vertical(content: dict[str, Any], where: str) -> VerticalJobFile:
 def _check(job: VerticalJobFile) -> None:
     every(
         lambda: _check_parties(job),
-        lambda: check_training(job.to_job()),
+        lambda: check_training(job.to_job(), any(party.weight is not None for party in job.party)),
         lambda: check_clock(job.clock, "party", [party.name for party in job.party]),
         *(partial(check_party, party, f"party.{number}") for number, party in enumerate(job.party)),
     )
@@ -110,6 +111,8 @@ def check_party(party: PartySection, key: str) -> None:
             raise JobError(f"party {party.name!r}: first_index goes with a table in LIBSVM's format")
     if party.sensitive and party.label is None:
         raise JobError(f"party {party.name!r} names sensitive columns; only the party with the label may")
+    if party.weight is not None and party.label is None:
+        raise JobError(f"party {party.name!r} names a weight; only the party with the label may")
     try:
         check_columns(party)
         table_source(party, Path())
@@ -117,12 +120,12 @@ def check_party(party: PartySection, key: str) -> None:
         raise JobError(f"party {party.name!r}: {error}") from error
 
 
-def check_training(job: Job) -> None:
+def check_training(job: Job, weighted: bool = False) -> None:
     """Refuse a job that its solver cannot do."""
     name = solver_name(job)
     if name in SOLVERS:
         build(SOLVERS[name].options, job.options, "job.options", f"solver {name!r}")
-    check_job(job)
+    check_takes_weights(job) if weighted else check_job(job)
 
 
 def table_source(party: PartySection, base: Path) -> TableSource:

@@ -71,6 +71,7 @@ def run_vertical_job(
             tables.training_columns(),
             tables.signs[train],
             None if tables.sensitive is None else tables.sensitive[train],
+            sample_weight=None if tables.people is None else tables.people[train],
             runtime=job.job.runtime,
             clock=job.to_clock(),
             folder=folder,

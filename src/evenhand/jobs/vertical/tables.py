@@ -45,6 +45,8 @@ class VerticalTables:
         ±1, +1 for the positive label.
     sensitive
         One column for each sensitive attribute; None where no party names any.
+    people
+        How many people each row stands for, where the job names a weight.
     test
         Which rows are held out.
     seen
@@ -61,6 +63,7 @@ class VerticalTables:
     labels: Labels
     signs: Array
     sensitive: pd.DataFrame | None
+    people: Array | None
     test: Booleans
     seen: Mapping[str, SeenTable]
     sizes: Mapping[str, int]
@@ -83,7 +86,7 @@ class VerticalTables:
 
     def labelled(self) -> dict[str, QualityRows]:
         """The rows of each part, to measure quality on."""
-        return by_part(QualityRows(self.labels, self.signs, self.sensitive), self.test)
+        return by_part(QualityRows(self.labels, self.signs, self.sensitive, self.people), self.test)
 
 
 def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
@@ -114,7 +117,7 @@ def load_vertical_tables(job: VerticalJobFile, base: Path) -> VerticalTables:
             )
             del table
         tell(f"party {party.name!r}", encoders[party.name].remarks)
-    labelled = held.labels, held.signs, held.sensitive
+    labelled = held.labels, held.signs, held.sensitive, held.people
     return VerticalTables(ids, terms, preparation.transcript, encoders, matrices, *labelled, test, seen, sizes)
 
 
@@ -126,8 +129,9 @@ def _look(party: PartySection, base: Path) -> SeenTable:
 def open_party(party: PartySection, base: Path) -> PartyTable:
     """A party's table; label and sensitive columns are features only if they are named."""
     label = [] if party.label is None else [party.label.column]
+    weight = [] if party.weight is None else [party.weight]
     with naming(f"party {party.name!r}"):
-        table = open_table(table_source(party, base), party.columns, [*label, *party.sensitive])
+        table = open_table(table_source(party, base), party.columns, [*label, *party.sensitive, *weight])
         for column in party.sensitive:
             if column not in table.known.columns:
                 raise DataError(f"no sensitive column {column!r}; there is {listed(table.names)}")
@@ -149,15 +153,25 @@ def held_labels(
     # Bound here once, so that an empty slice or a single group is found before training.
     bind(constraints, signs[~test], known)
     warn_of_small_slices(constraints, signs[~test], groups_frame(known, int((~test).sum())))
-    return QualityRows(labels, signs, sensitive)
+    people = None if party.weight is None else weight_column(table.known, party.weight, table.names)
+    if people is not None and not people[~test].any():
+        raise DataError(f"weight column {party.weight!r} is zero in all training rows")
+    return QualityRows(labels, signs, sensitive, people)
+
+
+def weight_column(table: pd.DataFrame, name: str, names: Sequence[str]) -> Array:
+    """How many people each row stands for; `names` are all columns there are, for the error message."""
+    if name not in table.columns:
+        raise DataError(f"weight column {name!r} is not in the table; there is {listed(names)}")
+    people: Array = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64)
+    if wrong := int((~(np.isfinite(people) & (people >= 0))).sum()):
+        raise DataError(f"weight column {name!r} has {wrong} values that are no number of zero or more")
+    return people
 
 
 def by_part(rows: QualityRows, test: Booleans) -> dict[str, QualityRows]:
     """The rows of each part that has any, to measure quality on."""
-    return {
-        name: QualityRows(rows.labels, rows.signs[part], None if rows.sensitive is None else rows.sensitive[part])
-        for name, part in parts_of(test).items()
-    }
+    return {name: rows.some(part) for name, part in parts_of(test).items()}
 
 
 def parts_of(test: Booleans) -> dict[str, Booleans]:

@@ -22,6 +22,7 @@ from evenhand.reproductions.constrained.methods import BALANCED, PUBLISHED, ROUN
 from evenhand.reproductions.constrained.problems import ConstrainedProblem, SetRows, read
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import markdown_table
+from evenhand.runtime.files import make_folder, write_figure
 from evenhand.runtime.inprocess import InProcess, Mailbox
 from evenhand.training.programs import deal, prox_al_roles, solution, sqp_roles
 from evenhand.training.run import one_blas_thread
@@ -156,8 +157,8 @@ def draw(records: pd.DataFrame, path: Path, *, limit: float, quantities: tuple[s
         handles=_handles(records), loc="outside lower center", ncols=2 if len(names) == 1 else 4, frameon=False
     )
     figure.suptitle(title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    make_folder(path.parent)
+    write_figure(path, figure, dpi=110)
 
 
 def _curve(axis: Any, line: pd.DataFrame, key: str, colour: str, style: dict[str, Any]) -> Array:

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from evenhand.arrays import Array, Integers
 from evenhand.errors import InputError
 from evenhand.reproductions.fairfedavgalm.heatmaps import decisions, gradcam, read_images, read_labels
+from evenhand.runtime.files import make_folder, write_figure
 
 if TYPE_CHECKING:
     import torch
@@ -110,8 +111,8 @@ def draw_heats(
     )
     bar.set_ticks([0, 1], labels=["none", "most"])
     bar.set_label("evidence for the label at the left,\neach map on its own scale", fontsize=8, labelpad=-6)
-    Path(out).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=150, format="png")
+    make_folder(Path(out).parent)
+    write_figure(Path(out), figure)
 
 
 def _overlaid(picture: Array, heat: Array) -> Array:

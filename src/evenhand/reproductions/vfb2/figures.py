@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 
 from evenhand.reproductions.figures import COLOURS
 from evenhand.reproductions.settings import SETS
+from evenhand.runtime.files import make_folder, write_figure
 
 AXES: Final = {"time": "virtual time, ms", "epoch": "epochs"}
 STYLES: Final[dict[str, Literal["-", "--", ":"]]] = {"VFB²": "-", "VFB": "--", "VFB, no straggler": ":"}
@@ -66,5 +67,5 @@ def draw_speedup(records: pd.DataFrame, path: Path, title: str) -> None:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    make_folder(path.parent)
+    write_figure(path, figure, dpi=110)

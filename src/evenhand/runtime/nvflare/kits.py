@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from evenhand.errors import InputError, MissingExtraError, RunError
-from evenhand.runtime.files import make_folder
+from evenhand.runtime.files import make_folder, write_bytes
 
 ADMIN: Final = "admin@evenhand.invalid"
 ALLOWED: Final = (
@@ -144,5 +144,4 @@ def settle(kit: Path) -> None:
 
 
 def _write(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    path.chmod(0o600)
+    write_bytes(path, json.dumps(content, indent=1).encode(), private=True)
