@@ -87,7 +87,7 @@ def test_many_classes_are_judged_on_pairs(command: object, tmp_path: Path, monke
     code, _, errors = command("fairfedavgalm-activities", "--runs", 1, "--rounds", 1, "--out", tmp_path)  # type: ignore[operator]
     assert code == 0, errors
     text = (tmp_path / "fairfedavgalm-activities.md").read_text(encoding="utf-8")
-    assert text.count("| FairFedAvgALM |") == 3
+    assert text.count("| FairFedAvgALM |") == 1 + 3
     assert re.search(r"\bnan\b", text) is None
     test = activities.digit_pairs(None).test
     right = activities.judged(test, test.labels, ("50", "00"))
@@ -95,7 +95,12 @@ def test_many_classes_are_judged_on_pairs(command: object, tmp_path: Path, monke
     always = activities.judged(test, np.full(len(test.labels), 50), ("50", "00"))
     assert (always["DP"], always["EO"]) == (0.0, 0.0)
     green = activities.judged(test, np.where(test.groups == 1, 50, 0), ("50", "00"))
-    assert (green["DP"], green["EO"]) == (1.0, 1.0)
+    assert (green["DP"], green["EO"], green["EO error"]) == (1.0, 1.0, 0.0)
+    fifties = np.flatnonzero(test.labels == 50)
+    some = fifties[test.groups[fifties] == 1]
+    half = activities.judged(test, np.where(np.isin(np.arange(len(test.labels)), some[::2]), 50, 0), ("50", "00"))
+    assert half["EO"] == pytest.approx(len(some[::2]) / len(some))
+    assert half["EO error"] == pytest.approx(np.sqrt(half["EO"] * (1 - half["EO"]) / len(some)))
 
 
 def test_a_tiny_figure_of_framed_pictures_counts_where_the_evidence_lies(
