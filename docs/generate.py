@@ -21,7 +21,7 @@ from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.metrics.names import METRICS
 from evenhand.protocol.messages import TEXT, Schema
 from evenhand.report.disclosure import FAMILIES
-from evenhand.report.who_sees import WAYS, at_levels
+from evenhand.report.who_sees import WAYS, at_levels, with_label_privacy
 
 HERE = Path(__file__).parent
 SYMBOLS = {"rows": "n", "constraints": "R", "basis": "(h + b)", "bands": "b", "batch": "B"}
@@ -60,13 +60,14 @@ def _levels_table() -> list[str]:
         "",
         'With `protection = "none"` every message goes as it is; what it then reveals is said below.',
         "",
-        '| message | goes | `"masked"` | `"dealer"`, `"encrypted"` |',
-        "|---|---|---|---|",
+        '| message | goes | `"masked"` | `"dealer"`, `"encrypted"` | with `label_privacy` |',
+        "|---|---|---|---|---|",
     ]
     kinds = {schema.kind: schema for vocabulary in FAMILIES.values() for schema in vocabulary}
     for kind, schema in kinds.items():
         masked, hidden = at_levels(schema)
-        lines.append(f"| {kind} | {WAYS.get(kind, 'only where it is named below')} | {masked} | {hidden} |")
+        way = WAYS.get(kind, "only where it is named below")
+        lines.append(f"| {kind} | {way} | {masked} | {hidden} | {with_label_privacy(schema)} |")
     return [*lines, ""]
 
 

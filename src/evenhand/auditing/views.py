@@ -113,6 +113,7 @@ class Scene:
             groups_frame(sensitive, len(labels)),
             [party.name for party in parties if party.active],
             joint_scores(models, columns),
+            epsilon=None if terms.job.label_privacy is None else terms.job.label_privacy.epsilon,
             protection=terms.job.protection.replace("auto", "none"),
         )
 

@@ -194,7 +194,7 @@ def bind_rows(
     people: Array | None = None,
 ) -> BoundConstraints:
     """Meet rows with labels (±1) and groups whose values have been agreed on; `people` as in `BoundConstraints`."""
-    cell, (label, *codes) = _cells([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
+    cell, (label, *codes) = cells([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
     # The place after the last is -1, of crossings that are left out.
     values = {
         name: np.array([*groups[name], None], dtype=object)[code] for name, code in zip(groups, codes, strict=True)
@@ -215,7 +215,7 @@ def bind_rows(
     return BoundConstraints(tuple(rows), cell, weights, people)
 
 
-def _cells(columns: Sequence[Integers]) -> tuple[Integers, list[Integers]]:
+def cells(columns: Sequence[Integers]) -> tuple[Integers, list[Integers]]:
     """Number the combinations of values that occur, in order; return each row's number and what each stands for."""
     cell = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:

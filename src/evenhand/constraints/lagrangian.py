@@ -8,14 +8,20 @@ measure at once). Regularisers are the parties' own business and are not part of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
-from evenhand.arrays import ALL, Array, Rows
+from evenhand.arrays import ALL, Array, Integers, Rows
 from evenhand.constraints.binding import BoundConstraints
 from evenhand.constraints.losses import Logistic, Loss
 from evenhand.constraints.measures import Measure
+
+TiltedSums: TypeAlias = Callable[[Array, Integers, Array], Array]
+"""From weights by cell, (R, cells), each row's cell and its slope: sums over rows of weight times slope, in whatever
+the scores are a function of."""
 
 
 class Lagrangian:
@@ -46,6 +52,10 @@ class Lagrangian:
         if self.shares is None:
             return values / len(self.labels)
         return values * (self.shares[some] if isinstance(self.shares, np.ndarray) else self.shares)
+
+    def losses(self, scores: Array, some: Rows = ALL) -> Array:
+        """What each row of data, or each of some, adds to the mean loss at these scores."""
+        return self.shared(self.loss.value(scores[some], self.labels[some]), some)
 
     def with_constraints(self, constraints: BoundConstraints) -> Lagrangian:
         """The same with rows whose bounds or temperatures differ."""
@@ -153,6 +163,19 @@ class Point:
             if multipliers[:, rows].any():
                 nu += of.constraints.tilt(multipliers, rows) * self.slope(measure)
         return nu
+
+    def jacobian(self, sums: TiltedSums, width: int) -> Array:
+        """(R, width): the derivative of every row's value in whatever the scores are a function of."""
+        rows = self.lagrangian.constraints
+        found = np.zeros((len(rows), width))
+        for measure, indices in rows.measures.items():
+            found[indices] = sums(rows.weights[indices], rows.cell, rows.counted(self.slope(measure)))
+        return found
+
+    def loss_curvature(self) -> Array:
+        """What the mean loss alone has of ∂²f/∂z²."""
+        of = self.lagrangian
+        return of.shared(of.loss.curvature(self.scores, of.labels))
 
     def curvature(self, multipliers: Array, some: Rows = ALL) -> Array:
         """∂²f/∂z² of some rows of data; negative where the tilt outweighs the row's own loss."""

@@ -24,6 +24,7 @@ from evenhand.models.across import joint_scores
 from evenhand.models.trees import TreesModel
 from evenhand.protocol.align import How
 from evenhand.protocol.job import Job, LossName, ModelName, Protection, RuntimeName
+from evenhand.protocol.label_privacy import LabelPrivacy
 from evenhand.protocol.terms import Part
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
@@ -53,6 +54,7 @@ class VerticalEstimator(WithConstraintParameters):
     _loss: LossName
     # Estimators that were saved with 0.1.0 have none of their own.
     protection: Protection = "auto"
+    label_privacy: Mapping[str, Any] | None = None
     _scenes: list[Scene] | None = None
     """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
 
@@ -73,6 +75,7 @@ class VerticalEstimator(WithConstraintParameters):
         hidden: Sequence[int] = (32, 16),
         solver_options: Mapping[str, Any] | None = None,
         protection: Protection = "auto",
+        label_privacy: Mapping[str, Any] | None = None,
         warm_start: bool = False,
         verbose: bool = False,
     ) -> None:
@@ -90,6 +93,7 @@ class VerticalEstimator(WithConstraintParameters):
         self.hidden = hidden
         self.solver_options = solver_options
         self.protection = protection
+        self.label_privacy = label_privacy
         self.warm_start = warm_start
         self.verbose = verbose
 
@@ -179,6 +183,7 @@ class VerticalEstimator(WithConstraintParameters):
             loss=self._loss,
             options=dict(self.solver_options or {}),
             protection=self.protection,
+            label_privacy=LabelPrivacy.of(self.label_privacy),
         )
         return stopping_at(job, self.tol)
 
@@ -221,6 +226,7 @@ class VerticalEstimator(WithConstraintParameters):
         self.history_ = run.history
         self.certificate_ = run.certificate
         self.proofs_ = list(run.proofs)
+        self.label_privacy_ = run.label_privacy
         self.n_rounds_ = run.certificate.rounds
         self.n_iter_ = run.certificate.rounds
         self.bytes_sent_ = run.transcript.total_bytes

@@ -78,6 +78,11 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         the passive parties only. ``"dealer"``: passive parties are told nothing of single rows either, by triples of a
         third party that has no data. ``"encrypted"``: the same under encryption, without a third party (extra
         ``encrypted``). ``"auto"``: ``"masked"`` for ``"subspace"`` with two or more passive parties, else ``"none"``.
+    label_privacy
+        ``{"epsilon": 1.0}``: labels leave their holder as randomised responses only, with that ε, of which loss and
+        constraints are debiased estimates (``"subspace"``, ``"trees"``, ``"fairvfl"`` and ``"fedbcd"``). ``"groups"``:
+        the same for groups, with an ε of their own. ``"finish": True``: at the end the label holder fits its own part
+        to the true labels, for itself. Answers are drawn from `random_state` here, one for each id of a row.
     warm_start
         Begin where the last `fit` ended, if it saw the same features: for a neighbouring ε or alpha.
     verbose
@@ -97,6 +102,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         as a `bound` or, where none holds, an `estimate`.
     proofs_ : what the training rows prove of new people, where a constraint has a `confidence`: a list of
         :class:`~evenhand.constraints.proving.Proof`.
+    label_privacy_ : what is stated of the labels, or None.
     run_ : the whole run, with its transcript.
     """
 
@@ -120,6 +126,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         hidden: Sequence[int] = (32, 16),
         solver_options: Mapping[str, Any] | None = None,
         protection: Protection = "auto",
+        label_privacy: Mapping[str, Any] | None = None,
         warm_start: bool = False,
         verbose: bool = False,
     ) -> None:
@@ -138,6 +145,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             hidden=hidden,
             solver_options=solver_options,
             protection=protection,
+            label_privacy=label_privacy,
             warm_start=warm_start,
             verbose=verbose,
         )

@@ -21,12 +21,14 @@ from evenhand.jobs.file import JobFile
 from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.tables import SERVER_ROWS, load_horizontal_tables
+from evenhand.jobs.vertical.answering import answer_key
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
 from evenhand.jobs.vertical.tables import load_vertical_tables
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.terms import Part
 from evenhand.protocol.transcript import Transcript
 from evenhand.report.disclosure import reveals
+from evenhand.report.who_sees import FROM_LABELS
 from evenhand.runtime.folder import RunFolder
 from evenhand.training.horizontal import train_clients
 from evenhand.training.preparing import Preparation
@@ -77,7 +79,14 @@ def _vertical(
     signs, sensitive = tables.signs[train], None if tables.sensitive is None else tables.sensitive[train]
     parties = tables.training_columns()
     run = train_vertical(
-        job.to_job(), parties, signs, sensitive, runtime="messages", terms=tables.terms, transcript=transcript
+        job.to_job(),
+        parties,
+        signs,
+        sensitive,
+        runtime="messages",
+        terms=tables.terms,
+        transcript=transcript,
+        key=answer_key(job.job.label_privacy, job.label_party.label, folder.base, job.job.seed, tables.ids[train]),
     )
     scene = Scene.of(transcript, parties, signs, sensitive, run.models, tables.terms)
     return audit_vertical(scene, coalitions=coalitions), run.certificate
@@ -120,6 +129,7 @@ class PlannedMessage(NamedTuple):
 
 
 REHEARSED_ROWS: Final = 60
+REHEARSED_EPSILON: Final = 8.0
 REHEARSED_ROUNDS: Final = 12
 """Enough for every solver to have said all that it has to say, but for what depends on the rows."""
 
@@ -133,7 +143,13 @@ def plan_of(job: JobFile) -> list[PlannedMessage]:
         warnings.simplefilter("ignore")
         transcript = _rehearse_horizontal(job) if isinstance(job, HorizontalJobFile) else _rehearse_vertical(job)
     said = dict.fromkeys((entry.sender, entry.receiver, entry.kind) for entry in transcript)
-    return [PlannedMessage(*link, reveals()[link[2]]) for link in said]
+    return [PlannedMessage(*link, reveals()[link[2]] + _with_privacy(job, link[2])) for link in said]
+
+
+def _with_privacy(job: JobFile, kind: str) -> str:
+    """What label privacy makes of a message that tells labels."""
+    asked = None if isinstance(job, HorizontalJobFile) else job.to_job().label_privacy
+    return "" if asked is None or kind not in FROM_LABELS else f" {asked.words}"
 
 
 def _made_up(rows: int, seed: int) -> tuple[Array, Array]:
@@ -150,6 +166,9 @@ def _groups(rows: int, names: Sequence[str]) -> pd.DataFrame | None:
 
 def _rehearse_vertical(job: VerticalJobFile) -> Transcript:
     trained = replace(job.to_job(), max_rounds=REHEARSED_ROUNDS)
+    if trained.label_privacy is not None:
+        # What is said does not depend on ε, but slices of so few rows would drown in answers.
+        trained = replace(trained, label_privacy=replace(trained.label_privacy, epsilon=REHEARSED_EPSILON, groups=None))
     parts: dict[str, Part] = {party.name: party.role for party in job.party}
     preparation, holder = Preparation(), job.label_party
     preparation.enrol(vertical_terms(trained, parts, 0, {}))

@@ -272,7 +272,7 @@ def _epsilons(multiplier: float, rounds: int, delta: float) -> dict[str, float]:
     The accountants' own neighbouring relation says only whether and how sampling amplifies, and there is none here:
     the multiplier already counts the sensitivity of replacing.
     """
-    accounting = _dp_accounting()
+    accounting = accounting_package()
     if rounds == 0:
         return {"RDP": 0.0, "PLD": 0.0}
     event = accounting.SelfComposedDpEvent(accounting.GaussianDpEvent(multiplier), rounds)
@@ -286,7 +286,7 @@ def _epsilons(multiplier: float, rounds: int, delta: float) -> dict[str, float]:
 
 def _of_records(mechanism: RecordGaussian, rounds: int, delta: float) -> dict[str, float]:
     """ε of DP-SGD by each accountant; neighbours are data sets of which one has a record blanked."""
-    accounting = _dp_accounting()
+    accounting = accounting_package()
     if rounds == 0:
         return {"RDP": 0.0, "PLD": 0.0}
     event, relation = mechanism.event(accounting, rounds), accounting.NeighboringRelation.REPLACE_SPECIAL
@@ -298,7 +298,8 @@ def _of_records(mechanism: RecordGaussian, rounds: int, delta: float) -> dict[st
     return {name: float(accountant.compose(event).get_epsilon(delta)) for name, accountant in accountants.items()}
 
 
-def _dp_accounting() -> Any:
+def accounting_package() -> Any:
+    """The package, or an error that says how to get it."""
     try:
         import dp_accounting
         import dp_accounting.pld

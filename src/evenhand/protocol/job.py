@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from evenhand.constraints.kinds import Constraint
 from evenhand.errors import InputError
 from evenhand.numbers import is_number, is_whole
+from evenhand.protocol.label_privacy import LabelPrivacy
 
 ModelName = Literal["linear", "mlp", "trees"]
 LossName = Literal["logistic", "squared"]
@@ -62,6 +63,8 @@ class Job:
         ``"none"``: messages as published. ``"masked"``: the server learns sums over parties only. ``"dealer"`` and
         ``"encrypted"``: passive parties are sent nothing of the labels either, with the help of a third party that has
         no data, or by encryption. ``"auto"``: ``"masked"`` where it costs next to nothing, else ``"none"``.
+    label_privacy
+        Where labels leave their holder as randomised responses only: with which ε. A mapping is taken as well.
     """
 
     solver: str = "auto"
@@ -76,6 +79,7 @@ class Job:
     loss: LossName = "logistic"
     options: Mapping[str, Any] = field(default_factory=dict)
     protection: Protection = "auto"
+    label_privacy: LabelPrivacy | None = None
 
     def __post_init__(self) -> None:
         if self.model not in ("linear", "mlp", "trees"):
@@ -88,6 +92,7 @@ class Job:
         if self.protection not in ("auto", *PROTECTIONS):
             known = ", ".join(map(repr, ("auto", *PROTECTIONS)))
             raise InputError(f"protection is {self.protection!r}; choose one of {known}")
+        object.__setattr__(self, "label_privacy", LabelPrivacy.of(self.label_privacy))
         if self.alpha is not None and not (is_number(self.alpha) and self.alpha >= 0):
             raise InputError(f"alpha is {self.alpha!r}; it must be zero or more, or None for 2/n")
         if not (is_whole(self.max_rounds) and self.max_rounds >= 1):
@@ -98,5 +103,11 @@ class Job:
             raise InputError(f"hidden is {self.hidden}; each layer needs at least one unit")
 
     def regulariser(self, rows: int) -> float:
-        """μ for n rows of data."""
-        return 2.0 / rows if self.alpha is None else self.alpha
+        """μ for n rows of data.
+
+        Answers of a randomised response vary more than labels: there 2/n is as many times as large as the variance of a
+        row's slope has become, at its largest without them.
+        """
+        if self.alpha is not None:
+            return self.alpha
+        return 2.0 / rows * (1.0 if self.label_privacy is None else 1.0 + 4.0 * self.label_privacy.of_labels.variance)

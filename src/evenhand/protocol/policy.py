@@ -33,6 +33,8 @@ class OwnPolicy:
         The least protection that a vertical run must have: ``"none"``, ``"masked"``, ``"dealer"`` or ``"encrypted"``.
     never_send
         Kinds of messages that never leave it, whatever the terms.
+    label_epsilon
+        The most ε of label privacy; where it is set, labels must have such privacy.
     """
 
     solvers: Sequence[str] | None = None
@@ -42,6 +44,7 @@ class OwnPolicy:
     protected: bool = False
     never_send: Sequence[str] = ()
     protection: Protection = "none"
+    label_epsilon: float | None = None
 
     def __call__(self, terms: Terms) -> str | None:
         """Why it does not take part on these terms, or None."""
@@ -61,6 +64,11 @@ class OwnPolicy:
             return "it takes part only where what clients send is protected"
         if self.protection != "none" and (job.protection == "auto" or _less(job.protection, self.protection)):
             return f"protection {job.protection!r} is less than its {self.protection!r}"
+        if self.label_epsilon is not None:
+            if job.label_privacy is None:
+                return f"labels have no privacy by the terms; it wants label_privacy of at most {self.label_epsilon:g}"
+            if job.label_privacy.epsilon > self.label_epsilon:
+                return f"label_privacy of {job.label_privacy.epsilon:g} is more than its {self.label_epsilon:g}"
         return None
 
     def veto(self, message: Message) -> str | None:

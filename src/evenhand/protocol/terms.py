@@ -71,7 +71,9 @@ class Terms:
 
     def to_plain(self) -> dict[str, Any]:
         """The terms as JSON has them; a group that JSON cannot hold is named by its text."""
-        settings = [one.name for one in fields(self.job) if one.name not in ("constraints", "options")]
+        apart = ("constraints", "options", "label_privacy")
+        settings = [one.name for one in fields(self.job) if one.name not in apart]
+        asked = self.job.label_privacy
         job = {
             **{name: plain(getattr(self.job, name)) for name in settings},
             "constraints": [
@@ -79,6 +81,7 @@ class Terms:
                 for one in self.job.constraints
             ],
             "options": {name: plain(self.job.options[name]) for name in sorted(self.job.options)},
+            **({} if asked is None else {"label_privacy": asked.to_plain()}),
         }
         return {
             "version": _VERSION,

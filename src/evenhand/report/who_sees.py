@@ -60,7 +60,17 @@ WAYS: Final[Mapping[str, str]] = {
 SUMMED: Final = frozenset({"spectrum", "scores", "direction", "gradient-norm"})
 """Messages of linear parties that masks let the server see in sums only (solvers subspace and fairvfl)."""
 TELLS_LABELS: Final = frozenset({"derivative", "weighted-derivative"})
+FROM_LABELS: Final = TELLS_LABELS | {
+    *("combined-scores", "coefficients", "go-back", "product", "hidden-derivative", "encrypted-derivative"),
+    *("derivatives", "nodes", "relay", "leaf-values", "routes"),
+}
+"""What follows from labels; under label privacy it follows from randomised responses, and tells no more."""
 SENT_AS_IT_IS: Final = "as it is"
+
+
+def with_label_privacy(schema: Schema) -> str:
+    """What becomes of a kind of message where labels have privacy."""
+    return "from randomised responses" if schema.kind in FROM_LABELS else SENT_AS_IT_IS
 
 
 def at_levels(schema: Schema) -> tuple[str, str]:

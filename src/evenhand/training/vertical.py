@@ -17,6 +17,7 @@ from evenhand.constraints.proving import Proof
 from evenhand.errors import DataError, ExactRatesWarning, InputError, UnprovenWarning
 from evenhand.models.base import Scorer
 from evenhand.moved import keep_old_names
+from evenhand.privacy.randomised_response import AnswerKey, LabelStatement
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job, RuntimeName, runtime_name
 from evenhand.protocol.roles import DEALER, Report, Role
@@ -26,7 +27,7 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
 from evenhand.training.run import RunSettings, carry_out, certified
 from evenhand.vertical import solvers
-from evenhand.vertical.problem import LabelData, PartyColumns, PartyData, ServerData, Start
+from evenhand.vertical.problem import LabelData, PartyColumns, PartyData, ServerData, Start, answered
 from evenhand.vertical.server import CompiledRun
 
 keep_old_names(__name__)
@@ -54,6 +55,8 @@ class VerticalRun:
         What else the solver recorded; of VFB², how stale updates were.
     proofs
         What the training rows prove of new people, where a constraint asks for confidence.
+    label_privacy
+        What is stated of the labels, where they left their holder as randomised responses.
     """
 
     models: Mapping[str, Scorer]
@@ -64,6 +67,7 @@ class VerticalRun:
     row_names: Sequence[str]
     statistics: Mapping[str, Any] = field(default_factory=dict)
     proofs: Sequence[Proof] = ()
+    label_privacy: LabelStatement | None = None
 
     def as_start(self) -> Start:
         """Where this run ended, for another to begin from."""
@@ -87,6 +91,7 @@ def train_vertical(
     terms: VerticalTerms | None = None,
     transcript: Transcript | None = None,
     sample_weight: Array | None = None,
+    key: AnswerKey | None = None,
 ) -> VerticalRun:
     """Train across parties in this process.
 
@@ -112,9 +117,12 @@ def train_vertical(
         What the participants have agreed on beforehand; by default it follows from the job and everybody's data.
     sample_weight
         How many people each row stands for, in any unit, for solvers that take it (`Solver.takes_weights`).
+    key
+        What randomised responses are drawn from, where labels have privacy; None is the job's seed, for simulations.
     """
     runtime = runtime_name(runtime)
-    holdings = Holdings.of(job, parties, labels, sensitive, start, terms, sample_weight)
+    key = AnswerKey.from_seed(job.seed) if key is None else key
+    holdings = Holdings.of(job, parties, labels, sensitive, start, terms, sample_weight, key)
     if workers is not None and runtime != "threads":
         raise InputError(f"workers are the threads of runtime 'threads'; runtime {runtime!r} has none")
     threads = None if runtime != "threads" else len(holdings.terms.active) if workers is None else workers
@@ -138,6 +146,7 @@ def train_vertical(
         row_names=[str(row) for row in holdings.terms.constraint_rows],
         statistics=server.statistics(),
         proofs=server.proofs(),
+        label_privacy=label_statement(holdings.terms, key),
     )
 
 
@@ -159,11 +168,18 @@ class Holdings:
         start: Start | None = None,
         terms: VerticalTerms | None = None,
         sample_weight: Array | None = None,
+        key: AnswerKey | None = None,
     ) -> Holdings:
         """Deal out what was given in one place; terms that were not agreed on follow from it."""
         if sample_weight is not None:
             _check_weights(job, sample_weight, len(labels))
-        known = LabelData(labels, sensitive, people=sample_weight)
+        if terms is None:
+            parts: dict[str, Part] = {one.name: "active" if one.active else "passive" for one in parties}
+            _, groups = compared_groups(job.constraints, labels, groups_frame(sensitive, len(labels)))
+            terms = solvers.vertical_terms(job, parts, len(labels), groups, warm=start is not None)
+        known = answered(
+            terms, LabelData(labels, sensitive, people=sample_weight), key or AnswerKey.from_seed(job.seed)
+        )
         dealt = {
             one.name: PartyData(
                 one.matrix,
@@ -175,15 +191,12 @@ class Holdings:
         }
         if len(dealt) != len(parties):
             raise InputError(f"two parties have one name; the names are {', '.join(one.name for one in parties)}")
-        if terms is None:
-            parts: dict[str, Part] = {one.name: "active" if one.active else "passive" for one in parties}
-            _, groups = compared_groups(job.constraints, labels, groups_frame(sensitive, len(labels)))
-            terms = solvers.vertical_terms(job, parts, len(labels), groups, warm=start is not None)
-        elif set(terms.names) != set(dealt):
+        if set(terms.names) != set(dealt):
             raise InputError(f"the terms are of {', '.join(terms.names)}; the parties are {', '.join(dealt)}")
         in_order = {name: dealt[name] for name in terms.names}
         multipliers = None if start is None else start.multipliers
-        return cls(terms, ServerData(labels, sensitive, multipliers, people=sample_weight), in_order)
+        own = ServerData(known.labels, known.sensitive, multipliers, people=known.people, answers=known.answers)
+        return cls(terms, own, in_order)
 
     def identity(self) -> Iterator[Any]:
         """All that makes the run what it is."""
@@ -196,6 +209,15 @@ class Holdings:
         """Each from the terms and what it holds; whoever helps without data comes last."""
         parties = [solvers.party(self.terms, name, own) for name, own in self.parties.items()]
         return solvers.server(self.terms, self.server), [*parties, *solvers.helpers(self.terms)]
+
+
+def label_statement(terms: VerticalTerms, key: AnswerKey) -> LabelStatement | None:
+    """What can be stated of a run's labels; None where they are used as they are."""
+    asked = terms.job.label_privacy
+    if asked is None:
+        return None
+    groups = asked.of_groups(terms.groups)
+    return LabelStatement.of(asked.of_labels, groups, simulated=key.simulated, finish=asked.finish)
 
 
 def _check_weights(job: Job, weights: Array, rows: int) -> None:

@@ -413,4 +413,5 @@ SOLVER = Solver(
     threads=True,
     takes_weights=True,
     protections=PROTECTIONS,
+    hides_labels=True,
 )

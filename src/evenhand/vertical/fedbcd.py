@@ -12,4 +12,5 @@ SOLVER = Solver(
     takes_constraints=False,
     threads=True,
     takes_weights=True,
+    hides_labels=True,
 )

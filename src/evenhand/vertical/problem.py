@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 
 from evenhand.arrays import Array, Matrix
 from evenhand.constraints.binding import bind_rows, compared_groups
-from evenhand.constraints.groups import groups_frame
+from evenhand.constraints.debiased import debiased
+from evenhand.constraints.groups import group_codes, groups_frame
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import LOSSES
 from evenhand.errors import DataError, InputError
 from evenhand.models.base import PartyModel
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
+from evenhand.privacy.randomised_response import AnswerKey, answers
+from evenhand.protocol.label_privacy import LabelPrivacy
 from evenhand.protocol.names import check_name
 from evenhand.protocol.terms import VerticalTerms
 
@@ -56,11 +59,14 @@ class LabelData:
     people
         How many people each row stands for, in any unit: in the mean loss, and in the slices of constraints. None is
         one.
+    answers
+        The label privacy that these are the randomised responses of; None where they are the labels themselves.
     """
 
     labels: Array
     sensitive: pd.DataFrame | None = None
     people: Array | None = field(default=None, kw_only=True)
+    answers: LabelPrivacy | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +107,35 @@ def own_lagrangian(terms: VerticalTerms, own: LabelData) -> Lagrangian:
     if len(own.labels) != terms.n_rows:
         raise DataError(f"there are {len(own.labels)} labels; the terms are about {terms.n_rows} rows")
     given = groups_frame(own.sensitive, terms.n_rows)
+    if own.answers != terms.job.label_privacy:
+        raise DataError("by the terms labels leave their holder as randomised responses; these are none, or others")
     frame, _ = compared_groups(terms.job.constraints, own.labels, given, terms.groups)
     lacking = [name for name in terms.groups if name not in frame]
     if lacking:
         raise DataError(f"the terms name the sensitive attribute {lacking[0]!r}, which is not among {list(given)}")
-    bound = bind_rows(terms.constraint_rows, terms.groups, own.labels, frame, own.people)
-    return Lagrangian(own.labels, bound, LOSSES[terms.job.loss])
+    loss, asked = LOSSES[terms.job.loss], terms.job.label_privacy
+    met = terms.constraint_rows, terms.groups, own.labels, frame
+    if asked is not None:
+        return debiased(*met, loss, asked.of_labels, asked.of_groups(terms.groups))
+    return Lagrangian(own.labels, bind_rows(*met, own.people), loss)
+
+
+def answered(terms: VerticalTerms, known: LabelData, key: AnswerKey) -> LabelData:
+    """What may leave of labels and groups: themselves, or where labels have privacy, randomised responses."""
+    asked = terms.job.label_privacy
+    if asked is None:
+        return known
+    codes = answers((known.labels > 0).astype(np.int64), asked.of_labels, key, "label")
+    frame = groups_frame(known.sensitive, len(known.labels))
+    responses = asked.of_groups(terms.groups)
+    told = {name: group_codes(frame, {name: terms.groups[name]})[name] for name in responses}
+    said = frame.assign(
+        **{
+            name: pd.Index(terms.groups[name]).take(answers(told[name], response, key, f"group {name}"))
+            for name, response in responses.items()
+        }
+    )
+    return LabelData(np.where(codes > 0, 1.0, -1.0), None if known.sensitive is None else said, answers=asked)
 
 
 def party_lagrangian(terms: VerticalTerms, name: str, own: PartyData) -> Lagrangian:

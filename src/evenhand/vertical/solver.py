@@ -47,6 +47,9 @@ class Solver:
     masked_by_default
         Whether sums alone cost it next to nothing, so that ``"auto"`` is ``"masked"`` where there are passive parties
         to be summed over.
+    hides_labels
+        Whether it keeps to its Lagrangian, over answers of a randomised response where labels have privacy: no message
+        of its own then knows more.
     vocabulary
         The kinds of messages its roles speak, for whoever wants to know before there are any.
     """
@@ -65,4 +68,5 @@ class Solver:
     tol: float = 1e-4
     protections: tuple[Protection, ...] = ("none",)
     masked_by_default: bool = False
+    hides_labels: bool = False
     vocabulary: Vocabulary = VOCABULARY

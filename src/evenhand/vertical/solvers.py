@@ -59,16 +59,38 @@ def check_job(job: Job) -> Solver:
         job.model != "linear" or job.options.get("pace", "exact") != "exact"
     ):
         raise InputError(f"protection {job.protection!r} is for linear parties that go in step; choose 'none'")
+    if job.label_privacy is not None:
+        _check_label_privacy(job, solver)
     return solver
 
 
 def check_takes_weights(job: Job) -> None:
-    """Refuse weights of rows where the job's solver would ignore them."""
+    """Refuse weights of rows where the job's solver would ignore them, or where they might tell of labels."""
+    if job.label_privacy is not None:
+        raise InputError("label_privacy and sample_weight: weights may follow from labels, and would show them")
     if not check_job(job).takes_weights:
         able = [name for name, one in SOLVERS.items() if one.takes_weights and job.loss in one.losses]
         raise InputError(
             f"solver {solver_name(job)!r} counts all rows alike; choose {' or '.join(map(repr, able))}, or leave "
             "weights out"
+        )
+
+
+def _check_label_privacy(job: Job, solver: Solver) -> None:
+    """Refuse whatever would tell of labels more than their randomised responses do."""
+    if not solver.hides_labels:
+        able = [name for name, one in SOLVERS.items() if one.hides_labels]
+        raise InputError(f"solver {solver_name(job)!r} does not run with label_privacy; choose {' or '.join(able)}")
+    if job.label_privacy is not None and job.label_privacy.finish:
+        raise InputError("label_privacy: finish is not there yet; leave it out")
+    if job.loss != "logistic":
+        raise InputError(f"label_privacy is for labels of two values; the {job.loss} loss has numbers")
+    if any(one.level is not None for one in job.constraints):
+        raise InputError("label_privacy and a constraint's confidence: what answers say proves nothing; drop either")
+    if any(one.crosses for one in job.constraints):
+        raise InputError(
+            "label_privacy and cross=True: which crossings are compared follows from the true labels, and everybody is "
+            "told; cross the attributes in a column of your own"
         )
 
 
@@ -106,6 +128,10 @@ def vertical_terms(
     """The terms of a job that can be run, with the solver by name."""
     named = replace(job, protection=_protection(job, check_job(job), participants))
     agreed = {name: tuple(values) for name, values in groups.items()}
+    if job.label_privacy is not None and (active := list(participants.values()).count("active")) != 1:
+        raise InputError(f"label_privacy takes one active party, which holds the labels; {active} would be sent them")
+    if job.label_privacy is not None and warm:
+        raise InputError("label_privacy begins anew: an earlier run may have known the true labels; drop warm_start")
     return VerticalTerms(with_solver(named, solver_name(job)), _in_order(participants), n_rows, agreed, warm)
 
 

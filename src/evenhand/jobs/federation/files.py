@@ -125,6 +125,7 @@ class PolicySection(Strict):
     never_send: list[str] = Field(default_factory=list)
     columns: list[str] | None = None
     protection: Protection = "none"
+    label_epsilon: float | None = None
 
     def to_policy(self) -> OwnPolicy:
         return OwnPolicy(**self.model_dump(exclude={"columns"}))

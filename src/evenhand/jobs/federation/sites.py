@@ -28,6 +28,7 @@ from evenhand.jobs.federation.files import FederationJob, PartyFile
 from evenhand.jobs.federation.keeping import Keeping, messages_of, to_its_end
 from evenhand.jobs.quality import check_measurable
 from evenhand.jobs.tables import hold_out, naming, tell
+from evenhand.jobs.vertical.answering import answer_key
 from evenhand.jobs.vertical.file import table_source
 from evenhand.jobs.vertical.runs import ServersWord, vertical_result, write_party
 from evenhand.jobs.vertical.tables import by_part, held_labels, open_party, parts_of
@@ -45,8 +46,9 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Program
 from evenhand.training.run import certified
+from evenhand.training.vertical import label_statement
 from evenhand.vertical import solvers
-from evenhand.vertical.problem import LabelData, PartyData, ServerData
+from evenhand.vertical.problem import LabelData, PartyData, ServerData, answered
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +91,8 @@ def party_program(
         raise JobError(f"by the job {said}; {name}'s own file says {own.party.role!r}")
     if (own.party.label is not None) != (name == job.holder):
         raise JobError(f"the label is at {job.holder}, the first active party of the job; {name}'s own file differs")
+    if name == job.holder:
+        _require_secret(job, own)
     policy = own.policy.to_policy()
     _check_weight(job, own)
     draft = solvers.vertical_terms(job.to_job(), job.parts, 0, {})
@@ -119,6 +123,8 @@ def party_program(
     if name == job.holder:
         held = held_labels(table, own.party, test, job.to_job().constraints).some(~test)
         known = LabelData(held.signs, held.sensitive, people=held.people)
+        key = answer_key(section.label_privacy, own.party.label, base, section.seed, table.known.index[~test])
+        known = answered(terms, known, key)
     elif name in terms.active:
         told = LabelParty(name, terms.n_rows, _attributes(terms))
         yield told
@@ -158,6 +164,7 @@ def server_program(
     if holder.party.name != job.holder or holder.party.label is None:
         raise JobError(f"the server needs the file of {job.holder}, who holds the label by the job")
     _check_weight(job, holder)
+    _require_secret(job, holder)
     draft = EnrolServer(solvers.vertical_terms(trained, job.parts, 0, {}))
     yield draft
     check_enrolled(draft)
@@ -171,9 +178,11 @@ def server_program(
         held = held_labels(table, holder.party, test, trained.constraints)
         measured = by_part(held, test)
         check_measurable(measured)
+    ids = table.known.index
     del table
     held = held.some(~test)
     labels, known = held.signs, held.sensitive
+    key = answer_key(section.label_privacy, holder.party.label, base, section.seed, ids[~test])
     frame = groups_frame(known, len(labels))
     _, groups = compared_groups(trained.constraints, labels, frame)
     terms = solvers.vertical_terms(trained, job.parts, len(labels), groups)
@@ -183,7 +192,8 @@ def server_program(
     if others := [name for name in terms.active if name != job.holder]:
         attributes = {name: terms.groups[name] for name in _attributes(terms)}
         yield LabelServer(others, labels, group_codes(frame, attributes))
-    server = solvers.server(terms, ServerData(labels, known, people=held.people))
+    said = answered(terms, LabelData(labels, known, people=held.people), key)
+    server = solvers.server(terms, ServerData(said.labels, said.sensitive, people=said.people, answers=said.answers))
     weights = () if held.people is None else (held.people,)
     yield from to_its_end(keeping, server, terms.to_plain(), labels, frame, *weights)
     scoring = ScoreServer(names, len(test), job.holder if job.crosses_trees else None)
@@ -194,7 +204,19 @@ def server_program(
     certificate = certified(trained_server.certificate)
     told = ServersWord(certificate, trained_server.proofs(), trained_server.statistics())
     of_parts = {name: scores[rows] for name, rows in parts_of(test).items()}
-    return vertical_result(trained, told, of_parts, measured, trained_with)
+    result = vertical_result(trained, told, of_parts, measured, trained_with)
+    if (stated := label_statement(terms, key)) is not None:
+        result["privacy"] = {job.holder: stated.as_dict()}
+    return result
+
+
+def _require_secret(job: FederationJob, holder: PartyFile) -> None:
+    """Label privacy between organisations draws from what nobody else knows; party and server read the same file."""
+    if job.job.label_privacy is not None and (holder.party.label is None or holder.party.label.secret is None):
+        raise JobError(
+            f"the job has label_privacy, and {job.holder}'s own file names no secret to draw answers from: "
+            'secret = "labels.secret" beside column, in [party.label]; the file is made where there is none'
+        )
 
 
 def _check_weight(job: FederationJob, own: PartyFile) -> None:

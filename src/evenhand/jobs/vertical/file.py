@@ -15,6 +15,7 @@ from evenhand.jobs.schema import (
     ClockedFile,
     EncodedSection,
     LabelSection,
+    Strict,
     TableSection,
     TrainingSection,
     build,
@@ -34,6 +35,14 @@ def _as_runtime(given: Any) -> Any:
     return OLD_RUNTIMES.get(given, given) if isinstance(given, str) else given
 
 
+class LabelPrivacySection(Strict):
+    """`[job.label_privacy]`: labels leave their holder as randomised responses only."""
+
+    epsilon: float
+    groups: float | None = None
+    finish: bool = False
+
+
 class VerticalJobSection(TrainingSection):
     """`[job]`: what to train and how."""
 
@@ -45,12 +54,24 @@ class VerticalJobSection(TrainingSection):
     scale: bool = True
     runtime: Annotated[RuntimeName, BeforeValidator(_as_runtime)] = "auto"
     ids: Literal["equal", "inner"] = "equal"
+    label_privacy: LabelPrivacySection | None = None
 
     def as_job(self) -> Job:
+        asked = self.label_privacy
         job = self.to_job(
-            solver=self.solver, model=self.model, max_rounds=self.max_rounds, fit_intercept=self.fit_intercept
+            solver=self.solver,
+            model=self.model,
+            max_rounds=self.max_rounds,
+            fit_intercept=self.fit_intercept,
+            label_privacy=None if asked is None else asked.model_dump(),
         )
         return stopping_at(job, self.tol)
+
+
+class HeldLabelSection(LabelSection):
+    """`label = { column = "defaulted", positive = "yes" }`; `secret` is the file that randomised responses are from."""
+
+    secret: str | None = None
 
 
 class PartySection(TableSection, EncodedSection):
@@ -61,7 +82,7 @@ class PartySection(TableSection, EncodedSection):
     id: str | None = None
     first_index: Literal[0, 1] = 1
     columns: list[str] | None = None
-    label: LabelSection | None = None
+    label: HeldLabelSection | None = None
     sensitive: list[str] = Field(default_factory=list)
     weight: str | None = None
 

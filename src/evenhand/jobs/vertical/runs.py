@@ -21,6 +21,7 @@ from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_fol
 from evenhand.jobs.new_rows import NewRows, file_in_place, measured, read_beside
 from evenhand.jobs.quality import QualityRows, check_measurable, quality, scored
 from evenhand.jobs.tables import naming, not_used
+from evenhand.jobs.vertical.answering import answer_key
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
 from evenhand.models.across import joint_scores
@@ -79,11 +80,14 @@ def run_vertical_job(
             on_round=on_round,
             terms=tables.terms,
             transcript=tables.transcript.copy(),
+            key=answer_key(job.job.label_privacy, job.label_party.label, base, job.job.seed, tables.ids[train]),
         )
         require_unchanged(tables.seen)
         for name, model in run.models.items():
             write_party(folder, name, tables.encoders[name], model)
         result = _result(run, tables, job.to_job())
+        if run.label_privacy is not None:
+            result["privacy"] = {job.label_party.name: run.label_privacy.as_dict()}
         folder.finish(result)
     return FinishedVerticalRun(run, folder, result)
 

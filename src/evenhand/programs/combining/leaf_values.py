@@ -180,9 +180,7 @@ class LeafProblem:
 
 def floored_curvature(point: Point, multipliers: Array) -> Array:
     """∂²f/∂z² with a floor."""
-    of = point.lagrangian
-    own = of.shared(of.loss.curvature(point.scores, of.labels))
-    return np.maximum(point.curvature(multipliers), CURVATURE_FLOOR * own)
+    return np.maximum(point.curvature(multipliers), CURVATURE_FLOOR * point.loss_curvature())
 
 
 def left_out(point: Point, multipliers: Array, leverage: Array, people: Array | float = 1.0) -> Array:

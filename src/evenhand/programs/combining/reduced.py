@@ -134,11 +134,7 @@ class _Trial:
         search, rows = self._search, self._search.rows
         gradient = search.columns.sums(self.point.derivative(rows.bounds.no_multipliers()))
         gradient += search.regulariser.linear + search.regulariser.gram @ self.coefficients
-        jacobian = np.zeros((len(rows), len(self.coefficients)))
-        for measure, indices in rows.measures.items():
-            slope = rows.counted(self.point.slope(measure))
-            jacobian[indices] = search.columns.tilted_sums(rows.weights[indices], rows.cell, slope)
-        return gradient, jacobian
+        return gradient, self.point.jacobian(search.columns.tilted_sums, len(self.coefficients))
 
 
 def solve_reduced(

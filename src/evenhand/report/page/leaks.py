@@ -13,9 +13,10 @@ from evenhand.report.record import RunRecord
 def leaks(record: RunRecord, identifier: str) -> Markup:
     """Of a run that nobody has audited, how to."""
     title = "What the messages gave away"
+    stated = joined(tag("p", words) for words in _stated(record))
     if record.audit is None:
         words = f"Nobody has looked yet. To measure it: evenhand audit {record.name}"
-        return section(identifier, title, tag("p", words, klass="soft"), level=3)
+        return section(identifier, title, stated, tag("p", words, klass="soft"), level=3)
     participants = record.audit["participants"]
     said = [
         joined([tag("h4", who), tag("ul", *(tag("li", words) for words in found["sentences"]))])
@@ -29,8 +30,16 @@ def leaks(record: RunRecord, identifier: str) -> Markup:
     )
     remarks = tag("ul", *(tag("li", words) for words in record.audit["remarks"])) if record.audit["remarks"] else ""
     return section(
-        identifier, title, *said, drawn if rows else "", details("The numbers", _table(rows)), remarks, level=3
+        identifier, title, stated, *said, drawn if rows else "", details("The numbers", _table(rows)), remarks, level=3
     )
+
+
+def _stated(record: RunRecord) -> list[str]:
+    """What was promised beforehand, and by whom."""
+    named: dict[str, list[str]] = {}
+    for name, one in record.result.get("privacy", {}).items():
+        named.setdefault(str(one["words"]), []).append(str(name))
+    return [f"{', '.join(names)}: {words}" for words, names in named.items()]
 
 
 def _lift(who: str, one: Mapping[str, Any]) -> Interval:

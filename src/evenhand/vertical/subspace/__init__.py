@@ -38,6 +38,7 @@ SOLVER = Solver(
     tol=1e-3,
     protections=PROTECTIONS,
     masked_by_default=True,
+    hides_labels=True,
 )
 
 keep_old_names(__name__)

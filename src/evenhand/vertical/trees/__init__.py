@@ -44,5 +44,6 @@ SOLVER = Solver(
     losses=("logistic", "squared"),
     exact=False,
     takes_weights=True,
+    hides_labels=True,
     vocabulary=VOCABULARY,
 )

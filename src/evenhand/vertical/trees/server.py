@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from evenhand.arrays import Array, Integers
+from evenhand.constraints.debiased import DebiasedLagrangian
 from evenhand.constraints.lagrangian import Point
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.across import CrossTree, Routes, routes_from_state, routes_state
@@ -64,7 +65,7 @@ class TreesServer(Server):
         sizes = {"trees": options.trees, "leaves": options.leaves, "packed": packed_size(terms.n_rows)}
         self.sizes = {**self.sizes, **sizes}
         self.problem = LeafProblem(self.lagrangian, options.shrinkage, self.regulariser, options.exact_rates)
-        self.intercept = best_constant(own.labels, self.job.loss, own.people) if self.job.fit_intercept else 0.0
+        self.intercept = self._first_score(own) if self.job.fit_intercept else 0.0
         self.scores: Array = np.full(terms.n_rows, self.intercept)
         self.held_out: Array = self.scores.copy()
         # Rows that have no say in where trees split. Leave-one-out scores know the values of leaves only: a tree that
@@ -141,13 +142,16 @@ class TreesServer(Server):
         }
         return [DERIVATIVES.message(SERVER, party, round=self.round, **body) for party in self.parties]
 
+    def _first_score(self, own: ServerData) -> float:
+        if not isinstance(self.lagrangian, DebiasedLagrangian):
+            return best_constant(own.labels, self.job.loss, own.people)
+        return log_odds(self.lagrangian.positives, self.terms.n_rows)
+
     def _left_out_loss(self) -> float:
         """The mean loss at leave-one-out scores, over the blank rows."""
         rows = self.blank if len(self.blank) else slice(None)
         shares = self.lagrangian.shared(np.ones(len(self.held_out)))[rows]
-        return float(
-            np.average(self.lagrangian.loss.value(self.held_out[rows], self.lagrangian.labels[rows]), weights=shares)
-        )
+        return float(self.lagrangian.losses(self.held_out, rows).sum() / shares.sum())
 
     def _relays(self) -> bool:
         """Whether parties grow inside each other's cells next: every second step, where two rounds are left."""
@@ -379,6 +383,13 @@ def best_constant(labels: Array, loss: str, weights: Array | None = None) -> flo
     people = np.ones(len(labels)) if weights is None else weights * (len(labels) / weights.sum())
     if loss == "squared":
         return float(np.average(labels, weights=people))
-    positive = float(people[labels > 0].sum())
-    # With one label only the log-odds are infinite; half a row of either keeps them finite.
-    return float(np.log((positive + 0.5) / (len(labels) - positive + 0.5)))
+    return log_odds(float(people[labels > 0].sum()), len(labels))
+
+
+def log_odds(positive: float, rows: int) -> float:
+    """Of so many positive rows among all.
+
+    With one label only they are infinite; half a row of either keeps them finite.
+    """
+    within = min(max(positive, 0.0), float(rows))
+    return float(np.log((within + 0.5) / (rows - within + 0.5)))

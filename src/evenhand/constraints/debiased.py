@@ -1,0 +1,174 @@
+"""The Lagrangian over answers of a randomised response: in expectation that over the true labels and groups.
+
+It is linear in what each row of data counts as. So everybody is there twice, as positive and as negative, each time
+with the weight that their answer has for that label (`responses.py`); slices count answers in the same way. With the
+logistic loss a row's two parts together are convex, since its curvature does not depend on the label.
+
+    f̃(z, λ) = f₊(z, λ) + f₋(z, λ),    E f̃ = f up to the sizes of slices, which are estimated, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from evenhand.arrays import ALL, Array, Integers, Rows
+from evenhand.constraints.binding import BoundConstraints, cells
+from evenhand.constraints.groups import Groups, group_codes
+from evenhand.constraints.lagrangian import Lagrangian, Point, TiltedSums
+from evenhand.constraints.losses import Loss
+from evenhand.constraints.responses import RandomisedResponse
+from evenhand.constraints.slices import ConstraintRow, Slice
+from evenhand.errors import ConstraintError
+
+LEAST_SURE = 3.0
+"""How many standard errors of a slice's estimated size it must have: with fewer, its mean is a quotient of noise."""
+
+
+class DebiasedLagrangian(Lagrangian):
+    """The sum of the Lagrangians of everybody as positive and of everybody as negative.
+
+    Attributes
+    ----------
+    constraints
+        With the weights that a row of data has in either part together: what is known without its label.
+    """
+
+    def __init__(self, positive: Lagrangian, negative: Lagrangian) -> None:
+        rows, other = positive.constraints, negative.constraints
+        both = BoundConstraints(rows.rows, rows.cell, rows.weights + other.weights)
+        super().__init__(positive.labels, both, positive.loss)
+        self.parts = (positive, negative)
+
+    @property
+    def positives(self) -> float:
+        """How many rows of data are positive, as far as answers tell."""
+        return float(len(self.labels) * self.parts[0].shared(np.ones(len(self.labels))).sum())
+
+    def with_constraints(self, constraints: BoundConstraints) -> DebiasedLagrangian:
+        positive, negative = (
+            part.with_constraints(part.constraints.with_rows(constraints.rows)) for part in self.parts
+        )
+        return DebiasedLagrangian(positive, negative)
+
+    def at(self, scores: Array) -> DebiasedPoint:
+        return DebiasedPoint(self, scores)
+
+    def losses(self, scores: Array, some: Rows = ALL) -> Array:
+        return sum(part.losses(scores, some) for part in self.parts)  # type: ignore[return-value]
+
+    def curvature_limit(self, multipliers: Array) -> float:
+        # Tilts of both parts add up at worst; the loss's own curvature is that of one.
+        size = len(self.labels)
+        limit = sum(part.curvature_limit(multipliers) for part in self.parts)
+        return limit - sum(size * self._own_limit(part) for part in self.parts) + self.loss.curvature_bound
+
+    def _own_limit(self, part: Lagrangian) -> float:
+        return self.loss.curvature_bound * float(part.shared(np.ones(len(self.labels))).max())
+
+    def coupling_limit(self) -> float:
+        return sum(part.coupling_limit() for part in self.parts)
+
+
+class DebiasedPoint(Point):
+    """Both parts at the same scores."""
+
+    def __init__(self, lagrangian: DebiasedLagrangian, scores: Array) -> None:
+        super().__init__(lagrangian, scores)
+        self._positive, self._negative = (part.at(scores) for part in lagrangian.parts)
+
+    @cached_property
+    def loss(self) -> float:
+        return self._positive.loss + self._negative.loss
+
+    @cached_property
+    def values(self) -> Array:
+        return self._positive.values + self._negative.values
+
+    @cached_property
+    def exact(self) -> Array:
+        """Estimates of the exact rates."""
+        return self._positive.exact + self._negative.exact
+
+    def derivative(self, multipliers: Array) -> Array:
+        return self._positive.derivative(multipliers) + self._negative.derivative(multipliers)
+
+    def curvature(self, multipliers: Array, some: Rows = ALL) -> Array:
+        return self._positive.curvature(multipliers, some) + self._negative.curvature(multipliers, some)
+
+    def loss_curvature(self) -> Array:
+        return self._positive.loss_curvature() + self._negative.loss_curvature()
+
+    def jacobian(self, sums: TiltedSums, width: int) -> Array:
+        return self._positive.jacobian(sums, width) + self._negative.jacobian(sums, width)
+
+
+def debiased(
+    rows: Sequence[ConstraintRow],
+    groups: Groups,
+    labels: Array,
+    sensitive: pd.DataFrame,
+    loss: Loss,
+    of_labels: RandomisedResponse,
+    of_groups: Mapping[str, RandomisedResponse],
+) -> DebiasedLagrangian:
+    """Meet constraint rows with answers about labels (±1) and, of the attributes named, groups."""
+    cell, (label, *codes) = cells([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
+    found = dict(zip(groups, codes, strict=True))
+    sizes = np.bincount(cell, minlength=len(label)).astype(np.float64)
+    parts: list[tuple[int, Array]] = [
+        (sign, np.where(label == sign, of_labels.counts, of_labels.counts_against)) for sign in (1, -1)
+    ]
+
+    def inside(part: Slice, sign: int, said: Array) -> Array:
+        """What a row of each cell counts in a slice, as one of that label."""
+        if part.label not in (None, sign):
+            return np.zeros(len(label))
+        here: Array = said * _in_group(part, groups, found, of_groups)
+        return here
+
+    weights = [np.zeros((len(rows), len(label))) for _ in parts]
+    for index, row in enumerate(rows):
+        for coefficient, part in row.terms:
+            counted = [inside(part, sign, said) for sign, said in parts]
+            size = _size(part, sum(counted), sizes)
+            for place, one in enumerate(counted):
+                weights[place][index] += coefficient * one / size
+    halves = [
+        Lagrangian(
+            np.full(len(labels), float(sign)),
+            BoundConstraints(tuple(rows), cell, weights[place]),
+            loss,
+            said[cell] / len(labels),
+        )
+        for place, (sign, said) in enumerate(parts)
+    ]
+    return DebiasedLagrangian(*halves)
+
+
+def _in_group(
+    part: Slice, groups: Groups, codes: Mapping[str, Integers], of_groups: Mapping[str, RandomisedResponse]
+) -> Array:
+    if part.attribute is None:
+        return np.ones(1)
+    same = codes[part.attribute] == list(groups[part.attribute]).index(part.group)
+    response = of_groups.get(part.attribute)
+    if response is None:
+        return same.astype(np.float64)
+    return np.where(same, response.counts, response.counts_against)
+
+
+def _size(part: Slice, each: Array | int, sizes: Array) -> float:
+    """How many rows of data a slice has, as far as answers tell."""
+    size = float((each * sizes).sum())
+    # Everybody's answer is drawn on its own; who is in the slice counts one in the mean, who is not, nothing.
+    error = float(np.sqrt(max((each**2 * sizes).sum() - size, 0.0)))
+    if size <= LEAST_SURE * error:
+        raise ConstraintError(
+            f"slice [{part}] has about {max(size, 0.0):.0f} rows as far as randomised responses tell, give or take "
+            f"{error:.0f}: too few to constrain anything. Raise epsilon, merge groups, or choose another constraint"
+        )
+    return size

@@ -1,0 +1,158 @@
+"""Drawing randomised responses, so that who asks again is told the same.
+
+Whoever hears many answers about one label, each drawn anew, finds the label by averaging. So an answer is a function of
+the holder's secret, of the row's id, of ε and of the true value: other runs, other rows beside it, a run that goes on
+after a crash have the same answer, and a label that has changed since has one of its own. To whoever lacks the secret,
+it is as good as drawn (BLAKE2b, keyed).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.arrays import Integers
+from evenhand.constraints.responses import RandomisedResponse
+from evenhand.errors import MissingExtraError
+from evenhand.privacy.accounting import accounting_package
+
+SECRET_BYTES: Final = 32
+_GRID: Final = 1e-4
+"""Of the privacy loss distribution: ε is good to as much, from above."""
+_SIMULATED: Final = (
+    "Simulated: answers came from a seed that others may know, and whoever knows it can take them back. With a secret "
+    "of the label holder's own, the same run would have "
+)
+
+
+@dataclass(frozen=True)
+class AnswerKey:
+    """What answers are drawn from.
+
+    Attributes
+    ----------
+    secret
+        Of whoever holds the labels.
+    ids
+        Of the rows, in their order; None numbers them.
+    simulated
+        Whether others may know the secret: it follows from the job's seed.
+    """
+
+    secret: bytes
+    ids: Iterable[Hashable] | None = None
+    simulated: bool = False
+
+    @classmethod
+    def from_seed(cls, seed: int, ids: Iterable[Hashable] | None = None) -> AnswerKey:
+        """For simulations, which are to be repeated by anybody."""
+        return cls(blake2b(str(seed).encode(), digest_size=SECRET_BYTES).digest(), ids, simulated=True)
+
+
+def answers(codes: Integers, response: RandomisedResponse, key: AnswerKey, what: str) -> Integers:
+    """The answers of all rows, as places among the values.
+
+    Parameters
+    ----------
+    codes
+        The true value of each row, as its place.
+    what
+        The question: answers to different ones are drawn independently.
+    """
+    drawn = _words(codes, response, key, what)
+    # 64 bits each: whether to tell the truth, and else which of the other values to name.
+    honest = drawn[:, 0] < np.uint64(int(response.keep * 2.0**64))
+    away = 1 + (drawn[:, 1] % np.uint64(response.values - 1)).astype(np.int64)
+    return np.where(honest, codes, (codes + away) % response.values)
+
+
+def _words(codes: Integers, response: RandomisedResponse, key: AnswerKey, what: str) -> NDArray[np.uint64]:
+    """Two words for each row, that nobody can tell from noise without the secret."""
+    question = f"{what}\0{response.epsilon!r}\0{response.values}\0".encode()
+    head = blake2b(question, key=key.secret[:64], digest_size=16)
+    ids = range(len(codes)) if key.ids is None else key.ids
+    seen: Counter[str] = Counter()
+    found = bytearray()
+    for name, code in zip(map(str, ids), codes.tolist(), strict=True):
+        # Two rows must never have the same draw: what one of them says would tell about the other.
+        again, one = seen[name], head.copy()
+        seen[name] += 1
+        one.update(f"{code}\0{again}\0{name}".encode())
+        found += one.digest()
+    return np.frombuffer(bytes(found), dtype="<u8").astype(np.uint64).reshape(-1, 2)
+
+
+@dataclass(frozen=True)
+class LabelStatement:
+    """What all that is said of the labels, and of groups where they are drawn too, reveals about a person at most.
+
+    Attributes
+    ----------
+    epsilon
+        Of the label.
+    groups
+        ε of each attribute's group; where there is none, groups are said as they are.
+    by_accountant
+        ε of label and groups together: the sum, and where dp-accounting is there what it says.
+    simulated
+        Whether answers came from a seed that others may know.
+    finish
+        Whether the label holder's own part of the model knows the true labels.
+    """
+
+    epsilon: float
+    groups: Mapping[str, float]
+    by_accountant: Mapping[str, float]
+    simulated: bool
+    finish: bool
+
+    @classmethod
+    def of(
+        cls, label: RandomisedResponse, groups: Mapping[str, RandomisedResponse], *, simulated: bool, finish: bool
+    ) -> LabelStatement:
+        responses = [label, *groups.values()]
+        found = {"closed form": sum(one.epsilon for one in responses)}
+        with contextlib.suppress(MissingExtraError):
+            found["PLD"] = accounted(responses)
+        return cls(label.epsilon, {name: one.epsilon for name, one in groups.items()}, found, simulated, finish)
+
+    @property
+    def words(self) -> str:
+        """The statement for people, with what it rests on."""
+        accountants = ", ".join(f"{name} {epsilon:.4g}" for name, epsilon in self.by_accountant.items())
+        groups = (
+            "; of each group " + ", ".join(f"{name} {epsilon:.4g}" for name, epsilon in self.groups.items())
+            if self.groups
+            else "; groups are not covered"
+        )
+        known = (
+            "The label holder's own part of the model was fitted to the true labels at the end and never leaves it: "
+            "what it makes of scores is not covered."
+            if self.finish
+            else "The model follows from them, and so do its scores."
+        )
+        return (
+            f"{_SIMULATED if self.simulated else ''}ε = {self.epsilon:.4g} for each person's label (randomised "
+            f"response, one answer for all runs with this secret and ε{groups}; together by accountant: {accountants})."
+            f" It holds against whoever reads all that the label holder sends. {known} Runs with another ε add to it."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "words": self.words}
+
+
+def accounted(responses: Iterable[RandomisedResponse]) -> float:
+    """ε at δ = 0 of several responses about one person, by dp-accounting's privacy loss distributions."""
+    accounting = accounting_package()
+    relation = accounting.NeighboringRelation.REPLACE_ONE
+    accountant = accounting.pld.PLDAccountant(neighboring_relation=relation, value_discretization_interval=_GRID)
+    for one in responses:
+        accountant.compose(accounting.RandomizedResponseDpEvent(one.values * one.other, one.values))
+    return float(accountant.get_epsilon(0.0))
