@@ -165,12 +165,12 @@ def checks(records: pd.DataFrame, pairs: Sequence[tuple[str, str]] = ((PUBLISHED
                 f"{SETS[str(name)]}, {condition}, {fair} against {plain}: DP {before['DP']:.1f} → {after['DP']:.1f}, "
                 f"EO {before['EO']:.1f} → {after['EO']:.1f}, accuracy {before['accuracy']:.1f} → "
                 f"{after['accuracy']:.1f} ({after['accuracy'] - before['accuracy']:+.1f}): {verdict}."
-                f"{_paired(part, fair, plain)}"
+                f"{paired(part, fair, plain)}"
             )
     return lines
 
 
-def _paired(part: pd.DataFrame, fair: str, plain: str) -> str:
+def paired(part: pd.DataFrame, fair: str, plain: str) -> str:
     """The same differences seed by seed: clients and first weights are then the same for both."""
     found = []
     for metric in ("DP", "EO", "accuracy"):
