@@ -87,8 +87,9 @@ class RowParts:
         """a·g of each constraint row; not a number where one of its slices is empty."""
         means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
         values: Array = self.coefficients @ means
-        lacking = (self.coefficients != 0) @ (counts == 0)
-        return np.where(lacking, np.nan, values)
+        if not counts.all():
+            values[(self.coefficients != 0) @ (counts == 0)] = np.nan
+        return values
 
     def errors(self, told: PartSums) -> Array:
         """Standard errors of the constraint rows' values.

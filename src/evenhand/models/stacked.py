@@ -151,7 +151,10 @@ class Passes:
                 layer.write_to(gradient)
 
     def forward(self, features: Tensor) -> Tensor:
-        """(clients, rows, width): what comes out of the last layer; the next pass writes over it."""
+        """(clients, rows, width): what comes out of the last layer; the next pass writes over it.
+
+        A stack of one may be given fewer rows than it has memory for.
+        """
         for layer in self._layers:
             features = layer.forward(features)
         return features
@@ -174,8 +177,8 @@ class _LayerPasses:
         self.weight, self.bias = layer.views(weights)
         self.out = weights.new_empty((len(weights), rows, layer.outputs))
         self.pull = torch.empty(0)
-        self._out: Numbers = self.out.numpy()
-        self._into = self._out
+        self._across = self.weight.transpose(0, 2, 1)
+        self._into: Numbers = self.out.numpy()
 
     def write_to(self, gradient: Tensor) -> None:
         self.slope, self.bias_slope = self.layer.views(gradient)
@@ -183,14 +186,15 @@ class _LayerPasses:
 
     def forward(self, into: Tensor) -> Tensor:
         self._into = into.numpy()
-        np.matmul(self._into, self.weight.transpose(0, 2, 1), out=self._out)
+        out = self.out if into.shape[1] == self.out.shape[1] else self.out[:, : into.shape[1]]
+        np.matmul(self._into, self._across, out=out.numpy())
         if self.bias is not None:
-            self.out.add_(self.bias)
+            out.add_(self.bias)
         if self.layer.activation == "relu":
-            self.out.relu_()
+            out.relu_()
         elif self.layer.activation == "tanh":
-            self.out.tanh_()
-        return self.out
+            out.tanh_()
+        return out
 
     def backward(self, pull: Tensor) -> Tensor:
         """Write this layer's part of the gradient; what is returned is the pull before the activation."""

@@ -23,7 +23,7 @@ from evenhand.errors import InputError
 from evenhand.horizontal.averaging.batching import Batching, deal
 from evenhand.horizontal.averaging.client import Measured
 from evenhand.horizontal.averaging.formulation import Formulation
-from evenhand.horizontal.averaging.local_objective import Batches, LocalObjective
+from evenhand.horizontal.averaging.local_objective import Batches, LocalObjective, Tally
 from evenhand.horizontal.averaging.measuring import LocalData, Measuring
 from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings
 from evenhand.horizontal.averaging.rounds import Trained, TrainRequest
@@ -138,9 +138,11 @@ class BatchedClients:
         gradient = torch.zeros_like(flat)
         draws = [generator(self.seed, request.name, request.round, "batches") for request in requests]
         steps, rows = [self._steps(request) for request in requests], self._padded(requests[0])
-        tally = _Tally(self.objective, len(requests)) if self._tallies else None
+        tally = Tally(len(requests), self.objective.rows) if self._tallies else None
         for _ in range(self.epochs(requests[0].name)):
             numbers, batches = self._epoch(requests, draws, settings)
+            if tally is not None:
+                tally.expect(batches)
             active = 0
             for step in range(max(steps)):
                 left = sum(count > step for count in steps)
@@ -150,23 +152,21 @@ class BatchedClients:
                 features = self.data.features.index_select(0, numbers[step, :active].reshape(-1))
                 outputs = passes.forward(features.view(active, rows, -1))
                 scores = self.network.as_scores(outputs)
-                values = None if tally is None else tally.add(scores, batches, step)
-                pull = self.objective.derivative(scores, batches, step, multipliers[:active], settings, values)
+                pull = self.objective.derivative(scores, batches, step, multipliers[:active], settings, tally)
                 passes.backward(self.network.as_outputs(pull, outputs.shape[-1]))
                 self._descend(now, slope, settings.step)
+        means = None if tally is None else tally.means()
         for place, (request, weights) in enumerate(zip(requests, flat[:, : stacked.size].numpy(), strict=True)):
-            own = self._values(request.name, weights, request.statistics, tally, place)
-            self._results[request.name] = Trained(weights, request.statistics, own)
+            values = self._values(request.name, weights, request.statistics) if means is None else means[place]
+            self._results[request.name] = Trained(weights, request.statistics, values)
 
     @property
     def _tallies(self) -> bool:
         return self.options.dual_rows == "batches" and self.objective.rows > 0
 
-    def _values(self, name: str, weights: Single, statistics: Single, tally: _Tally | None, place: int) -> Array:
-        """What the step of the multipliers goes by."""
-        if self.objective.rows == 0:
-            return np.zeros(0)
-        return self.measuring.row_values(name, weights, statistics) if tally is None else tally.means()[place]
+    def _values(self, name: str, weights: Single, statistics: Single) -> Array:
+        """What the step of the multipliers goes by, unless it is known from the batches."""
+        return self.measuring.row_values(name, weights, statistics) if self.objective.rows else np.zeros(0)
 
     def _descend(self, weights: Tensor, gradient: Tensor, step: float) -> None:
         """w ← w − η · clipped gradient, each client's gradient clipped by its own length."""
@@ -185,20 +185,23 @@ class BatchedClients:
         multipliers = torch.tensor(request.multipliers[None], dtype=torch.float32)
         draw = generator(self.seed, request.name, request.round, "batches")
         layers = generator(self.seed, request.name, request.round, "layers")
-        tally = _Tally(self.objective, 1) if self._tallies else None
+        tally = Tally(1, self.objective.rows) if self._tallies else None
         with seeded(int(layers.integers(2**63))):
             for _ in range(self.epochs(request.name)):
                 numbers, batches = self._epoch([request], [draw], settings)
-                for step, filled in enumerate((batches.weights[:, 0] > 0).sum(dim=1).tolist()):
+                if tally is not None:
+                    tally.expect(batches)
+                for step, inside in enumerate(batches.weights):
+                    filled = int((inside > 0).sum())
                     scores = network.scores(self.data.features[numbers[step, 0, :filled]])
                     known = scores.detach()[None]
-                    values = None if tally is None else tally.add(known, batches, step)
-                    pull = self.objective.derivative(known, batches, step, multipliers, settings, values)
+                    pull = self.objective.derivative(known, batches, step, multipliers, settings, tally)
                     gradients = torch.autograd.grad(scores, network.parameters, pull[0], allow_unused=True)
                     self._descend_parameters(gradients, settings.step)
         network.module.eval()
         weights, statistics = network.weights, network.statistics
-        return Trained(weights, statistics, self._values(request.name, weights, statistics, tally, 0))
+        values = self._values(request.name, weights, statistics) if tally is None else tally.means()[0]
+        return Trained(weights, statistics, values)
 
     def _descend_parameters(self, gradients: Sequence[Tensor | None], step: float) -> None:
         used = [(p, g) for p, g in zip(self.network.parameters, gradients, strict=True) if g is not None]
@@ -211,26 +214,6 @@ class BatchedClients:
                 scale = min(1.0, self.options.clip / length) if length > 0 else 1.0
             for parameter, slope in used:
                 parameter.sub_(slope, alpha=step * scale)
-
-
-class _Tally:
-    """Adds up the constraint rows' values on the batches of a round, for each client."""
-
-    def __init__(self, objective: LocalObjective, clients: int) -> None:
-        self._objective = objective
-        self._sums = torch.zeros((clients, objective.rows))
-        self._counts = torch.zeros((clients, objective.rows))
-
-    def add(self, scores: Tensor, batches: Batches, step: int) -> Tensor:
-        """Take the values of a step's batches, and give them back: the objective needs them as well."""
-        values = self._objective.values(scores, batches, step)
-        self._sums[: len(scores)] += values
-        self._counts[: len(scores)] += batches.valid[step, : len(scores)]
-        return values
-
-    def means(self) -> Array:
-        """Over the batches that had all slices of the row; not a number where none had."""
-        return (self._sums.double() / self._counts.double()).numpy()
 
 
 class BatchedLearner:

@@ -24,9 +24,10 @@ class BoundTensors:
         self._sign, self._bound = torch.from_numpy(bounds.sign).float(), torch.from_numpy(bounds.bound).float()
         self._incidence = torch.from_numpy(bounds.incidence).float()
 
-    def signed(self, factor: float, values: Tensor) -> Tensor:
-        """(clients, L): how far each side is exceeded, times a factor."""
-        return factor * values if self.plain else factor * self._sign * (values[:, self._row] - self._bound)
+    def add_excess(self, multipliers: Tensor, factor: float, values: Tensor) -> Tensor:
+        """(clients, L): multipliers, and how far each side is exceeded times a factor."""
+        excess = values if self.plain else self._sign * (values[:, self._row] - self._bound)
+        return torch.add(multipliers, excess, alpha=factor)
 
     def onto_rows(self, pushes: Tensor) -> Tensor:
         """(clients, R): from pushes of sides, [·]₊ where the side has room."""

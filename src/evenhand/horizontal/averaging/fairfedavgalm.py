@@ -80,7 +80,7 @@ class AugmentedLagrangian(Formulation):
     def push(self, values: Tensor | None, multipliers: Tensor, bounds: BoundTensors, settings: RoundSettings) -> Tensor:
         """λ + β (μ_s0 − μ_s1): the factor of ∇(μ_s0 − μ_s1) in FairFedAvgALM Eq. 10."""
         if values is not None:
-            multipliers = multipliers + bounds.signed(settings.penalty, values)
+            multipliers = bounds.add_excess(multipliers, settings.penalty, values)
         return bounds.onto_rows(multipliers)
 
     def ascent(self, values: Array, settings: RoundSettings) -> Array:

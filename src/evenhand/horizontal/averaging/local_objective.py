@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evenhand.arrays import Array
 from evenhand.constraints.measures import Measure
 from evenhand.horizontal.averaging.bound_tensors import BoundTensors
 from evenhand.horizontal.averaging.formulation import Formulation
@@ -30,9 +31,19 @@ def loss_value(scores: Tensor, labels: Tensor, classes: int | None) -> Tensor:
 
 def loss_slope(scores: Tensor, labels: Tensor, classes: int | None) -> Tensor:
     if classes is None:
-        return torch.sigmoid(labels * -scores).mul_(labels).neg_()
+        against = -labels
+        return torch.sigmoid(against * scores).mul_(against)
     slope = torch.softmax(scores, dim=-1)
     return slope.scatter_add_(-1, labels.unsqueeze(-1), torch.full_like(slope[..., :1], -1.0))
+
+
+def loss_value_and_slope(scores: Tensor, labels: Tensor, classes: int | None) -> tuple[Tensor, Tensor]:
+    """Both, with what they have in common done once: calls cost more than arithmetic on a batch."""
+    if classes is not None:
+        return loss_value(scores, labels, classes), loss_slope(scores, labels, classes)
+    against = -labels
+    exponents = against * scores
+    return torch.nn.functional.softplus(exponents), exponents.sigmoid_().mul_(against)
 
 
 def measured(measure: Measure, scores: Tensor, labels: Tensor, classes: int | None) -> Tensor:
@@ -61,24 +72,26 @@ def spread(weights: Tensor, slope: Tensor) -> Tensor:
 class Batches:
     """An epoch's batches, padded to (steps, clients, rows), and what follows from them alone.
 
+    All but `valid` are tuples of tensors, one for each step: taking a part of a tensor costs as much as a sum over it.
+
     Attributes
     ----------
     weights
         1/|B| for rows of the batch, zero for padding.
     pulls
-        (steps, clients, R, rows): what a row of data contributes to each constraint row, Σ a_s / |s ∩ B| over the
-        constraint row's slices; all zero where the batch lacks one of them.
+        (clients, R, rows): what a row of data contributes to each constraint row, Σ a_s / |s ∩ B| over the constraint
+        row's slices; all zero where the batch lacks one of them.
     bulk
-        The same with |a_s| in place of a_s, summed over the constraint rows of each measure: (steps, clients, measures,
-        rows); None unless slice means are weighted themselves.
+        The same with |a_s| in place of a_s, summed over the constraint rows of each measure: (clients, measures, rows);
+        empty unless slice means are weighted themselves.
     valid
         (steps, clients, R): one where the batch has all slices of the constraint row, zero where it lacks one.
     """
 
-    labels: Tensor
-    weights: Tensor
-    pulls: Tensor
-    bulk: Tensor | None
+    labels: tuple[Tensor, ...]
+    weights: tuple[Tensor, ...]
+    pulls: tuple[Tensor, ...]
+    bulk: tuple[Tensor, ...]
     valid: Tensor
 
 
@@ -91,7 +104,7 @@ class LocalObjective:
         self.rows = len(rows.constraint_rows)
         self.coefficients = torch.from_numpy(rows.coefficients).float()
         self.measures = {measure: torch.from_numpy(indices) for measure, indices in rows.row_measures.items()}
-        self.needed = (self.coefficients != 0).float()
+        self._uses: list[list[int]] = self.coefficients.nonzero().tolist()
         self._bounds = BoundTensors(rows.bounds)
 
     def batches(
@@ -99,21 +112,31 @@ class LocalObjective:
     ) -> Batches:
         """Gather what the epoch's batches need: everything that does not depend on the weights, in a few calls."""
         flat, shape = numbers.reshape(-1), numbers.shape
-        weights = inside / inside.sum(dim=2, keepdim=True).clamp_(min=1.0)
-        chosen = labels.index_select(0, flat).view(shape)
+        weights = (inside / inside.sum(dim=2, keepdim=True).clamp_(min=1.0)).unbind()
+        chosen = labels.index_select(0, flat).view(shape).unbind()
         if self.rows == 0:
-            nothing = torch.zeros((*shape[:2], 0))
-            return Batches(chosen, weights, nothing.unsqueeze(3), None, nothing)
-        members = membership.index_select(0, flat).view(*shape, -1).transpose(2, 3) * inside.unsqueeze(2)
+            return Batches(chosen, weights, (), (), torch.zeros((*shape[:2], 0)))
+        members = membership.T.index_select(1, flat).view(-1, *shape).mul_(inside)
         counts = members.sum(dim=3)
-        shares = members * torch.where(counts > 0, 1.0 / counts.clamp(min=1.0), 0.0).unsqueeze(3)
-        valid = ((counts == 0).float() @ self.needed.T == 0).float()
-        pulls = _over_parts(self.coefficients, shares) * valid.unsqueeze(3)
-        bulk = None
+        valid = torch.ones((self.rows, *shape[:2]))
+        for row, part in self._uses:
+            valid[row].mul_(counts[part] > 0)
+        shares = counts.clamp_(min=1.0).reciprocal_()
+        pulls = self._over_parts(self.coefficients, members, shares, valid)
+        bulk: tuple[Tensor, ...] = ()
         if slice_weight:
-            each = _over_parts(self.coefficients.abs(), shares) * valid.unsqueeze(3)
-            bulk = torch.stack([each[:, :, rows].sum(dim=2) for rows in self.measures.values()], dim=2)
-        return Batches(chosen, weights, pulls, bulk, valid)
+            each = self._over_parts(self.coefficients.abs(), members, shares, valid)
+            bulk = torch.stack([each[:, :, rows].sum(dim=2) for rows in self.measures.values()], dim=2).unbind()
+        return Batches(chosen, weights, pulls.unbind(), bulk, valid.permute(1, 2, 0))
+
+    def _over_parts(self, coefficients: Tensor, members: Tensor, shares: Tensor, valid: Tensor) -> Tensor:
+        """From (P, steps, clients, rows) to (steps, clients, R, rows); a constraint row has few of the P parts."""
+        steps, clients, rows = members.shape[1:]
+        pulls = torch.zeros((steps, clients, self.rows, rows))
+        for row, part in self._uses:
+            each = valid[row] * shares[part] * coefficients[row, part]
+            pulls[:, :, row].addcmul_(members[part], each.unsqueeze(2))
+        return pulls
 
     def derivative(
         self,
@@ -122,7 +145,7 @@ class LocalObjective:
         step: int,
         multipliers: Tensor,
         settings: RoundSettings,
-        values: Tensor | None = None,
+        tally: Tally | None = None,
     ) -> Tensor:
         """∂L/∂z of FairFedAvgALM Eq. 10 (or of other methods' objectives) for the first clients and rows of a step.
 
@@ -132,51 +155,83 @@ class LocalObjective:
             (clients, rows) or (clients, rows, classes); fewer clients or rows than the batches have are the first ones.
         multipliers
             (clients, L).
-        values
-            The constraint rows' values, if they are known already.
+        tally
+            Takes the constraint rows' values.
         """
-        clients, rows = scores.shape[:2]
-        labels, weights = batches.labels[step, :clients, :rows], batches.weights[step, :clients, :rows]
-        slope = loss_slope(scores, labels, self.classes)
+        labels, weights = _first(batches.labels[step], scores), _first(batches.weights[step], scores)
         if self.rows == 0:
-            return spread(weights, slope)
-        pulls = batches.pulls[step, :clients, :, :rows]
-        if values is None and self.formulation.needs_values(settings):
-            values = self._values(scores, labels, pulls)
-        tilts = self.formulation.push(values, multipliers, self._bounds, settings).unsqueeze(2) * pulls
+            return spread(weights, loss_slope(scores, labels, self.classes))
+        pulls, values = _first(batches.pulls[step], scores), None
+        if tally is None and not self.formulation.needs_values(settings):
+            slope = loss_slope(scores, labels, self.classes)
+        else:
+            loss, slope = loss_value_and_slope(scores, labels, self.classes)
+            values = self._values(loss, scores, labels, pulls)
+            if tally is not None:
+                tally.add(values)
+        push = self.formulation.push(values, multipliers, self._bounds, settings)
         others: list[Tensor] = []
         for place, (measure, indices) in enumerate(self.measures.items()):
-            tilt = (tilts if len(self.measures) == 1 else tilts[:, indices]).sum(dim=1)
-            if batches.bulk is not None:
-                tilt = tilt + settings.slice_weight * batches.bulk[step, :clients, place, :rows]
-            if measure.name == "loss":
-                weights = weights + tilt
+            some = len(self.measures) > 1
+            own, parts = (push[:, indices], pulls[:, indices]) if some else (push, pulls)
+            of_loss = measure.name == "loss"
+            tilt = _add_tilt(weights if of_loss else torch.zeros(()), own, parts)
+            if batches.bulk:
+                tilt = tilt + settings.slice_weight * _first(batches.bulk[step], scores)[:, place]
+            if of_loss:
+                weights = tilt
             else:
                 others.append(spread(tilt, measure_slope(measure, scores, labels, self.classes)))
         return sum(others, spread(weights, slope))
 
-    def values(self, scores: Tensor, batches: Batches, step: int) -> Tensor:
+    def _values(self, loss: Tensor, scores: Tensor, labels: Tensor, pulls: Tensor) -> Tensor:
         """(clients, R): the constraint rows' values on the batches of a step; zero where a batch lacks a slice."""
-        clients, rows = scores.shape[:2]
-        labels, pulls = batches.labels[step, :clients, :rows], batches.pulls[step, :clients, :, :rows]
-        return self._values(scores, labels, pulls)
-
-    def _values(self, scores: Tensor, labels: Tensor, pulls: Tensor) -> Tensor:
         if len(self.measures) == 1:
             (measure,) = self.measures
-            return (measured(measure, scores, labels, self.classes).unsqueeze(1) * pulls).sum(dim=2)
+            return _products(pulls, loss if measure.name == "loss" else measured(measure, scores, labels, self.classes))
         values = torch.empty(pulls.shape[:2])
         for measure, indices in self.measures.items():
-            value = measured(measure, scores, labels, self.classes).unsqueeze(1)
-            values[:, indices] = (value * pulls[:, indices]).sum(dim=2)
+            each = loss if measure.name == "loss" else measured(measure, scores, labels, self.classes)
+            values[:, indices] = _products(pulls[:, indices], each)
         return values
 
 
-def _over_parts(coefficients: Tensor, shares: Tensor) -> Tensor:
-    """From (steps, clients, P, rows) to (steps, clients, R, rows); one product for each batch, whoever has another."""
-    pulls = torch.empty((*shares.shape[:2], len(coefficients), shares.shape[3]))
-    np.matmul(coefficients.numpy(), shares.numpy(), out=pulls.numpy())
-    return pulls
+class Tally:
+    """Adds up the constraint rows' values on the batches of a round, for each client."""
+
+    def __init__(self, clients: int, rows: int) -> None:
+        self._sums, self._counts = torch.zeros((clients, rows)), torch.zeros((clients, rows))
+
+    def expect(self, batches: Batches) -> None:
+        """An epoch's batches, whose values will be added."""
+        self._counts += batches.valid.sum(dim=0)
+
+    def add(self, values: Tensor) -> None:
+        """Those of a step's batches, of the first clients."""
+        self._sums[: len(values)].add_(values)
+
+    def means(self) -> Array:
+        """Over the batches that had all slices of the row; not a number where none had."""
+        return (self._sums.double() / self._counts.double()).numpy()
+
+
+def _first(part: Tensor, scores: Tensor) -> Tensor:
+    """The first clients and rows: those there are scores of."""
+    clients, rows = scores.shape[:2]
+    whole = part.shape[0] == clients and part.shape[-1] == rows
+    return part if whole else part[:clients, ..., :rows]
+
+
+def _products(pulls: Tensor, each: Tensor) -> Tensor:
+    """(clients, R): by numpy, which multiplies one client's after the other's (`models/stacked.py`)."""
+    return torch.from_numpy(np.matmul(pulls.numpy(), each.unsqueeze(2).numpy())[:, :, 0])
+
+
+def _add_tilt(weights: Tensor, push: Tensor, pulls: Tensor) -> Tensor:
+    """(clients, rows): weights and Σ over constraint rows of their push times a row's part in them."""
+    if pulls.shape[1] == 1:
+        return torch.addcmul(weights, push, pulls[:, 0])
+    return weights + (push.unsqueeze(2) * pulls).sum(dim=1)
 
 
 def as_labels(labels: np.ndarray, classes: int | None) -> Tensor:

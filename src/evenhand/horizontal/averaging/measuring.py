@@ -18,7 +18,7 @@ from evenhand.horizontal.averaging.local_objective import as_labels, measure_slo
 from evenhand.horizontal.problem import ClientRows, Single
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.models.networks import Network
-from evenhand.models.stacked import one_thread
+from evenhand.models.stacked import Passes, StackedPerceptron, one_thread
 
 _LOSS = Measure("loss")
 # Each client's first row begins on a boundary of 64 bytes, whoever comes before it: some products round otherwise
@@ -70,6 +70,7 @@ class Measuring:
         self.rows = rows
         self.network = network
         self._groups: dict[str, Tensor] = {}
+        self._memory: tuple[Tensor, Passes] | None = None
 
     def _threads(self) -> AbstractContextManager[None]:
         return nullcontext() if self.network.stacked is None else one_thread()
@@ -83,9 +84,23 @@ class Measuring:
             scores = self.network.evaluate(features)
         else:
             # Past the module's own machinery, which costs more than a small client's arithmetic.
-            flat, chunks = stacked.stack([weights]), self.network.chunks(len(features))
-            scores = self.network.as_scores(torch.cat([stacked.outputs(flat, features[rows]) for rows in chunks]))
+            flat, passes = self._room(stacked)
+            flat.numpy()[0, : stacked.size] = weights
+            # Copies: the next pass writes over what comes out of this one.
+            parts = [passes.forward(features[None, rows])[0].clone() for rows in self.network.chunks(len(features))]
+            scores = self.network.as_scores(parts[0] if len(parts) == 1 else torch.cat(parts))
         return scores, self.data.labels[place], self.data.membership[place]
+
+    def _room(self, stacked: StackedPerceptron) -> tuple[Tensor, Passes]:
+        """Memory for one client's weights and what goes through the layers, the same for all clients."""
+        if self._memory is None:
+            most = max(len(client.labels) for client in self.data.clients.values())
+            flat = stacked.stack([self.network.weights])
+            self._memory = (
+                flat,
+                Passes(stacked, flat, max(rows.stop - rows.start for rows in self.network.chunks(most))),
+            )
+        return self._memory
 
     def measure(self, name: str, weights: Single, statistics: Single) -> Measured:
         with self._threads():
