@@ -2,9 +2,10 @@
 
 Six parties as in the papers, equal opportunity with ε = 0.01. *Rounds* are those to 0.2 % of the optimum that scipy's
 SLSQP finds on the pooled rows, with the gap within 0.001 of ε (`subspace_rounds.py`), for three draws of rows and
-columns. *Time* is that of whole runs on Adult at the default tolerance: products of fixed point in the clear, by a
-dealer's triples, and encrypted; process time, taken in turns in one process, where the work of all parties adds up.
-Categories of fewer than five rows are left out there, as the guards ask. *Attacks* are those of `evenhand audit`.
+columns; those *to the stop* are of runs at the default tolerance. *Time* is that of whole runs on Adult at the default
+tolerance: products of fixed point in the clear, by a dealer's triples, and encrypted; process time, taken in turns in
+one process, where the work of all parties adds up. Categories of fewer than five rows are left out there, as the guards
+ask. *Attacks* are those of `evenhand audit`.
 
     python benchmarks/protection.py [--source FOLDER]
 """
@@ -24,7 +25,7 @@ from subspace_rounds import arrival, optimum, with_gap
 
 from evenhand.auditing.vertical import audit_vertical
 from evenhand.auditing.views import Scene, listening
-from evenhand.constraints.kinds import EqualOpportunity
+from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity
 from evenhand.protocol.job import Job, Protection
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.run import one_blas_thread
@@ -60,6 +61,23 @@ def rounds(console: Console, source: Path | None) -> None:
                 found.append("> 40" if there is None else f"{there['round']:.0f}")
                 sent = sent or (0 if there is None else int(there["bytes"]))
             table.add_row(name, protection, ", ".join(found), str(most), decimal(sent))
+    console.print(table)
+
+
+def stops(console: Console, source: Path | None) -> None:
+    """Rounds until runs stop by themselves, with sums and without."""
+    table = Table("data", "constraint", "none: rounds to the stop", "masked", "more, at most", "wanted, at most")
+    for name in WANTED:
+        draws = [problem(name, source, seed) for seed in SEEDS]
+        for constraint in (CONSTRAINT, EqualizedOdds(0.01)):
+            found: dict[str, list[int]] = {"none": [], "masked": []}
+            for level, count in found.items():
+                job = Job(solver="subspace", constraints=(constraint,), protection=level, tol=1e-3)  # type: ignore[arg-type]
+                for given in draws:
+                    count.append(train_vertical(job, given.parties, given.labels, given.sensitive).certificate.rounds)
+            more = max(masked - plain for plain, masked in zip(*found.values(), strict=True))
+            cells = [", ".join(map(str, count)) for count in found.values()]
+            table.add_row(name, constraint.kind, *cells, f"{more:+d}", "+2")
     console.print(table)
 
 
@@ -132,6 +150,7 @@ def main() -> None:
     source = arguments(__doc__).source
     console = Console(width=120)
     rounds(console, source)
+    stops(console, source)
     times(console, source)
     attacks(console, source)
 

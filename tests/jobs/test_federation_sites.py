@@ -14,8 +14,11 @@ from support.federation import Network, run_sites, write_shops
 
 from evenhand.errors import DataError, EvenhandError, JobError, RunError
 from evenhand.jobs.federation import sites
-from evenhand.jobs.federation.files import read_federation_job, read_party
-from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
+from evenhand.jobs.federation.dealing import DealerEnd
+from evenhand.jobs.federation.files import parse_federation_job, read_federation_job, read_party
+from evenhand.jobs.federation.here import at
+from evenhand.jobs.federation.parts import party_part
+from evenhand.jobs.federation.sites import PartyEnd, server_program
 from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.models.saved import to_state
@@ -38,9 +41,9 @@ def programs(paths: dict[str, Path]) -> dict[str, Any]:
         return server_program(job, read_party(paths["bank"]), paths["bank"].parent, lambda: site.transcript)
 
     def party(name: str) -> Any:
-        return lambda _: party_program(job, read_party(paths[name]), paths[name].parent)
+        return lambda _: party_part(job, at(paths[name]), None)
 
-    return {"server": server, **{name: party(name) for name in PARTIES}}
+    return {"server": server, **{name: party(name) for name in job.parts}}
 
 
 def run(paths: dict[str, Path], network: Network | None = None, **settings: Any) -> dict[str, Any]:
@@ -102,6 +105,43 @@ def test_parties_that_talk_to_each_other_end_with_a_certificate(solver: str, tmp
     ends = run(paths, Network(0.05))
     assert ends["server"]["certificate"]["rounds"] == 2, ends
     assert ends["server"]["quality"]["train"]["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize(("level", "loss"), [("dealer", 0.2), ("encrypted", 0.0)])
+def test_products_that_hide_nu_are_those_of_one_process(level: str, loss: float, tmp_path: Path) -> None:
+    """Towns are few enough for the guards; the dealer is an organisation of its own, without a table."""
+    if level == "encrypted":
+        pytest.importorskip("tenseal")
+    job = {"solver": "subspace", "max_rounds": 4, "tol": 0.0, "protection": level, "constraint": FAIR}
+    paths = write_shops(tmp_path, job)
+    network = Network(loss)
+    ends = run(paths, network)
+    together = run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    for name in PARTIES:
+        assert isinstance(ends[name], PartyEnd), ends
+        assert_same_state(to_state(ends[name].model), to_state(together.run.models[name]))
+    assert ends["server"]["certificate"] == together.result["certificate"]
+    if level == "dealer":
+        assert isinstance(ends["notary"], DealerEnd)
+        assert {entry.kind for entry in network.sites["notary"].transcript if entry.receiver == "notary"} == {
+            *("offer", "outcome", "joining", "next-triple")
+        }
+
+
+def test_a_dealer_is_named_by_the_job_and_accepted_by_everybody(tmp_path: Path) -> None:
+    job = {"protection": "dealer", "max_rounds": 2}
+    paths = write_shops(tmp_path / "policy", job)
+    paths["shop"].write_text(paths["shop"].read_text() + '\n[policy]\nparticipants = ["bank", "shop", "phone"]\n')
+    ends = run(paths)
+    assert all("shop: it takes no part together with notary" in str(end) for end in ends.values())
+    members = [{"name": "bank", "role": "active"}, {"name": "shop"}, {"name": "phone"}]
+    for level, more in (("dealer", []), ("masked", [{"name": "notary", "role": "dealer"}])):
+        with pytest.raises(JobError, match='parties have the role "dealer"'):
+            parse_federation_job({"job": {"protection": level}, "party": members + more}, "job.toml")
+    notary = tmp_path / "notary.toml"
+    notary.write_text('[party]\nname = "notary"\nrole = "dealer"\ntable = "people.csv"\n')
+    with pytest.raises(JobError, match=r"key party\.table: a dealer has no data"):
+        read_party(notary)
 
 
 def test_every_site_masks_by_a_secret_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +263,7 @@ def test_a_file_that_does_not_fit_the_job_is_refused_at_once(
     paths[which].write_text(paths[which].read_text().replace(old, new))
     job = read_federation_job(paths["job"])
     with pytest.raises(JobError, match=says):
-        next(party_program(job, read_party(paths["shop"]), tmp_path))
+        next(sites.party_program(job, read_party(paths["shop"]), tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,10 @@ def run_sites(
 
 
 def write_shops(folder: Path, job: dict[str, Any], active: tuple[str, ...] = ("bank",)) -> dict[str, Path]:
-    """Three parties' tables and files, a job for a federation, and the same as a job of one process."""
+    """Three parties' tables and files, a job for a federation, and the same as a job of one process.
+
+    Between organisations a dealer is somebody: with protection "dealer", a notary.
+    """
     rng = np.random.default_rng(5)
     ids = [f"c{number:03d}" for number in rng.permutation(120)]
     numbers = rng.normal(size=(120, 5))
@@ -126,6 +129,11 @@ def write_shops(folder: Path, job: dict[str, Any], active: tuple[str, ...] = ("b
         paths[name] = own / "party.toml"
         paths[name].write_text(tomli_w.dumps({"party": sections[name]}))
     members = [{"name": name, "role": section["role"]} for name, section in sections.items()]
+    if job.get("protection") == "dealer":
+        members.append({"name": "notary", "role": "dealer"})
+        paths["notary"] = folder / "notary" / "party.toml"
+        paths["notary"].parent.mkdir()
+        paths["notary"].write_text(tomli_w.dumps({"party": members[-1]}))
     paths["job"] = folder / "job.toml"
     paths["job"].write_text(tomli_w.dumps({"job": job, "party": members}))
     together = [section | {"table": f"{name}/table.csv"} for name, section in sections.items()]

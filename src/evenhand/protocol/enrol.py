@@ -60,23 +60,23 @@ class EnrolServer(Role):
 
     def start(self) -> Sends:
         text = as_bytes(self.terms.to_plain())
-        return [OFFER.message(SERVER, name, terms=text) for name in self.terms.names]
+        return [OFFER.message(SERVER, name, terms=text) for name in self.terms.participants]
 
     def handle(self, message: Message) -> Sends:
-        if message.sender not in self.terms.names or message.sender in self.answered:
+        if message.sender not in self.terms.participants or message.sender in self.answered:
             raise ProtocolError(f"the server has no open offer to {message.sender!r}; its message is refused")
         if message.kind == REFUSED.kind:
             self.refusals[message.sender] = message.text("reason")
         elif message.kind != ACCEPTED.kind or message.text("terms") != self.terms.digest:
             raise ProtocolError(f"{message.sender} answers other terms than it was offered; its message is refused")
         self.answered.append(message.sender)
-        if len(self.answered) < len(self.terms.names):
+        if len(self.answered) < len(self.terms.participants):
             return ()
         self.done = True
         # In the order of the terms, whoever was the first to answer.
-        self.refusals = {name: self.refusals[name] for name in self.terms.names if name in self.refusals}
+        self.refusals = {name: self.refusals[name] for name in self.terms.participants if name in self.refusals}
         reason = "; ".join(f"{name}: {why}" for name, why in self.refusals.items())
-        return [OUTCOME.message(SERVER, name, reason=as_bytes(reason)) for name in self.terms.names]
+        return [OUTCOME.message(SERVER, name, reason=as_bytes(reason)) for name in self.terms.participants]
 
     def snapshot(self) -> State:
         return super().snapshot() | {"answered": sorted(self.answered), "refusals": dict(self.refusals)}

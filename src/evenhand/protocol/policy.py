@@ -57,7 +57,7 @@ class OwnPolicy:
         if 0 < terms.n_rows < self.least_rows:
             return f"{terms.n_rows} common rows are fewer than its {self.least_rows}"
         if self.participants is not None:
-            strangers = [name for name in terms.names if name not in self.participants]
+            strangers = [name for name in terms.participants if name not in self.participants]
             if strangers:
                 return f"it takes no part together with {', '.join(strangers)}"
         if self.protected and not (isinstance(terms, HorizontalTerms) and terms.protected):

@@ -18,8 +18,6 @@ from evenhand.protocol.messages import Message, Vocabulary
 
 SERVER = "server"
 """The server's name in every run."""
-DEALER = "dealer"
-"""The name of the third party that has no data, where a run has one."""
 
 Sends: TypeAlias = Sequence[Message]
 State: TypeAlias = dict[str, Any]

@@ -11,7 +11,7 @@ import json
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.names import check_name
 from evenhand.protocol.roles import SERVER
 
-Part = Literal["active", "passive", "client"]
+Part = Literal["active", "passive", "client", "dealer"]
 _VERSION: Final = 1
 
 
@@ -55,7 +55,8 @@ class Terms:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self.participants)
+        """Those that have data."""
+        return tuple(name for name, part in self.participants.items() if part != "dealer")
 
     @cached_property
     def constraint_rows(self) -> tuple[ConstraintRow, ...]:
@@ -109,7 +110,7 @@ class Terms:
             for one in job.pop("constraints")
         )
         participants = dict(content["participants"])
-        if not all(part in ("active", "passive", "client") for part in participants.values()):
+        if not all(part in get_args(Part) for part in participants.values()):
             raise ProtocolError(f"a participant's part is unknown: {participants}")
         return {
             "job": Job(**{**job, "constraints": constraints, "hidden": tuple(job["hidden"])}),
@@ -144,6 +145,8 @@ class VerticalTerms(Terms):
         super().__post_init__()
         if "active" not in self.participants.values():
             raise InputError("no party is active; the one that holds the labels must be")
+        if list(self.participants.values()).count("dealer") > 1:
+            raise InputError("two participants are dealers; one is enough, and each of them must be trusted")
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -153,6 +156,11 @@ class VerticalTerms(Terms):
     @property
     def passive(self) -> tuple[str, ...]:
         return tuple(name for name, part in self.participants.items() if part == "passive")
+
+    @property
+    def dealer(self) -> str | None:
+        """Who has no data and deals out random numbers, where somebody does."""
+        return next((name for name, part in self.participants.items() if part == "dealer"), None)
 
     @property
     def only_sums(self) -> bool:

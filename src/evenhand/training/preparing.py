@@ -58,7 +58,8 @@ class Preparation:
     def enrol(self, terms: AnyTerms) -> AnyTerms:
         """Offer terms to everybody; the second time they must be what the draft became."""
         parties = [
-            EnrolParty(name, type(terms), self._policies.get(name, anything), self._accepted) for name in terms.names
+            EnrolParty(name, type(terms), self._policies.get(name, anything), self._accepted)
+            for name in terms.participants
         ]
         server = EnrolServer(terms)
         self._run(server, parties)

@@ -20,7 +20,7 @@ from evenhand.moved import keep_old_names
 from evenhand.privacy.randomised_response import AnswerKey, LabelStatement
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job, RuntimeName, runtime_name
-from evenhand.protocol.roles import DEALER, Report, Role
+from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
@@ -136,7 +136,7 @@ def train_vertical(
         warnings.warn(told, ExactRatesWarning, stacklevel=2)
     if unproven := [str(proof) for proof in server.proofs() if not proof.holds]:
         warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=2)
-    models = server.models if isinstance(server, CompiledRun) else _models(finished.others)
+    models = server.models if isinstance(server, CompiledRun) else _models(finished.others, holdings.terms)
     return VerticalRun(
         models={party.name: models[party.name] for party in parties},
         history=pd.DataFrame(finished.history),
@@ -228,8 +228,8 @@ def _check_weights(job: Job, weights: Array, rows: int) -> None:
         )
 
 
-def _models(roles: Sequence[Role]) -> dict[str, Scorer]:
-    return {role.name: solvers.solvers_party(role).model for role in roles if role.name != DEALER}
+def _models(roles: Sequence[Role], terms: VerticalTerms) -> dict[str, Scorer]:
+    return {role.name: solvers.solvers_party(role).model for role in roles if role.name in terms.names}
 
 
 def _build_roles(runtime: RuntimeName, clock: VirtualClock | None, holdings: Holdings) -> tuple[Role, Sequence[Role]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from evenhand.constraints.groups import Groups
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.options import check_options
-from evenhand.protocol.roles import DEALER, Role
+from evenhand.protocol.roles import Role
 from evenhand.protocol.terms import Part, VerticalTerms, with_solver
 from evenhand.vertical import fairvfl, fedbcd, subspace, trees, vfb2
 from evenhand.vertical.parties import Party
@@ -28,6 +29,8 @@ SOLVERS = {
 }
 OF_MODEL = {"linear": "subspace", "mlp": "fairvfl", "trees": "trees"}
 """What ``"auto"`` is."""
+_DEALER: Final = "dealer"
+"""The name of the third party that has no data, in one process, where it is nobody in particular."""
 
 
 def solver_name(job: Job) -> str:
@@ -109,9 +112,22 @@ def _protection(job: Job, solver: Solver, participants: Mapping[str, Part]) -> P
             f"protection {job.protection!r} with {passive} passive part{'y' if passive == 1 else 'ies'}: a sum over "
             "one is its own message and hides nothing; choose 'dealer' or 'encrypted', or 'none'"
         )
-    if job.protection == "dealer" and DEALER in participants:
-        raise InputError(f"a party's name is {DEALER!r}, which is that of the third party without data; choose another")
     return job.protection
+
+
+def _with_dealer(participants: Mapping[str, Part], protection: Protection) -> Mapping[str, Part]:
+    """With the third party that has no data, where there is to be one and nobody says who it is."""
+    if "dealer" in participants.values():
+        if protection != "dealer":
+            raise InputError(f"a participant is the dealer, who has no part in protection {protection!r}; leave it out")
+        return participants
+    if protection != "dealer":
+        return participants
+    if _DEALER in participants:
+        raise InputError(
+            f"a party's name is {_DEALER!r}, which is that of the third party without data; choose another"
+        )
+    return {**participants, _DEALER: "dealer"}
 
 
 def stopping_at(job: Job, tol: float | None) -> Job:
@@ -132,7 +148,8 @@ def vertical_terms(
         raise InputError(f"label_privacy takes one active party, which holds the labels; {active} would be sent them")
     if job.label_privacy is not None and warm:
         raise InputError("label_privacy begins anew: an earlier run may have known the true labels; drop warm_start")
-    return VerticalTerms(with_solver(named, solver_name(job)), _in_order(participants), n_rows, agreed, warm)
+    everybody = _in_order(_with_dealer(participants, named.protection))
+    return VerticalTerms(with_solver(named, solver_name(job)), everybody, n_rows, agreed, warm)
 
 
 def _in_order(participants: Mapping[str, Part]) -> dict[str, Part]:
@@ -156,14 +173,14 @@ def server(terms: VerticalTerms, own: ServerData) -> Role:
 def party(terms: VerticalTerms, name: str, own: PartyData) -> Role:
     """A party's role, from the terms and what the party holds, with the protection of the terms around it."""
     solver = check_job(terms.job)
-    if name not in terms.participants:
+    if name not in terms.names:
         raise InputError(f"the terms name no party {name!r}; there are {', '.join(terms.names)}")
     return protected_party(terms, name, own, solver) if terms.only_sums else solver.party(terms, name, own)
 
 
 def helpers(terms: VerticalTerms) -> list[Role]:
     """Roles of those that have no data: the dealer, where the terms have one."""
-    return [dealer(terms)] if terms.job.protection == "dealer" else []
+    return [] if terms.dealer is None else [dealer(terms)]
 
 
 def solvers_server(role: Role) -> Server:

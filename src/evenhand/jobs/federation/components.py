@@ -20,7 +20,6 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from evenhand.errors import EvenhandError, LostError, RunError
-from evenhand.jobs.federation.clients import ClientEnd
 from evenhand.jobs.federation.files import (
     CHECKPOINT_SECONDS,
     PARTY_FILE,
@@ -33,10 +32,9 @@ from evenhand.jobs.federation.files import (
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.federation.here import here, outside_word
 from evenhand.jobs.federation.keeping import Keeping
-from evenhand.jobs.federation.parts import party_part, server_part
+from evenhand.jobs.federation.parts import End, party_part, server_part
 from evenhand.jobs.federation.predicting import Answered, Question, answering_program, asked_run, asking_program
 from evenhand.jobs.federation.saying import announce
-from evenhand.jobs.federation.sites import PartyEnd
 from evenhand.jobs.schema import parsed
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.runtime.folder import RunFolder
@@ -202,7 +200,7 @@ class FederationParty(Executor):
             keeping = Keeping(site, folder, parties, math.inf)
             with site, folder.recorded(), one_blas_thread():
                 cells.open(site.arrived)
-                end: PartyEnd | ClientEnd | Answered
+                end: End | Answered
                 if asked is None:
                     end = site.run(party_part(job, at, announce, keeping))
                 else:

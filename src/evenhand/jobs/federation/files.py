@@ -47,7 +47,10 @@ class FederationFile(Strict):
 
 
 class MemberSection(Strict):
-    """`[[party]]` of a job between organisations: a name and a part, and nothing of what the party has."""
+    """`[[party]]` of a job between organisations: a name and a part, and nothing of what the party has.
+
+    With protection "dealer", one of them is "dealer": it has no data and deals out random numbers.
+    """
 
     name: str
     role: str = "passive"
@@ -75,7 +78,14 @@ class FederationJob(Strict):
 
     @property
     def parts(self) -> dict[str, Part]:
-        return {one.name: "active" if one.role == "active" else "passive" for one in self.party}
+        """Of everybody who takes part."""
+        known: dict[str, Part] = {"active": "active", "dealer": "dealer"}
+        return {one.name: known.get(one.role, "passive") for one in self.party}
+
+    @property
+    def parties(self) -> list[str]:
+        """Those that have columns."""
+        return [name for name, part in self.parts.items() if part != "dealer"]
 
     @property
     def crosses_trees(self) -> bool:
@@ -109,9 +119,11 @@ AnyJob: TypeAlias = FederationJob | ClientsJob
 
 
 class OwnSection(PartySection):
-    """`[party]`: a party's own table, what is in it, and its part; of a client the job says what the columns are."""
+    """`[party]`: a party's own table, what is in it, and its part; of a client the job says what the columns are. A
+    dealer has no table.
+    """
 
-    role: Literal["active", "passive", "client"] = "passive"  # type: ignore[assignment]
+    role: Literal["active", "passive", "client", "dealer"] = "passive"  # type: ignore[assignment]
 
 
 class PolicySection(Strict):
@@ -195,12 +207,17 @@ def _check_job(job: FederationJob) -> None:
     check_names("party", [one.name for one in job.party])
     for number, one in enumerate(job.party):
         site_name(one.name)
-        if one.role not in ("active", "passive"):
-            raise JobError(f'key party.{number}.role is {one.role!r}; it is "active" or "passive"')
+        if one.role not in ("active", "passive", "dealer"):
+            raise JobError(f'key party.{number}.role is {one.role!r}; it is "active", "passive" or "dealer"')
     if "active" not in job.parts.values():
         raise JobError("no party is active; the one that holds the labels must be")
-    if job.job.protection == "dealer":
-        raise JobError('key job.protection: between organisations nobody is the dealer yet; choose "encrypted"')
+    dealers = [one.name for one in job.party if one.role == "dealer"]
+    if len(dealers) != (1 if job.job.protection == "dealer" else 0):
+        raise JobError(
+            f'{len(dealers)} parties have the role "dealer", and job.protection is {job.job.protection!r}: the level '
+            '"dealer" takes one, whom nobody else controls, and no other level takes any; with nobody to trust there '
+            'is "encrypted"'
+        )
     if job.job.runtime != "auto":
         raise JobError("key job.runtime: between organisations there is only one way to run; leave it out")
     check_training(job.to_job())
@@ -217,7 +234,10 @@ def _check_clients_job(job: ClientsJob) -> None:
 
 def _check_own(own: PartyFile) -> None:
     site_name(own.party.name)
-    if own.party.role != "client":
+    if own.party.role == "dealer":
+        if more := sorted(own.party.model_fields_set - {"name", "role"}):
+            raise JobError(f"key party.{more[0]}: a dealer has no data; leave it out")
+    elif own.party.role != "client":
         check_party(own.party, "party")
     elif {"id", "columns", "label", "sensitive", "weight"} & own.party.model_fields_set:
         raise JobError("key party: of a client, the job says in [data] what id, columns, label and sensitive ones are")

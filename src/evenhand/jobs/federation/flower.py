@@ -22,13 +22,11 @@ from rich.console import Console
 
 from evenhand.data.tables.unchanged import SeenTable
 from evenhand.errors import EvenhandError, RunError
-from evenhand.jobs.federation.clients import ClientEnd
 from evenhand.jobs.federation.files import RUNS, AnyJob, ClientsJob, parse_federation_job
 from evenhand.jobs.federation.folders import SideFolder, side_folder
 from evenhand.jobs.federation.here import Here, here, outside_word
-from evenhand.jobs.federation.parts import party_part, server_part
+from evenhand.jobs.federation.parts import End, party_part, server_part
 from evenhand.jobs.federation.saying import announce
-from evenhand.jobs.federation.sites import PartyEnd
 from evenhand.jobs.schema import located
 from evenhand.protocol.roles import SERVER, State
 from evenhand.report.tables import certificate_table, constraints_table, quality_table
@@ -138,7 +136,8 @@ def _visited(job: AnyJob, records: RecordDict, context: Context, at: Here) -> Re
         raise RunError(f"this node is registered under another name than {name}, whose file it has")
     if state is None and value_in(records, "visit", int) > 0:
         raise RunError("this node has forgotten the run, as it does when it is started again; submit the job again")
-    table = SeenTable.of(located(own.party, at.base)).digest
+    # A dealer has none.
+    table = "" if own.party.role == "dealer" else SeenTable.of(located(own.party, at.base)).digest
     if state is not None and state["table"] != table:
         raise RunError("the table changed while the run was on; submit the job again")
     # Terms are shown once, while the first role, which hears of them, is not in the past.
@@ -147,9 +146,7 @@ def _visited(job: AnyJob, records: RecordDict, context: Context, at: Here) -> Re
     program = party_part(job, at, announce if new else None, secret=secret)
     peers = [one for one in (SERVER, *job.parts) if one != name]
     with one_blas_thread():
-        visit: VisitedSite[PartyEnd | ClientEnd] = VisitedSite(
-            name, peers, program, time.time(), state, own.policy.to_policy().veto
-        )
+        visit: VisitedSite[End] = VisitedSite(name, peers, program, time.time(), state, own.policy.to_policy().veto)
         with _folder(job, at, str(context.run_id), state) as side:
             side.transcript = visit.desk.transcript
             with side.recorded():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from evenhand.jobs.federation.clients import ClientEnd, client_program, clients_server_program
+from evenhand.jobs.federation.dealing import DealerEnd, dealer_program
 from evenhand.jobs.federation.files import AnyJob, ClientsJob
 from evenhand.jobs.federation.here import Here
 from evenhand.jobs.federation.keeping import Keeping
@@ -13,6 +14,9 @@ from evenhand.jobs.federation.sites import PartyEnd, party_program, server_progr
 from evenhand.protocol.terms import Terms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.site import Program
+
+End: TypeAlias = PartyEnd | ClientEnd | DealerEnd
+"""What somebody other than the server has when a run is over."""
 
 
 def server_part(
@@ -31,8 +35,10 @@ def party_part(
     on_terms: Callable[[Terms], None] | None,
     keeping: Keeping | None = None,
     secret: bytes | None = None,
-) -> Program[PartyEnd | ClientEnd]:
-    """What a party or client does; its secret is that of `keeping` if it is given none."""
+) -> Program[End]:
+    """What a party, client or dealer does; its secret is that of `keeping` if it is given none."""
     if isinstance(job, ClientsJob):
         return client_program(job, at.own, at.base, on_terms, keeping, secret)
+    if at.own.party.role == "dealer":
+        return dealer_program(job, at.own, on_terms, keeping)
     return party_program(job, at.own, at.base, on_terms, keeping)

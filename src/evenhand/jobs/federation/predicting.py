@@ -60,7 +60,7 @@ def asked_run(path: Path) -> tuple[RunFolder, FederationJob]:
 
 def asking_program(folder: RunFolder, job: FederationJob, question: Question) -> Program[dict[str, Any]]:
     """What the server does; it ends with a score for each that was asked for, None where somebody lacks a person."""
-    names = list(job.parts)
+    names = job.parties
     enrolled = EnrolServer(_terms(job))
     yield enrolled
     check_enrolled(enrolled)
@@ -101,6 +101,8 @@ def answering_program(
     accepted = accepted_terms(enrolled, VerticalTerms)
     if on_terms is not None:
         on_terms(accepted)
+    if name == accepted.dealer:
+        return Answered(question.run, 0)
     with naming(f"party {name!r}"):
         encoder = party_encoder(folder, name)
         table = open_table(table_source(own.party, base), own.party.columns, own.party.sensitive, encoder)

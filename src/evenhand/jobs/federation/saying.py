@@ -12,8 +12,9 @@ from evenhand.horizontal.sqp import messages as sqp
 from evenhand.printing import printable
 from evenhand.protocol import agree, align, measuring, scoring
 from evenhand.protocol.messages import Vocabulary
-from evenhand.protocol.terms import HorizontalTerms, Terms
+from evenhand.protocol.terms import HorizontalTerms, Terms, VerticalTerms
 from evenhand.vertical import solvers as vertical
+from evenhand.vertical.protected.build import spoken
 
 
 def terms_in_words(terms: Terms) -> str:
@@ -22,6 +23,7 @@ def terms_in_words(terms: Terms) -> str:
     lines = [
         "terms this party takes part on:",
         f"  solver {job.solver}, model {job.model}, at most {job.max_rounds} rounds; constraints: {constraints}",
+        f"  protection: {job.protection}",
         f"  participants: {', '.join(f'{name} ({part})' for name, part in terms.participants.items())}",
         "what will leave, or reach, this site, by kind of message:",
     ]
@@ -43,6 +45,8 @@ def _vocabularies(terms: Terms) -> Iterator[Vocabulary]:
     else:
         yield align.VOCABULARY
         yield vertical.SOLVERS[terms.job.solver].vocabulary
+        assert isinstance(terms, VerticalTerms)
+        yield spoken(terms)
         yield scoring.VOCABULARY
 
 

@@ -160,7 +160,7 @@ def server_program(
     transcript
         Of this site.
     """
-    trained, section, names = job.to_job(), job.job, list(job.parts)
+    trained, section, names = job.to_job(), job.job, job.parties
     if holder.party.name != job.holder or holder.party.label is None:
         raise JobError(f"the server needs the file of {job.holder}, who holds the label by the job")
     _check_weight(job, holder)
@@ -233,7 +233,7 @@ def scoring_party(job: FederationJob, name: str, model: Scorer, matrix: Matrix) 
     if not job.crosses_trees:
         return ScoreParty(name, model.predict(matrix))
     assert isinstance(model, TreesModel)
-    routes, others = model.routes, [one for one in job.parts if one != name]
+    routes, others = model.routes, [one for one in job.parties if one != name]
     scores, sides = model.predict(matrix), model.sides(matrix)
     if name != job.holder:
         return ScoreParty(name, scores, sides, job.holder)
@@ -244,12 +244,12 @@ def scoring_party(job: FederationJob, name: str, model: Scorer, matrix: Matrix) 
 def _align_party(job: FederationJob, name: str, ids: pd.Index) -> AlignParty | PrivateAlignParty:
     if job.job.ids == "private":
         # The server reads the table of the party that holds the labels, and knows its ids.
-        return PrivateAlignParty(name, ids, list(job.parts), in_order=name == job.holder)
+        return PrivateAlignParty(name, ids, job.parties, in_order=name == job.holder)
     return AlignParty(name, ids)
 
 
 def _align_server(job: FederationJob) -> AlignServer | PrivateAlignServer:
-    parties, ids, least = list(job.parts), job.job.ids, job.job.least_common
+    parties, ids, least = job.parties, job.job.ids, job.job.least_common
     return PrivateAlignServer(parties, least) if ids == "private" else AlignServer(parties, ids, least)
 
 

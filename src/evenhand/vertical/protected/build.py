@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Literal
 
+from evenhand.errors import InputError
 from evenhand.privacy.fixed_products import ProductGrid
+from evenhand.protocol.messages import Vocabulary
 from evenhand.protocol.roles import Role
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import PartyData, ServerData
@@ -13,6 +15,7 @@ from evenhand.vertical.protected.dealing import Dealer, DealtParty, DealtServer
 from evenhand.vertical.protected.encrypting import EncryptedParty, EncryptedServer
 from evenhand.vertical.protected.guarding import check_columns
 from evenhand.vertical.protected.masking import MaskedParty, TogetherServer
+from evenhand.vertical.protected.messages import CIPHERTEXTS, MASKS, TRIPLES
 from evenhand.vertical.protected.products import PlainProductParty, PlainProductServer
 from evenhand.vertical.solver import Solver
 
@@ -40,7 +43,7 @@ def protected_server(
     grid, context = ProductGrid(terms.n_rows), terms.digest.encode()
     match products or terms.job.protection:
         case "dealer":
-            return DealtServer(masked, grid, members, context)
+            return DealtServer(masked, grid, members, _dealer_of(terms), context)
         case "encrypted":
             return EncryptedServer(masked, grid, members)
         case "plain":
@@ -69,9 +72,21 @@ def protected_party(
             return EncryptedParty(masked, grid, words)
         case "plain":
             return PlainProductParty(masked, grid, words)
-    return DealtParty(masked, grid, words, context)
+    return DealtParty(masked, grid, words, _dealer_of(terms), context)
+
+
+def spoken(terms: VerticalTerms) -> Vocabulary:
+    """The kinds of messages of the layers themselves."""
+    more = {"dealer": TRIPLES, "encrypted": CIPHERTEXTS}.get(terms.job.protection, Vocabulary())
+    return Vocabulary(*(MASKS if terms.only_sums else ()), *more)
 
 
 def dealer(terms: VerticalTerms) -> Dealer:
     """The role of the third party that has no data."""
-    return Dealer(terms.n_rows, terms.passive, terms.digest.encode())
+    return Dealer(_dealer_of(terms), terms.n_rows, terms.passive, terms.digest.encode())
+
+
+def _dealer_of(terms: VerticalTerms) -> str:
+    if terms.dealer is None:
+        raise InputError("by the terms nobody is the dealer, whom protection 'dealer' takes")
+    return terms.dealer

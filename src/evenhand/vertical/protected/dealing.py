@@ -18,7 +18,7 @@ from evenhand.errors import ProtocolError
 from evenhand.privacy.fixed_products import ProductGrid, times
 from evenhand.privacy.pairwise import Words, new_secret, public_half, shared_seed, stream
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import DEALER, SERVER, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Role, Sends, State
 from evenhand.vertical.protected.messages import (
     CORRECTIONS,
     DEALER_KEY,
@@ -62,8 +62,8 @@ class Dealer(Role):
 
     vocabulary = TRIPLES
 
-    def __init__(self, rows: int, members: Sequence[str], context: bytes) -> None:
-        super().__init__(DEALER, {"rows": rows})
+    def __init__(self, name: str, rows: int, members: Sequence[str], context: bytes) -> None:
+        super().__init__(name, {"rows": rows})
         self.rows, self.members, self._context = rows, tuple(members), context
         self._secret = new_secret()
         self._seeds: dict[str, bytes] = {}
@@ -73,7 +73,7 @@ class Dealer(Role):
 
     def start(self) -> Sends:
         key = _array(public_half(self._secret))
-        return [DEALER_KEY.message(DEALER, name, key=key) for name in (SERVER, *self.members)]
+        return [DEALER_KEY.message(self.name, name, key=key) for name in (SERVER, *self.members)]
 
     def handle(self, message: Message) -> Sends:
         sender = message.sender
@@ -106,7 +106,7 @@ class Dealer(Role):
                 self._masks[name] = _columns_mask(seed, columns, self.rows)
             found.append(times(self._masks[name], nu) - _answer_mask(seed, number, columns))
             self.effort += float(columns * self.rows)
-        return CORRECTIONS.message(DEALER, SERVER, number=number, words=np.concatenate(found).view(np.int64))
+        return CORRECTIONS.message(self.name, SERVER, number=number, words=np.concatenate(found).view(np.int64))
 
     def snapshot(self) -> State:
         state = super().snapshot() | {"secret": _array(self._secret)}
@@ -126,19 +126,21 @@ class Dealer(Role):
 class DealtParty(ProductParty):
     """Hides its columns once, and finds its product in what the server sends."""
 
-    def __init__(self, inner: Role, grid: ProductGrid, words: Words, context: bytes) -> None:
+    def __init__(self, inner: Role, grid: ProductGrid, words: Words, dealer: str, context: bytes) -> None:
         super().__init__(inner, TRIPLES, grid, words)
-        self._context = context
+        self._dealer, self._context = dealer, context
         # Drawn once, so that whoever is restarted says again what it has said before.
         self._secret = new_secret()
         self._seed = b""
 
     def take(self, message: Message) -> Sends:
-        if message.kind == DEALER_KEY.kind and message.sender == DEALER and not self._seed:
+        if message.kind == DEALER_KEY.kind and message.sender == self._dealer and not self._seed:
             self._seed = shared_seed(self._secret, _bytes(message["key"]), self._context)
             hidden = self.words - _columns_mask(self._seed, *self.words.shape)
             return [
-                JOINING.message(self.name, DEALER, key=_array(public_half(self._secret)), columns=len(self.words)),
+                JOINING.message(
+                    self.name, self._dealer, key=_array(public_half(self._secret)), columns=len(self.words)
+                ),
                 HIDDEN_COLUMNS.message(self.name, SERVER, words=hidden.view(np.int64)),
             ]
         if message.kind == HIDDEN_DERIVATIVE.kind and message.sender == SERVER and self._seed:
@@ -163,9 +165,9 @@ class DealtParty(ProductParty):
 class DealtServer(ProductServer):
     """Sends ν behind b, with a triple of its own for every round."""
 
-    def __init__(self, inner: Role, grid: ProductGrid, members: Sequence[str], context: bytes) -> None:
+    def __init__(self, inner: Role, grid: ProductGrid, members: Sequence[str], dealer: str, context: bytes) -> None:
         super().__init__(inner, TRIPLES, grid, members)
-        self._context = context
+        self._dealer, self._context = dealer, context
         # Drawn once, so that whoever is restarted says again what it has said before.
         self._secret = new_secret()
         self._seed = b""
@@ -178,14 +180,14 @@ class DealtServer(ProductServer):
 
     def take(self, message: Message) -> Sends:
         sender, kind = message.sender, message.kind
-        if kind == DEALER_KEY.kind and sender == DEALER and not self._seed:
+        if kind == DEALER_KEY.kind and sender == self._dealer and not self._seed:
             self._seed = shared_seed(self._secret, _bytes(message["key"]), self._context)
-            return [JOINING.message(SERVER, DEALER, key=_array(public_half(self._secret)), columns=0)]
+            return [JOINING.message(SERVER, self._dealer, key=_array(public_half(self._secret)), columns=0)]
         if kind == HIDDEN_COLUMNS.kind and sender in self.members and sender not in self._columns:
             self._columns[sender] = message["words"].view(np.uint64)
             return self.proceed()
         wanted = self._corrections is None and self._waiting is not None
-        if kind == CORRECTIONS.kind and sender == DEALER and wanted and message.integer("number") == self.number:
+        if kind == CORRECTIONS.kind and sender == self._dealer and wanted and message.integer("number") == self.number:
             self._corrections = message["words"].view(np.uint64)
             return self.proceed()
         raise ProtocolError(f"the server takes no {kind!r} from {sender!r} at this point")
@@ -206,12 +208,12 @@ class DealtServer(ProductServer):
         return sends
 
     def ask(self) -> Sends:
-        return [NEXT_TRIPLE.message(SERVER, DEALER, number=self.number)]
+        return [NEXT_TRIPLE.message(SERVER, self._dealer, number=self.number)]
 
     def ended(self) -> Sends:
         self._secret = self._seed = b""
         self._corrections, self._columns = None, {}
-        return [NEXT_TRIPLE.message(SERVER, DEALER, number=NO_MORE)]
+        return [NEXT_TRIPLE.message(SERVER, self._dealer, number=NO_MORE)]
 
     def snapshot(self) -> State:
         state = super().snapshot() | {"dealer seed": _array(self._seed), "own secret": _array(self._secret)}

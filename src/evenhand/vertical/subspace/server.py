@@ -35,6 +35,7 @@ from evenhand.vertical.subspace.best import BestSeen
 from evenhand.vertical.subspace.blocks import DirectionBlock, OwnBlock, PartyBlock
 from evenhand.vertical.subspace.options import SubspaceOptions
 from evenhand.vertical.subspace.rates import RateSchedule
+from evenhand.vertical.subspace.stopping import near
 
 LARGEST_FIRST_PENALTY = 100.0
 """Where rows cannot hold, λ is as large as the penalty allows: a penalty made from it would grow without end."""
@@ -42,14 +43,8 @@ PATIENCE = 10
 """Rounds without progress after which a run is given up: its rows cannot hold, or its tolerance is out of reach."""
 MISSES = 4
 """Times that all but the exact rates say that a run has ended, before it does: they have had their passes each time."""
-SHARPNESS, SHARPER = 8.0, 3.0
-"""How many times the true distance from the optimum its bound is, as a rule: a run stops when the bound is as many
-times tol. The first was fitted with `benchmarks/stopping.py`. The label holder's own columns in the tiny
-problem make the bound sharper: the second is what keeps the promise on the distance there (`test_distance.py`)."""
 FAR = 3.0
 """What parties promise, in tols, beyond which a round's tiny problem is not worth solving to exact rates."""
-PROMISE = 0.2
-"""Share of the true distance that the parties' quadratic models promise, as a rule."""
 LOOSEST = 1e-3
 """To which a tiny problem is solved at least, whatever parties promise: at steep multipliers they promise anything."""
 MOST_COPIED = 1 << 23
@@ -62,7 +57,7 @@ class SubspaceServer(Server):
     """Asks for directions, combines them, and stops by certificate."""
 
     kept = frozenset({"intercept_due", "decrement", "last_objective", "least_violation", "futile", "missed", "closing"})
-    kept |= {"scores"}
+    kept |= {"scores", "last_promised"}
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
@@ -76,7 +71,7 @@ class SubspaceServer(Server):
         self.scores: Array = np.zeros(terms.n_rows)
         self.intercept_due = 0.0
         self.decrement = np.nan
-        self.last_objective = np.inf
+        self.last_objective = self.last_promised = np.inf
         self.least_violation = np.inf
         self.futile = 0
         self.missed = 0
@@ -183,6 +178,7 @@ class SubspaceServer(Server):
         converged = settled and not misses
         hopeless = not converged and (self._hopeless(point) or self.missed >= MISSES)
         self.last_objective = self.objective(point)
+        self.last_promised = self.decrement / self.last_objective
         # Until a step is taken, all that is said is about the model as the round before left it.
         self.round -= 1
         if hopeless and self._seen_better():
@@ -256,19 +252,13 @@ class SubspaceServer(Server):
         return self.problem.proving.proofs(values, errors, self.problem.optimism)
 
     def _settled(self, point: Point) -> bool:
-        """Whether the rows hold and the optimum is near: by the bound on the distance, and by the last round's gain.
-
-        Without regulariser there is no bound, and the parties' own quadratic models must do. They see no coupling
-        between parties, and so promise too little.
-        """
+        """Whether the rows hold and the optimum is near, and the last round has gained little."""
         objective, tol = self.objective(point), self.job.tol
         slack = max(point.violation, point.complementarity(self.multipliers))
-        left = self.distance(point).value
-        sharp = SHARPER if any(isinstance(block, OwnBlock) for block in self.blocks) else SHARPNESS
-        near = self.decrement <= PROMISE * tol * objective if left is None else left <= sharp * tol
+        own = any(isinstance(block, OwnBlock) for block in self.blocks)
         return (
             slack <= FEASIBLE
-            and near
+            and near(self.distance(point).value, (self.decrement / objective, self.last_promised), tol, own)
             and self.last_objective - objective <= 0.5 * tol * objective
             and not self.problem.settling(self.round)
         )
