@@ -12,6 +12,7 @@ from evenhand.constraints.kinds import Constraint, DemographicParity, EqualizedO
 from evenhand.protocol.job import Job
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.solvers import stopping_at
+from evenhand.vertical.subspace.stopping import near
 
 BLOCKS = [[0, 1], [2, 3]]
 LABELS: dict[str, list[int | None]] = {"equal-opportunity": [1], "equalized-odds": [1, -1], "loss-parity": [None]}
@@ -65,6 +66,20 @@ def test_tol_is_the_distance_from_the_optimum(constraint: Any) -> None:
         run = subspace(problem, constraint, [list(range(first, 60, 3)) for first in range(3)], tol=tol)
         assert run.certificate.converged
         assert run.certificate.objective - best <= 1.5 * tol * best
+
+
+def test_a_run_is_near_by_its_bound_or_by_what_parties_promise_twice() -> None:
+    tol, much = 1e-3, 1.0
+    assert near(None, (0.19 * tol, much), tol, own_columns=False)
+    assert not near(None, (0.21 * tol, 0.0), tol, own_columns=True)
+    assert near(7.9 * tol, (much, much), tol, own_columns=False)
+    assert not near(8.1 * tol, (0.0, 0.0), tol, own_columns=False)
+    assert near(2.9 * tol, (much, much), tol, own_columns=True)
+    assert near(much, (0.11 * tol, 0.11 * tol), tol, own_columns=True)
+    for promised in ((0.0, 0.13 * tol), (0.13 * tol, 0.0)):
+        assert not near(much, promised, tol, own_columns=True)
+    assert not near(much, (0.0, 0.05 * tol), tol, own_columns=True, blind=True)
+    assert near(much, (0.0, 0.03 * tol), tol, own_columns=True, blind=True)
 
 
 def test_rates_and_negative_weights_have_an_estimate_and_no_regulariser_nothing() -> None:

@@ -255,10 +255,11 @@ class SubspaceServer(Server):
         """Whether the rows hold and the optimum is near, and the last round has gained little."""
         objective, tol = self.objective(point), self.job.tol
         slack = max(point.violation, point.complementarity(self.multipliers))
+        left, promised = self.distance(point).value, (self.decrement / objective, self.last_promised)
         own = any(isinstance(block, OwnBlock) for block in self.blocks)
         return (
             slack <= FEASIBLE
-            and near(self.distance(point).value, (self.decrement / objective, self.last_promised), tol, own)
+            and near(left, promised, tol, own_columns=own, blind=self.terms.hides_nu)
             and self.last_objective - objective <= 0.5 * tol * objective
             and not self.problem.settling(self.round)
         )
