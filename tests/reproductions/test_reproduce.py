@@ -13,6 +13,7 @@ from evenhand.errors import InputError
 from evenhand.reproductions import REPRODUCTIONS, find
 from evenhand.reproductions.papers import FIRST_TABLE1, TABLE1, TABLE2, fair
 from evenhand.reproductions.settings import Settings
+from evenhand.reproductions.writing import Recorded
 
 # A grid of two settings has nothing but edges.
 pytestmark = pytest.mark.filterwarnings("ignore::evenhand.errors.GridEdgeWarning")
@@ -89,6 +90,15 @@ def test_a_part_run_again_takes_its_own_place_and_leaves_the_rest(
     assert code == 0
     assert [record for record in more if record["seed"] == 10] == full["records"]
     assert {(record["set"], record["seed"]) for record in more if record["seed"] != 10} == {("compas", 11)}
+
+
+def test_a_page_names_every_version_its_records_are_of() -> None:
+    def of(version: str, seed: int) -> Recorded:
+        return Recorded("made", 1.0, [{"set": "compas", "seed": seed}], {"evenhand": version})
+
+    both = of("0.1.0", 10).with_part(of("0.2.0", 11))
+    assert both.versions == {"evenhand": "0.1.0 and 0.2.0"}
+    assert both.with_part(of("0.2.0", 12)).versions == both.versions
 
 
 def test_records_of_other_rounds_are_not_mixed(command: Any, sets_folder: Path, tmp_path: Path) -> None:

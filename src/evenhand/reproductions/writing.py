@@ -90,7 +90,8 @@ class Recorded:
 
 
 def _both(before: str | None, now: str) -> str:
-    return now if before is None or now in before.split(" and ") else f"{before} and {now}"
+    known = [] if before is None else before.split(" and ")
+    return " and ".join(known if now in known else [*known, now])
 
 
 def _draw(record: Record) -> tuple[str, int]:

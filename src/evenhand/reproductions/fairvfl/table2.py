@@ -33,7 +33,7 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
 
 
 def _run(problem: FairVFLProblem, settings: Settings, meter: Meter) -> list[Record]:
-    usual = neural.ROUNDS[problem.name], neural.ADAM_ROUNDS, neural.LAST_ROUNDS[problem.name]
+    usual = neural.ROUNDS[problem.name], neural.ADAM_ROUNDS, neural.LAST_ROUNDS
     rounds, adam_rounds, last_rounds = map(settings.rounds_or, usual)
     at = partial(fitting, meter, problem)
     at("FedBCD")
@@ -55,14 +55,12 @@ def _run(problem: FairVFLProblem, settings: Settings, meter: Meter) -> list[Reco
 def page(records: pd.DataFrame) -> Page:
     notes = [
         "The papers give neither the number of rounds nor the widths of the layers. Plain steps of 0.01 from a random "
-        "start take thousands of rounds: an earlier version of this page stopped after 80 to 150, where nearly all "
-        "rows still had the same decision.",
-        *neural.cut_short(records),
-        *neural.moving(records, "FedBCD"),
-        *neural.moving(records, fair(0.01)),
-        *neural.moving(records, LAST),
+        "start take thousands of rounds: after 80 to 150, where an earlier version of this page stopped, nearly all "
+        "rows still have the same decision.",
+        *neural.moving(records, ["FedBCD", *map(fair, EPSILONS)]),
+        *neural.moving(records, [LAST]),
         *_ends(records),
-        *neural.never_bound(records, fair(max(EPSILONS)), "FedBCD"),
+        *neural.never_bound(records, [fair(epsilon) for epsilon in EPSILONS], "FedBCD"),
         *reasons.chance(records, ours(0.01)),
         *reasons.infeasible(records),
         *differences(records, ERROR_RATES, TABLE2, reasons.usual),
