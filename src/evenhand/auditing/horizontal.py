@@ -173,7 +173,7 @@ def _membership(
 def _candidates(scene: HorizontalScene, victim: str, rng: np.random.Generator) -> tuple[Array, Array, Booleans]:
     own = scene.clients[victim]
     others = [rows for name, rows in scene.clients.items() if name != victim]
-    pools = [(own.features, own.labels)]
+    pools = [(np.asarray(own.features), own.labels)]
     pools += (
         [(np.concatenate([rows.features for rows in others]), np.concatenate([rows.labels for rows in others]))]
         if others
@@ -194,7 +194,7 @@ def _inversion(
     """The row that a change of weights is proportional to, beside the nearest of the client's rows."""
     if not scene.linear:
         return
-    rows = scene.clients[victim].features.astype(np.float64)
+    rows = np.asarray(scene.clients[victim].features, dtype=np.float64)
     rows = rows[_some(len(rows), rng)]
     others = np.concatenate([one.features for name, one in scene.clients.items() if name != victim] or [rows[:0]])
     middle = np.concatenate([rows, others]).mean(axis=0)

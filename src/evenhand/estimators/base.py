@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.parameters import WithConstraintParameters
+from evenhand.estimators.recording import recorded_fit
 from evenhand.estimators.sensitive import named_columns, split_off
 from evenhand.estimators.tables import Tables, align_rows, encode, exchange_rows, named_tables, weights_beside
 from evenhand.jobs.tables import tell
@@ -55,6 +57,7 @@ class VerticalEstimator(WithConstraintParameters):
     # Estimators that were saved with 0.1.0 have none of their own.
     protection: Protection = "auto"
     label_privacy: Mapping[str, Any] | None = None
+    checkpoints: str | Path | None = None
     _scenes: list[Scene] | None = None
     """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
 
@@ -77,6 +80,7 @@ class VerticalEstimator(WithConstraintParameters):
         protection: Protection = "auto",
         label_privacy: Mapping[str, Any] | None = None,
         warm_start: bool = False,
+        checkpoints: str | Path | None = None,
         verbose: bool = False,
     ) -> None:
         self.solver = solver
@@ -95,6 +99,7 @@ class VerticalEstimator(WithConstraintParameters):
         self.protection = protection
         self.label_privacy = label_privacy
         self.warm_start = warm_start
+        self.checkpoints = checkpoints
         self.verbose = verbose
 
     def _prepare(
@@ -137,7 +142,8 @@ class VerticalEstimator(WithConstraintParameters):
         terms = prepared.preparation.vertical_terms(
             job, prepared.parts, prepared.holder, labels, groups, warm=start is not None
         )
-        with Progress(job.max_rounds, enabled=self.verbose) as progress:
+        recorded = recorded_fit(self.checkpoints, "vertical")
+        with Progress(job.max_rounds, enabled=self.verbose) as progress, recorded as folder:
             run = train_vertical(
                 job,
                 parties,
@@ -145,6 +151,7 @@ class VerticalEstimator(WithConstraintParameters):
                 groups,
                 runtime=runtime,
                 clock=clock,
+                folder=folder,
                 on_round=progress.round,
                 start=start,
                 terms=terms,

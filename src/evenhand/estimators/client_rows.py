@@ -134,7 +134,8 @@ def encoded(encoder: PartyEncoder | None, X: Any) -> npt.NDArray[Any]:
     """Dense numbers: encoded columns, or images as they are."""
     if encoder is None:
         try:
-            return np.asarray(X, dtype=np.float32)
+            # Pictures of bytes stay as and where they are.
+            return np.asarray(X) if X.dtype == np.uint8 else np.asarray(X, dtype=np.float32)
         except (TypeError, ValueError) as error:
             raise DataError(f"X holds values that are not numbers ({error})") from error
     matrix = encoder.transform(X)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -32,13 +33,15 @@ from evenhand.estimators.client_rows import (
     take,
 )
 from evenhand.estimators.parameters import WithConstraintParameters
+from evenhand.estimators.recording import recorded_fit
 from evenhand.estimators.sensitive import named_columns, split_off
 from evenhand.estimators.warning import warn_of
 from evenhand.horizontal.agreeing import draft_terms
 from evenhand.horizontal.averaging.presets import preset_options, rounds_of
 from evenhand.horizontal.crossings import learns_crossings
-from evenhand.horizontal.problem import ClientRows, Protection
+from evenhand.horizontal.problem import ClientRows, ModelStart, Protection
 from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, model_name
+from evenhand.models.pictures import Pictures
 from evenhand.protocol.job import Job
 from evenhand.protocol.job import Protection as ProtectionLevel
 from evenhand.report.progress import Progress
@@ -47,6 +50,7 @@ from evenhand.training.horizontal import HorizontalRun, train_clients
 from evenhand.training.preparing import Preparation
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
 from evenhand.training.shortfalls import shortfalls
+from evenhand.training.starting import start_from
 
 _MODELS = ("logistic", "mlp", "resnet18", "trees")
 
@@ -77,7 +81,8 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
     model
         ``"logistic"``, ``"mlp"``, ``"resnet18"`` (images), ``"trees"`` (of two classes; values may be missing, and
         categories are taken as they are), a `torch.nn.Module`, which begins with its own weights, or a function without
-        arguments that makes one. With K > 2 classes a module has K outputs.
+        arguments that makes one. With K > 2 classes a module has K outputs. Pictures of bytes are shown to it as
+        numbers from 0 to 1.
     scope
         Where constraints hold: ``"global"``, over everybody's rows; ``"local"``, over each client's on their own;
         ``"both"``. The last two with ``"prox-al"`` and ``"sqp"``.
@@ -125,6 +130,19 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
         A paper's settings by name, for averaging solvers: ``"fairfedavgalm-celeba"``, ``"fairfedavgalm-imsitu"`` or
         ``"fairfedavgalm-theorem"`` (its supplement C.1 and C.2, its Theorem 4.2). What `solver_options` and
         `max_rounds` say goes before it. None takes what suits the table at hand.
+    device
+        Where torch computes, ``"cuda"`` for instance; for averaging solvers and models that are no perceptrons.
+    crop
+        Of pictures of bytes, the side of the square that the model is shown: cut at random places to train, out of the
+        middle to judge and to predict. None shows them whole.
+    start
+        A file of weights to begin with: `model/weights.safetensors` of a run folder, or a safetensors file with the
+        parameters and buffers of the torch module by their names. None begins with the model's own.
+    warm_start
+        Begin where the last `fit` ended, if its model had as many weights.
+    checkpoints
+        A folder to keep checkpoints in. If it holds those of an unfinished `fit` of the same estimator on the same
+        rows, that one is gone on with, and ends as if it had not been interrupted.
     verbose
         Show progress.
 
@@ -145,9 +163,14 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
     run_ : the whole run, with its transcript.
     """
 
-    # Estimators that 0.1.0 has saved do not have it.
+    # Estimators that 0.1.0 has saved do not have them.
     preset: str | None = None
     protection: ProtectionLevel = "auto"
+    device: str = "cpu"
+    crop: int | None = None
+    start: str | Path | None = None
+    warm_start: bool = False
+    checkpoints: str | Path | None = None
     _scenes: list[HorizontalScene] | None = None
     """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
 
@@ -175,6 +198,11 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
         solver_options: Mapping[str, Any] | None = None,
         preset: str | None = None,
         protection: ProtectionLevel = "auto",
+        device: str = "cpu",
+        crop: int | None = None,
+        start: str | Path | None = None,
+        warm_start: bool = False,
+        checkpoints: str | Path | None = None,
         verbose: bool = False,
     ) -> None:
         self.solver = solver
@@ -198,6 +226,11 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
         self.solver_options = solver_options
         self.preset = preset
         self.protection = protection
+        self.device = device
+        self.crop = crop
+        self.start = start
+        self.warm_start = warm_start
+        self.checkpoints = checkpoints
         self.verbose = verbose
 
     def fit(
@@ -214,7 +247,8 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
         Parameters
         ----------
         X
-            A DataFrame, an array (n, d) or sparse matrix, or images (n, channels, height, width).
+            A DataFrame, an array (n, d) or sparse matrix, or images (n, channels, height, width). Images of bytes may
+            be memory-mapped (``np.load(file, mmap_mode="r")``): they are read batch by batch and never copied.
         y
             Labels of any two values; of more for averaging solvers.
         sensitive_features
@@ -273,7 +307,12 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
         if job.model == "trees" and encoder is not None:
             rows = [replace(one, categorical=encoder.categorical) for one in rows]
         server = None if server_rows is None else self._server(encoder, server_rows, classes, positive)
-        with Progress(job.max_rounds, enabled=self.verbose) as progress:
+        known = None if len(classes) == 2 else len(classes)
+        begin = self._start(rows[0].features.shape[1:], known, job)
+        with (
+            Progress(job.max_rounds, enabled=self.verbose) as progress,
+            recorded_fit(self.checkpoints, "horizontal") as folder,
+        ):
             run = train_clients(
                 job,
                 rows,
@@ -281,8 +320,11 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
                 scope=where,
                 server=server,
                 groups=self.groups,
-                classes=None if len(classes) == 2 else len(classes),
+                classes=known,
                 protect=self.protect,
+                start=begin,
+                device=self.device,
+                folder=folder,
                 clock=self.clock,
                 on_round=progress.round,
                 preparation=preparation,
@@ -373,7 +415,22 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
         self, name: str, inside: npt.NDArray[np.bool_], features: npt.NDArray[Any], codes: Array, sensitive: Any
     ) -> ClientRows:
         groups = None if sensitive is None else groups_frame(take(sensitive, inside), int(inside.sum()))
-        return ClientRows(name, features[inside], codes[inside], groups, gaps=self._takes_gaps)
+        of_bytes = features.ndim == 4 and features.dtype == np.uint8
+        if self.crop is not None and not of_bytes:
+            raise DataError(f"crop is {self.crop!r}, but X holds no pictures of bytes (n, channels, height, width)")
+        own = Pictures(features, np.flatnonzero(inside), self.crop) if of_bytes else features[inside]
+        return ClientRows(name, own, codes[inside], groups, gaps=self._takes_gaps)
+
+    def _start(self, shape: tuple[int, ...], classes: int | None, job: Job) -> ModelStart | None:
+        if self.warm_start and hasattr(self, "run_"):
+            # Multipliers of other constraints would mean nothing.
+            last = self.run_.as_start()
+            same = self.run_.terms.shape == tuple(shape) and self.run_.terms.classes == classes
+            alike = self.run_.terms.job.constraints == job.constraints and self.run_.terms.job.solver == job.solver
+            return (last if alike else ModelStart(last.weights, last.statistics)) if same else None
+        if self.start is None:
+            return None
+        return start_from(Path(self.start), self._model, shape, classes, job)
 
     def _server(
         self, encoder: PartyEncoder | None, server_rows: tuple[Any, ...], classes: npt.NDArray[Any], positive: Any
@@ -433,7 +490,9 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "run_")
         X = as_rows(X)
-        if not isinstance(X, pd.DataFrame) and int(np.prod(X.shape[1:])) != self.n_features_in_:
+        # Of pictures the model itself knows which sizes it takes.
+        known = isinstance(X, pd.DataFrame) or (len(X.shape) == 4 and X.dtype == np.uint8)
+        if not known and int(np.prod(X.shape[1:])) != self.n_features_in_:
             raise DataError(
                 f"X has {int(np.prod(X.shape[1:]))} features, but HorizontalClassifier is expecting "
                 f"{self.n_features_in_} features as input"

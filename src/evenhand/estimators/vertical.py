@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -85,6 +86,9 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         to the true labels, for itself. Answers are drawn from `random_state` here, one for each id of a row.
     warm_start
         Begin where the last `fit` ended, if it saw the same features: for a neighbouring ε or alpha.
+    checkpoints
+        A folder to keep checkpoints in. If it holds those of an unfinished `fit` of the same estimator on the same
+        rows, that one is gone on with, and ends as if it had not been interrupted.
     verbose
         Show progress.
 
@@ -128,6 +132,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         protection: Protection = "auto",
         label_privacy: Mapping[str, Any] | None = None,
         warm_start: bool = False,
+        checkpoints: str | Path | None = None,
         verbose: bool = False,
     ) -> None:
         super().__init__(
@@ -147,6 +152,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             protection=protection,
             label_privacy=label_privacy,
             warm_start=warm_start,
+            checkpoints=checkpoints,
             verbose=verbose,
         )
         self.positive = positive
@@ -263,6 +269,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         fit_intercept: bool = True,
         solver_options: Mapping[str, Any] | None = None,
         warm_start: bool = False,
+        checkpoints: str | Path | None = None,
         verbose: bool = False,
     ) -> None:
         super().__init__(
@@ -277,6 +284,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
             fit_intercept=fit_intercept,
             solver_options=solver_options,
             warm_start=warm_start,
+            checkpoints=checkpoints,
             verbose=verbose,
         )
 

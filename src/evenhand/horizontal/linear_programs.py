@@ -89,5 +89,5 @@ def tolerances(job: Job) -> dict[str, float]:
 
 def _sample(terms: HorizontalTerms, rows: ClientRows) -> Sample:
     rows = rows.agreed(terms.groups)
-    features = np.hstack([rows.features.astype(np.float64), np.ones((rows.n_rows, 1))])
+    features = np.hstack([np.asarray(rows.features, dtype=np.float64), np.ones((rows.n_rows, 1))])
     return Sample(features, rows.labels, rows.groups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,13 +13,14 @@ import scipy.sparse as sp
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.groups import Groups, crossed_name, group_codes, groups_frame, with_crossing
 from evenhand.errors import DataError
+from evenhand.models.pictures import Pictures
 from evenhand.protocol.names import check_name
 
 Single = npt.NDArray[np.float32]
 """Weights and their changes: single precision, as the papers train."""
 
 _SINGLE = (np.float16, np.float32, np.uint8, np.bool_)
-"""What single precision holds without loss: images among them, which would be twice the size in double."""
+"""What single precision holds without loss."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +30,9 @@ class ClientRows:
     Parameters
     ----------
     features
-        (n, columns), or (n, channels, height, width) for images, in the precision they come in. Averaging solvers
-        train in single precision. Solvers of programs must not: a model that counts people puts rows right at the
+        (n, columns), or (n, channels, height, width) for images, in the precision they come in. Images of bytes stay
+        where they are (`Pictures`), and models see numbers from 0 to 1. Averaging solvers train in single precision.
+        Solvers of programs must not: a model that counts people puts rows right at the
         border, and whoever scores these rows in another precision finds some on the other side.
     labels
         ±1, or class indices 0, 1, ... for more than two classes. A client may lack a class.
@@ -44,7 +46,7 @@ class ClientRows:
     """
 
     name: str
-    features: Single | Array
+    features: Single | Array | Pictures
     labels: Array
     groups: pd.DataFrame | None = None
     gaps: bool = False
@@ -55,9 +57,7 @@ class ClientRows:
         features: Any = self.features
         features = features.toarray() if sp.issparse(features) else features
         try:
-            features = np.asarray(features)
-            single = features.dtype in _SINGLE
-            features = np.ascontiguousarray(features, dtype=np.float32 if single else np.float64)
+            features = _as_numbers(features)
             labels = np.asarray(self.labels, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise DataError(f"client {self.name!r}: features and labels must be numbers ({error})") from error
@@ -68,9 +68,7 @@ class ClientRows:
             )
         if len(labels) == 0:
             raise DataError(f"client {self.name!r} has no rows; leave it out of the run")
-        known = np.isfinite(features) | (np.isnan(features) & self.gaps)
-        bad = len(features) - int(known.reshape(len(features), -1).all(axis=1).sum())
-        if bad:
+        if bad := 0 if isinstance(features, Pictures) else _unknown(features, self.gaps):
             raise DataError(
                 f"client {self.name!r}: {bad} rows have features that are not finite numbers; fill or drop them"
             )
@@ -111,16 +109,33 @@ class ClientRows:
             raise DataError(f"client {self.name!r}: {error}") from error
 
 
+def _as_numbers(features: Any) -> Single | Array | Pictures:
+    if isinstance(features, Pictures):
+        return features
+    features = np.asarray(features)
+    if features.dtype == np.uint8 and features.ndim == 4:
+        return Pictures(features)
+    single = features.dtype in _SINGLE
+    return np.ascontiguousarray(features, np.float32) if single else np.ascontiguousarray(features, np.float64)
+
+
+def _unknown(features: Single | Array, gaps: bool) -> int:
+    """In how many rows something is not known that has to be."""
+    known = np.isfinite(features) | (np.isnan(features) & gaps)
+    return len(features) - int(known.reshape(len(features), -1).all(axis=1).sum())
+
+
 @dataclass(frozen=True, eq=False)
 class ModelStart:
     """Where to begin instead of at the model's own start.
 
-    Averaging solvers begin with all of it; solvers of programs with the weights, and find their multipliers anew.
+    Averaging solvers begin with all of it, with multipliers of zero where there are none; solvers of programs with the
+    weights, and find their multipliers anew.
     """
 
     weights: Single | Array
     statistics: Single
-    multipliers: Array
+    multipliers: Array = field(default_factory=lambda: np.zeros(0))
 
 
 class Protection(Protocol):
@@ -148,11 +163,14 @@ class HorizontalServerData:
         A `torch.nn.Module`, or a function that makes one, where the terms name no model: code that everybody has.
     start
         Where to begin.
+    device
+        Where torch computes, as of a client.
     """
 
     rows: ClientRows | None = None
     network: Any = None
     start: ModelStart | None = None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,8 +185,11 @@ class ClientData:
         As the server has it.
     protect
         What it does to its updates before it sends them.
+    device
+        Where torch computes, ``"cuda"`` for instance, for models that are no perceptrons. Everybody's own business.
     """
 
     rows: ClientRows
     network: Any = None
     protect: Protection | None = None
+    device: str = "cpu"

@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-_PURPOSES = ("batches", "protection", "layers", "participants")
-Purpose = Literal["batches", "protection", "layers", "participants"]
+_PURPOSES = ("batches", "protection", "layers", "participants", "crops")
+Purpose = Literal["batches", "protection", "layers", "participants", "crops"]
 
 
 def generator(seed: int, name: str, round_number: int, purpose: Purpose) -> np.random.Generator:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,22 @@ from torch import Tensor, nn
 
 from evenhand.arrays import Array
 from evenhand.errors import InputError
+from evenhand.models.pictures import Pictures
 from evenhand.models.resnet import ResNet18
 from evenhand.models.stacked import StackedPerceptron, one_thread
+from evenhand.printing import listed
 
 NAMES = ("logistic", "mlp", "resnet18")
+
+
+class Rows(Protocol):
+    """Rows that can be had a few at a time."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> Tensor: ...
+
+
 # Rows in one forward pass when a model is only evaluated: as many as make about 4 million numbers.
 _EVALUATED_AT_ONCE = 2**22
 
@@ -31,9 +43,11 @@ def make_network(
     classes: int | None = None,
     hidden: tuple[int, ...] = (32, 16),
     seed: int = 0,
+    device: str = "cpu",
 ) -> Network:
     """A network for rows of a shape, and for labels of ±1 or a number of classes."""
-    return Network(make_module(network, shape, 1 if classes is None else classes, hidden, seed), shape, classes)
+    module = make_module(network, shape, 1 if classes is None else classes, hidden, seed)
+    return Network(module, shape, classes, device)
 
 
 def make_module(
@@ -95,10 +109,19 @@ class Network:
 
     Running statistics (of batch normalisation) are kept apart from weights: they are averaged over clients with the
     same shares as weights, but no gradient, clipping or regulariser concerns them.
+
+    Rows of bytes are pictures: the module sees numbers from 0 to 1. Whatever comes out of it is on `device`; flat
+    weights and what is evaluated are not.
     """
 
-    def __init__(self, module: nn.Module, shape: tuple[int, ...], classes: int | None) -> None:
-        self.module = module.float().eval()
+    def __init__(self, module: nn.Module, shape: tuple[int, ...], classes: int | None, device: str = "cpu") -> None:
+        if device != "cpu" and StackedPerceptron.like(module) is not None:
+            raise InputError(
+                f"device is {device!r}, and perceptrons are trained by numpy: leave it out, or give a torch.nn.Module "
+                "that is more than layers in a row"
+            )
+        self.device = torch_device(device)
+        self.module = module.float().eval().to(self.device)
         self.shape = shape
         self.classes = classes
         self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -118,7 +141,7 @@ class Network:
     def _check_output(self) -> None:
         try:
             with torch.no_grad():
-                given = tuple(self.module(torch.zeros((2, *self.shape))).shape)
+                given = tuple(self.module(torch.zeros((2, *self.shape), device=self.device)).shape)
         except (RuntimeError, ValueError, TypeError) as error:
             raise InputError(
                 f"{type(self.module).__name__} does not take rows of shape {self.shape}: {error}"
@@ -148,10 +171,32 @@ class Network:
                 # Noise that protects updates can push a small variance below zero.
                 variance.clamp_(min=0.0)
 
+    def load_named(self, tensors: Mapping[str, npt.NDArray[Any]], where: str) -> None:
+        """Take all of the module's parameters and buffers by their names; `where` they come from, for messages."""
+        own = {name: one for name, one in self.module.state_dict().items() if one.is_floating_point()}
+        given = {name: one for name, one in tensors.items() if name in own or not name.endswith("num_batches_tracked")}
+        if strange := sorted(own.keys() ^ given.keys()):
+            raise InputError(
+                f"{where}: {strange[0]!r} is {'not among its weights' if strange[0] in own else 'no part of the model'}"
+                f"; a {type(self.module).__name__} has {listed(own, most=3)}"
+            )
+        for name, tensor in own.items():
+            if tuple(tensor.shape) != given[name].shape:
+                raise InputError(f"{where}: {name!r} has the shape {given[name].shape}, not {tuple(tensor.shape)}")
+            if not np.isfinite(given[name]).all():
+                raise InputError(f"{where}: {name!r} holds numbers that are not finite")
+            with torch.no_grad():
+                tensor.copy_(torch.from_numpy(np.array(given[name], dtype=np.float32)))
+
     # -- scores
 
+    def as_input(self, features: Tensor) -> Tensor:
+        """Rows as the module takes them."""
+        moved = features.to(self.device)
+        return moved.float().div_(255.0) if moved.dtype == torch.uint8 else moved
+
     def scores(self, features: Tensor) -> Tensor:
-        outputs: Tensor = self.module(features)
+        outputs: Tensor = self.module(self.as_input(features))
         return outputs if outputs.ndim == 1 else self.as_scores(outputs)
 
     def as_scores(self, outputs: Tensor) -> Tensor:
@@ -171,27 +216,40 @@ class Network:
         for first in range(0, rows, size):
             yield slice(first, min(rows, first + size))
 
-    def evaluate(self, features: Tensor) -> Tensor:
+    def evaluate(self, features: Rows) -> Tensor:
         """Scores in evaluation mode, a few rows at a time."""
         if self.module.training:
             self.module.eval()
         with torch.no_grad():
-            parts = [self.scores(features[rows]) for rows in self.chunks(len(features))]
+            parts = [self.scores(features[rows]).cpu() for rows in self.chunks(len(features))]
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def predict(self, features: npt.ArrayLike) -> Array:
         """Scores of rows. A perceptron's are computed in double precision: whatever else is asked for at the same
         time, a row's score is the same to fifteen digits."""
-        rows = np.ascontiguousarray(features, dtype=np.float32)
-        if rows.shape[1:] != self.shape:
-            raise InputError(f"rows have the shape {rows.shape[1:]}; the model was trained on {self.shape}")
+        rows = self._as_rows(features)
+        if tuple(rows.shape[1:]) != self.shape:
+            raise InputError(f"rows have the shape {tuple(rows.shape[1:])}; the model was trained on {self.shape}")
         if len(rows) == 0:
             return np.zeros((0,) if self.classes is None else (0, self.classes))
+        if isinstance(rows, Pictures):
+            with torch.no_grad():
+                parts = [self.evaluate(torch.from_numpy(rows[part])) for part in self.chunks(len(rows))]
+            return np.asarray(torch.cat(parts).numpy(), dtype=np.float64)
         # torch warns about arrays that may not be written to, although nothing writes here.
-        rows = rows if rows.flags.writeable else rows.copy()
-        given = torch.from_numpy(rows)
+        given = torch.from_numpy(rows if rows.flags.writeable else rows.copy())
         scores: Any = self.evaluate(given) if self.stacked is None else self._precise(given, self.stacked)
         return np.asarray(scores.numpy(), dtype=np.float64)
+
+    def _as_rows(self, features: Any) -> npt.NDArray[np.float32] | Pictures:
+        """Bytes stay bytes; of pictures that are larger than what was trained on, the middle is shown."""
+        if isinstance(features, Pictures):
+            return features
+        rows = np.asarray(features)
+        if rows.dtype != np.uint8 or rows.ndim != 4:
+            return np.ascontiguousarray(rows, dtype=np.float32)
+        cut = rows.shape[2:] != self.shape[1:] and len(self.shape) == 3 and min(rows.shape[2:]) >= self.shape[1]
+        return Pictures(rows, crop=self.shape[1] if cut else None)
 
     def _precise(self, rows: Tensor, stacked: StackedPerceptron) -> Tensor:
         weights = stacked.stack([self.weights]).double()
@@ -200,10 +258,20 @@ class Network:
         return self.as_scores(torch.cat(outputs))
 
 
+def torch_device(name: str) -> torch.device:
+    """A device by torch's name for it, which must be there."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        raise InputError(f"device is {name!r}, which torch cannot use here: {str(error).splitlines()[0]}") from error
+    return device
+
+
 def _flat(tensors: list[Tensor]) -> npt.NDArray[np.float32]:
     if not tensors:
         return np.zeros(0, dtype=np.float32)
-    flat: Any = torch.cat([tensor.reshape(-1) for tensor in tensors]).numpy()
+    flat: Any = torch.cat([tensor.reshape(-1) for tensor in tensors]).cpu().numpy()
     return np.array(flat, dtype=np.float32)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, Protection, Single
 from evenhand.horizontal.solver import HorizontalClient, HorizontalModel, HorizontalServer
 from evenhand.horizontal.solvers import SOLVERS, model_name, protected_client, protected_server
+from evenhand.models.pictures import Pictures
 from evenhand.moved import keep_old_names
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.certificate import Certificate
@@ -94,6 +96,7 @@ def train_clients(
     classes: int | None = None,
     protect: Protection | Mapping[str, Protection] | None = None,
     start: ModelStart | None = None,
+    device: str = "cpu",
     terms: HorizontalTerms | None = None,
     clock: VirtualClock | None = None,
     folder: RunFolder | None = None,
@@ -122,6 +125,8 @@ def train_clients(
         What clients do to their updates before sending them: one protection for all, or one for each by name.
     start
         Weights and multipliers to begin with, of an earlier run.
+    device
+        Where torch computes, ``"cuda"`` for instance; for averaging solvers and models that are no perceptrons.
     terms
         What has been agreed on already; scope, groups and classes are then those of the terms.
     preparation
@@ -146,8 +151,8 @@ def train_clients(
         )
     transcript = None if preparation is None else preparation.transcript
     network = None if isinstance(model, str) else model
-    at_server = HorizontalServerData(server, network, start)
-    at_clients = {one.name: ClientData(one, network, protections.get(one.name)) for one in clients}
+    at_server = HorizontalServerData(server, network, start, device)
+    at_clients = {one.name: ClientData(one, network, protections.get(one.name), device) for one in clients}
     holders = [*clients, *([] if server is None else [server])]
     settings = RunSettings(clock, folder, checkpoint_seconds, on_round, keep_messages, transcript=transcript)
     agreed = terms
@@ -215,4 +220,8 @@ def _protections(
 
 def _parts(holders: Sequence[ClientRows]) -> Iterator[Any]:
     for rows in holders:
-        yield from (rows.name, rows.features, rows.labels, rows.groups)
+        shown = rows.features
+        yield rows.name
+        # A few pictures at a time: all of them may be more than memory holds.
+        yield from itertools.chain([shown.crop], shown.blocks()) if isinstance(shown, Pictures) else [shown]
+        yield from (rows.labels, rows.groups)

@@ -185,6 +185,7 @@ class BatchedClients:
         multipliers = torch.tensor(request.multipliers[None], dtype=torch.float32)
         draw = generator(self.seed, request.name, request.round, "batches")
         layers = generator(self.seed, request.name, request.round, "layers")
+        crops = generator(self.seed, request.name, request.round, "crops")
         tally = Tally(1, self.objective.rows) if self._tallies else None
         with seeded(int(layers.integers(2**63))):
             for _ in range(self.epochs(request.name)):
@@ -193,10 +194,11 @@ class BatchedClients:
                     tally.expect(batches)
                 for step, inside in enumerate(batches.weights):
                     filled = int((inside > 0).sum())
-                    scores = network.scores(self.data.features[numbers[step, 0, :filled]])
-                    known = scores.detach()[None]
+                    scores = network.scores(self.data.batch(request.name, numbers[step, 0, :filled], crops))
+                    known = scores.detach().cpu()[None]
                     pull = self.objective.derivative(known, batches, step, multipliers, settings, tally)
-                    gradients = torch.autograd.grad(scores, network.parameters, pull[0], allow_unused=True)
+                    pulled = pull[0].to(network.device)
+                    gradients = torch.autograd.grad(scores, network.parameters, pulled, allow_unused=True)
                     self._descend_parameters(gradients, settings.step)
         network.module.eval()
         weights, statistics = network.weights, network.statistics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ class _Builder:
     def server(self, terms: HorizontalTerms, own: HorizontalServerData) -> AveragingServer:
         means = SliceMeans(terms)
         formulation = self._formulation(means.bounds)
-        network = _network(terms, own.network)
+        network = _network(terms, own.network, own.device)
         start = _start(own.start, network, formulation)
         options = self._read(terms)
         server = self._kind(terms, "SharingServer", self._server)
@@ -80,7 +81,8 @@ class _Builder:
                 raise InputError(f"client {name!r} would send a share of the noise bare; set protection='masked'")
         means = SliceMeans(terms)
         formulation = self._formulation(means.bounds)
-        network = _network(terms, next(iter(owns.values())).network)
+        first = next(iter(owns.values()))
+        network = _network(terms, first.network, first.device)
         options, job = self._read(terms), terms.job
         batched = importlib.import_module("evenhand.horizontal.averaging.batched")
         rows = [own.rows for own in owns.values()]
@@ -123,7 +125,7 @@ def _every(terms: HorizontalTerms, options: AveragingOptions) -> int:
     return 0 if terms.protected else 1
 
 
-def _network(terms: HorizontalTerms, own: Any) -> Any:
+def _network(terms: HorizontalTerms, own: Any, device: str) -> Any:
     """The network as it begins, the same at everybody: named in the terms, or code that everybody has."""
     try:
         importlib.import_module("torch")
@@ -134,13 +136,15 @@ def _network(terms: HorizontalTerms, own: Any) -> Any:
     if terms.model == "module" and own is None:
         raise InputError("the terms train a module that everybody has as code: give it as network")
     wanted = own if terms.model == "module" else terms.model
-    return make_network(wanted, terms.shape, terms.classes, terms.job.hidden, terms.job.seed)
+    return make_network(wanted, terms.shape, terms.classes, terms.job.hidden, terms.job.seed, device)
 
 
 def _start(start: ModelStart | None, network: Any, formulation: Formulation) -> ModelStart:
     own = ModelStart(network.weights, network.statistics, np.zeros(len(formulation.multipliers)))
     if start is None:
         return own
+    if not start.multipliers.size:
+        start = replace(start, multipliers=own.multipliers)
     for name in ("weights", "statistics", "multipliers"):
         given, needed = getattr(start, name), getattr(own, name)
         if given.shape != needed.shape:

@@ -13,11 +13,13 @@ from torch.nn.functional import one_hot
 
 from evenhand.arrays import Array
 from evenhand.constraints.measures import Measure
+from evenhand.errors import DataError
 from evenhand.horizontal.averaging.client import Measured
 from evenhand.horizontal.averaging.local_objective import as_labels, measure_slope, measured, spread
 from evenhand.horizontal.problem import ClientRows, Single
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.models.networks import Network
+from evenhand.models.pictures import Pictures
 from evenhand.models.stacked import Passes, StackedPerceptron, one_thread
 
 _LOSS = Measure("loss")
@@ -47,19 +49,47 @@ class LocalData:
             self.places[client.name] = slice(end, end + client.n_rows)
             end += -(-client.n_rows // _ALIGNED_ROWS) * _ALIGNED_ROWS
         classes = rows.terms.classes
-        self.features = torch.zeros((end, *rows.terms.shape))
+        # Pictures stay where they are.
+        self.pictures = {one.name: one.features for one in clients if isinstance(one.features, Pictures)}
+        if self.pictures and len(self.pictures) < len(clients):
+            raise DataError("some clients have pictures as bytes and some as numbers; give all of them in one form")
+        self.features = torch.zeros((0 if self.pictures else end, *rows.terms.shape))
         self.labels = torch.zeros(end, dtype=torch.float32 if classes is None else torch.int64)
         self.membership = torch.zeros((end, len(rows.parts)))
         self.counts: dict[str, Array] = {}
         for client in clients:
             place, inside = self.places[client.name], rows.membership(client)
-            self.features.numpy()[place] = client.features
+            if not self.pictures:
+                self.features.numpy()[place] = client.features
             self.labels[place] = as_labels(client.labels, classes)
             self.membership.numpy()[place] = inside
             self.counts[client.name] = inside.sum(axis=0).astype(np.float64)
 
     def count(self, name: str) -> int:
         return self.clients[name].n_rows
+
+    def of(self, name: str) -> Tensor | PictureTensors:
+        """A client's rows."""
+        return PictureTensors(self.pictures[name]) if self.pictures else self.features[self.places[name]]
+
+    def batch(self, name: str, numbers: Tensor, crops: np.random.Generator) -> Tensor:
+        """Some of a client's rows, by their numbers among everybody's, as they are trained on."""
+        if not self.pictures:
+            return self.features[numbers]
+        return torch.from_numpy(self.pictures[name].drawn(numbers.numpy() - self.places[name].start, crops))
+
+
+class PictureTensors:
+    """Pictures that become tensors of bytes when they are asked for."""
+
+    def __init__(self, pictures: Pictures) -> None:
+        self._pictures = pictures
+
+    def __len__(self) -> int:
+        return len(self._pictures)
+
+    def __getitem__(self, rows: slice | npt.NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(self._pictures[rows])
 
 
 class Measuring:
@@ -77,9 +107,9 @@ class Measuring:
 
     def evaluate(self, name: str, weights: Single, statistics: Single) -> tuple[Tensor, Tensor, Tensor]:
         """Scores, labels and slice membership of a client's rows."""
-        place = self.data.places[name]
-        features, stacked = self.data.features[place], self.network.stacked
-        if stacked is None:
+        place, features = self.data.places[name], self.data.of(name)
+        stacked = self.network.stacked
+        if stacked is None or isinstance(features, PictureTensors):
             self.network.load(weights, statistics)
             scores = self.network.evaluate(features)
         else:
@@ -160,7 +190,7 @@ class Measuring:
             return self._gradient(name, weights, statistics, total_rows, tilt)
 
     def _gradient(self, name: str, weights: Single, statistics: Single, total_rows: int, tilt: Array) -> Single:
-        network, place = self.network, self.data.places[name]
+        network, place, features = self.network, self.data.places[name], self.data.of(name)
         network.load(weights, statistics)
         network.module.eval()
         share = torch.tensor(tilt, dtype=torch.float32)
@@ -168,15 +198,15 @@ class Measuring:
         for rows in network.chunks(place.stop - place.start):
             chunk = slice(place.start + rows.start, place.start + rows.stop)
             labels, members = self.data.labels[chunk], self.data.membership[chunk]
-            scores = network.scores(self.data.features[chunk])
-            known = scores.detach()
+            scores = network.scores(features[rows])
+            known = scores.detach().cpu()
             each = torch.full((len(known),), 1.0 / total_rows)
             pull = spread(each, measure_slope(_LOSS, known, labels, network.classes))
             for measure, parts in self.rows.measures.items():
                 weight = members[:, parts] @ share[parts]
                 pull = pull + spread(weight, measure_slope(measure, known, labels, network.classes))
-            slopes = torch.autograd.grad(scores, network.parameters, pull, allow_unused=True)
+            slopes = torch.autograd.grad(scores, network.parameters, pull.to(network.device), allow_unused=True)
             for accumulated, slope in zip(total, slopes, strict=True):
                 if slope is not None:
                     accumulated += slope
-        return np.array(torch.cat([part.reshape(-1) for part in total]).numpy(), dtype=np.float32)
+        return np.array(torch.cat([part.reshape(-1) for part in total]).cpu().numpy(), dtype=np.float32)

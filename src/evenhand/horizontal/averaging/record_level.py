@@ -120,7 +120,7 @@ class RecordLearner(BatchedLearner):
 
     def _step(self, rows: np.ndarray, tilt: Tensor, step: float, noise: np.random.Generator) -> None:
         clients, mechanism = self.clients, self._mechanism
-        total = self._shortened_sum(clients.data.places[self.name].start + rows, tilt).double().numpy()
+        total = self._shortened_sum(rows, tilt).double().numpy()
         total += mechanism.clip * mechanism.noise_multiplier * noise.standard_normal(len(total))
         gradient = total / (mechanism.rate * self.n_rows)
         weights = clients.network.weights
@@ -130,6 +130,7 @@ class RecordLearner(BatchedLearner):
     def _shortened_sum(self, rows: np.ndarray, tilt: Tensor) -> Tensor:
         """Σ over the rows of their own gradients, none longer than the bound."""
         network, data = self.clients.network, self.clients.data
+        own, place = data.of(self.name), data.places[self.name]
         parameters = {name: one.detach() for name, one in network.module.named_parameters() if one.requires_grad}
 
         def pulled(at: Mapping[str, Tensor], features: Tensor, pull: Tensor) -> Tensor:
@@ -141,11 +142,12 @@ class RecordLearner(BatchedLearner):
         total = torch.zeros(network.weights.size)
         size = max(1, _AT_ONCE // network.weights.size)
         for first in range(0, len(rows), size):
-            part = torch.from_numpy(rows[first : first + size])
-            features = data.features[part]
+            chosen = rows[first : first + size]
+            part = torch.from_numpy(place.start + chosen)
+            features = network.as_input(own[chosen])
             pulls = self._pulls(network.evaluate(features), data.labels[part], data.membership[part], tilt)
-            slopes = of_each_row(parameters, features, pulls)
-            flat = torch.cat([slope.reshape(len(part), -1) for slope in slopes.values()], dim=1)
+            slopes = of_each_row(parameters, features, pulls.to(network.device))
+            flat = torch.cat([slope.reshape(len(part), -1) for slope in slopes.values()], dim=1).cpu()
             lengths = torch.linalg.vector_norm(flat, dim=1)
             total += (self._mechanism.clip * (1 - _ROOM) / lengths).clamp(max=1.0) @ flat
         return total
