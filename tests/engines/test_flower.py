@@ -155,14 +155,17 @@ def file_of(files: dict[str, Path], runs: Path, context: Context) -> Here:
 def run_shops(tmp_path: Path, job: dict[str, Any]) -> dict[str, Path]:
     paths = write_shops(tmp_path / "sites", job, ("bank", "phone"))
     text, runs = paths["job"].read_text(), tmp_path / "runs"
-    server = server_app(text, asked, lambda: at(paths["bank"], str(runs / SERVER)))
+    # Where the labels are: on the machine of the bank, beside its own node.
+    server = server_app(text, asked, lambda: at(paths["bank"], str(runs / "bank")))
     client = client_app(text, partial(file_of, paths, runs))
     simulate(server, client, 3)
     return paths
 
 
 def side(tmp_path: Path, name: str) -> RunFolder:
-    return RunFolder.open(next((tmp_path / "runs" / name).iterdir()))
+    """The server's run is beside that of the bank, under a name of its own."""
+    runs = (tmp_path / "runs" / ("bank" if name == SERVER else name)).iterdir()
+    return RunFolder.open(next(one for one in runs if one.name.endswith("-server") == (name == SERVER)))
 
 
 @pytest.mark.parametrize("ids", ["equal", "private"])
@@ -215,6 +218,32 @@ def test_a_party_that_refuses_says_so_and_why_stays_with_it(tmp_path: Path) -> N
     with pytest.raises(RunError, match=r"shop: it stopped \(RunError\); its own console says why"):
         simulate(server, client_app(text, partial(file_of, paths, runs)), 3)
     assert "direction" not in {one["kind"] for one in side(tmp_path, "shop").read_lines("transcript.jsonl")}
+
+
+class Nobody:
+    """A grid that takes messages, which nobody answers."""
+
+    def __init__(self) -> None:
+        self.pushed: list[Message] = []
+
+    def push_messages(self, messages: list[Message]) -> list[str]:
+        self.pushed += messages
+        return [f"m{len(self.pushed)}"]
+
+    def pull_messages(self, _: list[str]) -> list[Message]:
+        return []
+
+
+@pytest.mark.parametrize(("at_once", "visited"), [(0, 3), (2, 2)])
+def test_no_more_nodes_are_visited_at_once_than_was_said(at_once: int, visited: int) -> None:
+    grid = Nobody()
+    post = GridPost(grid, {"a": 1, "b": 2, "c": 3}, at_once)  # type: ignore[arg-type]
+    for name in ("a", "b", "c"):
+        post.transmit(name, packet_bytes(Packet(0, NEVER_AGAIN.window, asks=True)))
+    for name in post._ready():
+        post._set_out(name)
+    assert len(grid.pushed) == visited
+    assert len(post._ready()) == 0
 
 
 class Nodes:

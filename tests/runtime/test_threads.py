@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.problems import Reference, deal, parity_rows, pooled_weights, small
+from support.schedules import NAMES, assert_ended_as_it_should, case_of
 
 from evenhand.constraints import EqualOpportunity
 from evenhand.errors import DivergenceError, InputError, ProtocolError, RunError
@@ -184,6 +185,18 @@ def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
         Threads([Caller(("a",), 1), Answerer("a")], **settings)
     with pytest.raises(ProtocolError, match="same name"):
         Threads([Answerer("a"), Answerer("a")])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_roles_of_every_solver_end_as_they_should(name: str) -> None:
+    """The contract, on threads; `tests/engines` has it on the engines."""
+    make = case_of(name).make
+    # Each made on its own: those that are made together may share a batch, in one thread.
+    roles = {one: make()[one] for one in make()}
+    threads = Threads(list(roles.values()))
+    threads.run()
+    sent = [entry[1:5] for entry in threads.transcript]
+    assert_ended_as_it_should(name, {one: role.snapshot() for one, role in roles.items()}, sent)
 
 
 # -- VFB²

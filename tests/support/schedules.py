@@ -7,7 +7,7 @@ to the same objective.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,7 @@ from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
 from evenhand.protocol.agree import AgreeClient, AgreeServer
 from evenhand.protocol.align import AlignParty, AlignServer
 from evenhand.protocol.enrol import EnrolParty, EnrolServer
-from evenhand.protocol.roles import Report, Role
+from evenhand.protocol.roles import Report, Role, State
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.clock import VirtualClock
@@ -112,7 +112,11 @@ def _untimed(row: Report) -> dict[str, Any]:
 
 
 def certificate_is_true(case: ScheduleCase, runtime: FaultyInProcess, _: list[Report]) -> None:
-    server: Any = runtime.mailboxes["server"].role
+    assert_certificate_is_true(case, {name: mailbox.role for name, mailbox in runtime.mailboxes.items()})
+
+
+def assert_certificate_is_true(case: ScheduleCase, roles: Mapping[str, Role]) -> None:
+    server: Any = roles["server"]
     assert isinstance(server, Server)
     told = server.certificate
     assert told is not None
@@ -120,7 +124,7 @@ def certificate_is_true(case: ScheduleCase, runtime: FaultyInProcess, _: list[Re
     reference = Reference(PROBLEM, parity_rows(PROBLEM, [1], EPSILON) if solver.takes_constraints else [], MU)
     weights = np.zeros(5)
     for place, block in enumerate(BLOCKS):
-        own = runtime.mailboxes[f"p{place}"].role.model.weights  # type: ignore[attr-defined]
+        own = roles[f"p{place}"].model.weights  # type: ignore[attr-defined]
         weights[block] = own[: len(block)]
         if place == 0:
             weights[-1] = own[-1]
@@ -135,7 +139,29 @@ def certificate_is_true(case: ScheduleCase, runtime: FaultyInProcess, _: list[Re
         assert told.objective == pytest.approx(calm.certificate.objective, abs=1e-4)
 
 
-NAMES = (*VERTICAL, *HORIZONTAL)
+def assert_ended_as_it_should(name: str, states: Mapping[str, State], sent: Iterable[Sequence[Any]]) -> None:
+    """What the contract says of results, whichever engine carried the run.
+
+    Every role's state at its end is bit for bit that of one process, and so are the messages by sender, receiver, kind
+    and bytes; of an asynchronous solver the certificate is true.
+    """
+    case = case_of(name)
+    if name not in ASYNCHRONOUS:
+        calm, _ = case.calm
+        assert states.keys() == calm.mailboxes.keys()
+        for role, state in ends(calm).items():
+            assert_same_state(state, states[role])
+        assert sorted(tuple(one) for one in sent) == sorted(entry[1:5] for entry in calm.transcript)
+        return
+    roles = case.make()
+    for role, state in states.items():
+        roles[role].restore(state)
+    assert_certificate_is_true(case, roles)
+
+
+ROWS = "rows-"
+"""In front of a solver across rows that has the name of one across columns."""
+NAMES = (*VERTICAL, *(f"{ROWS}{name}" if name in VERTICAL else name for name in HORIZONTAL))
 """Every solver that is listed."""
 
 
@@ -169,8 +195,9 @@ EXCHANGES = ("enrol", "align", "private-align", "agree", "score")
 def case_of(name: str) -> ScheduleCase:
     if name in EXCHANGES:
         return ScheduleCase(name, lambda: exchange_roles(name), CLOCK, ends_alike)
-    if name in HORIZONTAL:
-        case = HorizontalCase(name, HORIZONTAL[name].scopes[-1])
+    if name not in VERTICAL:
+        solver = name.removeprefix(ROWS)
+        case = HorizontalCase(solver, HORIZONTAL[solver].scopes[-1])
         return ScheduleCase(name, case.maker(case.job()), HORIZONTAL_CLOCK, ends_alike)
     if name in ASYNCHRONOUS:
         rounds = 400 if VERTICAL[name].exact else 8

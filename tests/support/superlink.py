@@ -19,10 +19,11 @@ import psutil
 from support.tls import Authority, make_node_key
 
 from evenhand.cli.demo_federation import free_port, wait_until_open
-from evenhand.jobs.federation.files import PARTY_FILE, RUNS
+from evenhand.jobs.federation.files import PARTY_FILE, RUNS, run_place
+from evenhand.jobs.federation.flower_app import AT_ONCE
 from evenhand.runtime.folder import RunFolder
 
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
 BIN = Path(sys.executable).parent
 
 
@@ -99,7 +100,9 @@ class SuperLink:
 
     def run(self, app: Path, patience: float = 3000.0) -> tuple[str, str]:
         """Submit an app and wait: its run's number and how it ended."""
-        run = str(json.loads(self.flwr("run", str(app), "--format", "json"))["run-id"])
+        # All nodes share this machine: more at once than it has cores would only hold each other up.
+        few = ("--run-config", f"{AT_ONCE}={os.cpu_count()}")
+        run = str(json.loads(self.flwr("run", str(app), *few, "--format", "json"))["run-id"])
         end = time.monotonic() + patience
         # Its log costs nothing to look at; asking starts a process each time, and may be answered with an error.
         while not re.search(rf"Finished task \d+ of run {run}", self.log("superlink")):
@@ -110,7 +113,7 @@ class SuperLink:
         return run, str(told["runs"][0]["status"])
 
     def side(self, name: str, run: str) -> RunFolder:
-        return RunFolder.open(self.folder / f"runs {name}" / run)
+        return RunFolder.open(run_place(self.folder / f"runs {name}", run, at_server=name == "superlink"))
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()

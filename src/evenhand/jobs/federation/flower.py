@@ -22,8 +22,9 @@ from rich.console import Console
 
 from evenhand.data.tables.unchanged import SeenTable
 from evenhand.errors import EvenhandError, RunError
-from evenhand.jobs.federation.files import RUNS, AnyJob, ClientsJob, parse_federation_job
-from evenhand.jobs.federation.folders import SideFolder, side_folder
+from evenhand.jobs.federation.files import RUNS, AnyJob, ClientsJob, parse_federation_job, run_place
+from evenhand.jobs.federation.flower_app import AT_ONCE
+from evenhand.jobs.federation.folders import SideFolder, side_folder, wait_until_free
 from evenhand.jobs.federation.here import Here, here, outside_word
 from evenhand.jobs.federation.parts import End, party_part, server_part
 from evenhand.jobs.federation.saying import announce
@@ -55,7 +56,8 @@ def server_app(job: str, find_nodes: FindNodes = registered_nodes, find: Callabl
     """
 
     def main(grid: Grid, context: Context) -> None:
-        result = _serve(_parsed(job), grid, str(context.run_id), find_nodes, find)
+        at_once = int(context.run_config.get(AT_ONCE, 0))
+        result = _serve(_parsed(job), grid, str(context.run_id), at_once, find_nodes, find)
         console = Console(markup=False, emoji=False)
         console.print(quality_table(result, "test" if "test" in result["quality"] else "train"))
         if (constraints := constraints_table(result)) is not None:
@@ -91,10 +93,12 @@ def _parsed(job: str) -> AnyJob:
 # -- the server
 
 
-def _serve(job: AnyJob, grid: Grid, run: str, find_nodes: FindNodes, find: Callable[[], Here]) -> dict[str, Any]:
-    post = GridPost(grid, _wait_for_nodes(grid, list(job.parts), find_nodes))
+def _serve(
+    job: AnyJob, grid: Grid, run: str, at_once: int, find_nodes: FindNodes, find: Callable[[], Here]
+) -> dict[str, Any]:
+    post = GridPost(grid, _wait_for_nodes(grid, list(job.parts), find_nodes), at_once)
     runs = Path(os.environ.get(RUNS) or "runs") if isinstance(job, ClientsJob) else find().runs
-    with side_folder(runs / run, SERVER, job, None, resume=False) as folder:
+    with side_folder(run_place(runs, run, at_server=True), SERVER, job, None, resume=False) as folder:
         site = Site(
             SERVER,
             list(job.parts),
@@ -161,7 +165,9 @@ def _visited(job: AnyJob, records: RecordDict, context: Context, at: Here) -> Re
 @contextmanager
 def _folder(job: AnyJob, at: Here, run: str, state: State | None) -> Iterator[SideFolder]:
     """Begun at the first visit; what a visit wrote whose answer was lost is dropped."""
-    path, name = at.runs / run, at.own.party.name
+    path, name = run_place(at.runs, run), at.own.party.name
+    # Flower may have given up a process that was slow, which writes here still; its answer does not count.
+    wait_until_free(path)
     if state is None:
         if is_run(path):
             RunFolder.open(path).remove()

@@ -14,6 +14,8 @@ from evenhand.runtime.files import make_folder, write_bytes
 from evenhand.vertical.vfb2 import SOLVERS as ASYNCHRONOUS
 
 FLOWER: Final = "flwr>=1.41,<1.42"
+AT_ONCE: Final = "visits-at-once"
+"""Setting of a run: most nodes that are visited at the same time, where several share a machine; 0 is all."""
 _PACKAGE: Final = "evenhand_job"
 _CODE: Final = '''"""Written by `evenhand flower`: {whose} part of the job beside it."""
 
@@ -58,5 +60,5 @@ def _project(name: str) -> dict[str, Any]:
             # What every node has installed already: nothing is installed for a job.
             "dependencies": [FLOWER, f"evenhand>={own}.dev0"],
         },
-        "tool": {"flwr": {"app": {"publisher": "evenhand", "components": components, "config": {}}}},
+        "tool": {"flwr": {"app": {"publisher": "evenhand", "components": components, "config": {AT_ONCE: 0}}}},
     }

@@ -119,7 +119,7 @@ def side_folder(
     description = content | ({} if own is None else {"own": own.model_dump(exclude_none=True, mode="json")})
     with ExitStack() as stack:
         if resume:
-            _wait_until_free(path)
+            wait_until_free(path)
         stack.enter_context(hold(path))
         if not (resume and is_run(path)):
             yield SideFolder(RunFolder.create(path, description), name, resume, on_report)
@@ -136,7 +136,8 @@ def side_folder(
         yield SideFolder(folder, name, resume, on_report)
 
 
-def _wait_until_free(path: Path) -> None:
+def wait_until_free(path: Path) -> None:
+    """Until nobody holds a folder, for as long as a process that was given up may take to end."""
     end = time.monotonic() + _LETS_GO
     while True:
         try:

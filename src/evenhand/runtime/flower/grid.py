@@ -33,6 +33,9 @@ class GridPost:
     ----------
     nodes
         Flower's number of each party's node, which it has bound to the node's key.
+    at_once
+        Most nodes that are visited at the same time; 0 is all. Flower gives up a visit's process that has not begun
+        after half a minute and starts another: where many nodes share a machine, fewer at a time are sooner done.
     most_seconds
         That a visit may take.
 
@@ -42,9 +45,10 @@ class GridPost:
         Why parties have stopped, as far as they say.
     """
 
-    def __init__(self, grid: Grid, nodes: Mapping[str, int], most_seconds: float = 3600.0) -> None:
+    def __init__(self, grid: Grid, nodes: Mapping[str, int], at_once: int = 0, most_seconds: float = 3600.0) -> None:
         self._grid = grid
         self._nodes = nodes
+        self._at_once = at_once or len(nodes)
         self._most_seconds = most_seconds
         self._mail: dict[str, list[tuple[str, bytes]]] = {name: [] for name in nodes}
         self._visits = dict.fromkeys(nodes, 0)
@@ -102,7 +106,8 @@ class GridPost:
     def _ready(self) -> list[str]:
         busy = {name for name, _ in self._under_way.values()}
         waiting = (name for name, mail in self._mail.items() if name not in busy and name not in self.words)
-        return [name for name in waiting if not all(only_acknowledges(content) for _, content in self._mail[name])]
+        ready = [name for name in waiting if not all(only_acknowledges(content) for _, content in self._mail[name])]
+        return ready[: self._at_once - len(busy)]
 
     def _set_out(self, name: str) -> None:
         with self._news:

@@ -17,6 +17,8 @@ from evenhand.protocol.roles import SERVER
 
 CHANNEL: Final = "evenhand"
 _TOPIC: Final = "packet"
+_SIMULATED: Final = "simulate_job"
+"""What FLARE's simulator calls any job; its server has one cell, for all."""
 
 
 class FlareCells:
@@ -39,6 +41,8 @@ class FlareCells:
         # The core of it, which sends a packet as one message: streams ask for a further answer to every one.
         self._cell = cell.core_cell
         self._address = {peer: f"{peer}.{job_id}" for peer in peers}
+        if job_id == _SIMULATED and SERVER in peers:
+            self._address[SERVER] = SERVER
         self._peer = {address: peer for peer, address in self._address.items()}
         self._arrived: Callable[[str, bytes], None] | None = None
         self.strangers: list[str] = []

@@ -105,29 +105,40 @@ def submit(
         The classes of server and party; closed kits run no others than those that this package has.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / name
-        config = folder / "app" / "config"
-        config.mkdir(parents=True)
-        # As one text, so that nothing in it is taken for a component.
-        arguments = {"job": json.dumps(job), "resume": resume}
-        meta = {
-            "name": name,
-            "resource_spec": {},
-            "min_clients": len(parties),
-            "mandatory_clients": list(parties),
-            "deploy_map": {"app": ["server", *parties]},
-        }
-        at_server, at_party = components
-        server = {"format_version": 2, "workflows": [{"id": "evenhand", "path": at_server, "args": arguments}]}
-        executor = {"tasks": ["run"], "executor": {"path": at_party, "args": arguments}}
-        contents = {
-            folder / "meta.json": meta,
-            config / "config_fed_server.json": server,
-            config / "config_fed_client.json": {"format_version": 2, "executors": [executor]},
-        }
-        for path, content in contents.items():
-            path.write_text(json.dumps(content), encoding="utf-8")
+        folder = write_job(Path(scratch) / name, job, parties, resume, components)
         return admin.ask(lambda session: session.submit_job(str(folder)))
+
+
+def write_job(
+    folder: Path,
+    job: dict[str, Any],
+    parties: Sequence[str],
+    resume: str = "",
+    components: tuple[str, str] = ALLOWED,
+) -> Path:
+    """A job as FLARE takes it; it names our classes and brings no code."""
+    config = folder / "app" / "config"
+    config.mkdir(parents=True)
+    # As one text, so that nothing in it is taken for a component.
+    arguments = {"job": json.dumps(job), "resume": resume}
+    meta = {
+        "name": folder.name,
+        "resource_spec": {},
+        "min_clients": len(parties),
+        "mandatory_clients": list(parties),
+        "deploy_map": {"app": ["server", *parties]},
+    }
+    at_server, at_party = components
+    server = {"format_version": 2, "workflows": [{"id": "evenhand", "path": at_server, "args": arguments}]}
+    executor = {"tasks": ["run"], "executor": {"path": at_party, "args": arguments}}
+    contents = {
+        folder / "meta.json": meta,
+        config / "config_fed_server.json": server,
+        config / "config_fed_client.json": {"format_version": 2, "executors": [executor]},
+    }
+    for path, content in contents.items():
+        path.write_text(json.dumps(content), encoding="utf-8")
+    return folder
 
 
 def wait_for_end(
