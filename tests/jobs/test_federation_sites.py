@@ -144,19 +144,27 @@ def test_a_dealer_is_named_by_the_job_and_accepted_by_everybody(tmp_path: Path) 
         read_party(notary)
 
 
-def test_every_site_masks_by_a_secret_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_site_masks_by_secrets_of_its_own_and_by_those_it_shares_with_one_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[PartyData] = []
 
-    def kept(*parts: Any) -> PartyData:
-        given.append(PartyData(*parts))
+    def kept(*parts: Any, **named: Any) -> PartyData:
+        given.append(PartyData(*parts, **named))
         return given[-1]
 
     monkeypatch.setattr(sites, "PartyData", kept)
     paths = write_shops(tmp_path, {"solver": "vfb2-svrg", "max_rounds": 1, "options": {"batch_size": 32}}, ("bank",))
-    run(paths, Network(0.05))
+    network = Network(0.05)
+    ends = run(paths, network)
+    assert ends["server"]["certificate"]["rounds"] == 1, ends
     secrets = [own.secret for own in given if own.secret is not None]
     assert len(secrets) == len(given) == len(PARTIES)
     assert len(np.unique(np.concatenate(secrets))) == SECRET_WORDS * len(given)
+    shared = {own.pairs.name: own.pairs.seeds for own in given if own.pairs is not None}
+    assert len({seed for seeds in shared.values() for seed in seeds.values()}) == 3
+    assert all(shared[one][other] == shared[other][one] for one in PARTIES for other in shared[one])
+    assert {"public-key", "public-keys"} <= {entry.kind for entry in network.sites["server"].transcript}
 
 
 def test_rows_are_found_without_anybodys_list_of_people(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,12 +12,16 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chisquare
+from support.contracts import assert_goes_on_from_any_checkpoint
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small
 
 from evenhand.constraints import EqualOpportunity
 from evenhand.errors import DivergenceError, InputError, ProtocolError
 from evenhand.privacy.fixed_point import decode
 from evenhand.privacy.masks import SECRET_WORDS, secret_masks
+from evenhand.privacy.pairwise import PairwiseMasks, public_half
+from evenhand.privacy.sum_trees import coalition_learns, two_trees
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role, Sends, Task
@@ -31,6 +36,7 @@ from evenhand.vertical.vfb2.aggregation import Aggregation
 from evenhand.vertical.vfb2.block_work import BlockWork
 from evenhand.vertical.vfb2.messages import BEGIN, MASKED_SCORES, MASKED_TOTALS, SCORE_REQUEST, STALENESS, THETA
 from evenhand.vertical.vfb2.party import VFB2Party
+from evenhand.vertical.vfb2.setting import NORM_BITS
 from evenhand.vertical.vfb2.staleness import Staleness
 
 PROBLEM = small(seed=3, rows=72, columns=6)
@@ -55,12 +61,25 @@ def train(
     return train_vertical(job, parties, problem.labels, problem.sensitive, **{"runtime": "messages", **runtime})
 
 
-def make_roles(job: Job, active: Sequence[int] = (0, 2), *, secret: bool = False) -> list[Role]:
+def make_roles(
+    job: Job,
+    active: Sequence[int] = (0, 2),
+    *,
+    secret: bool = False,
+    pairs: bool = False,
+    blocks: Sequence[Sequence[int]] = BLOCKS,
+) -> list[Role]:
     """With masks from the job's seed, or from secrets (here not drawn anew, so that runs can be compared)."""
-    held = Holdings.of(job, deal(PROBLEM, BLOCKS, active), PROBLEM.labels, PROBLEM.sensitive)
+    held = Holdings.of(job, deal(PROBLEM, blocks, active), PROBLEM.labels, PROBLEM.sensitive)
     secrets = np.random.default_rng(8).integers(0, 2**64, (len(held.parties), SECRET_WORDS), dtype=np.uint64)
+    keys = {name: hashlib.sha256(name.encode()).digest() for name in held.parties}
+    public = {name: public_half(key) for name, key in keys.items()}
     parties = {
-        name: replace(own, secret=secrets[place] if secret else None)
+        name: replace(
+            own,
+            secret=secrets[place] if secret else None,
+            pairs=PairwiseMasks.agreed(name, keys[name], public, b"test") if pairs else None,
+        )
         for place, (name, own) in enumerate(held.parties.items())
     }
     server, roles = replace(held, parties=parties).roles()
@@ -399,6 +418,53 @@ def test_masks_are_the_partys_own_secret_and_the_model_does_not_know() -> None:
     assert not (sent[0] == sent[1]).any()
     for one, other in zip(*weights, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_masks_agreed_on_keep_from_a_coalition_what_the_trees_do_not() -> None:
+    """Of six parties p0, p1 and p2 hear p4's masked values in one tree, and its masks with p2's in the other."""
+    blocks = [[4], [0], [1], [5], [3], [2]]
+    assert frozenset({4}) in coalition_learns(*two_trees(6, 0), (0, 1, 2))
+    gained = []
+    for pairs in (False, True):
+        job = make_job("vfb2-svrg", {"batch_size": 6}, max_rounds=1, tol=0.0)
+        transcript = Transcript(keep_messages=True)
+        InProcess(make_roles(job, (0,), secret=True, pairs=pairs, blocks=blocks), CLOCK, transcript).run()
+        seen = {}
+        for one in transcript.messages or ():
+            if one.kind == MASKED_TOTALS.kind:
+                # The first are those of squared norms.
+                seen.setdefault((one.sender, one.receiver, one.integer("tree")), one["sum"].view(np.uint64))
+        gained.append(seen["p4", "p1", 0] - (seen["p4", "p0", 1] - seen["p2", "p4", 1]))
+    np.testing.assert_allclose(decode(gained[0], NORM_BITS), PROBLEM.matrix[:, 3] ** 2, atol=1e-6)
+    assert np.abs(decode(gained[1], NORM_BITS)).min() > PROBLEM.matrix.max() ** 2
+    assert chisquare(np.bincount(gained[1].view(np.uint8) >> 4, minlength=16)).pvalue > 1e-6
+
+
+def test_masks_agreed_on_change_no_model_and_no_label_is_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = make_job("vfb2-svrg", {"batch_size": 6}, max_rounds=3, tol=0.0)
+    weights, used = [], []
+    plain = PairwiseMasks.mask
+
+    def noted(self: PairwiseMasks, label: str, size: int) -> Any:
+        used.append((self.name, label))
+        return plain(self, label, size)
+
+    monkeypatch.setattr(PairwiseMasks, "mask", noted)
+    for pairs in (False, True):
+        roles = make_roles(job, secret=True, pairs=pairs)
+        InProcess(roles, CLOCK).run()
+        weights.append([role.model.weights.tobytes() for role in roles[1:]])  # type: ignore[attr-defined]
+    assert weights[0] == weights[1]
+    assert len(used) == len(set(used)) > 100
+
+
+def test_masks_agreed_on_go_on_from_a_checkpoint() -> None:
+    job = make_job("vfb2-svrg", {"batch_size": 24}, max_rounds=2, tol=0.0)
+
+    def make() -> dict[str, Role]:
+        return {role.name: role for role in make_roles(job, secret=True, pairs=True)}
+
+    assert_goes_on_from_any_checkpoint(make, CLOCK)
 
 
 def test_a_secrets_masks_never_repeat_and_are_told_by_nothing_else() -> None:

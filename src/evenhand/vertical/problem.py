@@ -22,6 +22,7 @@ from evenhand.errors import DataError, InputError
 from evenhand.models.base import PartyModel
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
+from evenhand.privacy.pairwise import PairwiseMasks
 from evenhand.privacy.randomised_response import AnswerKey, answers
 from evenhand.protocol.label_privacy import LabelPrivacy
 from evenhand.protocol.names import check_name
@@ -93,6 +94,8 @@ class PartyData:
     secret
         What it draws its masks from, four words that nobody else knows. Without one, in simulation, masks follow from
         the job's seed, so that runs can be repeated message for message.
+    pairs
+        What it has in common with each of the other parties, where these have agreed on keys.
     """
 
     matrix: Matrix
@@ -100,6 +103,7 @@ class PartyData:
     known: LabelData | None = None
     categorical: tuple[int, ...] = ()
     secret: NDArray[np.uint64] | None = None
+    pairs: PairwiseMasks | None = field(default=None, kw_only=True)
 
 
 def own_lagrangian(terms: VerticalTerms, own: LabelData) -> Lagrangian:

@@ -50,6 +50,8 @@ class Solver:
     hides_labels
         Whether it keeps to its Lagrangian, over answers of a randomised response where labels have privacy: no message
         of its own then knows more.
+    agrees_on_keys
+        Whether parties send each other what is behind masks: between organisations they then agree on keys first.
     vocabulary
         The kinds of messages its roles speak, for whoever wants to know before there are any.
     """
@@ -69,4 +71,5 @@ class Solver:
     protections: tuple[Protection, ...] = ("none",)
     masked_by_default: bool = False
     hides_labels: bool = False
+    agrees_on_keys: bool = False
     vocabulary: Vocabulary = VOCABULARY

@@ -10,6 +10,7 @@ from evenhand.horizontal.masked import messages as masked
 from evenhand.horizontal.prox_al import messages as prox_al
 from evenhand.horizontal.sqp import messages as sqp
 from evenhand.printing import printable
+from evenhand.privacy import key_exchange
 from evenhand.protocol import agree, align, measuring, scoring
 from evenhand.protocol.messages import Vocabulary
 from evenhand.protocol.terms import HorizontalTerms, Terms, VerticalTerms
@@ -44,7 +45,10 @@ def _vocabularies(terms: Terms) -> Iterator[Vocabulary]:
         yield measuring.VOCABULARY
     else:
         yield align.VOCABULARY
-        yield vertical.SOLVERS[terms.job.solver].vocabulary
+        solver = vertical.SOLVERS[terms.job.solver]
+        yield solver.vocabulary
+        if solver.agrees_on_keys:
+            yield key_exchange.VOCABULARY
         assert isinstance(terms, VerticalTerms)
         yield spoken(terms)
         yield scoring.VOCABULARY

@@ -35,7 +35,9 @@ from evenhand.jobs.vertical.tables import by_part, held_labels, open_party, part
 from evenhand.models.across import Routes
 from evenhand.models.base import Scorer
 from evenhand.models.trees import TreesModel
+from evenhand.privacy.key_exchange import KeyParty, KeyServer
 from evenhand.privacy.masks import SECRET_WORDS, fresh_masks
+from evenhand.privacy.pairwise import PairwiseMasks
 from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
 from evenhand.protocol.agree import LabelParty, LabelServer
 from evenhand.protocol.align import AlignParty, AlignServer
@@ -136,7 +138,9 @@ def party_program(
         tell(f"party {name!r}", encoder.remarks)
     del table
     training = matrix[np.flatnonzero(~test)] if test.any() else matrix
-    role = solvers.party(terms, name, PartyData(training, None, known, encoder.categorical, fresh_masks(SECRET_WORDS)))
+    pairs = yield from _pairs(terms, name)
+    own_data = PartyData(training, None, known, encoder.categorical, fresh_masks(SECRET_WORDS), pairs=pairs)
+    role = solvers.party(terms, name, own_data)
     yield from to_its_end(keeping, role, terms.to_plain(), training)
     model = solvers.solvers_party(role).model
     yield scoring_party(job, name, model, matrix)
@@ -193,6 +197,8 @@ def server_program(
         attributes = {name: terms.groups[name] for name in _attributes(terms)}
         yield LabelServer(others, labels, group_codes(frame, attributes))
     said = answered(terms, LabelData(labels, known, people=held.people), key)
+    if solvers.SOLVERS[terms.job.solver].agrees_on_keys:
+        yield KeyServer(terms.names)
     server = solvers.server(terms, ServerData(said.labels, said.sensitive, people=said.people, answers=said.answers))
     weights = () if held.people is None else (held.people,)
     yield from to_its_end(keeping, server, terms.to_plain(), labels, frame, *weights)
@@ -226,6 +232,15 @@ def _check_weight(job: FederationJob, own: PartyFile) -> None:
     solvers.check_takes_weights(job.to_job())
     if list(job.parts.values()).count("active") > 1:
         raise JobError("between organisations, weights of rows are told to nobody: they go with one active party")
+
+
+def _pairs(terms: VerticalTerms, name: str) -> Program[PairwiseMasks | None]:
+    """What a party has in common with each of the others, where they hide from each other what they send."""
+    if not solvers.SOLVERS[terms.job.solver].agrees_on_keys:
+        return None
+    keys = KeyParty(name, terms.names, terms.digest.encode())
+    yield keys
+    return keys.masks
 
 
 def scoring_party(job: FederationJob, name: str, model: Scorer, matrix: Matrix) -> ScoreParty:

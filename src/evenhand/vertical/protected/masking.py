@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from evenhand.errors import ProtocolError
 from evenhand.privacy.fixed_point import ROW_BITS, decode, decode_wide, encode, encode_wide
+from evenhand.privacy.key_exchange import PUBLIC_KEY, PUBLIC_KEYS
 from evenhand.privacy.pairwise import PairwiseMasks, Words, new_secret, public_half
 from evenhand.protocol.messages import Message, Schema, as_bytes
 from evenhand.protocol.roles import SERVER, Role, Sends, State
 from evenhand.vertical.messages import DIRECTION, GRADIENT_NORM, SCORES, SPECTRUM
 from evenhand.vertical.protected.layer import Layer, readdressed
-from evenhand.vertical.protected.messages import MASKED, MASKS, PUBLIC_KEY, PUBLIC_KEYS
+from evenhand.vertical.protected.messages import MASKED, MASKS
 
 SUMMED: Final[Mapping[str, Schema]] = {one.kind: one for one in (SPECTRUM, SCORES, DIRECTION, GRADIENT_NORM)}
 """Kinds of messages that are added up."""

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
+from evenhand.privacy.key_exchange import KEY, PUBLIC_KEY, PUBLIC_KEYS
 from evenhand.protocol.messages import TEXT, Field, Schema, Vocabulary
 
 INTEGER = Field("i8")
 WORDS = Field("i8", (None,))
-KEY = Field("u1", (32,))
-
-PUBLIC_KEY = Schema(
-    "public-key",
-    {"key": KEY},
-    reveals="Nothing: the public half of an X25519 key that was drawn for this run.",
-)
-PUBLIC_KEYS = Schema(
-    "public-keys",
-    {"keys": Field("u1", (None, 32))},
-    reveals=(
-        "Nothing: everybody's public halves, from which each two have a secret in common that the server lacks. A "
-        "server that passed on keys of its own instead could unmask everything: masks are against a server that keeps "
-        "to the protocol and is curious."
-    ),
-)
 MASKED = Schema(
     "masked",
     {"kind": TEXT, "number": INTEGER, "integers": WORDS, "words": WORDS},

@@ -53,6 +53,7 @@ def _solver(exact: bool) -> Solver:
         compiled=_compiled,
         threads=True,
         exact=exact,
+        agrees_on_keys=True,
         vocabulary=VOCABULARY,
     )
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from evenhand.errors import ProtocolError
 from evenhand.privacy.masks import secret_masks
+from evenhand.privacy.pairwise import PairwiseMasks
 from evenhand.privacy.sum_trees import ROOT, two_trees
 from evenhand.protocol.roles import State
 from evenhand.vertical.vfb2.batches import fill_masks
@@ -33,9 +34,13 @@ class MaskStream:
         In simulation: that of the party's generator, which follows from the job's seed.
     secret
         The party's own, in place of that.
+    pairs
+        What it has in common with each of the others. Masks from it cancel in the sum over all parties, and with them
+        no coalition learns more than that sum, whatever trees it sits in.
     """
 
-    def __init__(self, state: Sums, secret: Sums | None = None) -> None:
+    def __init__(self, state: Sums, secret: Sums | None = None, pairs: PairwiseMasks | None = None) -> None:
+        self._pairs = pairs
         self._state = state if secret is None else secret
         self._is_secret = secret is not None
         self._taken = 0
@@ -48,13 +53,23 @@ class MaskStream:
         fill_masks(self._state, masks)
         return masks
 
+    def agreed(self, label: str, values: Sums) -> Sums:
+        """Values behind masks that are agreed on for this label, which everybody uses once."""
+        return values if self._pairs is None else values + self._pairs.mask(label, len(values))
+
     def snapshot(self) -> State:
-        """For the party itself: with a secret of its own, this holds it."""
-        return {"masks": self._state.view(np.int64).copy(), "masks taken": self._taken}
+        """For the party itself: with secrets of its own, this holds them."""
+        pairs = {} if self._pairs is None else self._pairs.seeds
+        agreed = {f"pair {peer}": np.frombuffer(seed, dtype=np.uint8).copy() for peer, seed in pairs.items()}
+        return {"masks": self._state.view(np.int64).copy(), "masks taken": self._taken, **agreed}
 
     def restore(self, state: State) -> None:
         self._state = np.array(state["masks"]).view(np.uint64)
         self._taken = int(state["masks taken"])
+        if self._pairs is not None:
+            # Sums that are under way are behind these; keys that were agreed on since are of no use.
+            seeds = {peer: np.asarray(state[f"pair {peer}"], dtype=np.uint8).tobytes() for peer in self._pairs.seeds}
+            self._pairs = PairwiseMasks(self._pairs.name, seeds)
 
 
 class Passed(NamedTuple):

@@ -51,7 +51,8 @@ class FullPass:
         if not mask_values(values, 2.0**bits, largest(len(self._setting.names), bits), masks, sums):
             return None
         sends: list[Message] = []
-        for tree, part in enumerate((sums, masks)):
+        hidden = self._masks.agreed(f"total {round_number} {what}", sums)
+        for tree, part in enumerate((hidden, masks)):
             passed = self._sums.add(FULL_SUM, 0, tree, self._setting.names.index(self._name), part)
             sends += self._pass_on(tree, passed, round_number, what)
         return sends

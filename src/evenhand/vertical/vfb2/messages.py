@@ -30,7 +30,8 @@ MASKED_TOTALS = Schema(
     reveals=(
         "For every row the sum over the sender's subtree, of partial scores plus masks (tree 0) or of masks alone "
         "(tree 1). Modulo 2⁶⁴ such a sum is uniform and says nothing by itself; no party sees both halves of any sum "
-        "but the whole one's, at the root."
+        "but the whole one's, at the root. Between organisations those of tree 0 are also behind masks that each two "
+        "parties have agreed on (public-key): no group of parties learns more than the sum over all others."
     ),
 )
 TOTALS = Schema(
@@ -70,10 +71,10 @@ THETA = Schema(
     "theta",
     {"request": INTEGER, "theta": BATCH},
     reveals=(
-        "ϑ, the derivative of the loss at the whole score. For the logistic loss its sign is the opposite of the label "
-        "and its size gives back wᵀx_i, which the masks had hidden; VFB² Theorem 7 says otherwise. Under "
-        "constraints the tilt of a row's weight gives away its group as well. Whoever collects wᵀx_i for many w learns "
-        "about the other parties' data."
+        "ϑ, the derivative of the loss at the whole score, to every party, passive ones too. For the logistic loss its "
+        "sign is the opposite of the label and its size gives back wᵀx_i, which the masks had hidden; VFB² Theorem 7 "
+        "says otherwise. Under constraints the tilt of a row's weight gives away its group as well. Whoever collects "
+        "wᵀx_i for many w learns about the other parties' data."
     ),
 )
 FINISHED = Schema(

@@ -64,7 +64,7 @@ class VFB2Party(GradientParty):
         self._block = Block(name, own.matrix, terms.regulariser, setting.options, has_intercept(terms, name))
         self._block.columns[:, WEIGHT] = self.model.weights
         self._block.sort_rows(setting.order)
-        self._masks = MaskStream(setting.mask_state(self.place), own.secret)
+        self._masks = MaskStream(setting.mask_state(self.place), own.secret, own.pairs)
         self._sums = Aggregation(self.place, len(setting.names), setting.active)
         self._full_pass = FullPass(name, setting, self._masks, self._sums)
         self._steps = EpochSteps(setting)
@@ -106,7 +106,7 @@ class VFB2Party(GradientParty):
         self._count_updates(task.updates, sends)
         for (step, masks), sums in zip(task.scorings, task.sums, strict=True):
             self._steps.progress[step] = ADDED
-            self._add(step, 0, self.place, sums, sends)
+            self._add(step, 0, self.place, self._masks.agreed(f"scores {self.round} {step}", sums), sends)
             self._add(step, 1, self.place, masks, sends)
         return self._turn(sends)
 

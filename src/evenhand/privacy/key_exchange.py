@@ -1,0 +1,116 @@
+"""Parties agree on keys, two by two, before a run in which they hide from each other what they send.
+
+Everybody draws an X25519 key and sends the server the public half; the server passes all of them on. Each two then have
+a secret in common (`pairwise.py`) that neither the server nor anybody else has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from evenhand.errors import ProtocolError
+from evenhand.privacy.pairwise import KEY_BYTES, PairwiseMasks, new_secret, public_half
+from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
+from evenhand.protocol.roles import SERVER, Role, Sends, State
+
+KEY: Final = Field("u1", (KEY_BYTES,))
+PUBLIC_KEY = Schema(
+    "public-key",
+    {"key": KEY},
+    reveals="Nothing: the public half of an X25519 key that was drawn for this run.",
+)
+PUBLIC_KEYS = Schema(
+    "public-keys",
+    {"keys": Field("u1", (None, KEY_BYTES))},
+    reveals=(
+        "Nothing: everybody's public halves, from which each two have a secret in common that the server lacks. A "
+        "server that passed on keys of its own instead could unmask everything: masks are against a server that keeps "
+        "to the protocol and is curious."
+    ),
+)
+VOCABULARY = Vocabulary(PUBLIC_KEY, PUBLIC_KEYS)
+
+
+class KeyParty(Role):
+    """Draws a key, and learns those of the others.
+
+    Parameters
+    ----------
+    members
+        Everybody who agrees on keys, in the order of the terms.
+    context
+        What tells this run from any other.
+
+    Attributes
+    ----------
+    masks
+        What it has in common with each of the others, once their keys are known.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, name: str, members: Sequence[str], context: bytes) -> None:
+        super().__init__(name, {})
+        self.members, self._context = tuple(members), context
+        self._secret = new_secret()
+        self._keys: list[bytes] = []
+
+    @property
+    def masks(self) -> PairwiseMasks:
+        return PairwiseMasks.agreed(
+            self.name, self._secret, dict(zip(self.members, self._keys, strict=True)), self._context
+        )
+
+    def start(self) -> Sends:
+        return [PUBLIC_KEY.message(self.name, SERVER, key=np.frombuffer(public_half(self._secret), np.uint8))]
+
+    def handle(self, message: Message) -> Sends:
+        keys = [key.tobytes() for key in message["keys"]] if message.kind == PUBLIC_KEYS.kind else []
+        if message.sender != SERVER or self.done or len(keys) != len(self.members):
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} from {message.sender!r} at this point")
+        if keys[self.members.index(self.name)] != public_half(self._secret):
+            raise ProtocolError(f"{self.name}: the server passes on a key for it that is not its own; refused")
+        self._keys, self.done = keys, True
+        return ()
+
+    def snapshot(self) -> State:
+        keys = np.frombuffer(b"".join([self._secret, *self._keys]), dtype=np.uint8)
+        return super().snapshot() | {"keys": keys.reshape(-1, KEY_BYTES).copy()}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._secret, *self._keys = (key.tobytes() for key in np.asarray(state["keys"], dtype=np.uint8))
+
+
+class KeyServer(Role):
+    """Passes public keys on."""
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, members: Sequence[str]) -> None:
+        super().__init__(SERVER, {})
+        self.members = tuple(members)
+        self._keys: dict[str, bytes] = {}
+
+    def handle(self, message: Message) -> Sends:
+        sender = message.sender
+        if message.kind != PUBLIC_KEY.kind or sender not in self.members or sender in self._keys:
+            raise ProtocolError(f"the server takes no {message.kind!r} from {sender!r} at this point")
+        self._keys[sender] = message["key"].tobytes()
+        if len(self._keys) < len(self.members):
+            return ()
+        self.done = True
+        keys = np.frombuffer(b"".join(self._keys[name] for name in self.members), np.uint8).reshape(-1, KEY_BYTES)
+        return [PUBLIC_KEYS.message(SERVER, name, keys=keys) for name in self.members]
+
+    def snapshot(self) -> State:
+        keys = {f"key {name}": np.frombuffer(key, dtype=np.uint8).copy() for name, key in self._keys.items()}
+        return super().snapshot() | keys
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        names = [name for name in self.members if f"key {name}" in state]
+        self._keys = {name: np.asarray(state[f"key {name}"], dtype=np.uint8).tobytes() for name in names}
