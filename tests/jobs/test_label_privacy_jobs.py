@@ -124,8 +124,8 @@ def test_a_plan_says_what_answers_make_of_messages(job: SmallJob) -> None:
 
 
 def shops(folder: Path, secret: bool = True) -> dict[str, Path]:
-    asked = {"solver": "subspace", "max_rounds": 6, "label_privacy": {"epsilon": 4.0}, "protection": "none"}
-    paths = write_shops(folder, asked)
+    asked = {"epsilon": 4.0, "finish": True}
+    paths = write_shops(folder, {"solver": "subspace", "max_rounds": 6, "label_privacy": asked, "protection": "none"})
     for path, own in ((paths["bank"], "labels.secret"), (paths["together"], "bank/labels.secret")):
         content = path.read_text(encoding="utf-8")
         if secret:

@@ -23,12 +23,14 @@ def test_no_column_belongs_to_few_rows(sets_folder: Any) -> None:
 
 def test_levels_are_attacked_and_costed(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("nacl")
-    for level in ("masked", "encrypted"):
+    private = "dealer, labels ε = 1, own end"
+    for level in set(levels.LEVELS) - {"none", "dealer", private}:
         monkeypatch.delitem(levels.LEVELS, level)
     monkeypatch.setattr(levels, "ATTACKED", 1000)
     folder = tiny("privacy", "compas")
     records = {one["method"]: one for one in json.loads((folder / "privacy.json").read_text())["records"]}
-    assert set(records) == {"none", "dealer"}
+    assert records[private]["label lift"] < 0.05
+    assert records[private]["train DEO"] == pytest.approx(records["dealer"]["train DEO"], abs=1e-3)
     assert records["none"]["label value"] == 1.0
     assert records["dealer"]["label lift"] < 0.05
     assert records["dealer"]["objective"] == pytest.approx(records["none"]["objective"], rel=1e-2)

@@ -20,17 +20,19 @@ from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.clock import VirtualClock
 from evenhand.training.vertical import Holdings, train_vertical
+from evenhand.vertical import finishing
 from evenhand.vertical import problem as vertical_problem
 from evenhand.vertical.solvers import check_job, vertical_terms
 
 BLOCKS = [[0, 1], [2], [3]]
 ASKED = {"epsilon": 1.0}
+TREES: dict[str, Any] = {"solver": "trees", "max_rounds": 2}
 SOLVERS: list[dict[str, Any]] = [
     {"solver": "subspace"},
     {"solver": "subspace", "protection": "none"},
     {"solver": "fairvfl", "max_rounds": 5},
     {"solver": "fedbcd", "max_rounds": 5},
-    {"solver": "trees", "max_rounds": 4},
+    TREES,
 ]
 
 
@@ -116,6 +118,62 @@ def test_groups_can_be_drawn_too() -> None:
     assert run.label_privacy.by_accountant["closed form"] == 6.0
 
 
+@pytest.mark.parametrize("job", [{"solver": "subspace"}, {"solver": "fairvfl", "max_rounds": 3}, TREES])
+def test_the_holder_ends_with_the_truth_and_nobody_else_is_told(job: dict[str, Any]) -> None:
+    problem, constraint = large(6), EqualOpportunity(0.02, measure="error")
+    runs = [
+        train(
+            problem,
+            constraint,
+            BLOCKS,
+            runtime={"keep_messages": True},
+            **job,
+            label_privacy={"epsilon": 1.0, "finish": finish},
+        )
+        for finish in (False, True)
+    ]
+    gaps = []
+    for run in runs:
+        scores = sum(run.models[one.name].predict(one.matrix) for one in deal(problem, BLOCKS))
+        missed = np.asarray(scores) <= 0
+        gaps.append(abs(missed[problem.slice(1, "a")].mean() - missed[problem.slice(1, "b")].mean()))
+    assert gaps[1] <= 0.02 < gaps[0]
+    for name in ("p1", "p2"):
+        np.testing.assert_array_equal(runs[0].models[name].weights, runs[1].models[name].weights)
+    told = [run.transcript.messages or [] for run in runs]
+    assert len(told[1]) == len(told[0]) + 1
+    assert (told[1][-1].kind, told[1][-1].receiver) == ("joint-scores", "p0")
+    assert runs[1].label_privacy is not None
+    assert "never leaves it" in runs[1].label_privacy.words
+
+
+def test_the_holders_end_is_the_optimum_of_its_own_part() -> None:
+    """Against scipy: the others' scores as they are, the true loss and the job's own regulariser."""
+    problem = large(7)
+    asked = {"epsilon": 1.0, "finish": True}
+    run = train(problem, None, BLOCKS, solver="subspace", label_privacy=asked)
+    others = sum(run.models[one.name].predict(one.matrix) for one in deal(problem, BLOCKS)[1:])
+    table = np.hstack([problem.matrix[:, :2], np.ones((1500, 1))])
+
+    def loss(weights: np.ndarray) -> float:
+        margins = problem.labels * (table @ weights + others)
+        return float(np.logaddexp(0.0, -margins).mean() + weights[:-1] @ weights[:-1] / 1500)
+
+    best = minimize(loss, np.zeros(3), method="BFGS", options={"gtol": 1e-9})
+    np.testing.assert_allclose(run.models["p0"].weights, best.x, atol=1e-4)
+
+
+def test_of_many_columns_the_holder_fits_how_much_they_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = large(7)
+    asked = {"epsilon": 1.0, "finish": True}
+    plain = train(problem, None, BLOCKS, solver="subspace", label_privacy=ASKED)
+    monkeypatch.setattr(finishing, "MOST_COLUMNS", 1)
+    run = train(problem, None, BLOCKS, solver="subspace", label_privacy=asked)
+    ratio = run.models["p0"].weights[:2] / plain.models["p0"].weights[:2]
+    assert ratio[0] == pytest.approx(ratio[1])
+    assert ratio[0] != pytest.approx(1.0)
+
+
 @pytest.mark.parametrize("solver", ["subspace", "trees"])
 def test_a_run_that_goes_on_says_the_same(solver: str) -> None:
     problem = small(4, rows=600)
@@ -141,6 +199,10 @@ def test_a_run_that_goes_on_says_the_same(solver: str) -> None:
         ({"label_privacy": {"groups": 1.0}}, "give {'epsilon': 1.0}"),
         ({"label_privacy": {"epsilon": 1.0, "delta": 1e-5}}, "no others than"),
         ({"label_privacy": {"epsilon": 1.0, "finish": "yes"}}, "finish"),
+        (
+            {"solver": "fairvfl", "model": "mlp", "label_privacy": {"epsilon": 1.0, "finish": True}},
+            "for linear parties",
+        ),
         ({"label_privacy": 1.0}, "label_privacy is 1.0"),
     ],
 )

@@ -82,7 +82,10 @@ def _response() -> Trial:
     scores, labels = _people(rng)
     noisy = np.where(rng.random(ROWS) < expit(epsilon), labels, -labels)
     said = (np.exp(epsilon) * _slope(noisy, scores) - _slope(-noisy, scores)) / (np.exp(epsilon) - 1.0)
-    return _told_apart(row_attacks.by_response(said / ROWS, epsilon), labels > 0)
+    half = rng.random(ROWS) < 0.5
+    told = [row_attacks.some([row_attacks.by_response(said / ROWS, epsilon)]), row_attacks.telling([said / ROWS])]
+    guess = row_attacks.learned(np.hstack(told), labels > 0, half)
+    return _told_apart(guess[~half], labels[~half] > 0)
 
 
 def _slope(labels: Array, scores: Array) -> Array:

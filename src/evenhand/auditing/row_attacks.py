@@ -49,7 +49,8 @@ def by_response(nu: Array, epsilon: float) -> Array:
     """The label under randomised response: the bit with the score.
 
     The debiased derivative is n ν = p − e^ε/(e^ε − 1) where the noisy label is +1, and p + 1/(e^ε − 1) where it is −1,
-    with p = σ(z): both can be read off. The log-odds of the true label are then z ± ε.
+    with p = σ(z): both can be read off. The log-odds of the true label are then z ± ε. Tilts of slices blur it, which
+    an attacker who knows some labels can learn to take into account.
     """
     scaled, most = len(nu) * nu, np.exp(epsilon)
     said = np.where(scaled < 0.0, 1.0, -1.0)
@@ -71,11 +72,17 @@ def learned(evidence: Matrix, truth: Booleans, taught: Booleans) -> Array:
     return np.asarray(model.decision_function(table), dtype=np.float64)
 
 
+def some(signals: Sequence[Array]) -> Array:
+    """Numbers by row as columns, of a long sequence the most telling."""
+    return np.stack(
+        list(signals) if len(signals) <= MOST_SIGNALS else [*signals[: MOST_SIGNALS - 1], signals[-1]], axis=1
+    )
+
+
 def telling(signals: Sequence[Array]) -> Array:
     """Numbers by row in forms that a linear rule can use: sign, logarithm of the size, and both for each sign."""
-    chosen = list(signals) if len(signals) <= MOST_SIGNALS else [*signals[: MOST_SIGNALS - 1], signals[-1]]
     columns = []
-    for values in chosen:
+    for values in some(signals).T:
         sign, size = np.sign(values), np.log(np.abs(values) + 1e-300)
         size = np.where(sign == 0.0, size[sign != 0.0].min(initial=0.0), size)
         for side in (1.0, -1.0):

@@ -99,7 +99,12 @@ def _about_people(view: View, rows: Integers) -> Iterator[Finding]:
                 guess = np.mean([row_attacks.by_sign(nu) / nu.std() for nu in derivatives[:count]], axis=0)
                 yield _judged(view, question, floors, "sign", kinds[0], count, guess)
                 if epsilon is not None:
-                    guess = np.mean([row_attacks.by_response(nu, epsilon) for nu in derivatives[:count]], axis=0)
+                    # Of all rows, over which ν is a mean: how large it is tells the bit.
+                    told = [row_attacks.by_response(nu, epsilon)[rows] for nu in view.of_nature("derivative")[:count]]
+                    table = side_by_side(
+                        [question.own, row_attacks.some(told), row_attacks.telling(derivatives[:count])]
+                    )
+                    guess = row_attacks.learned(table, question.truth, question.half)
                     yield _judged(view, question, floors, "bit with score", kinds[0], count, guess)
         elif derivatives:
             for count in _lengths(derivatives):

@@ -13,6 +13,7 @@ from evenhand.horizontal.trees import messages as histogram_trees
 from evenhand.privacy import private_align
 from evenhand.protocol import agree, align, asking, enrol, measuring, resuming, scoring
 from evenhand.protocol.messages import Vocabulary
+from evenhand.vertical import finishing
 from evenhand.vertical import messages as vertical
 from evenhand.vertical.protected import messages as protected
 from evenhand.vertical.trees import messages as trees
@@ -30,6 +31,7 @@ FAMILIES: Final[dict[str, Vocabulary]] = {
     "After training: measuring across rows": measuring.VOCABULARY,
     "Vertical: subspace, FairVFL, FedBCD": vertical.VOCABULARY,
     "Vertical: masked, dealt and encrypted": protected.VOCABULARY,
+    "Vertical: the label holder's own end": finishing.VOCABULARY,
     "Vertical: boosted trees": trees.VOCABULARY,
     "Vertical: VFB²": vfb2.VOCABULARY,
     "Horizontal: FedAvg and its fair relatives": averaging.VOCABULARY,

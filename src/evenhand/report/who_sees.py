@@ -27,6 +27,7 @@ WAYS: Final[Mapping[str, str]] = {
     "scored": _TO_PARTIES,
     **dict.fromkeys(("spectrum", "scores", "direction", "gradient-norm"), _TO_SERVER),
     "own-columns": "label holder → server, at its side",
+    "joint-scores": "server → label holder",
     "weighted-derivative": "server → passive parties",
     "combined-scores": "server → active parties",
     **dict.fromkeys(("derivative", "coefficients", "go-back"), _TO_PARTIES),
@@ -62,7 +63,7 @@ SUMMED: Final = frozenset({"spectrum", "scores", "direction", "gradient-norm"})
 TELLS_LABELS: Final = frozenset({"derivative", "weighted-derivative"})
 FROM_LABELS: Final = TELLS_LABELS | {
     *("combined-scores", "coefficients", "go-back", "product", "hidden-derivative", "encrypted-derivative"),
-    *("derivatives", "nodes", "relay", "leaf-values", "routes"),
+    *("derivatives", "nodes", "relay", "leaf-values", "routes", "joint-scores"),
 }
 """What follows from labels; under label privacy it follows from randomised responses, and tells no more."""
 SENT_AS_IT_IS: Final = "as it is"

@@ -25,10 +25,12 @@ from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
-from evenhand.training.run import RunSettings, carry_out, certified
+from evenhand.runtime.inprocess import InProcess
+from evenhand.training.run import RunSettings, carry_out, certified, one_blas_thread
 from evenhand.vertical import solvers
+from evenhand.vertical.finishing import FinishParty, FinishServer
 from evenhand.vertical.problem import LabelData, PartyColumns, PartyData, ServerData, Start, answered
-from evenhand.vertical.server import CompiledRun
+from evenhand.vertical.server import CompiledRun, Server
 
 keep_old_names(__name__)
 
@@ -137,6 +139,7 @@ def train_vertical(
     if unproven := [str(proof) for proof in server.proofs() if not proof.holds]:
         warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=2)
     models = server.models if isinstance(server, CompiledRun) else _models(finished.others, holdings.terms)
+    _finish(holdings, server, models, finished.transcript)
     return VerticalRun(
         models={party.name: models[party.name] for party in parties},
         history=pd.DataFrame(finished.history),
@@ -157,6 +160,8 @@ class Holdings:
     terms: VerticalTerms
     server: ServerData
     parties: Mapping[str, PartyData]
+    truth: LabelData | None = None
+    """Where labels have privacy and their holder ends with the truth: what it is."""
 
     @classmethod
     def of(
@@ -177,9 +182,8 @@ class Holdings:
             parts: dict[str, Part] = {one.name: "active" if one.active else "passive" for one in parties}
             _, groups = compared_groups(job.constraints, labels, groups_frame(sensitive, len(labels)))
             terms = solvers.vertical_terms(job, parts, len(labels), groups, warm=start is not None)
-        known = answered(
-            terms, LabelData(labels, sensitive, people=sample_weight), key or AnswerKey.from_seed(job.seed)
-        )
+        truth = LabelData(labels, sensitive, people=sample_weight)
+        known = answered(terms, truth, key or AnswerKey.from_seed(job.seed))
         dealt = {
             one.name: PartyData(
                 one.matrix,
@@ -196,7 +200,8 @@ class Holdings:
         in_order = {name: dealt[name] for name in terms.names}
         multipliers = None if start is None else start.multipliers
         own = ServerData(known.labels, known.sensitive, multipliers, people=known.people, answers=known.answers)
-        return cls(terms, own, in_order)
+        asked = terms.job.label_privacy
+        return cls(terms, own, in_order, truth if asked is not None and asked.finish else None)
 
     def identity(self) -> Iterator[Any]:
         """All that makes the run what it is."""
@@ -226,6 +231,16 @@ def _check_weights(job: Job, weights: Array, rows: int) -> None:
         raise DataError(
             f"sample_weight has the shape {weights.shape}; give each of the {rows} rows zero or more, some above"
         )
+
+
+def _finish(holdings: Holdings, server: Server, models: Mapping[str, Scorer], transcript: Transcript) -> None:
+    """With label privacy, where the job asks for it: the label holder's own part, fitted to the truth."""
+    if holdings.truth is None:
+        return
+    terms = holdings.terms
+    told = FinishServer(terms, server.present().scores)
+    with one_blas_thread():
+        InProcess([told, FinishParty(terms, models[terms.active[0]], holdings.truth)], transcript=transcript).run()
 
 
 def _models(roles: Sequence[Role], terms: VerticalTerms) -> dict[str, Scorer]:

@@ -84,8 +84,10 @@ def _check_label_privacy(job: Job, solver: Solver) -> None:
     if not solver.hides_labels:
         able = [name for name, one in SOLVERS.items() if one.hides_labels]
         raise InputError(f"solver {solver_name(job)!r} does not run with label_privacy; choose {' or '.join(able)}")
-    if job.label_privacy is not None and job.label_privacy.finish:
-        raise InputError("label_privacy: finish is not there yet; leave it out")
+    if job.label_privacy is not None and job.label_privacy.finish and (job.model == "mlp" or "monotone" in job.options):
+        raise InputError(
+            "label_privacy: finish is for linear parties, and trees without monotone columns; leave it out"
+        )
     if job.loss != "logistic":
         raise InputError(f"label_privacy is for labels of two values; the {job.loss} loss has numbers")
     if any(one.level is not None for one in job.constraints):

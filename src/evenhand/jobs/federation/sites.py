@@ -50,6 +50,7 @@ from evenhand.runtime.site import Program
 from evenhand.training.run import certified
 from evenhand.training.vertical import label_statement
 from evenhand.vertical import solvers
+from evenhand.vertical.finishing import FinishParty, FinishServer
 from evenhand.vertical.problem import LabelData, PartyData, ServerData, answered
 
 
@@ -121,12 +122,12 @@ def party_program(
     terms = accepted_terms(again, VerticalTerms)
     if terms.n_rows != int((~test).sum()):
         raise RunError(f"the terms are about {terms.n_rows} rows, {name} has {int((~test).sum())} to train on")
-    known: LabelData | None = None
+    known = truth = None
     if name == job.holder:
         held = held_labels(table, own.party, test, job.to_job().constraints).some(~test)
-        known = LabelData(held.signs, held.sensitive, people=held.people)
+        truth = LabelData(held.signs, held.sensitive, people=held.people)
         key = answer_key(section.label_privacy, own.party.label, base, section.seed, table.known.index[~test])
-        known = answered(terms, known, key)
+        known = answered(terms, truth, key)
     elif name in terms.active:
         told = LabelParty(name, terms.n_rows, _attributes(terms))
         yield told
@@ -143,6 +144,8 @@ def party_program(
     role = solvers.party(terms, name, own_data)
     yield from to_its_end(keeping, role, terms.to_plain(), training)
     model = solvers.solvers_party(role).model
+    if truth is not None and section.finishes:
+        yield FinishParty(terms, model, truth)
     yield scoring_party(job, name, model, matrix)
     require_unchanged({f"party {name!r}": seen})
     return PartyEnd(name, terms, encoder, model)
@@ -202,6 +205,8 @@ def server_program(
     server = solvers.server(terms, ServerData(said.labels, said.sensitive, people=said.people, answers=said.answers))
     weights = () if held.people is None else (held.people,)
     yield from to_its_end(keeping, server, terms.to_plain(), labels, frame, *weights)
+    if section.finishes:
+        yield FinishServer(terms, solvers.solvers_server(server).present().scores)
     scoring = ScoreServer(names, len(test), job.holder if job.crosses_trees else None)
     yield scoring
     scores = scoring.scores

@@ -56,6 +56,11 @@ class VerticalJobSection(TrainingSection):
     ids: Literal["equal", "inner"] = "equal"
     label_privacy: LabelPrivacySection | None = None
 
+    @property
+    def finishes(self) -> bool:
+        """Whether the label holder ends with the truth."""
+        return self.label_privacy is not None and self.label_privacy.finish
+
     def as_job(self) -> Job:
         asked = self.label_privacy
         job = self.to_job(

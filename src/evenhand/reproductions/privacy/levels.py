@@ -27,11 +27,15 @@ ATTACKED: Final = 10_000
 """Rows that attacks are tried on."""
 LARGE: Final = 10_000
 """Training rows beyond which `encrypted` is run in the first run only: what it computes is `dealer`'s to the bit."""
+LABELS: Final = {"epsilon": 1.0}
 LEVELS: Final[dict[str, dict[str, Any]]] = {
     "none": {"protection": "none"},
     "masked": {"protection": "masked"},
     "dealer": {"protection": "dealer"},
     "encrypted": {"protection": "encrypted"},
+    "none, labels ε = 1": {"protection": "none", "label_privacy": LABELS},
+    "dealer, labels ε = 1": {"protection": "dealer", "label_privacy": LABELS},
+    "dealer, labels ε = 1, own end": {"protection": "dealer", "label_privacy": {**LABELS, "finish": True}},
 }
 
 
@@ -168,7 +172,7 @@ def _checks(records: pd.DataFrame) -> list[str]:
         said = f"{SETS[str(name)]}, {level}: "
         if level == "none":
             lines.append(f"{said}labels at AUC {runs['label value'].mean():.3f}, disclosed as expected.")
-        elif str(level) in ("dealer", "encrypted"):
+        elif str(level).startswith(("dealer", "encrypted")):
             within = "met" if runs["label lift"].mean() < NEGLIGIBLE else "MISSED"
             lines.append(
                 f"{said}labels within {NEGLIGIBLE:g} of the floor: {within} (mean lift "
@@ -206,6 +210,10 @@ NOTES: Final = [
     "Sums hide less the fewer columns there are: COMPAS's passive parties have two each, and the sums of a few "
     "rounds, in two bands, with the label holder's own sixteen columns span all of them (R² 1). Who is alike in one "
     "party's columns they do hide.",
+    "*Labels ε = 1* is `label_privacy`: labels leave as randomised responses. ν still tells everybody's joint score, "
+    "which says more of a label than an answer does, and groups, which are not covered: with `dealer` neither is told. "
+    "Constraints hold on answers; with an *own end* the label holder fits its own part to the true labels, for itself, "
+    "and they hold there (training DEO).",
     "The attack on X_kᵀν uses sums over everybody's labels, its floor a model that was taught half of them: a lift "
     "of a hundredth can be no more than that.",
 ]

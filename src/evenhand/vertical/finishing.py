@@ -1,0 +1,147 @@
+"""The label holder's own end of a run with label privacy: its own part of the model, fitted to the truth.
+
+All that anybody was sent follows from randomised responses, and so do the others' parts. When everything has been said,
+the holder is told what everybody's parts score together, and fits its own with its true labels and groups: of a linear
+model its weights, of trees a few more that it grows alone. Constraints then hold on the true labels of the training
+rows. Its own part never leaves it; nothing is sent after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from evenhand.arrays import Array
+from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.errors import ProtocolError
+from evenhand.models.base import Scorer
+from evenhand.models.linear import LinearModel
+from evenhand.models.trees import TreesModel
+from evenhand.programs.combining.columns import Columns, DenseColumns
+from evenhand.programs.combining.leaf_values import LeafProblem, is_better
+from evenhand.programs.combining.leaves import LeafColumns
+from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
+from evenhand.protocol.messages import Message, Schema, Vocabulary
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends
+from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.messages import PER_ROW, message_sizes
+from evenhand.vertical.problem import LabelData, own_lagrangian
+from evenhand.vertical.subspace.rates import LADDER, RateSchedule
+from evenhand.vertical.trees.options import TreesOptions
+
+MOST_COLUMNS: Final = 256
+"""Of the holder's own that are fitted one by one; of more, how much all of them together count."""
+MOST_TREES: Final = 5
+"""That the holder of the labels grows alone; those after the best are let go."""
+_HOLDS: Final = 1e-5
+"""Smaller violations are none."""
+
+JOINT_SCORES = Schema(
+    "joint-scores",
+    {"scores": PER_ROW},
+    reveals=(
+        "The sum of all parties' scores at the end of a run with label privacy, to the party that holds the labels. It "
+        "fits its own part to the true labels, and answers nothing."
+    ),
+)
+VOCABULARY = Vocabulary(JOINT_SCORES)
+
+
+class FinishServer(Role):
+    """Says what everybody's parts score together."""
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, terms: VerticalTerms, scores: Array) -> None:
+        super().__init__(SERVER, message_sizes(terms))
+        self._holder, self._scores = terms.active[0], scores
+        self.done = True
+
+    def start(self) -> Sends:
+        return [JOINT_SCORES.message(SERVER, self._holder, scores=self._scores)]
+
+    def handle(self, message: Message) -> Sends:
+        raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
+
+
+class FinishParty(Follower):
+    """The holder of the labels, with the truth."""
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, terms: VerticalTerms, model: Scorer, known: LabelData) -> None:
+        super().__init__(terms.active[0], message_sizes(terms))
+        # As the job would be without privacy: its own regulariser, and labels that are labels.
+        self.terms = replace(terms, job=replace(terms.job, label_privacy=None))
+        self.model = model
+        self.lagrangian = own_lagrangian(self.terms, known)
+
+    def handle(self, message: Message) -> Sends:
+        if self.done:
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
+        if isinstance(self.model, TreesModel):
+            grow_on(self.model, self.lagrangian, message["scores"], self.terms)
+        else:
+            assert isinstance(self.model, LinearModel)
+            refit(self.model, self.lagrangian, message["scores"], self.terms.regulariser)
+        self.done = True
+        return ()
+
+
+def refit(model: LinearModel, lagrangian: Lagrangian, scores: Array, regulariser: float) -> None:
+    """Fit a linear party's weights where the others' are as they are."""
+    inner = model.weights[: model.columns]
+    few = model.columns <= MOST_COLUMNS
+    # What the weights may move along: each column, or all as they are together.
+    ways = np.eye(model.columns) if few else inner[None]
+    columns = np.asarray(model.matrix @ ways.T)
+    gram, linear = regulariser * ways @ ways.T, regulariser * ways @ inner
+    if model.intercept:
+        columns = np.hstack([columns, np.ones((len(scores), 1))])
+        gram, linear = np.pad(gram, (0, 1)), np.append(linear, 0.0)
+    own, norms = DenseColumns(np.asfortranarray(columns)), Quadratic(gram, linear)
+    found = _solved(lagrangian, scores, own, norms)
+    change = np.zeros_like(model.weights)
+    change[: model.columns] = found.coefficients[: len(ways)] @ ways
+    if model.intercept:
+        change[-1] = found.coefficients[-1]
+    model.move(change)
+
+
+def _solved(lagrangian: Lagrangian, scores: Array, columns: Columns, norms: Quadratic) -> ReducedSolution:
+    """The best combination of columns under the rows, exact rates where those are meant."""
+    schedule = RateSchedule(lagrangian)
+    multipliers = lagrangian.constraints.bounds.no_multipliers()
+
+    def solve(problem: Lagrangian, start: Array | None) -> ReducedSolution:
+        nonlocal multipliers
+        found = solve_reduced(problem, scores, columns, norms, multipliers, start=start)
+        multipliers = found.multipliers
+        return found
+
+    def measure(found: ReducedSolution) -> tuple[Array, Array]:
+        raise AssertionError("nothing is proven of new people under label privacy")
+
+    return schedule.solve(len(LADDER) + 1, solve, measure, far=False)
+
+
+def grow_on(model: TreesModel, lagrangian: Lagrangian, scores: Array, terms: VerticalTerms) -> None:
+    """Grow a few trees more on one's own columns, where the others' are as they are: boosting alone."""
+    options = TreesOptions(**terms.job.options)
+    problem = LeafProblem(lagrangian, options.shrinkage, terms.regulariser, options.exact_rates)
+    values, intercept = model.values, float(model.weights[-1]) if model.intercept else 0.0
+    multipliers, held_out = lagrangian.constraints.bounds.no_multipliers(), scores
+    missed = problem.violation(lagrangian.at(scores), scores)
+    best, loss, kept = max(missed, _HOLDS), float(lagrangian.losses(scores).sum()), len(values)
+    for _ in range(MOST_TREES):
+        point = lagrangian.at(scores)
+        leaves = model.grow(*problem.derivatives(point, multipliers), 1, options.shrinkage)
+        fit = problem.fit(LeafColumns(leaves, np.array(model.leaf_counts[-1:])), scores, held_out, multipliers)
+        scores, held_out, multipliers = fit.scores, fit.held_out, fit.solution.multipliers
+        values = [*values, fit.values]
+        now = max(fit.violation, _HOLDS), float(lagrangian.losses(held_out).sum())
+        if is_better(*now, best, loss, terms.job.tol)[0]:
+            (best, loss), kept = now, len(values)
+    model.keep(values[:kept], intercept)
