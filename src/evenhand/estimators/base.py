@@ -24,6 +24,7 @@ from evenhand.estimators.tables import Tables, align_rows, encode, exchange_rows
 from evenhand.jobs.tables import tell
 from evenhand.models.across import joint_scores
 from evenhand.models.trees import TreesModel
+from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.align import How
 from evenhand.protocol.job import Job, LossName, ModelName, Protection, RuntimeName
 from evenhand.protocol.label_privacy import LabelPrivacy
@@ -157,12 +158,18 @@ class VerticalEstimator(WithConstraintParameters):
                 terms=terms,
                 transcript=prepared.preparation.transcript,
                 sample_weight=prepared.weights,
+                key=self._answer_key(tables[prepared.holder]),
             )
         self.encoders_ = encoders
         self._keep(run)
         if self._scenes is not None:
             self._scenes.append(Scene.of(run.transcript, parties, labels, groups, run.models, terms))
         return joint_scores(run.models, {party.name: party.matrix for party in parties})
+
+    def _answer_key(self, table: Any) -> AnswerKey:
+        """What randomised responses are drawn from: the same for the same rows in every fit."""
+        seed = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else 0
+        return AnswerKey.from_seed(seed, table.index if isinstance(table, pd.DataFrame) else None)
 
     def _start(self, parties: Sequence[PartyColumns]) -> Start | None:
         if not (self.warm_start and hasattr(self, "run_")):

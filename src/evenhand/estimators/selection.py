@@ -97,7 +97,8 @@ def frontier(
         cost = np.zeros((len(path), 2))
         for number in range(folds):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-            model = clone(estimator).set_params(alpha=alpha, warm_start=True)
+            # With label privacy every fit begins anew.
+            model = clone(estimator).set_params(alpha=alpha, warm_start=estimator.label_privacy is None)
             for place, epsilon in enumerate(path):
                 model.set_params(constraint=with_settings(estimator.constraint, epsilon, temperature))
                 with warnings.catch_warnings():
@@ -158,6 +159,11 @@ def select(
     GridEdgeWarning
         If the chosen value of a parameter is the smallest or the largest that was tried.
     """
+    if estimator.label_privacy is not None:
+        raise InputError(
+            "select chooses by the true labels of held-out rows, and the terms of the last fit would tell what it "
+            "chose: with label_privacy look at frontier, and set epsilon and alpha yourself"
+        )
     data = {"sensitive_features": sensitive_features, "epsilons": epsilons, "alphas": alphas}
     table = frontier(estimator, X, y, **data, temperatures=temperatures, folds=folds, seed=seed)
     for column in (maximise, *(subject_to or {})):

@@ -83,7 +83,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         ``{"epsilon": 1.0}``: labels leave their holder as randomised responses only, with that ε, of which loss and
         constraints are debiased estimates (``"subspace"``, ``"trees"``, ``"fairvfl"`` and ``"fedbcd"``). ``"groups"``:
         the same for groups, with an ε of their own. ``"finish": True``: at the end the label holder fits its own part
-        to the true labels, for itself. Answers are drawn from `random_state` here, one for each id of a row.
+        to the true labels, for itself. Answers are drawn from `random_state` here (from 0 unless it is a number), one
+        for each id of a row, or each place where the holder's table has no pandas index.
     warm_start
         Begin where the last `fit` ended, if it saw the same features: for a neighbouring ε or alpha.
     checkpoints

@@ -1,0 +1,80 @@
+"""Label privacy of estimators: one answer for each id, an audit that says so, and what cannot be had with it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from support.problems import Problem, small
+
+from evenhand import EqualOpportunity, SplitTableClassifier, VerticalClassifier, audit, frontier, select
+from evenhand.auditing.findings import Finding
+from evenhand.errors import InputError
+
+ASKED = {"epsilon": 1.0}
+
+
+def tables(problem: Problem, order: np.ndarray) -> tuple[dict[str, pd.DataFrame], pd.Series, pd.Series]:
+    """Two parties' tables of some rows, known by id."""
+    ids = pd.Index([f"c{place}" for place in order])
+    shares = {"bank": [0, 1], "shop": [2], "social": [3]}
+    found = {
+        name: pd.DataFrame(problem.matrix[np.ix_(order, columns)], index=ids, columns=[f"x{one}" for one in columns])
+        for name, columns in shares.items()
+    }
+    return found, pd.Series(problem.labels[order], index=ids), pd.Series(problem.groups[order], index=ids)
+
+
+def test_an_answer_belongs_to_the_id_whatever_the_order() -> None:
+    problem, model = small(1, rows=400), VerticalClassifier(label_privacy=ASKED)
+    order = np.random.default_rng(0).permutation(400)
+    first, again = (clone(model).fit(*tables(problem, rows)[:2]) for rows in (np.arange(400), order))
+    np.testing.assert_allclose(np.concatenate(first.coef_), np.concatenate(again.coef_), atol=1e-3)
+    other = clone(model).set_params(random_state=1).fit(*tables(problem, order)[:2])
+    assert np.abs(np.concatenate(other.coef_) - np.concatenate(first.coef_)).max() > 0.02
+    assert first.label_privacy_.epsilon == 1.0
+    assert first.label_privacy_.simulated
+    assert VerticalClassifier().fit(*tables(problem, order)[:2]).label_privacy_ is None
+
+
+def best(found: list[Finding], who: str) -> Finding:
+    told = [one for one in found if one.who == who and one.target == "each person's label"]
+    return max(told, key=lambda one: one.lift.value)
+
+
+def test_attacks_fall_from_certainty_to_the_floor() -> None:
+    problem = small(2, rows=1200)
+    X, y, groups = tables(problem, np.arange(1200))
+    model = VerticalClassifier(constraint=EqualOpportunity(0.05), protection="none")
+    with_nu = audit(model, X, y, sensitive_features=groups)
+    private = audit(clone(model).set_params(label_privacy={"epsilon": 0.5}), X, y, sensitive_features=groups)
+    both = audit(
+        clone(model).set_params(label_privacy={"epsilon": 1.0}, protection="dealer"), X, y, sensitive_features=groups
+    )
+    assert best(with_nu.findings, "shop").value.value == 1.0
+    # The score that ν tells is left, and a bit that is true in three of five cases.
+    assert best(private.findings, "shop").value.value < 0.93
+    assert best(both.findings, "shop").lift.value < 0.05
+
+
+@pytest.mark.parametrize("model", ["linear", "trees"])
+def test_split_tables_have_it_too(model: str) -> None:
+    problem = small(3, rows=600)
+    inner = VerticalClassifier(model=model, label_privacy={"epsilon": 4.0}, max_rounds=10)  # type: ignore[arg-type]
+    fitted = SplitTableClassifier(inner, parties=2).fit(problem.matrix, problem.labels)
+    assert (fitted.predict(problem.matrix) == problem.labels).mean() > 0.6
+    assert fitted.classifier_.label_privacy_.epsilon == 4.0
+
+
+def test_choosing_by_the_truth_is_refused_and_looking_is_not() -> None:
+    problem = small(4, rows=900)
+    X, y, groups = tables(problem, np.arange(900))
+    model = VerticalClassifier(constraint=EqualOpportunity(0.1), label_privacy={"epsilon": 3.0})
+    with pytest.raises(InputError, match="the terms of the last fit would tell"):
+        select(model, X, y, sensitive_features=groups)
+    table = frontier(model, X, y, sensitive_features=groups, epsilons=[0.2, 0.1], folds=2)
+    assert len(table) == 2
+    fitted = clone(model).set_params(warm_start=True).fit(X, y, groups)
+    with pytest.raises(InputError, match="begins anew"):
+        fitted.fit(X, y, groups)
