@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from horizontal_contract import CLOCK, Case
+from scipy.stats import chisquare
 
 pytest.importorskip("nacl")
 from evenhand.constraints.scope import ConstraintScope
@@ -65,7 +66,8 @@ def test_answers_leave_clients_under_masks_only(solver: str) -> None:
         "opened-shares",
     }
     words = np.concatenate([one["words"] for one in told.messages or () if one.kind == MASKED.kind])
-    assert abs(float((words > 0).mean()) - 0.5) < 0.2
+    # Keys are fresh each time: a false alarm once in a million runs.
+    assert chisquare(np.bincount(words.view(np.uint8) >> 4, minlength=16)).pvalue > 1e-6
 
 
 @pytest.mark.parametrize("turn", [1, 4, 5, 7])

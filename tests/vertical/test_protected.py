@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import chisquare
+from scipy.stats import chisquare, norm
 from support.contracts import (
     Reborn,
     assert_goes_on_from_any_checkpoint,
@@ -19,6 +19,9 @@ from support.problems import deal, small
 from support.schedules import ScheduleCase, ends_alike
 from vertical.contract import CLOCK, make_job
 
+from evenhand.auditing.evidence import auc
+from evenhand.auditing.gradient_attacks import minimum_norm
+from evenhand.auditing.row_attacks import by_sign
 from evenhand.errors import DataError, InputError, ProtocolError
 from evenhand.privacy.fixed_products import ProductGrid, times
 from evenhand.privacy.pairwise import PairwiseMasks
@@ -31,6 +34,7 @@ from evenhand.runtime.inprocess import InProcess
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.protected.build import protected_party, protected_server
+from evenhand.vertical.protected.encrypting import PRIME, SLOTS, EncryptedParty
 from evenhand.vertical.protected.guarding import check_columns, leverages
 from evenhand.vertical.solvers import SOLVERS, solvers_party, solvers_server, vertical_terms
 
@@ -146,6 +150,7 @@ def test_what_leaves_a_passive_party_and_what_reaches_it(level: str) -> None:
     assert ("derivative" in told) == (level == "masked")
     hidden = [one["words"] for one in sent if one.kind in ("masked", "hidden-columns")]
     hidden += [one["nu"] for one in messages if one.kind == "hidden-derivative" and one.receiver == "p1"]
+    hidden += [one["words"] for one in messages if one.kind in ("hidden-derivative", "corrections")]
     words = np.concatenate([one.ravel() for one in hidden]).view(np.uint8)
     # Keys are fresh each time: a false alarm once in a million runs.
     assert chisquare(np.bincount(words, minlength=256)).pvalue > 1e-6
@@ -230,6 +235,63 @@ def test_what_is_refused_is_what_an_attack_can_undo() -> None:
     found = matrix @ np.linalg.lstsq(matrix.T @ matrix, matrix.T @ nu, rcond=None)[0]
     assert found[3] == pytest.approx(nu[3])
     assert leverages(matrix[:, :2]).max() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "told"), [(30, 15, 0.85), (120, 60, 0.85), (600, 15, 0.0)], ids=["few", "many", "accepted"]
+)
+def test_batches_are_refused_where_the_least_norm_answer_tells_labels(rows: int, columns: int, told: float) -> None:
+    """The audit's attack on X_kᵀν: where a batch passes, it is right about labels hardly more often than chance."""
+    rng = np.random.default_rng(rows)
+    matrix, labels = rng.standard_normal((rows, columns)), rng.choice([-1.0, 1.0], rows)
+    nu = -labels * rng.uniform(0.3, 0.7, rows) / rows
+    right = auc(by_sign(minimum_norm(matrix, matrix.T @ nu)), labels > 0).value
+    if told:
+        assert right > told
+        with pytest.raises(DataError, match="rows a column"):
+            check_columns("shop", matrix)
+    else:
+        check_columns("shop", matrix)
+        assert right < 0.65
+
+
+def test_a_rare_category_is_refused_since_its_gradient_counts_its_labels() -> None:
+    """Four people's ν at the start is ∓1/2n: their sum says how many are positive, and often who is."""
+    rng = np.random.default_rng(4)
+    matrix = np.column_stack([rng.standard_normal((400, 2)), np.r_[np.ones(4), np.zeros(396)]])
+    labels = np.r_[np.ones(4), rng.choice([-1.0, 1.0], 396)]
+    gradient = matrix.T @ (-0.5 * labels / 400)
+    assert round(2 - 400 * gradient[2]) == 4
+    with pytest.raises(DataError, match="belongs to 4 rows only"):
+        check_columns("shop", matrix)
+    check_columns("shop", np.column_stack([matrix[:, :2], np.r_[np.ones(5), np.zeros(395)]]))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+def test_how_often_a_row_of_some_leverage_is_told(share: float) -> None:
+    """Of leverage h: Φ(√(h / (1 − h))) of the time where others are many. At the most allowed that is 84 %."""
+    rng = np.random.default_rng(5)
+    others = rng.standard_normal((400, 1))
+    matrix = np.vstack([np.full((1, 1), np.sqrt(share / (1.0 - share) * float((others**2).sum()))), others])
+    assert leverages(matrix)[0] == pytest.approx(share)
+    nu = rng.choice([-1.0, 1.0], (4000, 401))
+    found = matrix[0, 0] * (nu @ matrix[:, 0]) / float((matrix**2).sum())
+    assert np.mean(np.sign(found) == nu[:, 0]) == pytest.approx(norm.cdf(np.sqrt(share / (1.0 - share))), abs=0.03)
+
+
+@pytest.mark.parametrize("column", [np.zeros(90), np.full(90, 1.0), np.arange(90.0)])
+def test_what_the_server_decrypts_is_uniform_whatever_the_column_is(column: Any) -> None:
+    seal = pytest.importorskip("tenseal")
+    job = job_of("subspace", "encrypted", max_rounds=1, tol=0.0)
+    role = make(job)["p1"]
+    assert isinstance(role, EncryptedParty)
+    context = seal.context(seal.SCHEME_TYPE.BFV, SLOTS, PRIME, n_threads=1)
+    nu = seal.bfv_vector(context, [3] * SLOTS)
+    slots = np.zeros(SLOTS, dtype=np.int64)
+    slots[:90] = column
+    masked = seal.bfv_vector(context, role._blind(0, 0)[0]) + nu * slots.tolist()
+    seen = np.array([one % PRIME for one in masked.decrypt()], dtype=np.float64)
+    assert chisquare(np.histogram(seen / PRIME, bins=64, range=(0.0, 1.0))[0]).pvalue > 1e-6
 
 
 def test_leverages_are_the_diagonal_of_the_hat_matrix() -> None:
