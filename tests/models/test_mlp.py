@@ -64,8 +64,8 @@ def test_rows_that_are_alike_go_through_the_layers_once(columns: int, monkeypatc
     with monkeypatch.context() as every_row:
         every_row.setattr(mlp, "_distinct", lambda dense: (dense, None))
         plain = MLPModel(rows, 0.1, (5, 4), seed=3)
-    assert len(model._data) == 2**columns
-    assert len(plain._data) == 60
+    assert model._data.shape == (columns, 2**columns)
+    assert plain._data.shape == (columns, 60)
     np.testing.assert_allclose(model.scores(), plain.scores(), rtol=1e-12)
     np.testing.assert_allclose(model.gradient(nu), plain.gradient(nu), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(model.spectral_bound(), plain.spectral_bound(), rtol=1e-9)

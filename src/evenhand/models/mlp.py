@@ -61,7 +61,8 @@ class MLPModel:
     def __init__(self, matrix: Matrix, regulariser: float, hidden: tuple[int, ...] = (32, 16), seed: int = 0) -> None:
         self.rows, self.columns = matrix.shape
         distinct, self._place = _distinct(_dense(matrix))
-        self._data = self._torch.from_numpy(distinct)
+        # A column for each row, here and between the layers: products of few by many are faster than many by few.
+        self._data = self._torch.from_numpy(np.ascontiguousarray(distinct.T))
         self.hidden = hidden
         self.regulariser = regulariser
         sizes = [self.columns, *hidden, 1]
@@ -88,24 +89,24 @@ class MLPModel:
         """What goes into each layer, and what comes out of the last."""
         values = [data]
         for index, layer in enumerate(layers):
-            out = self._torch.addmm(layer[-1], values[-1], layer[:-1])
+            out = self._torch.addmm(layer[-1][:, None], layer[:-1].T, values[-1])
             values.append(out if index == len(layers) - 1 else self._torch.relu(out))
         return values
 
     def _forward(self, flat: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-        return self._through(self._layers(flat), data)[-1][:, 0]
+        return self._through(self._layers(flat), data)[-1][0]
 
     def scores(self) -> Array:
         found = self._evaluate(self._data)
         return found if self._place is None else found[self._place]
 
     def predict(self, matrix: Matrix) -> Array:
-        return self._evaluate(self._torch.from_numpy(_dense(matrix)))
+        return self._evaluate(self._torch.from_numpy(_dense(matrix)).T)
 
     def _evaluate(self, data: torch.Tensor) -> Array:
         with self._one_thread(), self._torch.no_grad():
             flat = self._torch.from_numpy(self.weights)
-            scores = [self._forward(flat, data[start : start + BLOCK]) for start in range(0, len(data), BLOCK)]
+            scores = [self._forward(flat, block) for block in self._torch.split(data, BLOCK, dim=1)]
             return self._torch.cat(scores).numpy() if scores else np.zeros(0)
 
     def _one_thread(self) -> AbstractContextManager[None]:
@@ -119,23 +120,23 @@ class MLPModel:
         layers = self._layers(self._torch.from_numpy(self.weights))
         found = self.regulariser * self.weights
         slopes = self._layers(self._torch.from_numpy(found))
-        pull = self._torch.from_numpy(self._onto_distinct(nu))[:, None]
+        pull = self._torch.from_numpy(self._onto_distinct(nu))[None]
         with self._one_thread(), self._torch.no_grad():
-            for start in range(0, len(self._data), BLOCK):
+            for start in range(0, self._data.shape[1], BLOCK):
                 block = slice(start, start + BLOCK)
-                values, back = self._through(layers, self._data[block]), pull[block]
+                values, back = self._through(layers, self._data[:, block]), pull[:, block]
                 for index in reversed(range(len(layers))):
-                    slopes[index][:-1].addmm_(values[index].T, back)
-                    slopes[index][-1] += back.sum(dim=0)
+                    slopes[index][:-1].addmm_(values[index], back.T)
+                    slopes[index][-1] += back.sum(dim=1)
                     if index:
-                        back = (back @ layers[index][:-1].T).mul_(values[index] > 0)
+                        back = self._torch.ops.aten.threshold_backward(layers[index][:-1] @ back, values[index], 0)
         return found
 
     def _onto_distinct(self, values: Array) -> Array:
         """A number for each row, summed over the rows that are alike."""
         if self._place is None:
             return np.ascontiguousarray(values)
-        return np.bincount(self._place, values, len(self._data)).astype(np.float64, copy=False)
+        return np.bincount(self._place, values, self._data.shape[1]).astype(np.float64, copy=False)
 
     def move(self, change: Array) -> None:
         self.weights = self.weights + change
