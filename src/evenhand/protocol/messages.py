@@ -21,6 +21,7 @@ from evenhand.printing import listed, quoted
 
 # Comparing with a dtype is several times faster than with its name, and every field of every message is compared.
 DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "f2", "i8", "u1")}
+_FEW: Final = 16
 LONGEST: Final = 2**30
 """Most entries of a dimension that has no size of its own: what is longer is refused."""
 
@@ -62,15 +63,18 @@ class Message:
 
     def __post_init__(self) -> None:
         # Whoever sent it: what comes after looks names up and counts bytes, and need not ask again.
-        for what, text in (("sender", self.sender), ("receiver", self.receiver), ("kind", self.kind)):
-            if not isinstance(text, str):
-                raise ProtocolError(f"a message's {what} is {quoted(text)}, which is no text; refused")
+        if not (type(self.sender) is type(self.receiver) is type(self.kind) is str):
+            for what, text in (("sender", self.sender), ("receiver", self.receiver), ("kind", self.kind)):
+                if not isinstance(text, str):
+                    raise ProtocolError(f"a message's {what} is {quoted(text)}, which is no text; refused")
         # Asking a dictionary whether it is a mapping takes longer than all else here.
-        if (type(self.body) is not dict and not isinstance(self.body, Mapping)) or not {*map(type, self.body)} <= {str}:
+        if type(self.body) is not dict and not isinstance(self.body, Mapping):
             raise ProtocolError(f"{_where(self)}: the body is no table of fields by name; refused")
-        if {*map(type, self.body.values())} <= {np.ndarray}:
-            return
         for name, value in self.body.items():
+            if type(name) is not str:
+                raise ProtocolError(f"{_where(self)}: the body is no table of fields by name; refused")
+            if type(value) is np.ndarray:
+                continue
             if not isinstance(value, (np.ndarray, np.generic)):
                 raise ProtocolError(f"{_where(self)}: {name} is a {type(value).__name__}, expected an array")
 
@@ -174,26 +178,25 @@ class Schema:
             raise ProtocolError(
                 f"{_where(message)}: fields are {listed(sorted(message.body))}, expected {listed(sorted(self.fields))}"
             )
-        # Once for all fields: entering it takes longer than most sums.
-        with np.errstate(over="ignore", invalid="ignore"):
-            for name, dtype, sized in self._expected(sizes):
-                array = message.body[name]
-                # Nor a kind of array of its own, such as a masked one: a wire would not carry what is particular to it.
-                if type(array) is not np.ndarray:
-                    raise ProtocolError(f"{_where(message)}: {name} is a {type(array).__name__}, expected an array")
-                if array.dtype != dtype or not (array.shape == sized or _fits(array.shape, sized)):
-                    field = self.fields[name]
-                    shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in field.shape)
-                    raise ProtocolError(
-                        f"{_where(message)}: {name} is {array.dtype} of shape {array.shape}, "
-                        f"expected {field.dtype} of shape {shape}"
-                    )
-                if dtype.kind == "f" and not math.isfinite(_sum(array) if sized else array.item()):
-                    raise ProtocolError(f"{_where(message)}: {name} holds numbers that are not finite")
+        for name, dtype, sized in self._expected(sizes):
+            array = message.body[name]
+            # Nor a kind of array of its own, such as a masked one: a wire would not carry what is particular to it.
+            if type(array) is not np.ndarray:
+                raise ProtocolError(f"{_where(message)}: {name} is a {type(array).__name__}, expected an array")
+            if array.dtype != dtype or not (array.shape == sized or _fits(array.shape, sized)):
+                field = self.fields[name]
+                shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in field.shape)
+                raise ProtocolError(
+                    f"{_where(message)}: {name} is {array.dtype} of shape {array.shape}, "
+                    f"expected {field.dtype} of shape {shape}"
+                )
+            if dtype.kind == "f" and not all_finite(array):
+                raise ProtocolError(f"{_where(message)}: {name} holds numbers that are not finite")
 
     def _expected(self, sizes: Mapping[str, int]) -> list[tuple[str, np.dtype[Any], tuple[int | None, ...]]]:
         """Name, dtype and shape of each field, worked out once for the sizes that a role knows."""
-        known = tuple([sizes.get(name, -1) for name in self._names])
+        names = self._names
+        known = (sizes.get(names[0], -1),) if len(names) == 1 else tuple([sizes.get(name, -1) for name in names])
         found = self._worked_out.get(known)
         if found is None:
             found = [(name, DTYPES[field.dtype], field.sized(sizes)) for name, field in self.fields.items()]
@@ -213,6 +216,9 @@ def all_finite(array: npt.NDArray[Any]) -> bool:
     """Whether every number of a message's array is finite; those so large that their sum is not are none either."""
     if array.dtype.kind != "f":
         return True
+    # A few numbers are sooner added by Python, which warns of nothing, than numpy is told not to warn.
+    if array.size <= _FEW:
+        return math.isfinite(sum(array.ravel().tolist()) if array.ndim else array.item())
     with np.errstate(over="ignore", invalid="ignore"):
         return math.isfinite(_sum(array))
 

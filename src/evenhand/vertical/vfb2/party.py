@@ -262,8 +262,9 @@ class VFB2Party(GradientParty):
             raise ProtocolError(f"{self.name} has all sums of step {step}; that of {message.sender} is refused")
         sends: list[Message] = []
         sender = self.setting.names.index(message.sender)
-        self._add(step, message.integer("tree"), sender, message["sum"].view(np.uint64), sends)
-        return self._turn(sends)
+        answered = self._add(step, message.integer("tree"), sender, message["sum"].view(np.uint64), sends)
+        # Passing on others' sums, which most of these messages come to, leaves nothing new to do.
+        return self._turn(sends) if answered else sends
 
     def _take_theta(self, message: Message) -> Task | Sends:
         step = self._steps.known(message.integer("request"))
@@ -276,17 +277,18 @@ class VFB2Party(GradientParty):
         self._staleness.hear(step, theta)
         self._steps.progress[step] = HEARD
 
-    def _add(self, step: int, tree: int, sender: int, values: Sums, sends: list[Message]) -> None:
-        """A sum for the rows of one step, from a child or from the party itself."""
+    def _add(self, step: int, tree: int, sender: int, values: Sums, sends: list[Message]) -> bool:
+        """A sum for the rows of one step, from a child or from the party itself; whether ϑ is known by it."""
         dominator = self._steps.dominator(step)
         passed = self._sums.add(step, dominator, tree, sender, values)
         if passed is None:
-            return
+            return False
         if passed.parent == ROOT:
             self._send_theta(step, decode(passed.values, FRACTION_BITS), sends)
-        else:
-            body = {"dominator": dominator, "request": step, "tree": tree, "sum": passed.values.view(np.int64)}
-            sends.append(MASKED_SCORES.message(self.name, self.setting.names[passed.parent], **body))
+            return True
+        body = {"dominator": dominator, "request": step, "tree": tree, "sum": passed.values.view(np.int64)}
+        sends.append(MASKED_SCORES.message(self.name, self.setting.names[passed.parent], **body))
+        return False
 
     def _send_theta(self, step: int, scores: Array, sends: list[Message]) -> None:
         raise ProtocolError(f"{self.name} is passive and knows no ϑ")
