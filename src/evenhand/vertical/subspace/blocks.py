@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.programs.combining.columns import CACHED
 from evenhand.programs.combining.reduced import independent
 from evenhand.protocol.roles import State
 
@@ -197,5 +198,9 @@ class OwnBlock(PartyBlock):
 
 
 def _inner(columns: list[Array]) -> Array:
-    stacked = np.array(columns).reshape(len(columns), -1)
-    return stacked @ stacked.T
+    """Inner products of columns, part by part: those of a million rows are not to be there twice."""
+    gram = np.zeros((len(columns), len(columns)))
+    for start in range(0, len(columns[0]) if columns else 0, CACHED):
+        part = np.array([column[start : start + CACHED] for column in columns])
+        gram += part @ part.T
+    return gram
