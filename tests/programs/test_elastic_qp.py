@@ -62,3 +62,22 @@ def test_an_h_the_programs_do_not_know_is_refused() -> None:
         elastic_step(
             np.eye(2), np.zeros(2), np.zeros((0, 2)), np.zeros(0), np.zeros(0), 1.0, np.zeros(2), OnFirst(L1(1.0), 1)
         )
+
+
+def test_equalities_are_met_to_the_last_digits_at_a_price_above_their_multipliers() -> None:
+    rng = np.random.default_rng(4)
+    half, jacobian, targets = rng.normal(size=(12, 12)), rng.normal(size=(5, 12)), 3.0 * rng.normal(size=5)
+    matrix, gradient = half @ half.T + np.eye(12), rng.normal(size=12)
+    found = elastic_step(matrix, gradient, jacobian, targets, targets, 1.0)
+    np.testing.assert_allclose(jacobian @ found.step, targets, atol=1e-12)
+    np.testing.assert_allclose(matrix @ found.step + gradient, -found.net @ jacobian, atol=1e-11)
+    assert found.penalty >= np.abs(found.net).max() > found.penalty / 10.0
+
+
+def test_equalities_that_depend_on_each_other_are_left_to_the_elastic_program() -> None:
+    """x = 1 twice holds; x = 1 and x = 2 cannot, and are missed by one in all."""
+    rows, twice, apart = np.array([[1.0, 0.0], [1.0, 0.0]]), np.ones(2), np.array([1.0, 2.0])
+    found = elastic_step(np.eye(2), np.zeros(2), rows, twice, twice, 1.0)
+    np.testing.assert_allclose(found.step, [1.0, 0.0], atol=1e-7)
+    np.testing.assert_allclose(found.net.sum(), -1.0, atol=1e-7)
+    assert elastic_step(np.eye(2), np.zeros(2), rows, apart, apart, 1.0).missed == pytest.approx(1.0, abs=1e-7)

@@ -174,10 +174,14 @@ def positive(curvature: Array, metric: Array, damping: float) -> Array:
     bends, most = float(np.abs(metric.diagonal()).max()), float(np.abs(curvature.diagonal()).max())
     # An objective without curvature of its own is measured by the rows', or by nothing in particular.
     ridge = (1e-9 * bends if bends > 1e-9 * most else 1e-3 * most or 1e-3) * np.eye(size)
-    factor, failed = lapack.dpotrf(metric + ridge, lower=1, clean=1)
+    metric, curvature = metric + ridge, curvature + 1e-9 * ridge
+    factor, failed = lapack.dpotrf(metric, lower=1, clean=1)
+    if not failed and not lapack.dpotrf(curvature - LEAST * metric, lower=1)[1]:
+        # Nothing to lift, which a factor tells a dozen times sooner than eigenvalues do.
+        return curvature + damping * metric
     if failed:
         factor = np.linalg.cholesky(convexified(metric, 1e-4))
-    half = solve_triangular(factor, curvature + 1e-9 * ridge, lower=True)
+    half = solve_triangular(factor, curvature, lower=True)
     values, vectors = eigh(solve_triangular(factor, half.T, lower=True))
     lifted = np.maximum(values, LEAST) + damping
     spread = factor @ vectors
