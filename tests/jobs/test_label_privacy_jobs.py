@@ -17,6 +17,7 @@ from test_federation_sites import PARTIES, programs, run
 from evenhand.errors import JobError
 from evenhand.jobs.auditing import audit_run, plan_of
 from evenhand.jobs.federation.files import read_federation_job, read_party
+from evenhand.jobs.federation.saying import for_submitter, result_tables
 from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
 from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.answering import kept_secret
@@ -144,6 +145,11 @@ def test_between_organisations_it_is_as_in_one_process(tmp_path: Path) -> None:
         assert_same_state(to_state(ends[name].model), to_state(together.run.models[name]))
     assert ends["server"] == together.result
     assert not ends["server"]["privacy"]["bank"]["simulated"]
+    # Whoever submitted the job need not be the label holder.
+    told = for_submitter(read_federation_job(paths["job"]), ends["server"])
+    assert {"certificate", "privacy"} < told.keys()
+    assert not {"quality", "groups", "constraints", "intervals", "shortfalls"} & told.keys()
+    assert len(list(result_tables(told))) == 1
 
 
 def test_between_organisations_a_secret_is_needed_before_anything_is_said(tmp_path: Path) -> None:

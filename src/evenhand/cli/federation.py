@@ -115,8 +115,8 @@ def submit(
       evenhand submit job.toml --kit kits/admin --result result.json
     """
     from evenhand.jobs.federation.files import read_federation_job
+    from evenhand.jobs.federation.saying import result_tables
     from evenhand.report.progress import Progress
-    from evenhand.report.tables import certificate_table, constraints_table, quality_table
     from evenhand.runtime.files import write_bytes
 
     console = Console(markup=False, emoji=False)
@@ -137,11 +137,10 @@ def submit(
     found = told["result"]
     if result is not None:
         write_bytes(result, json.dumps(found, indent=1).encode())
-    console.print(quality_table(found, "test" if "test" in found["quality"] else "train"))
-    if (constraints := constraints_table(found)) is not None:
-        console.print(constraints)
-    if found["certificate"]["objective"] is not None:
-        console.print(certificate_table(found["certificate"]))
+    for table in result_tables(found):
+        console.print(table)
+    if "quality" not in found:
+        console.print("With label_privacy, what was measured on the labels is in the server's folder only.")
     console.print(f"server: {told['folder']}")
     console.print(f"{', '.join(content.parts)}: {told['run']} under runs/ beside its own file, or where --runs says")
 

@@ -34,7 +34,7 @@ from evenhand.jobs.federation.here import here, outside_word
 from evenhand.jobs.federation.keeping import Keeping
 from evenhand.jobs.federation.parts import End, party_part, server_part
 from evenhand.jobs.federation.predicting import Answered, Question, answering_program, asked_run, asking_program
-from evenhand.jobs.federation.saying import announce
+from evenhand.jobs.federation.saying import announce, for_submitter
 from evenhand.jobs.schema import parsed
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.runtime.folder import RunFolder
@@ -130,7 +130,7 @@ class FederationServer(Controller):
                     result = site.run(part)
                 self._wait_for_parties(parties, abort_signal)
                 folder.finish(result)
-        return {"result": result, "folder": str(folder.folder.path)}
+        return {"result": for_submitter(job, result), "folder": str(folder.folder.path)}
 
     def _wait_for_parties(self, parties: Sequence[str], abort_signal: Signal) -> None:
         """Until all have said that their part is on their disks: with that, and not before, the run is over."""

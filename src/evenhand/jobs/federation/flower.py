@@ -27,10 +27,9 @@ from evenhand.jobs.federation.flower_app import AT_ONCE
 from evenhand.jobs.federation.folders import SideFolder, side_folder, wait_until_free
 from evenhand.jobs.federation.here import Here, here, outside_word
 from evenhand.jobs.federation.parts import End, party_part, server_part
-from evenhand.jobs.federation.saying import announce
+from evenhand.jobs.federation.saying import announce, for_submitter, result_tables
 from evenhand.jobs.schema import located
 from evenhand.protocol.roles import SERVER, State
-from evenhand.report.tables import certificate_table, constraints_table, quality_table
 from evenhand.runtime.flower.grid import GridPost, registered_nodes
 from evenhand.runtime.flower.records import keep_state, kept_state, packets_in, to_records, value_in
 from evenhand.runtime.folder import RunFolder, is_run
@@ -59,11 +58,8 @@ def server_app(job: str, find_nodes: FindNodes = registered_nodes, find: Callabl
         at_once = int(context.run_config.get(AT_ONCE, 0))
         result = _serve(_parsed(job), grid, str(context.run_id), at_once, find_nodes, find)
         console = Console(markup=False, emoji=False)
-        console.print(quality_table(result, "test" if "test" in result["quality"] else "train"))
-        if (constraints := constraints_table(result)) is not None:
-            console.print(constraints)
-        if result["certificate"]["objective"] is not None:
-            console.print(certificate_table(result["certificate"]))
+        for table in result_tables(for_submitter(_parsed(job), result)):
+            console.print(table)
 
     app = ServerApp()
     app.main()(main)
