@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
@@ -13,7 +14,7 @@ from support.hospitals import HospitalJob
 from support.tables import SmallJob, people
 
 import evenhand
-from evenhand import EqualOpportunity, HorizontalClassifier, SplitTableClassifier, VerticalClassifier
+from evenhand import DemographicParity, EqualOpportunity, HorizontalClassifier, SplitTableClassifier, VerticalClassifier
 from evenhand.errors import DataError, InputError
 from evenhand.estimators import OneAgainstRestClassifier
 from evenhand.jobs.horizontal.runs import score_clients
@@ -122,3 +123,19 @@ def test_three_classes_one_against_the_rest(frames: dict[str, pd.DataFrame]) -> 
     alone = VerticalClassifier(alpha=0.01, positive=1).fit(tables, (town == "Lyon").astype(int))
     place = model.classes_.tolist().index("Lyon")
     np.testing.assert_allclose(model.decision_function(tables)[:, place], alone.decision_function(tables), atol=1e-8)
+
+
+def test_arrow_tables_are_tables() -> None:
+    """As are those of polars, and of all others that can turn themselves into pandas."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"a": rng.normal(size=80), "b": rng.normal(size=80), "town": rng.choice(["x", "y"], 80)})
+    labels, sex = (frame.a + rng.logistic(size=80) > 0).to_numpy(), pd.DataFrame({"sex": rng.choice(["f", "m"], 80)})
+    arrow = pa.Table.from_pandas(frame)
+    fair = DemographicParity(0.3)
+    both = [VerticalClassifier(constraint=fair, max_rounds=5, tol=1e-2) for _ in range(2)]
+    both[0].fit([frame[["a"]], frame[["b", "town"]]], labels, sex)
+    both[1].fit([arrow.select(["a"]), arrow.select(["b", "town"])], labels, pa.Table.from_pandas(sex))
+    pd.testing.assert_frame_equal(both[0].coefficients(), both[1].coefficients())
+    clients = rng.integers(0, 3, 80)
+    across = [HorizontalClassifier(max_rounds=5, tol=1e-2).fit(X, labels, clients=clients) for X in (frame, arrow)]
+    np.testing.assert_array_equal(across[0].decision_function(frame), across[1].decision_function(arrow))

@@ -16,6 +16,7 @@ from evenhand.arrays import Array
 from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
+from evenhand.estimators.tables import in_pandas
 from evenhand.jobs.tables import tell
 from evenhand.training.preparing import Preparation
 
@@ -37,7 +38,7 @@ def read_inputs(X: Any, y: Any, sensitive: Any, clients: Any) -> Inputs:
     """
     if clients is None:
         raise DataError("clients is missing: give one client id for each row, as scikit-learn takes groups")
-    named = {"X": as_rows(X), "y": y, "sensitive_features": sensitive, "clients": clients}
+    named = {"X": as_rows(X), "y": y, "sensitive_features": in_pandas(sensitive), "clients": clients}
     given = {name: item for name, item in named.items() if item is not None}
     if y is None:
         raise DataError("y is missing: the classifier requires y to be passed, but the target y is None")
@@ -58,6 +59,7 @@ def read_inputs(X: Any, y: Any, sensitive: Any, clients: Any) -> Inputs:
 
 def as_rows(X: Any) -> Any:
     """A DataFrame, a sparse matrix, or an array of two dimensions or more."""
+    X = in_pandas(X)
     if isinstance(X, (pd.Series, str)) or not hasattr(X, "shape"):
         X = np.asarray(X)
     if len(X.shape) < 2:

@@ -22,8 +22,14 @@ Tables = Sequence[Any] | Mapping[str, Any]
 """One table for each party."""
 
 
+def in_pandas(table: Any) -> Any:
+    """Tables of Arrow, polars and the like by their own conversion, so rows are known by their places; others as is."""
+    return table.to_pandas() if hasattr(table, "to_pandas") else table
+
+
 def named_tables(X: Tables) -> dict[str, Any]:
-    tables = dict(X) if isinstance(X, Mapping) else {f"party{place}": table for place, table in enumerate(X)}
+    given = X.items() if isinstance(X, Mapping) else ((f"party{place}", table) for place, table in enumerate(X))
+    tables = {name: in_pandas(table) for name, table in given}
     if not tables:
         raise DataError("there is no table; give one for each party")
     for name, table in tables.items():
@@ -39,7 +45,7 @@ def align_rows(
     named = {
         **tables,
         **({} if y is None else {"y": y}),
-        **({} if sensitive is None else {"sensitive_features": sensitive}),
+        **({} if sensitive is None else {"sensitive_features": in_pandas(sensitive)}),
     }
     indexed = {name: item for name, item in named.items() if isinstance(item, (pd.DataFrame, pd.Series))}
     if len(indexed) > 1:

@@ -173,8 +173,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         ----------
         X
             One table for each party, as a list or as a mapping from the party's name: DataFrames, arrays or sparse
-            matrices. Where tables, `y` and `sensitive_features` carry a pandas index it is the id of the row: ids
-            must be the same everywhere, in any order.
+            matrices; Arrow and polars tables become DataFrames. Where tables, `y` and `sensitive_features` carry a
+            pandas index it is the id of the row: ids must be the same everywhere, in any order.
         y
             Labels of any two values.
         sensitive_features
