@@ -58,6 +58,21 @@ def test_parties_speak_to_each_other_through_the_server(shops: Shops) -> None:
     assert [one for one in sent if "server" not in (one["sender"], one["receiver"])]
 
 
+def test_a_dealer_is_a_site_of_its_own(tmp_path: Path) -> None:
+    with running_shops(tmp_path / "shops", protection="dealer") as shops:
+        told = shops.submit()
+        alone = run_vertical_job(read_job(shops.paths["together"]), shops.folder / "sites", tmp_path / "run")  # type: ignore[arg-type]
+        assert told["result"]["certificate"] == json.loads(json.dumps(alone.result))["certificate"]
+        for name in PARTIES:
+            own, wanted = shops.side(name).read_party(name, "weights"), alone.folder.read_party(name, "weights")
+            assert state_bytes(own) == state_bytes(wanted)
+        notary = shops.side("notary")
+        assert notary.finished
+        assert not (notary.path / "parties").exists()
+        pd.read_csv(shops.folder / "sites" / "bank" / "table.csv")[["id"]].to_csv(tmp_path / "ids.csv", index=False)
+        assert len(ask(told["run"], tmp_path / "ids.csv", shops.folder / "kits" / "admin")) == 120
+
+
 def test_people_are_scored_by_the_run_of_a_federation(shops: Shops, tmp_path: Path) -> None:
     run = shops.submit()["run"]
     table = pd.read_csv(shops.folder / "sites" / "bank" / "table.csv")

@@ -23,17 +23,22 @@ FAIR = {"max_rounds": 20, "constraint": {"kind": "equal-opportunity", "epsilon":
 
 
 class Shops:
-    """The federation, running; the policy is phone's, and who is absent has a kit and is not started."""
+    """The federation, running; the policy is phone's, and who is absent has a kit and is not started.
 
-    def __init__(self, folder: Path, policy: str = "", absent: str = "") -> None:
+    With a level of protection, phone does not know the labels, and there may be a notary who deals.
+    """
+
+    def __init__(self, folder: Path, policy: str = "", absent: str = "", protection: str = "auto") -> None:
         self.folder = folder
-        self.paths = write_shops(folder / "sites", FAIR, ("bank", "phone"))
+        active = ("bank", "phone") if protection == "auto" else ("bank",)
+        self.paths = write_shops(folder / "sites", {**FAIR, "protection": protection}, active)
+        names = list(read_federation_job(self.paths["job"]).parts)
         with self.paths["phone"].open("a") as file:
             file.write(f"\n[policy]\n{policy}\n")
         self.port = free_port()
-        provision("shops", "localhost", self.port, PARTIES, folder / "kits")
+        provision("shops", "localhost", self.port, names, folder / "kits")
         self.running: dict[str, RunningKit] = {}
-        for name in ("server", *(name for name in PARTIES if name != absent)):
+        for name in ("server", *(name for name in names if name != absent)):
             self.start(name)
             if name == "server":
                 wait_until_open(self.port)
@@ -62,9 +67,9 @@ class Shops:
 
 
 @contextmanager
-def running_shops(folder: Path, policy: str = "", absent: str = "") -> Iterator[Shops]:
+def running_shops(folder: Path, policy: str = "", absent: str = "", protection: str = "auto") -> Iterator[Shops]:
     """The federation; when it has ended, nothing of it runs."""
-    shops = Shops(folder, policy, absent)
+    shops = Shops(folder, policy, absent, protection)
     try:
         yield shops
     finally:
