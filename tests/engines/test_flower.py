@@ -148,17 +148,17 @@ def test_roles_of_every_solver_in_lock_step_end_as_in_one_process() -> None:
 
 
 def file_of(files: dict[str, Path], runs: Path, context: Context) -> Here:
-    name = PARTIES[int(context.node_config["partition-id"])]
+    name = [*PARTIES, "notary"][int(context.node_config["partition-id"])]
     return at(files[name], str(runs / name))
 
 
-def run_shops(tmp_path: Path, job: dict[str, Any]) -> dict[str, Path]:
-    paths = write_shops(tmp_path / "sites", job, ("bank", "phone"))
+def run_shops(tmp_path: Path, job: dict[str, Any], active: tuple[str, ...] = ("bank", "phone")) -> dict[str, Path]:
+    paths = write_shops(tmp_path / "sites", job, active)
     text, runs = paths["job"].read_text(), tmp_path / "runs"
     # Where the labels are: on the machine of the bank, beside its own node.
     server = server_app(text, asked, lambda: at(paths["bank"], str(runs / "bank")))
     client = client_app(text, partial(file_of, paths, runs))
-    simulate(server, client, 3)
+    simulate(server, client, 4 if "notary" in paths else 3)
     return paths
 
 
@@ -187,6 +187,16 @@ def test_a_job_on_everybodys_own_files_ends_as_in_one_process(ids: str, tmp_path
         if ids == "equal":
             weights = state_bytes(together.folder.read_party(name, "weights"))
             assert state_bytes(own.read_party(name, "weights")) == weights
+
+
+def test_a_dealer_is_a_node_of_its_own(tmp_path: Path) -> None:
+    """Roles are made anew at every visit, and go on with the secrets that they had."""
+    paths = run_shops(tmp_path, FAIR | {"protection": "dealer", "max_rounds": 3}, ("bank",))
+    together = run_vertical_job(read_job(paths["together"]), tmp_path / "sites", tmp_path / "run")  # type: ignore[arg-type]
+    for name in PARTIES:
+        weights = state_bytes(together.folder.read_party(name, "weights"))
+        assert state_bytes(side(tmp_path, name).read_party(name, "weights")) == weights
+    assert side(tmp_path, "notary").finished
 
 
 def clinic_of(files: dict[str, Path], runs: Path, context: Context) -> Here:
