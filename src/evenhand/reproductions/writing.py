@@ -85,7 +85,8 @@ class Recorded:
             seconds=self.seconds + part.seconds,
             records=merged,
             versions={name: _both(self.versions.get(name), now) for name, now in part.versions.items()},
-            parts=[*(old for old in self.parts if old != part.command), part.command],
+            # What the page names first is not named again.
+            parts=[one for one in dict.fromkeys([*self.parts, part.command]) if one != self.command],
         )
 
 
