@@ -156,11 +156,12 @@ def test_a_masked_job_ends_where_the_plain_one_does(hospitals: HospitalJob) -> N
 
 def test_the_documented_files_are_what_they_seem() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "job-files.md").read_text(encoding="utf-8")
-    plain, limits, privacy = re.findall(r"```toml\n(.*?)```", page.partition("## Horizontal jobs")[2], re.S)
+    plain, limits, pictures, privacy = re.findall(r"```toml\n(.*?)```", page.partition("## Horizontal jobs")[2], re.S)
     content = tomllib.loads(plain)
     assert parse_horizontal(content, "plain").to_job().solver == "sqp"
     limited = parse_horizontal(content | tomllib.loads(limits), "limits")
     assert limited.to_where().limits == {"lyon": 0.6, "server": 0.4}
+    assert parse_horizontal(tomllib.loads(pictures), "pictures").to_job().solver == "fairfedavgalm"
     protected = parse_horizontal(content | tomllib.loads(privacy), "privacy")
     assert protected.to_job().solver == "fairfedavgalm"
     assert protected.to_protection() is not None
@@ -204,7 +205,7 @@ def lyon(**keys: Any) -> Callable[[HospitalJob], None]:
         (lyon(limt=0.1), "unknown key client.1.limt; did you mean 'limit'"),
         (section("job", solver="magic"), "solver is 'magic'.*'sqp'"),
         (section("job", solver="fedavg"), "trains without constraints"),
-        (section("job", model="linear"), "key job.model: Input should be 'logistic', 'mlp' or 'trees'"),
+        (section("job", model="linear"), "key job.model: Input should be 'logistic', 'mlp', 'resnet18' or 'trees'"),
         (section("job", scope="near"), "key job.scope"),
         (section("job", solver="fpfl", scope="local"), "scope 'local' cannot be had with solver 'fpfl'"),
         (section("job", options={"stp": 1.0}), "job.options: solver 'sqp' has no key 'stp'"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
@@ -27,30 +27,33 @@ class SavedModel:
 
     Attributes
     ----------
-    classes_ : the two labels, the positive one last.
+    classes_ : the two labels, the positive one last; of more, in the order that the job names them.
     result : what `result.json` holds: certificate, quality, groups.
-    encoders_ : each party's encoder; of a horizontal run, that of all clients.
+    encoders_ : each party's encoder; of a horizontal run, that of all clients; none of pictures.
     """
 
     def __init__(self, folder: RunFolder) -> None:
         self.result: dict[str, Any] = folder.result
-        self.classes_: npt.NDArray[Any] = np.array([folder.labels["negative"], folder.labels["positive"]])
+        names = folder.labels
+        self.classes_: npt.NDArray[Any] = np.array(names.get("classes") or [names["negative"], names["positive"]])
         self.encoders_: Mapping[str, PartyEncoder]
         self._models: dict[str, Scorer] | None = None
         self._score: Callable[[Array], Array] | None = None
         if folder.split == "horizontal":
             encoder, self._score = read_model(folder)
-            self.encoders_ = {"all clients": encoder}
+            self.encoders_ = {} if encoder is None else {"all clients": encoder}
         else:
             self.encoders_ = {name: party_encoder(folder, name) for name in folder.owners}
             self._models = {name: party_model(folder, name, one) for name, one in self.encoders_.items()}
 
     def decision_function(self, X: Tables | Any) -> Array:
-        """Scores, positive in favour of the positive label; X is a table for each party, or one of clients' rows."""
+        """Scores, positive in favour of the positive label; X is a table for each party, or one of clients' rows, or
+        pictures as bytes. Of more than two classes a column for each.
+        """
         if self._models is None:
             assert self._score is not None
             rows: Any = X
-            return self._score(encoded(self.encoders_["all clients"], rows))
+            return self._score(encoded(self.encoders_["all clients"], rows) if self.encoders_ else rows)
         tables = named_tables(X)
         if not isinstance(X, Mapping) or tables.keys() != self._models.keys():
             raise DataError(f"give a table for each party, by its name: {', '.join(self._models)}")
@@ -60,11 +63,14 @@ class SavedModel:
         )
 
     def predict(self, X: Tables | Any) -> npt.NDArray[Any]:
-        return self.classes_[(self.decision_function(X) > 0).astype(np.int64)]
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
     def predict_proba(self, X: Tables | Any) -> Array:
         """Columns in the order of ``classes_``."""
         scores = self.decision_function(X)
+        if scores.ndim > 1:
+            return np.asarray(softmax(scores, axis=1))
         return np.stack([expit(-scores), expit(scores)], axis=1)
 
 

@@ -107,6 +107,7 @@ def _horizontal(
         scope=job.to_where(),
         server=None if tables.server is None else tables.server.training_rows(SERVER_ROWS),
         groups=job.data.groups,
+        classes=job.n_classes,
         protect=job.to_protection(),
         preparation=preparation,
     )

@@ -19,8 +19,14 @@ from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.jobs.file import JobFile
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.runs import check_epsilon
-from evenhand.jobs.horizontal.tables import SERVER_ROWS, HorizontalTables, load_horizontal_tables, open_frame
-from evenhand.jobs.labels import label_column, two_labels
+from evenhand.jobs.horizontal.tables import (
+    SERVER_ROWS,
+    HorizontalTables,
+    client_pictures,
+    load_horizontal_tables,
+    open_frame,
+)
+from evenhand.jobs.labels import Classes, common_labels, label_column
 from evenhand.jobs.quality import QualityRows, check_measurable
 from evenhand.jobs.schema import problems_of
 from evenhand.jobs.tables import hold_out, naming
@@ -48,7 +54,7 @@ def check_job_file(job: JobFile, base: Path) -> Checkup:
         if rows is None:
             return _parts_of_clients(job, base, problems)
         with problems.noted():
-            check_measurable({part: rows.labelled(one) for part, one in rows.parts().items()})
+            check_measurable(rows.labelled())
         with problems.noted():
             check_epsilon(job, rows.learned)
             _come_to_terms(job, rows)
@@ -99,6 +105,7 @@ def _come_to_terms(job: HorizontalJobFile, rows: HorizontalTables) -> None:
         job.to_job(),
         [one.training_rows(name) for name, one in rows.clients.items()],
         model=job.job.model,
+        classes=job.n_classes,
         server=None if rows.server is None else rows.server.training_rows(SERVER_ROWS),
         groups=job.data.groups,
         scope=job.to_where(),
@@ -123,10 +130,16 @@ def _clients(rows: HorizontalTables, problems: Problems) -> Checkup:
     found = [
         TableFound(name, len(one.signs), len(one.signs), int(one.test.sum())) for name, one in rows.clients.items()
     ]
-    pooled = rows.parts()["train"]
-    columns = _columns("all clients", rows.encoder, pooled.features)
-    train = rows.labelled(pooled)
-    return Checkup(problems, found, columns, _groups(train, np.ones(len(train.signs), dtype=bool)), _names(rows.labels))
+    train = rows.parts()["train"]
+    columns = []
+    if rows.encoder is not None:
+        features = rows.pooled({name: one.features for name, one in rows.clients.items()})
+        columns = _columns("all clients", rows.encoder, features[train])
+    if isinstance(rows.labels, Classes):
+        return Checkup(problems, found, columns)
+    labelled = rows.labelled()["train"]
+    groups = _groups(labelled, np.ones(len(labelled.signs), dtype=bool))
+    return Checkup(problems, found, columns, groups, _names(rows.labels))
 
 
 def _columns(owner: str, encoder: PartyEncoder, matrix: Any) -> list[ColumnFound]:
@@ -201,10 +214,13 @@ def _parts_of_clients(job: HorizontalJobFile, base: Path, problems: Problems) ->
         with problems.noted(), naming(owner):
             labels.append(label_column(frame, job.data.label, list(map(str, frame.columns))))
         with problems.noted(), naming(owner):
-            _encode_alone(job, frame)
+            if job.has_images:
+                client_pictures(client, frame, job.data, base)
+            else:
+                _encode_alone(job, frame)
     if labels:
         with problems.noted():
-            two_labels(labels, job.data.label, over=" over all clients")
+            common_labels(labels, job.data.label, over=" over all clients")
     return Checkup(problems, [TableFound(name, rows, rows, None) for name, rows in sizes.items()])
 
 

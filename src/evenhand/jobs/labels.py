@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -30,6 +30,40 @@ class Labels(NamedTuple):
     def named(self, signs: Array) -> list[Any]:
         """Labels of rows by the signs of anything, scores for instance."""
         return [self.positive if sign > 0 else self.negative for sign in signs]
+
+
+class Classes(NamedTuple):
+    """Three labels or more, as the job names them: the order of a model's scores."""
+
+    classes: tuple[Any, ...]
+
+    def signs(self, values: pd.Series) -> Array:
+        """Each row's place among the classes."""
+        places = {value: float(place) for place, value in enumerate(self.classes)}
+        found = [places.get(value, np.nan) for value in values.tolist()]
+        if strange := [value for value, place in zip(values.tolist(), found, strict=True) if np.isnan(place)]:
+            raise DataError(f"there is the label {quoted(strange[0])}, which is not among {listed(self.classes)}")
+        return np.array(found)
+
+    def named(self, scores: Array) -> list[Any]:
+        """Labels of rows by scores, a column for each class, or by places."""
+        places = scores.argmax(axis=1) if scores.ndim == 2 else scores.astype(np.int64)
+        return [self.classes[place] for place in places]
+
+
+def labels_of(content: Mapping[str, Any]) -> Labels | Classes:
+    """What a run's result says its labels are."""
+    return Classes(tuple(content["classes"])) if "classes" in content else Labels(**content)
+
+
+def common_labels(columns: Sequence[pd.Series], label: LabelSection, over: str = "") -> Labels | Classes:
+    """The labels of all columns together: the classes that the job names, or two."""
+    if label.classes is None:
+        return two_labels(columns, label, over)
+    classes = Classes(tuple(label.classes))
+    for values in columns:
+        classes.signs(values)
+    return classes
 
 
 def label_column(table: pd.DataFrame, label: LabelSection, names: Sequence[str]) -> pd.Series:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from evenhand.data.tables.readers import TableSource, read_table
 from evenhand.errors import DataError
-from evenhand.jobs.labels import Labels
+from evenhand.jobs.labels import Classes, labels_of
 from evenhand.jobs.quality import QualityRows, quality
 
 SCORED = "scored"
@@ -38,21 +38,25 @@ def read_beside(source: TableSource, label: str, sensitive: list[str]) -> pd.Dat
 
 
 def measured(
-    scores: pd.Series, beside: pd.DataFrame | None, label: str, labels: Mapping[str, Any]
+    scored: pd.DataFrame, beside: pd.DataFrame | None, label: str, labels: Mapping[str, Any]
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """The quality of scores on the rows that have a label, and what there is to say about it."""
     if beside is None:
         return None, []
     known = beside[beside[label].notna()]
-    two = Labels(**labels)
-    if strange := known[label][~known[label].isin([two.negative, two.positive])].unique().tolist():
+    names = labels_of(labels)
+    said = names.classes if isinstance(names, Classes) else names
+    if strange := known[label][~known[label].isin(list(said))].unique().tolist():
         return None, [f"{label!r} has values that the model does not know, such as {strange[0]!r}: nothing is measured"]
     known = known.set_axis(known.index.map(str))
+    # Of three classes or more what counts is which was chosen.
+    column = names.signs(scored["prediction"]) if isinstance(names, Classes) else scored["score"].to_numpy()
+    scores = pd.Series(column, scored.index)
     there = scores.set_axis(scores.index.map(str))
     there = there[there.index.isin(known.index)]
     known = known.loc[there.index]
     groups = known.drop(columns=label)
-    rows = QualityRows(two, two.signs(known[label]), groups if groups.shape[1] else None)
+    rows = QualityRows(names, names.signs(known[label]), groups if groups.shape[1] else None)
     try:
         found = quality({SCORED: rows}, {SCORED: there.to_numpy()})
     except DataError as error:

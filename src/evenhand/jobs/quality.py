@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.confidence import rate_variance
 from evenhand.constraints.kinds import Constraint
 from evenhand.errors import ConstraintError, DataError
-from evenhand.jobs.labels import Labels
-from evenhand.metrics import constraint_gaps, group_counts, intervals, summary
+from evenhand.jobs.labels import Classes, Labels, labels_of
+from evenhand.metrics import constraint_gaps, decision_intervals, group_counts, intervals, summary
 from evenhand.protocol.terms import plain
 
 
@@ -33,7 +33,7 @@ class QualityRows:
         How many people each row stands for in training; None is one. What is measured counts rows.
     """
 
-    labels: Labels
+    labels: Labels | Classes
     signs: Array
     sensitive: pd.DataFrame | None
     people: Array | None = None
@@ -46,14 +46,14 @@ class QualityRows:
 
     @property
     def groups(self) -> dict[str, Any]:
-        return {"sensitive_features": self.sensitive, "positive": self.labels.positive}
+        return {"sensitive_features": self.sensitive, "positive": getattr(self.labels, "positive", None)}
 
 
 def check_measurable(parts: Mapping[str, QualityRows]) -> None:
     """Find out before training, not after it, that the quality on some rows would have no value."""
     for name, rows in parts.items():
         try:
-            _quality(rows, np.zeros(len(rows.signs)))
+            _quality(rows, rows.signs if isinstance(rows.labels, Classes) else np.zeros(len(rows.signs)))
         except DataError as error:
             raise DataError(f"{name} rows: {error}") from error
 
@@ -86,23 +86,44 @@ def quality(
 
 
 def _counts(rows: QualityRows, scores: Array) -> list[dict[str, Any]]:
-    return [] if rows.sensitive is None else group_counts(rows.labels.named(rows.signs), scores, **rows.groups)
+    if rows.sensitive is None or isinstance(rows.labels, Classes):
+        return []
+    return group_counts(rows.labels.named(rows.signs), scores, **rows.groups)
+
+
+def right_decisions(rows: QualityRows, scores: Array) -> Booleans:
+    """Of each row, whether its label is what the scores say."""
+    if isinstance(rows.labels, Classes):
+        return (scores.argmax(axis=1) if scores.ndim == 2 else scores) == rows.signs
+    return (scores > 0) == (rows.signs > 0)
 
 
 def _quality(rows: QualityRows, scores: Array) -> dict[str, float]:
     if rows.sensitive is None:
-        return {"accuracy": float(np.mean((scores > 0) == (rows.signs > 0)))}
+        return {"accuracy": float(np.mean(right_decisions(rows, scores)))}
+    if isinstance(rows.labels, Classes):
+        return {str(name): float(value) for name, value in _of_classes(rows, scores)["estimate"].items()}
     # Labels by their own names, which error messages then use.
     return summary(rows.labels.named(rows.signs), scores, **rows.groups)
+
+
+def _of_classes(rows: QualityRows, scores: Array) -> pd.DataFrame:
+    """Of three classes or more: each against the rest, and the worst of them."""
+    told, decided = rows.labels.named(rows.signs), rows.labels.named(scores)
+    found = decision_intervals(told, decided, sensitive_features=rows.sensitive, skip_unmeasurable=True)
+    return found.rename(index={"demographic_parity": "DP", "equal_opportunity": "DFN"}).loc[["accuracy", "DP", "DFN"]]
 
 
 def _population(rows: QualityRows, scores: Array) -> dict[str, dict[str, Any]]:
     """What these rows say of new people: intervals, standard errors and bounds of the metrics that have them."""
     if rows.sensitive is None:
-        right = float(np.sum((scores > 0) == (rows.signs > 0)))
+        right = float(np.sum(right_decisions(rows, scores)))
         error = float(np.sqrt(rate_variance(right, len(scores))))
         return {"intervals": {}, "standard_errors": {"accuracy": error}, "bounds": {}}
-    found = intervals(rows.labels.named(rows.signs), scores, **rows.groups)
+    if isinstance(rows.labels, Classes):
+        found = _of_classes(rows, scores)
+    else:
+        found = intervals(rows.labels.named(rows.signs), scores, **rows.groups)
     return {
         "intervals": {str(name): [float(low), float(high)] for name, low, high in found[["low", "high"]].itertuples()},
         "standard_errors": {str(name): _number(error) for name, error in found["standard_error"].items()},
@@ -112,7 +133,7 @@ def _population(rows: QualityRows, scores: Array) -> dict[str, dict[str, Any]]:
 
 def _held(constraints: Sequence[Constraint], rows: QualityRows, scores: Array) -> list[dict[str, Any]]:
     """How far each constraint holds on these rows, exactly, and what that says of new people."""
-    if rows.sensitive is None and any(one.compares_groups for one in constraints):
+    if isinstance(rows.labels, Classes) or (rows.sensitive is None and any(one.compares_groups for one in constraints)):
         return []
     names = rows.labels.named(rows.signs)
     found = []
@@ -133,6 +154,14 @@ def _number(value: float) -> float | None:
 
 
 def scored(scores: Array, labels: Mapping[str, Any], index: pd.Index) -> pd.DataFrame:
-    """Scores of new rows with probabilities and predictions; `labels` are those of a run's result."""
-    predicted = Labels(**labels).named(scores)
+    """Scores of new rows with probabilities and predictions; `labels` are those of a run's result.
+
+    Of more than two classes, the probability of each and the most probable one.
+    """
+    known = labels_of(labels)
+    predicted = known.named(scores)
+    if isinstance(known, Classes):
+        shares = softmax(scores, axis=1)
+        each = {f"probability {name}": shares[:, place] for place, name in enumerate(known.classes)}
+        return pd.DataFrame({"score": scores.max(axis=1), **each, "prediction": predicted}, index=index)
     return pd.DataFrame({"score": scores, "probability": expit(scores), "prediction": predicted}, index=index)

@@ -74,10 +74,11 @@ class ClockSection(Strict):
 
 
 class LabelSection(Strict):
-    """`label = { column = "defaulted", positive = "yes" }`."""
+    """`label = { column = "defaulted", positive = "yes" }`; of three classes or more `{ column, classes = [...] }`."""
 
     column: str
     positive: Annotated[str | int | float | bool | None, PlainValidator(as_plain)] = None
+    classes: list[Annotated[str | int | float | bool, PlainValidator(as_plain)]] | None = None
 
 
 class TableSection(Strict):

@@ -47,3 +47,8 @@ def hold_out(ids: pd.Index | Sequence[Any], fraction: float, seed: int, *, none_
         part = "all" if test.all() else "none"
         raise DataError(f"test_fraction = {fraction} holds out {part} of the {len(ids)} rows; change it, or the seed")
     return test
+
+
+def parts_of(test: Booleans) -> dict[str, Booleans]:
+    """Which rows are ``"train"`` and which ``"test"`` rows, if there are any."""
+    return {name: rows for name, rows in {"train": ~test, "test": test}.items() if rows.any()}

@@ -307,10 +307,10 @@ class RunFolder:
 
     @property
     def labels(self) -> dict[str, Any]:
-        """The names of the two labels, by ``"negative"`` and ``"positive"``."""
+        """The names of the two labels, by ``"negative"`` and ``"positive"``; of more all of them, by ``"classes"``."""
         labels = self.result.get("labels")
-        if not isinstance(labels, dict) or labels.keys() != {"negative", "positive"}:
-            raise RunError(f"{self.path / _RESULT} does not name the two labels; {RESTORE}")
+        if not isinstance(labels, dict) or labels.keys() not in ({"negative", "positive"}, {"classes"}):
+            raise RunError(f"{self.path / _RESULT} does not name the labels; {RESTORE}")
         return labels
 
     def clean(self) -> None:

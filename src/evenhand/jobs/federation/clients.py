@@ -159,7 +159,7 @@ def clients_server_program(
     yield from to_its_end(keeping, server, terms.to_plain())
     trained_with = messages_of(transcript(), keeping)
     outcome = server.outcome()
-    model = model_state(job, int(terms.shape[0]), outcome.model, outcome.weights, outcome.statistics)
+    model = model_state(job, terms.shape, outcome.model, outcome.weights, outcome.statistics)
     measuring = MeasureServer(names, state_bytes(model))
     yield measuring
     cells = measuring.cells

@@ -229,6 +229,8 @@ def _check_clients_job(job: ClientsJob) -> None:
         site_name(name)
     if job.server.has_rows or job.clock is not None:
         raise JobError("keys server and clock: between organisations the server has no rows, and time is what it is")
+    if job.n_classes is not None or job.job.model == "resnet18":
+        raise JobError("between organisations models have two classes, over columns of tables")
     check_agreed(job)
 
 

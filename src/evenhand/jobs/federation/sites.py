@@ -27,11 +27,11 @@ from evenhand.jobs.federation.enrolling import accepted_terms, check_enrolled
 from evenhand.jobs.federation.files import FederationJob, PartyFile
 from evenhand.jobs.federation.keeping import Keeping, messages_of, to_its_end
 from evenhand.jobs.quality import check_measurable
-from evenhand.jobs.tables import hold_out, naming, tell
+from evenhand.jobs.tables import hold_out, naming, parts_of, tell
 from evenhand.jobs.vertical.answering import answer_key
 from evenhand.jobs.vertical.file import table_source
 from evenhand.jobs.vertical.runs import ServersWord, vertical_result, write_party
-from evenhand.jobs.vertical.tables import by_part, held_labels, open_party, parts_of
+from evenhand.jobs.vertical.tables import by_part, held_labels, open_party
 from evenhand.models.across import Routes
 from evenhand.models.base import Scorer
 from evenhand.models.trees import TreesModel

@@ -48,7 +48,9 @@ class HorizontalJobSection(TrainingSection):
     split: Literal["horizontal"]
     scope: Scope = "global"
     lacking: Lacking = "refuse"
-    model: Literal["logistic", "mlp", "trees"] = "logistic"
+    model: Literal["logistic", "mlp", "resnet18", "trees"] = "logistic"
+    start: str | None = None
+    device: str = "cpu"
     max_rounds: int | None = None
     tol: float = 1e-3
     preset: str | None = None
@@ -64,6 +66,9 @@ class DataSection(EncodedSection):
     scale: bool = True
     encoder: str | None = None
     groups: dict[str, list[Plain]] | None = None
+    file: str | None = None
+    size: int | None = Field(default=None, ge=1)
+    crop: int | None = Field(default=None, ge=1)
 
 
 class ServerSection(TableSection):
@@ -77,9 +82,10 @@ class ServerSection(TableSection):
 
 
 class ClientSection(TableSection):
-    """`[[client]]`: one client, its table, and its own bound if it has one."""
+    """`[[client]]`: one client, its table, its pictures if it has any, and its own bound if it has one."""
 
     name: str
+    images: str | None = None
     limit: float | None = None
 
 
@@ -130,18 +136,29 @@ class HorizontalJobFile(ClockedFile):
         """Solver ``"trees"`` says the model already, and ``"logistic"`` is what a file has that says nothing."""
         return "trees" if self.job.solver == "trees" and self.job.model == "logistic" else self.job.model
 
+    @property
+    def has_images(self) -> bool:
+        """Whether rows are pictures, of which tables hold labels and groups only."""
+        return any(getattr(client, "images", None) is not None for client in self.client)
+
+    @property
+    def n_classes(self) -> int | None:
+        """How many classes there are; None for two."""
+        return None if self.data.label.classes is None else len(self.data.label.classes)
+
     def to_job(self) -> Job:
         section = self.job
         solver = choose_solver(
             section.solver,
             model=self.model,
             constrained=bool(section.constraint),
+            two_classes=self.data.label.classes is None,
             protected=self.privacy is not None,
         )
         rounds = rounds_of(section.preset, solver, SOLVERS[solver].default_rounds)
         job = section.to_job(
             solver=solver,
-            model={"logistic": "linear"}.get(self.model, self.model),
+            model={"logistic": "linear", "resnet18": "mlp"}.get(self.model, self.model),
             max_rounds=rounds if section.max_rounds is None else section.max_rounds,
             tol=section.tol,
         )
@@ -197,6 +214,7 @@ def _check(job: HorizontalJobFile) -> None:
         lambda: _check_clients(job),
         lambda: check_clock(job.clock, "client", [client.name for client in job.client]),
         lambda: check_agreed(job),
+        lambda: _check_images(job),
     )
 
 
@@ -206,7 +224,10 @@ def check_agreed(job: HorizontalJobFile) -> None:
 
 
 def _check_training(job: HorizontalJobFile) -> None:
+    _check_classes(job.data.label)
     trained = job.to_job()
+    if job.n_classes is not None and not SOLVERS[trained.solver].many_classes:
+        raise JobError(f"data.label names {job.n_classes} classes; solver {trained.solver!r} trains with two")
     _check_groups(job.data, crosses=any(one.crosses for one in trained.constraints))
     for constraint in trained.constraints:
         if constraint.compares_groups and not job.data.sensitive:
@@ -221,6 +242,35 @@ def _check_training(job: HorizontalJobFile) -> None:
     )
     job.to_where().check(trained.constraints, [client.name for client in job.client])
     _check_privacy(job, trained)
+
+
+def _check_classes(label: LabelSection) -> None:
+    if label.classes is None:
+        return
+    if label.positive is not None:
+        raise JobError("data.label.positive goes with two labels; classes names more")
+    if len(label.classes) < 3 or len(set(label.classes)) < len(label.classes):
+        raise JobError(f"data.label.classes is {quoted(label.classes)}; list each of three or more labels once")
+
+
+def _check_images(job: HorizontalJobFile) -> None:
+    data = job.data
+    if not job.has_images:
+        if given := [name for name in ("file", "size", "crop") if getattr(data, name) is not None]:
+            raise JobError(f"key data.{given[0]} is for pictures; name them with images in [[client]]")
+        if job.job.model == "resnet18":
+            raise JobError('key job.model: "resnet18" is for pictures; name them with images in [[client]]')
+        return
+    if lacking := [client.name for client in job.client if client.images is None]:
+        raise JobError(f"client {lacking[0]!r} has no images; all clients have pictures, or none has")
+    if job.job.model != "resnet18":
+        raise JobError(f'key job.model is {job.job.model!r}; of pictures it is "resnet18"')
+    if (data.file is None) != (data.size is None):
+        raise JobError("data.file and data.size go together: which column names a folder's pictures, and their size")
+    if features := {"columns", "types", "missing", "max_levels", "encoder", "scale"} & data.model_fields_set:
+        raise JobError(f"key data.{min(features)} is for features in tables; the features of this job are pictures")
+    if job.server.has_rows:
+        raise JobError("[server] has rows of a table; with pictures only clients have rows")
 
 
 def _check_clients(job: HorizontalJobFile) -> None:

@@ -19,19 +19,21 @@ from evenhand.data.tables.readers import is_csv
 from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, MissingExtraError, RunError
 from evenhand.horizontal.crossings import learns_crossings
+from evenhand.horizontal.problem import ModelStart
 from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_folder
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.tables import (
     SERVER_ROWS,
     EncodedRows,
     HorizontalTables,
+    client_pictures,
     encoded,
     load_horizontal_tables,
     open_frame,
 )
-from evenhand.jobs.labels import Labels
+from evenhand.jobs.labels import Classes, Labels
 from evenhand.jobs.new_rows import NewRows, measured, read_beside
-from evenhand.jobs.quality import check_measurable, quality, scored
+from evenhand.jobs.quality import QualityRows, check_measurable, quality, right_decisions, scored
 from evenhand.jobs.schema import located
 from evenhand.jobs.tables import naming
 from evenhand.models.binned_trees import BinnedTrees
@@ -44,6 +46,7 @@ from evenhand.runtime.places import check_place
 from evenhand.training.horizontal import HorizontalRun, train_clients
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
 from evenhand.training.shortfalls import shortfalls
+from evenhand.training.starting import start_from
 
 FinishedHorizontalRun: TypeAlias = FinishedRun[HorizontalRun]
 
@@ -61,7 +64,7 @@ def run_horizontal_job(
     """Train as a job file says and leave a run folder; parameters are those of `run_vertical_job`."""
     check_place(out, resume)
     tables = load_horizontal_tables(job, base) if tables is None else tables
-    check_measurable({part: tables.labelled(rows) for part, rows in tables.parts().items()})
+    check_measurable(tables.labelled())
     check_epsilon(job, tables.learned)
     protect = job.to_protection()
     with run_folder(job, base, out, resume) as folder:
@@ -72,7 +75,10 @@ def run_horizontal_job(
             scope=job.to_where(),
             server=None if tables.server is None else tables.server.training_rows(SERVER_ROWS),
             groups=job.data.groups,
+            classes=job.n_classes,
             protect=protect,
+            start=_start(job, base, tables),
+            device=job.job.device,
             clock=job.to_clock(),
             folder=folder,
             checkpoint_seconds=checkpoint_seconds,
@@ -80,12 +86,20 @@ def run_horizontal_job(
             preparation=tables.preparation.copy(),
         )
         require_unchanged(tables.seen)
-        state = model_state(job, tables.encoder.width_out, run.model, run.weights, run.statistics)
-        folder.write_model("encoder", tables.encoder.to_state())
+        state = model_state(job, run.terms.shape, run.model, run.weights, run.statistics)
+        if tables.encoder is not None:
+            folder.write_model("encoder", tables.encoder.to_state())
         folder.write_model("weights", state)
         result = _result(job, run, tables, scorer(state), protect)
         folder.finish(result)
     return FinishedHorizontalRun(run, folder, result)
+
+
+def _start(job: HorizontalJobFile, base: Path, tables: HorizontalTables) -> ModelStart | None:
+    if job.job.start is None:
+        return None
+    shape = tuple(next(iter(tables.clients.values())).features.shape[1:])
+    return start_from(base / Path(job.job.start).expanduser(), job.model, shape, job.n_classes, job.to_job())
 
 
 # -- quality
@@ -117,17 +131,20 @@ def _result(
     job: HorizontalJobFile,
     run: HorizontalRun,
     tables: HorizontalTables,
-    score: Callable[[Array], Array],
+    score: Callable[[Any], Array],
     protect: Any,
 ) -> dict[str, Any]:
-    found = tables.parts()
-    labelled = {part: tables.labelled(rows) for part, rows in found.items()}
-    scores = {part: score(rows.features) for part, rows in found.items()}
+    of_clients = {name: score(rows.features) for name, rows in tables.clients.items()}
+    everybody, labelled = tables.pooled(of_clients), tables.labelled()
+    scores = {part: everybody[rows] for part, rows in tables.parts().items()}
     result: dict[str, Any] = {
         **servers_result(job, run.certificate, run.proofs, tables.labels, scores["train"], run.transcript),
         **({"statistics": dict(run.record)} if run.record else {}),
         **quality(labelled, scores, constraints=constraints_over_all(job)),
-        "clients": {name: _of_client(rows, score) for name, rows in tables.clients.items()},
+        "clients": {
+            name: _of_client(rows, QualityRows(tables.labels, rows.signs, None), of_clients[name])
+            for name, rows in tables.clients.items()
+        },
     }
     if job.privacy is not None:
         result["privacy"] = stated_privacy(job, list(tables.clients), protect, run.transcript, tables.learned)
@@ -138,7 +155,7 @@ def servers_result(
     job: HorizontalJobFile,
     certificate: Certificate,
     proofs: Sequence[Proof],
-    labels: Labels,
+    labels: Labels | Classes,
     scores: Array,
     transcript: Transcript,
 ) -> dict[str, Any]:
@@ -175,9 +192,9 @@ def constraints_over_all(job: HorizontalJobFile) -> tuple[Constraint, ...]:
     return () if where.scope == "local" else where.constraints_of(SERVER, job.to_job().constraints)
 
 
-def _of_client(rows: EncodedRows, score: Callable[[Array], Array]) -> dict[str, Any]:
+def _of_client(rows: EncodedRows, labelled: QualityRows, scores: Array) -> dict[str, Any]:
     """How many rows a client has, and the model's accuracy on them."""
-    right = (score(rows.features) > 0) == (rows.signs > 0)
+    right = right_decisions(labelled, scores)
     parts = {"train": ~rows.test, "test": rows.test}
     return {
         name: {"rows": int(inside.sum()), "accuracy": float(right[inside].mean())}
@@ -189,11 +206,12 @@ def _of_client(rows: EncodedRows, score: Callable[[Array], Array]) -> dict[str, 
 # -- the model on disk
 
 
-def model_state(job: HorizontalJobFile, columns: int, model: Any, weights: Any, statistics: Any) -> State:
-    """The model that all clients share, as it is kept; columns are the encoded ones."""
+def model_state(job: HorizontalJobFile, shape: tuple[int, ...], model: Any, weights: Any, statistics: Any) -> State:
+    """The model that all clients share, as it is kept; the shape is that of a row: encoded columns, or a picture."""
     state: State = {
         "model": job.model,
-        "columns": columns,
+        **({"columns": shape[0]} if len(shape) == 1 else {"shape": list(shape)}),
+        **({} if job.n_classes is None else {"classes": job.n_classes}),
         "hidden": list(job.job.hidden),
         "weights": weights,
         "statistics": statistics,
@@ -201,15 +219,21 @@ def model_state(job: HorizontalJobFile, columns: int, model: Any, weights: Any, 
     return state | model.to_state() if isinstance(model, BinnedTrees) else state
 
 
-def read_model(folder: RunFolder) -> tuple[PartyEncoder, Callable[[Array], Array]]:
-    """The encoder all clients share, and what scores encoded rows."""
+def read_model(folder: RunFolder) -> tuple[PartyEncoder | None, Callable[[Any], Array]]:
+    """The encoder all clients share, which pictures have none of, and what scores encoded rows."""
     place = folder.path / "model"
-    try:
-        encoder = PartyEncoder.from_state(folder.read_model("encoder"))
-    except DataError as error:
-        raise RunError(f"{place / 'encoder.json'} cannot be used: {error}") from error
+    encoder = None
+    if (place / "encoder.json").exists():
+        try:
+            encoder = PartyEncoder.from_state(folder.read_model("encoder"))
+        except DataError as error:
+            raise RunError(f"{place / 'encoder.json'} cannot be used: {error}") from error
     state = folder.read_model("weights")
     try:
+        if encoder is None and "shape" in state:
+            return None, scorer(state)
+        if encoder is None:
+            raise RunError(f"{place / 'encoder.json'} is missing; restore it")
         if state["columns"] != encoder.width_out:
             raise RunError(
                 f"{place}: the weights are for {state['columns']} encoded columns, the encoder makes "
@@ -226,22 +250,25 @@ def _check_widths(state: State, columns: int) -> None:
     if state["model"] == "trees":
         return
     size = state["weights"].size
-    fit = size == columns + 1 if state["model"] == "logistic" else all(0 < width <= size for width in state["hidden"])
+    whole = (columns + 1) * int(state.get("classes", 1))
+    fit = size == whole if state["model"] == "logistic" else all(0 < width <= size for width in state["hidden"])
     if state["weights"].ndim != 1 or not fit:
         raise ValueError(f"{size} weights for {columns} columns and hidden layers of {state['hidden']}")
 
 
-def scorer(state: State) -> Callable[[Array], Array]:
+def scorer(state: State) -> Callable[[Any], Array]:
     """What scores encoded rows with saved weights; a logistic model needs no torch for it."""
-    if state["model"] == "logistic":
+    classes = None if state.get("classes") is None else int(state["classes"])
+    if state["model"] == "logistic" and classes is None:
         return SharedLinear(np.asarray(state["weights"], dtype=np.float64)).predict
     if state["model"] == "trees":
         return BinnedTrees.from_state(state).predict
     try:
         from evenhand.models.networks import make_network
     except ImportError as error:
-        raise MissingExtraError("A perceptron across clients", "torch") from error
-    network = make_network(state["model"], (int(state["columns"]),), None, tuple(state["hidden"]))
+        raise MissingExtraError("A network across clients", "torch") from error
+    shape = tuple(map(int, state["shape"])) if "shape" in state else (int(state["columns"]),)
+    network = make_network(state["model"], shape, classes, tuple(state["hidden"]))
     network.load(state["weights"], state["statistics"])
     return network.predict
 
@@ -276,6 +303,8 @@ def score_new_clients(
     job = own_job(folder, HorizontalJobFile, parse_horizontal) if job is None else job
     base = folder.base if base is None else base
     sections = job.client
+    if tables and encoder is None:
+        raise DataError("of pictures, say with a job file (--job) where the tables and images of new rows are")
     if tables:
         sections = [ClientSection(name=name, table=str(path.absolute())) for name, path in tables.items()]
     parts: dict[str, pd.DataFrame] = {}
@@ -285,17 +314,22 @@ def score_new_clients(
         owner = f"client {section.name!r}"
         with naming(owner):
             require_password(section.database)
-        frame = open_frame(section, job.data, base, owner, encoder.columns_in)
-        if is_csv(section.table):
-            frame = numbers_as_fitted(frame, encoder.kinds, section.decimal)
-        with naming(owner):
-            scores = score(encoded(encoder, frame))
+        if encoder is None:
+            frame = open_frame(section, job.data, base, owner)
+            with naming(owner):
+                scores = score(client_pictures(section, frame, job.data, base))
+        else:
+            frame = open_frame(section, job.data, base, owner, encoder.columns_in)
+            if is_csv(section.table):
+                frame = numbers_as_fitted(frame, encoder.kinds, section.decimal)
+            with naming(owner):
+                scores = score(encoded(encoder, frame))
+            remarks += [f"{owner}: {said}" for said in encoder.remarks_on(frame)]
         parts[section.name] = scored(scores, labels, frame.index)
-        remarks += [f"{owner}: {said}" for said in encoder.remarks_on(frame)]
         found = read_beside(located(section, base, job.data.id), job.data.label.column, job.data.sensitive)
         if found is not None:
             beside[section.name] = found
     table = pd.concat(parts, names=["client", job.data.id or "row"])
     known = pd.concat(beside) if beside else None
-    quality, more = measured(table["score"], known, job.data.label.column, labels)
+    quality, more = measured(table, known, job.data.label.column, labels)
     return NewRows(table, [*remarks, *more], quality)

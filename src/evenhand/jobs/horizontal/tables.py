@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints import groups_frame
+from evenhand.data.images.files import open_images
 from evenhand.data.tables.as_types import with_numbers
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.readers import is_csv, read_table
@@ -21,10 +22,11 @@ from evenhand.errors import DataError
 from evenhand.horizontal.agreeing import draft_terms
 from evenhand.horizontal.problem import ClientRows
 from evenhand.jobs.horizontal.file import ClientSection, DataSection, HorizontalJobFile, ServerSection
-from evenhand.jobs.labels import Labels, label_column, two_labels
+from evenhand.jobs.labels import Classes, Labels, common_labels, label_column
 from evenhand.jobs.quality import QualityRows
 from evenhand.jobs.schema import LabelSection, TableSection, located
-from evenhand.jobs.tables import hold_out, naming, tell
+from evenhand.jobs.tables import hold_out, naming, parts_of, tell
+from evenhand.models.pictures import Pictures
 from evenhand.printing import listed
 from evenhand.training.preparing import Preparation
 
@@ -38,7 +40,7 @@ class EncodedRows:
     Attributes
     ----------
     signs
-        ±1, +1 for the positive label.
+        ±1, +1 for the positive label; of three classes or more each row's place among them.
     sensitive
         One column for each sensitive attribute; None where the job names none.
     test
@@ -47,7 +49,7 @@ class EncodedRows:
         Where trees take columns as they are, which of them hold codes; None for other models.
     """
 
-    features: Array
+    features: Array | Pictures
     signs: Array
     sensitive: pd.DataFrame | None
     test: Booleans
@@ -57,7 +59,8 @@ class EncodedRows:
         train = ~self.test
         groups = None if self.sensitive is None else self.sensitive[train].reset_index(drop=True)
         gaps = self.categorical is not None
-        return ClientRows(name, self.features[train], self.signs[train], groups, gaps, self.categorical or ())
+        own = self.features.take(train) if isinstance(self.features, Pictures) else self.features[train]
+        return ClientRows(name, own, self.signs[train], groups, gaps, self.categorical or ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +70,7 @@ class HorizontalTables:
     Attributes
     ----------
     encoder
-        The one that all share.
+        The one that all share; None of pictures, which need none.
     learned
         Whether it was learned from the clients' training rows, rather than given.
     server
@@ -78,30 +81,29 @@ class HorizontalTables:
 
     clients: Mapping[str, EncodedRows]
     server: EncodedRows | None
-    encoder: PartyEncoder
+    encoder: PartyEncoder | None
     learned: bool
-    labels: Labels
+    labels: Labels | Classes
     seen: Mapping[str, SeenTable]
     preparation: Preparation
 
-    def parts(self) -> dict[str, EncodedRows]:
+    def labelled(self) -> dict[str, QualityRows]:
         """Everybody's ``"train"`` rows and ``"test"`` rows, if there are any, to measure quality on."""
-        parts = {part: self._pooled(part) for part in ("train", "test")}
-        return {name: rows for name, rows in parts.items() if len(rows.signs)}
-
-    def _pooled(self, part: str) -> EncodedRows:
-        chosen = [(one, one.test if part == "test" else ~one.test) for one in self.clients.values()]
-        frames = [one.sensitive[rows] for one, rows in chosen if one.sensitive is not None]
-        return EncodedRows(
-            np.concatenate([one.features[rows] for one, rows in chosen]),
-            np.concatenate([one.signs[rows] for one, rows in chosen]),
+        frames = [one.sensitive for one in self.clients.values() if one.sensitive is not None]
+        everybody = QualityRows(
+            self.labels,
+            self.pooled({name: one.signs for name, one in self.clients.items()}),
             pd.concat(frames, ignore_index=True) if frames else None,
-            np.concatenate([one.test[rows] for one, rows in chosen]),
         )
+        return {part: everybody.some(rows) for part, rows in self.parts().items()}
 
-    def labelled(self, rows: EncodedRows) -> QualityRows:
-        """Rows to measure quality on."""
-        return QualityRows(self.labels, rows.signs, rows.sensitive)
+    def parts(self) -> dict[str, Booleans]:
+        """Which of everybody's rows are of which part."""
+        return parts_of(self.pooled({name: one.test for name, one in self.clients.items()}))
+
+    def pooled(self, of_clients: Mapping[str, Any]) -> Any:
+        """What every client has of its rows, one after the other."""
+        return np.concatenate([of_clients[name] for name in self.clients])
 
 
 def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTables:
@@ -109,7 +111,11 @@ def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTabl
     data = job.data
     seen = _look(job, base)
     frames = {client.name: open_frame(client, data, base, f"client {client.name!r}") for client in job.client}
-    columns = feature_columns(frames, data)
+    columns = [] if job.has_images else feature_columns(frames, data)
+    if job.has_images:
+        for name, frame in frames.items():
+            with naming(f"client {name!r}"):
+                _require([data.label.column, *data.sensitive], frame)
     frames = {
         client.name: numbers_read(frames[client.name], client, columns, data, f"client {client.name!r}")
         for client in job.client
@@ -130,15 +136,26 @@ def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTabl
             model=job.model,
             scope=job.to_where(),
             protected=job.privacy is not None,
+            two_classes=job.n_classes is None,
             server_rows=server is not None,
         )
     )
     trees = job.model == "trees"
-    encoder, learned = _encoder(frames, tests, columns, data, base, preparation, as_is=trees)
+    encoder, learned = None, False
+    if not job.has_images:
+        encoder, learned = _encoder(frames, tests, columns, data, base, preparation, as_is=trees)
+    images = {client.name: client for client in job.client if client.images is not None}
 
     def encode(name: str, frame: pd.DataFrame, test: Booleans) -> EncodedRows:
         with naming(f"client {name!r}"):
-            return encoded_rows(encoder, frame, labels, data, test, trees)
+            if encoder is not None:
+                return encoded_rows(encoder, frame, labels, data, test, trees)
+            return EncodedRows(
+                client_pictures(images[name], frame, data, base),
+                labels.signs(frame[data.label.column]),
+                groups_frame(frame[data.sensitive], len(frame)) if data.sensitive else None,
+                test,
+            )
 
     return HorizontalTables(
         {name: encode(name, frame, tests[name]) for name, frame in frames.items()},
@@ -181,8 +198,21 @@ def numbers_read(
     return with_numbers(frame, columns, data.types, owner) if is_csv(section.table) else frame
 
 
+def client_pictures(client: ClientSection, frame: pd.DataFrame, data: DataSection, base: Path) -> Pictures:
+    """A client's pictures, a row of its table each."""
+    assert client.images is not None
+    files = None
+    if data.file is not None:
+        _require([data.file], frame)
+        files = [str(one) for one in frame[data.file]]
+    images = open_images(base / Path(client.images).expanduser(), files, data.size)
+    if len(images) != len(frame):
+        raise DataError(f"there are {len(images):,} pictures in {client.images} and {len(frame):,} rows in the table")
+    return Pictures(images, crop=data.crop)
+
+
 def encoded_rows(
-    encoder: PartyEncoder, frame: pd.DataFrame, labels: Labels, data: DataSection, test: Booleans, trees: bool
+    encoder: PartyEncoder, frame: pd.DataFrame, labels: Labels | Classes, data: DataSection, test: Booleans, trees: bool
 ) -> EncodedRows:
     """A holder's rows as training has them."""
     sensitive = groups_frame(frame[data.sensitive], len(frame)) if data.sensitive else None
@@ -222,13 +252,13 @@ def _require(columns: Sequence[str], frame: pd.DataFrame) -> None:
             raise DataError(f"there is no column {name!r}; there is {listed(frame.columns)}")
 
 
-def _labels(frames: Mapping[str, pd.DataFrame], label: LabelSection) -> Labels:
-    """The two labels of all clients together; a client may lack one of them."""
+def _labels(frames: Mapping[str, pd.DataFrame], label: LabelSection) -> Labels | Classes:
+    """The labels of all clients together; a client may lack some of them."""
     columns = []
     for name, frame in frames.items():
         with naming(f"client {name!r}"):
             columns.append(label_column(frame, label, list(frame.columns)))
-    return two_labels(columns, label, over=" over all clients")
+    return common_labels(columns, label, over=" over all clients")
 
 
 def client_test_rows(ids: pd.Index, name: str, job: HorizontalJobFile) -> Booleans:

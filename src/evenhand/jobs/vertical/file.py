@@ -137,6 +137,8 @@ def check_party(party: PartySection, key: str) -> None:
             raise JobError(f"party {party.name!r}: first_index goes with a table in LIBSVM's format")
     if party.sensitive and party.label is None:
         raise JobError(f"party {party.name!r} names sensitive columns; only the party with the label may")
+    if party.label is not None and party.label.classes is not None:
+        raise JobError("key label.classes: more than two classes are for horizontal jobs; here one against the rest")
     if party.weight is not None and party.label is None:
         raise JobError(f"party {party.name!r} names a weight; only the party with the label may")
     try:

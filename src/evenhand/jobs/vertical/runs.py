@@ -204,7 +204,7 @@ def score_new_parties(
     assert holder.label is not None
     source = file_in_place(table_source(holder, base), (tables or {}).get(holder.name))
     beside = None if _is_sparse(source) else read_beside(source, holder.label.column, holder.sensitive)
-    quality, more = measured(table["score"], beside, holder.label.column, labels)
+    quality, more = measured(table, beside, holder.label.column, labels)
     return NewRows(table, [*remarks, *more], quality)
 
 

@@ -16,9 +16,9 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable, open_table, with_one_kind_of_ids
 from evenhand.data.tables.unchanged import SeenTable
 from evenhand.errors import DataError
-from evenhand.jobs.labels import Labels, label_column, two_labels
+from evenhand.jobs.labels import Classes, Labels, label_column, two_labels
 from evenhand.jobs.quality import QualityRows
-from evenhand.jobs.tables import hold_out, naming, tell
+from evenhand.jobs.tables import hold_out, naming, parts_of, tell
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, table_source
 from evenhand.printing import listed
 from evenhand.protocol.align import How
@@ -60,7 +60,7 @@ class VerticalTables:
     transcript: Transcript
     encoders: Mapping[str, PartyEncoder]
     matrices: Mapping[str, Matrix]
-    labels: Labels
+    labels: Labels | Classes
     signs: Array
     sensitive: pd.DataFrame | None
     people: Array | None
@@ -172,11 +172,6 @@ def weight_column(table: pd.DataFrame, name: str, names: Sequence[str]) -> Array
 def by_part(rows: QualityRows, test: Booleans) -> dict[str, QualityRows]:
     """The rows of each part that has any, to measure quality on."""
     return {name: rows.some(part) for name, part in parts_of(test).items()}
-
-
-def parts_of(test: Booleans) -> dict[str, Booleans]:
-    """Which rows are ``"train"`` and which ``"test"`` rows, if there are any."""
-    return {name: rows for name, rows in {"train": ~test, "test": test}.items() if rows.any()}
 
 
 def align_parties(tables: Mapping[str, PartyTable], how: How, preparation: Preparation) -> dict[str, PartyTable]:
