@@ -93,7 +93,7 @@ def _ran(records: pd.DataFrame) -> list[str]:
         f"{HIDDEN[0]} and {HIDDEN[1]} units. Mean ± standard deviation over random runs.",
         "FedBCD and FairVFL: η = 100, β = 0.1, c = 0.001, Q = 1. Ours: the same messages, with each party's gradient "
         "scaled by Adam (step 0.01) and a penalty of 1 on the excess; beside it the paper's FairVFL(ε). One row of "
-        "ours goes on for much longer, which is further than helps on new rows.",
+        "ours goes on for much longer, to where it stops moving or nearly so; that need not help on new rows.",
         HOW,
     ]
     for name, part in records.groupby("set", sort=False):
