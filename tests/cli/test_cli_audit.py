@@ -54,6 +54,20 @@ def test_a_plan_says_what_goes_to_whom_without_any_table(here: Any, small: Small
     assert "server would be sent:" in done.stdout
 
 
+def test_a_plan_between_organisations_names_the_dealer(here: Any, tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    members = {"bank": "active", "shop": "passive", "phone": "passive", "notary": "dealer"}
+    parties = [f'[[party]]\nname = "{name}"\nrole = "{role}"' for name, role in members.items()]
+    job.write_text("\n".join(['[job]\nprotection = "dealer"\nids = "private"', *parties]))
+    done = here("audit", "--plan", job)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "notary would be sent:" in done.stdout
+    assert "joining, by shop, phone, server" in done.stdout
+    assert "fully-blinded-ids, by" in done.stdout
+    assert "partial-scores, by bank, shop, phone" in done.stdout
+    assert "  derivative, by" not in done.stdout
+
+
 def test_a_plan_across_clients(here: Any, tmp_path: Path) -> None:
     hospitals = HospitalJob(tmp_path)
     done = here("audit", "--plan", hospitals.write())

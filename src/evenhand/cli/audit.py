@@ -69,10 +69,9 @@ def audit(
 
 
 def _show_plan(path: Path) -> None:
-    from evenhand.jobs.auditing import plan_of
-    from evenhand.jobs.file import read_job
+    from evenhand.jobs.auditing import plan_of, read_planned
 
-    planned = plan_of(read_job(path))
+    planned = plan_of(read_planned(path))
     told: set[str] = set()
     for receiver in dict.fromkeys(one.receiver for one in planned):
         say(f"{receiver} would be sent:")

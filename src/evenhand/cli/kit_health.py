@@ -45,11 +45,13 @@ def _own_file(kit: Path, party: Path) -> list[KitFinding]:
     is_server = (kit / "startup" / "fed_server.json").is_file()
     fits = is_server or own.party.name == whose
     said = "its name is the kit's" if fits else f"it is {own.party.name}'s, the kit is {whose}'s"
-    SeenTable.of(located(own.party, party.absolute().parent))
+    dealer = own.party.role == "dealer"
+    if not dealer:
+        SeenTable.of(located(own.party, party.absolute().parent))
     allows = {name: value for name, value in own.policy.model_dump().items() if value}
     policy = ", ".join(f"{name} = {value}" for name, value in allows.items()) or "takes part in anything"
     return [
         KitFinding("party's file", fits, said),
-        KitFinding("table", True, "can be read"),
+        KitFinding("table", True, "a dealer has none" if dealer else "can be read"),
         KitFinding("policy", True, policy),
     ]

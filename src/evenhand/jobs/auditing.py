@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,24 +18,30 @@ from evenhand.auditing.vertical import audit_vertical
 from evenhand.auditing.views import Scene, listening
 from evenhand.errors import RunError
 from evenhand.horizontal.problem import ClientRows
-from evenhand.jobs.file import JobFile
+from evenhand.jobs.federation.files import AnyJob, FederationJob, parse_federation_job
+from evenhand.jobs.federation.sites import align_party, align_server
+from evenhand.jobs.file import JobFile, read_job
 from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.tables import SERVER_ROWS, load_horizontal_tables
+from evenhand.jobs.schema import read_toml
 from evenhand.jobs.vertical.answering import answer_key
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
 from evenhand.jobs.vertical.tables import load_vertical_tables
+from evenhand.privacy.key_exchange import KeyParty, KeyServer
 from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.terms import Part
 from evenhand.protocol.transcript import Transcript
 from evenhand.report.disclosure import reveals
 from evenhand.report.who_sees import FROM_LABELS
 from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.inprocess import InProcess
 from evenhand.training.horizontal import train_clients
 from evenhand.training.preparing import Preparation
 from evenhand.training.vertical import train_vertical
 from evenhand.vertical.problem import PartyColumns
-from evenhand.vertical.solvers import vertical_terms
+from evenhand.vertical.solvers import SOLVERS, vertical_terms
 
 REPEATS: Final = 1e-6
 """How closely the run that is attacked must end where the recorded one ended."""
@@ -135,7 +142,16 @@ REHEARSED_ROUNDS: Final = 12
 """Enough for every solver to have said all that it has to say, but for what depends on the rows."""
 
 
-def plan_of(job: JobFile) -> list[PlannedMessage]:
+def read_planned(path: Path) -> JobFile | AnyJob:
+    """A job of one process, or one between organisations, which says of nobody where its table is."""
+    content = read_toml(path)
+    sections = [one for name in ("party", "client") for one in content.get(name, ()) if isinstance(one, dict)]
+    if sections and not any({"table", "database"} & one.keys() for one in sections):
+        return parse_federation_job(content, path.name)
+    return read_job(path)
+
+
+def plan_of(job: JobFile | AnyJob) -> list[PlannedMessage]:
     """Which messages a job would send to whom, from its terms alone: no table is opened.
 
     The run is rehearsed on made-up rows for some rounds, and its messages are listed.
@@ -147,7 +163,7 @@ def plan_of(job: JobFile) -> list[PlannedMessage]:
     return [PlannedMessage(*link, reveals()[link[2]] + _with_privacy(job, link[2])) for link in said]
 
 
-def _with_privacy(job: JobFile, kind: str) -> str:
+def _with_privacy(job: JobFile | AnyJob, kind: str) -> str:
     """What label privacy makes of a message that tells labels."""
     asked = None if isinstance(job, HorizontalJobFile) else job.to_job().label_privacy
     return "" if asked is None or kind not in FROM_LABELS else f" {asked.words}"
@@ -165,25 +181,40 @@ def _groups(rows: int, names: Sequence[str]) -> pd.DataFrame | None:
     return pd.DataFrame({name: (places >> shift) & 1 for shift, name in enumerate(names)}) if names else None
 
 
-def _rehearse_vertical(job: VerticalJobFile) -> Transcript:
+def _rehearse_vertical(job: VerticalJobFile | FederationJob) -> Transcript:
     trained = replace(job.to_job(), max_rounds=REHEARSED_ROUNDS)
     if trained.label_privacy is not None:
         # What is said does not depend on ε, but slices of so few rows would drown in answers.
         trained = replace(trained, label_privacy=replace(trained.label_privacy, epsilon=REHEARSED_EPSILON, groups=None))
-    parts: dict[str, Part] = {party.name: party.role for party in job.party}
-    preparation, holder = Preparation(), job.label_party
-    preparation.enrol(vertical_terms(trained, parts, 0, {}))
-    preparation.align(dict.fromkeys(parts, REHEARSED_ROWS))
+    between = job if isinstance(job, FederationJob) else None
+    preparation = Preparation()
+    parts: dict[str, Part]
+    if isinstance(job, FederationJob):
+        # Which attributes are sensitive only their holder knows.
+        parts, names, holder, sensitive = job.parts, job.parties, job.holder, ["group"]
+        ids = pd.Index([f"person {number}" for number in range(REHEARSED_ROWS)])
+        preparation.enrol(vertical_terms(trained, parts, 0, {}))
+        preparation.run(align_server(job), [align_party(job, name, ids) for name in names])
+    else:
+        parts = {party.name: party.role for party in job.party}
+        names, holder, sensitive = list(parts), job.label_party.name, job.label_party.sensitive
+        preparation.enrol(vertical_terms(trained, parts, 0, {}))
+        preparation.align(dict.fromkeys(names, REHEARSED_ROWS))
     _, labels = _made_up(REHEARSED_ROWS, 0)
-    groups = _groups(REHEARSED_ROWS, holder.sensitive)
-    terms = preparation.vertical_terms(trained, parts, holder.name, labels, groups)
+    groups = _groups(REHEARSED_ROWS, sensitive)
+    terms = preparation.vertical_terms(trained, parts, holder, labels, groups)
+    if between is not None and SOLVERS[terms.job.solver].agrees_on_keys:
+        preparation.run(KeyServer(names), [KeyParty(name, names, b"rehearsal") for name in names])
     parties = [
-        PartyColumns(name, _made_up(REHEARSED_ROWS, seed)[0], part == "active")
-        for seed, (name, part) in enumerate(parts.items())
+        PartyColumns(name, _made_up(REHEARSED_ROWS, seed)[0], parts[name] == "active")
+        for seed, name in enumerate(names)
     ]
     run = train_vertical(
         trained, parties, labels, groups, runtime="messages", terms=terms, transcript=preparation.transcript
     )
+    if between is not None and not between.crosses_trees:
+        measured = [ScoreParty(name, np.zeros(REHEARSED_ROWS)) for name in names]
+        InProcess([ScoreServer(names, REHEARSED_ROWS), *measured], transcript=run.transcript).run()
     return run.transcript
 
 

@@ -62,7 +62,7 @@ class Preparation:
             for name in terms.participants
         ]
         server = EnrolServer(terms)
-        self._run(server, parties)
+        self.run(server, parties)
         if server.refusals:
             told = "; ".join(f"{name}: {reason}" for name, reason in server.refusals.items())
             raise InputError(f"the terms were refused by {told}")
@@ -77,7 +77,7 @@ class Preparation:
                 check_ids(index, name)
         parties = {name: AlignParty(name, index) for name, index in ids.items()}
         server = AlignServer(list(ids), how)
-        self._run(server, list(parties.values()))
+        self.run(server, list(parties.values()))
         if server.problem:
             # All ids are in this process: the error can name some.
             known = {name: pd.DataFrame(index=index) for name, index in ids.items() if not isinstance(index, int)}
@@ -90,7 +90,7 @@ class Preparation:
         """What comes out when everybody's summaries are put together."""
         server = AgreeServer(list(summaries), combine)
         clients = [AgreeClient(name, summary) for name, summary in summaries.items()]
-        self._run(server, clients)
+        self.run(server, clients)
         assert clients[0].agreed is not None
         return clients[0].agreed
 
@@ -131,9 +131,10 @@ class Preparation:
         """Labels and groups from their holder to further active parties."""
         if active:
             parties = [LabelParty(name, len(labels), list(codes)) for name in active]
-            self._run(LabelServer(active, labels, codes), parties)
+            self.run(LabelServer(active, labels, codes), parties)
 
-    def _run(self, server: Role, participants: Sequence[Role]) -> None:
+    def run(self, server: Role, participants: Sequence[Role]) -> None:
+        """An exchange, in which everybody has a role."""
         InProcess([server, *participants], transcript=self.transcript).run()
 
 

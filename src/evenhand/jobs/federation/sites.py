@@ -109,7 +109,7 @@ def party_program(
         seen = SeenTable.of(table_source(own.party, base))
         table = _opened(job, own, base)
         check_ids(table.known.index, name)
-    aligned = _align_party(job, name, table.known.index)
+    aligned = align_party(job, name, table.known.index)
     yield aligned
     if aligned.places is None:
         lacking = f"{aligned.problem}; {len(aligned.unmatched):,} are of {name}"
@@ -175,7 +175,7 @@ def server_program(
     draft = EnrolServer(solvers.vertical_terms(trained, job.parts, 0, {}))
     yield draft
     check_enrolled(draft)
-    alignment = _align_server(job)
+    alignment = align_server(job)
     yield alignment
     if alignment.problem:
         raise DataError(f"the rows cannot be aligned: {alignment.problem}{_advice(alignment.problem)}")
@@ -261,14 +261,14 @@ def scoring_party(job: FederationJob, name: str, model: Scorer, matrix: Matrix) 
     return ScoreParty(name, scores, sides, name, across, others)
 
 
-def _align_party(job: FederationJob, name: str, ids: pd.Index) -> AlignParty | PrivateAlignParty:
+def align_party(job: FederationJob, name: str, ids: pd.Index) -> AlignParty | PrivateAlignParty:
     if job.job.ids == "private":
         # The server reads the table of the party that holds the labels, and knows its ids.
         return PrivateAlignParty(name, ids, job.parties, in_order=name == job.holder)
     return AlignParty(name, ids)
 
 
-def _align_server(job: FederationJob) -> AlignServer | PrivateAlignServer:
+def align_server(job: FederationJob) -> AlignServer | PrivateAlignServer:
     parties, ids, least = job.parties, job.job.ids, job.job.least_common
     return PrivateAlignServer(parties, least) if ids == "private" else AlignServer(parties, ids, least)
 
