@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.contracts import assert_same_state
 from support.federation import Network, run_sites, write_shops
@@ -21,6 +22,7 @@ from evenhand.jobs.federation.parts import party_part
 from evenhand.jobs.federation.sites import PartyEnd, server_program
 from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
+from evenhand.models.linear import column_major
 from evenhand.models.saved import to_state
 from evenhand.privacy.masks import SECRET_WORDS
 from evenhand.protocol.policy import OwnPolicy
@@ -97,6 +99,32 @@ def test_weights_stay_with_the_label_and_count_as_in_one_process(tmp_path: Path)
     paths["job"].write_text(paths["job"].read_text().replace('"passive"', '"active"'))
     with pytest.raises(JobError, match="they go with one active party"):
         next(server_program(read_federation_job(paths["job"]), read_party(paths["bank"]), tmp_path, lambda: None))  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize("test_fraction", [0.0, 0.25])
+def test_of_a_parquet_file_a_party_holds_its_block_once(
+    test_fraction: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are held out aside; and the run is that of one process."""
+    given: list[PartyData] = []
+
+    def kept(*parts: Any, **named: Any) -> PartyData:
+        given.append(PartyData(*parts, **named))
+        return given[-1]
+
+    monkeypatch.setattr(sites, "PartyData", kept)
+    paths = write_shops(tmp_path, {"max_rounds": 5, "test_fraction": test_fraction, "constraint": FAIR})
+    for table in tmp_path.glob("*/table.csv"):
+        pd.read_csv(table).to_parquet(table.with_suffix(".parquet"))
+    for path in tmp_path.rglob("*.toml"):
+        path.write_text(path.read_text().replace("table.csv", "table.parquet"))
+    ends = run(paths)
+    assert len(given) == len(PARTIES)
+    assert all(np.shares_memory(own.matrix, column_major(own.matrix)) for own in given)
+    together = run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    for name in PARTIES:
+        assert_same_state(to_state(ends[name].model), to_state(together.run.models[name]))
+    assert ends["server"] == together.result
 
 
 @pytest.mark.parametrize("solver", [name for name in SOLVERS if name.startswith(("vfb2", "af"))])

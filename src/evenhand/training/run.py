@@ -143,6 +143,8 @@ def _add(digest: Any, part: Any) -> None:
             _add(digest, array)
     elif isinstance(part, np.ndarray):
         digest.update(repr(part.shape).encode())
-        digest.update(np.ascontiguousarray(part).data.cast("B") if part.size else b"")
+        # Some rows at a time: an array that is stored by column is not copied whole.
+        for rows in np.array_split(part, -(-len(part) // 2**16)) if part.ndim > 1 and part.size else [part]:
+            digest.update(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
     else:
         digest.update(repr(part).encode())

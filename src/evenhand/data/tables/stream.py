@@ -173,10 +173,10 @@ def _fill(file: _StreamedFile, encoder: PartyEncoder, wanted: pd.Index, placed: 
 
 
 class _DenseTarget:
-    """An array that is filled row by row."""
+    """An array that is filled row by row, and stored by column, as linear models store theirs: no copy is made."""
 
     def __init__(self, rows: int, width: int) -> None:
-        self.values: Array = np.zeros((rows, width))
+        self.values: Array = np.zeros((rows, width), order="F")
 
     def put(self, places: Integers, encoded: Matrix) -> None:
         self.values[places] = encoded

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 
-from evenhand.arrays import Integers, Matrix
+from evenhand.arrays import Booleans, Integers, Matrix
 from evenhand.constraints.binding import compared_groups
 from evenhand.constraints.groups import crossed_name, group_codes, groups_frame
 from evenhand.data.tables.align import check_ids
@@ -138,7 +139,7 @@ def party_program(
         encoder, matrix = table.encode(~test, section.scale, terms.job.model == "trees", own.party.to_rules())
         tell(f"party {name!r}", encoder.remarks)
     del table
-    training = matrix[np.flatnonzero(~test)] if test.any() else matrix
+    training = _training_rows(matrix, test)
     pairs = yield from _pairs(terms, name)
     own_data = PartyData(training, None, known, encoder.categorical, fresh_masks(SECRET_WORDS), pairs=pairs)
     role = solvers.party(terms, name, own_data)
@@ -289,6 +290,14 @@ def _advice(problem: str) -> str:
 
 def _rows(table: PartyTable, places: Integers) -> PartyTable:
     return table.aligned(table.known.index[places])
+
+
+def _training_rows(matrix: Matrix, test: Booleans) -> Matrix:
+    """Those that are not held out, stored by column as linear models store theirs: no further copy is made."""
+    if not test.any():
+        return matrix
+    places = np.flatnonzero(~test)
+    return matrix[places] if sp.issparse(matrix) else np.take(matrix.T, places, axis=1).T
 
 
 def _attributes(terms: VerticalTerms) -> list[str]:
