@@ -1,12 +1,11 @@
 """Many parties, many rows, many clients: what a run costs when there is much of something.
 
     python benchmarks/load.py                      # all three, with 10⁶ rows
-    python benchmarks/load.py rows --rows 10000000 # 10⁷ rows at six parties of ten columns; half an hour, 12 GB of disk
+    python benchmarks/load.py rows --rows 10000000 # 10⁷ rows at six parties of ten columns; 5 GB of disk, 14 of memory
 
 parties   50 parties and a server, each a process of its own, over TCP on loopback and the links of a deployment
-rows      each party's peak memory from its Parquet file to its model, as a multiple of its own block of numbers.
-          Parties are visited one after the other (`runtime/visits`), each visit a process of its own, so that one
-          machine holds what six would.
+rows      six parties and a server likewise: each party's peak memory from its Parquet file to its model, as a multiple
+          of its own block of numbers
 clients   1,000 clients on the virtual clock, on a wide-area network: a round on paper and by simulation
 """
 
@@ -23,7 +22,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,10 +40,8 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
-from evenhand.runtime.packets import only_acknowledges
+from evenhand.runtime.links import LinkSettings
 from evenhand.runtime.site import Program, Site
-from evenhand.runtime.statefiles import state_bytes, state_from
-from evenhand.runtime.visits import VisitedSite
 from evenhand.training.horizontal import train_clients
 from evenhand.training.run import one_blas_thread
 from evenhand.training.vertical import Holdings
@@ -52,6 +49,8 @@ from evenhand.vertical.problem import PartyColumns
 
 MEGA = 2**20
 LENGTH = struct.Struct("<I")
+LINKS = LinkSettings(linger=0.25, patience=3600.0)
+"""As in a deployment, but that a machine which is busy with all of them at once is given time."""
 
 
 def forked(work: Callable[[], Any]) -> tuple[int, int]:
@@ -114,6 +113,59 @@ def alone(role: Any) -> Program[Any]:
     return role
 
 
+def over_tcp(
+    programs: Mapping[str, Callable[[Site], Program[Any]]], told: Callable[[str, Any, Site], dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Everybody in a process of its own, over TCP on loopback: what `told` makes of each one's end, there."""
+    parties = [name for name in programs if name != SERVER]
+    door = socket.create_server(("127.0.0.1", 0), backlog=len(parties))
+    address = door.getsockname()
+
+    def take_part(name: str) -> Any:
+        door.close()
+        with socket.create_connection(address) as link:
+            link.sendall(name.encode().ljust(8))
+            wire = Wire(link)
+            site = Site(
+                name, [one for one in programs if one != name], lambda _, content: wire.send(content), links=LINKS
+            )
+            threading.Thread(target=wire.listen, args=(partial(site.arrived, SERVER),), daemon=True).start()
+            for other in parties:
+                if other != name:
+                    site.gone(other)
+            with site:
+                end = site.run(programs[name](site))
+        return told(name, end, site) | {"sent": wire.sent}
+
+    def serve() -> Any:
+        wires = {}
+        for _ in parties:
+            link, _ = door.accept()
+            wires[link.recv(8, socket.MSG_WAITALL).decode().strip()] = Wire(link)
+        site = Site(SERVER, parties, lambda name, content: wires[name].send(content), links=LINKS)
+
+        def listen(name: str) -> None:
+            wires[name].listen(partial(site.arrived, name))
+            site.gone(name)
+
+        listeners = [threading.Thread(target=listen, args=(name,), daemon=True) for name in wires]
+        for listener in listeners:
+            listener.start()
+        began = time.perf_counter()
+        with site:
+            end = site.run(programs[SERVER](site))
+            seconds = time.perf_counter() - began
+            # Until everybody has hung up: the last answers are yet to be acknowledged.
+            for listener in listeners:
+                listener.join()
+        sent = sum(wire.sent for wire in wires.values())
+        return told(SERVER, end, site) | {"seconds": seconds, "sent": sent, "bytes": site.transcript.total_bytes}
+
+    children = {SERVER: forked(serve)} | {name: forked(partial(take_part, name)) for name in parties}
+    door.close()
+    return {name: result_of(child) for name, child in children.items()}
+
+
 def many_parties() -> None:
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(PARTY_ROWS, 2 * PARTIES))
@@ -126,65 +178,25 @@ def many_parties() -> None:
         server, parties = Holdings.of(job, columns, labels, groups).roles()
         return {role.name: role for role in [server, *parties]}
 
+    def told(name: str, role: Any, _: Site) -> dict[str, Any]:
+        if name == SERVER:
+            return {"rounds": role.round}
+        return {"weights": role.model.weights.tobytes().hex(), "peak": peak()}
+
     with one_blas_thread():
         together = roles()
         began = time.perf_counter()
         InProcess(list(together.values())).run()
         inside = time.perf_counter() - began
-        door = socket.create_server(("127.0.0.1", 0), backlog=PARTIES)
-        address = door.getsockname()
-
-        def take_part(name: str) -> Any:
-            door.close()
-            role = roles()[name]
-            with socket.create_connection(address) as link:
-                link.sendall(name.encode().ljust(8))
-                wire = Wire(link)
-                site = Site(name, [one for one in together if one != name], lambda _, content: wire.send(content))
-                threading.Thread(target=wire.listen, args=(lambda one: site.arrived(SERVER, one),), daemon=True).start()
-                for other in together:
-                    if other not in (name, SERVER):
-                        site.gone(other)
-                with site:
-                    site.run(alone(role))
-            return {"weights": role.model.weights.tobytes().hex(), "peak": peak(), "sent": wire.sent}
-
-        def serve() -> Any:
-            role, wires = roles()[SERVER], {}
-            for _ in range(PARTIES):
-                link, _ = door.accept()
-                wires[link.recv(8, socket.MSG_WAITALL).decode().strip()] = Wire(link)
-            site = Site(SERVER, list(wires), lambda name, content: wires[name].send(content))
-
-            def listen(name: str) -> None:
-                wires[name].listen(partial(site.arrived, name))
-                site.gone(name)
-
-            listeners = [threading.Thread(target=listen, args=(name,), daemon=True) for name in wires]
-            for listener in listeners:
-                listener.start()
-            began = time.perf_counter()
-            with site:
-                site.run(alone(role))
-                seconds = time.perf_counter() - began
-                # Until everybody has hung up: the last answers are yet to be acknowledged.
-                for listener in listeners:
-                    listener.join()
-            sent, counted = sum(wire.sent for wire in wires.values()), site.transcript.total_bytes
-            return {"seconds": seconds, "rounds": role.round, "sent": sent, "bytes": counted}
-
-        server = forked(serve)
-        parties = {name: forked(partial(take_part, name)) for name in together if name != SERVER}
-        door.close()
-        ends = {name: result_of(child) for name, child in parties.items()}
-        told = result_of(server)
+        ends = over_tcp({name: lambda _, name=name: alone(roles()[name]) for name in together}, told)
+    server = ends.pop(SERVER)
     same = all(ends[name]["weights"] == together[name].model.weights.tobytes().hex() for name in ends)
-    wire = told["sent"] + sum(end["sent"] for end in ends.values())
-    rounds, most = told["rounds"], max(end["peak"] for end in ends.values())
+    wire = server["sent"] + sum(end["sent"] for end in ends.values())
+    rounds, most = server["rounds"], max(end["peak"] for end in ends.values())
     print(f"parties: {PARTIES} of 2 columns, {PARTY_ROWS:,} rows, {rounds} rounds of subspace, TCP on loopback")
     print(f"  weights those of one process, bit for bit: {'yes' if same else 'NO'}")
-    print(f"  a round      {1e3 * told['seconds'] / rounds:8.0f} ms; in one process {1e3 * inside / rounds:.0f} ms")
-    print(f"  on the wire  {wire / MEGA:8.1f} MB, {wire / told['bytes']:.3f} × the transcript's")
+    print(f"  a round      {1e3 * server['seconds'] / rounds:8.0f} ms; in one process {1e3 * inside / rounds:.0f} ms")
+    print(f"  on the wire  {wire / MEGA:8.1f} MB, {wire / server['bytes']:.3f} × the transcript's")
     print(f"  resident     {most / MEGA:8.0f} MB at most in a party's process, most of it libraries that all share")
     if not same:
         raise SystemExit("the weights differ")
@@ -241,56 +253,33 @@ def many_rows(rows: int) -> None:
     job = FederationJob.model_validate({"job": {"max_rounds": 4, "constraint": constraint}, "party": members})
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        child = forked(lambda: [str(path) for path in write_tables(folder, rows).values()])
-        result_of(child)
-        everybody = [SERVER, *(one["name"] for one in members)]
-        mail: dict[str, list[tuple[str, str]]] = {name: [] for name in everybody}
-        peaks, visits, began = dict.fromkeys(everybody, 0), 0, time.perf_counter()
+        result_of(forked(lambda: [str(path) for path in write_tables(folder, rows).values()]))
+        before: list[int] = []
 
-        def visit(name: str, number: int) -> Any:
-            before, path = peak(), folder / f"{name}.state"
-            state = state_from(path.read_bytes(), path) if path.exists() else None
-            base = folder / ("party0" if name == SERVER else name)
-            peers = [one for one in everybody if one != name]
-            program: Program[Any] = (
-                server_program(job, sections("party0"), base, lambda: site.desk.transcript)
-                if name == SERVER
-                else party_program(job, sections(name), base)
-            )
-            site: VisitedSite[Any] = VisitedSite(name, peers, program, float(number), state)
-            del state
-            told = []
-            for place, (to, content) in enumerate(
-                site.visit((sender, Path(one).read_bytes()) for sender, one in mail[name])
-            ):
-                kept = folder / f"packet {number} {place}"
-                kept.write_bytes(content)
-                told.append((to, str(kept), only_acknowledges(content)))
-            content = state_bytes(site.snapshot())
-            path.write_bytes(content)
-            rounds = site.result["certificate"]["rounds"] if name == SERVER and site.ended else 0
-            return {"sends": told, "peak": peak() - before, "rounds": rounds}
+        def server(site: Site) -> Program[Any]:
+            before.append(peak())
+            return server_program(job, sections("party0"), folder / "party0", lambda: site.transcript)
 
-        waiting, rounds = list(everybody), 0
+        def party(name: str, _: Site) -> Program[Any]:
+            before.append(peak())
+            return party_program(job, sections(name), folder / name)
+
+        def told(name: str, end: Any, _: Site) -> dict[str, Any]:
+            # In the process of this one, where nobody else has begun.
+            return {"peak": peak() - before[0], "rounds": end["certificate"]["rounds"] if name == SERVER else 0}
+
+        names = [one["name"] for one in members]
         with one_blas_thread():
-            while waiting:
-                name = waiting.pop(0)
-                told = result_of(forked(partial(visit, name, visits)))
-                for _, path in mail[name]:
-                    Path(path).unlink()
-                mail[name], visits = [], visits + 1
-                peaks[name], rounds = max(peaks[name], told["peak"]), rounds or told["rounds"]
-                for to, path, silent in told["sends"]:
-                    mail[to].append((name, path))
-                    if not silent and to not in waiting:
-                        waiting.append(to)
-        seconds = time.perf_counter() - began
-    parties = {name: size for name, size in peaks.items() if name != SERVER}
-    most, least = max(parties.values()) / block, min(parties.values()) / block
-    print(f"rows: {rows:,}, {HOLDERS} parties of {COLUMNS} columns (a block: {block / MEGA:,.0f} MB), {rounds} rounds")
-    print(f"  peak memory of a party, from its table on: {least:.1f} to {most:.1f} × its block")
-    print(f"  of the server {peaks[SERVER] / block:.1f} × a party's block ({peaks[SERVER] / rows:.0f} bytes a row)")
-    print(f"  {visits} visits, each with its table read anew, in {seconds:,.0f} s")
+            ends = over_tcp({SERVER: server, **{name: partial(party, name) for name in names}}, told)
+    of_server = ends.pop(SERVER)
+    peaks = [end["peak"] / block for end in ends.values()]
+    print(
+        f"rows: {rows:,}, {HOLDERS} parties of {COLUMNS} columns (a block: {block / MEGA:,.0f} MB), "
+        f"{of_server['rounds']} rounds in {of_server['seconds']:,.0f} s"
+    )
+    print(f"  peak memory of a party, from its table on: {min(peaks):.1f} to {max(peaks):.1f} × its block")
+    at_server = of_server["peak"]
+    print(f"  of the server {at_server / block:.1f} × a party's block ({at_server / rows:.0f} bytes a row)")
 
 
 # -- 1,000 clients
