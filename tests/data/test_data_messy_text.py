@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +148,39 @@ def test_types_hold_for_batches_of_a_parquet_file_too(tmp_path: Path) -> None:
     encoder, matrix = table.encode(np.ones(4, dtype=bool), False)
     assert encoder.feature_names_out == ["zip=1", "zip=2", "zip=3", "x"]
     np.testing.assert_array_equal(table.transform(encoder), matrix)
+
+
+# -- tables whose columns have types
+
+
+@pytest.mark.parametrize("kind", ["parquet", "sqlite"])
+def test_text_of_typed_tables_is_numbers_only_where_it_is_no_code(kind: str, tmp_path: Path) -> None:
+    texts = {
+        "paid": ["€ 1.234,50", "€ 12,00", "€ 7,25", "€ 3,50"],
+        "rate": ["12.5", "7.25", "3", "4"],
+        "code": ["12", "7", "3", "4"],
+        "town": ["Ghent", "Lyon", "Turin", "Bath"],
+    }
+    frame = pd.DataFrame({"id": ["a", "b", "c", "d"], **texts})
+
+    def source(rows: pd.DataFrame, name: str) -> TableSource:
+        if kind == "parquet":
+            rows.to_parquet(tmp_path / f"{name}.parquet")
+            return TableSource(table=tmp_path / f"{name}.parquet", id="id")
+        with closing(sqlite3.connect(tmp_path / f"{name}.db")) as connection, connection:
+            rows.to_sql("people", connection, index=False)
+        return TableSource(database=f"sqlite:///{tmp_path / name}.db", sql="select * from people", id="id")
+
+    if kind == "sqlite":
+        pytest.importorskip("adbc_driver_sqlite")
+    with pytest.warns(ColumnWarning, match="read as numbers") as told:
+        table = open_table(source(frame, "fit"))
+    assert sorted(str(one.message).split("'")[1] for one in told) == ["paid", "rate"]
+    encoder, matrix = table.encode(np.ones(4, dtype=bool), scale=False)
+    kinds = encoder.kinds
+    assert (kinds["paid"], kinds["rate"], kinds["code"]) == ("number", "number", "text")
+    place = list(encoder.feature_names_out).index("paid")
+    np.testing.assert_array_equal(np.asarray(matrix)[:, place], [1234.5, 12.0, 7.25, 3.5])
+    few = source(frame.iloc[[2]], "new")
+    again = open_table(few, encoder=encoder).transform(encoder)
+    np.testing.assert_array_equal(np.asarray(again)[0], np.asarray(matrix)[2])

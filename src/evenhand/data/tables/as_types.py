@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 import pandas as pd
 
-from evenhand.data.tables.numerals import Decimal, example, guessed_numbers, read_numbers
+from evenhand.data.tables.numerals import Decimal, Numbers, decimal_of, example, guessed_numbers, read_numbers
 from evenhand.data.tables.raw import DATE, NUMBER, RawColumn
 from evenhand.errors import ColumnWarning, DataError
 from evenhand.printing import listed, quoted, toml_key
@@ -78,25 +78,40 @@ def _parsed(text: pd.Series, form: str) -> pd.Series | None:
 
 
 def with_numbers(
-    frame: pd.DataFrame, columns: Sequence[str], known: Mapping[str, TypeName], where: str
+    frame: pd.DataFrame, columns: Sequence[str], known: Mapping[str, TypeName], where: str, *, typed: bool = False
 ) -> pd.DataFrame:
-    """A table in which text that stands for numbers is numbers; a warning says so. `known` types are let be."""
+    """A table in which text that stands for numbers is numbers; a warning says so. `known` types are let be.
+
+    Parameters
+    ----------
+    typed
+        Whether the table's columns have types, as those of Parquet files and databases have: text of nothing but whole
+        numbers is meant as text there.
+    """
     changed = {}
     for name in columns:
-        if name in known or name not in frame.columns or not is_text(frame[name]):
+        if name in known or name not in frame.columns:
             continue
-        if (found := guessed_numbers(frame[name])) is None:
-            continue
-        changed[name] = pd.Series(found.values, frame.index)
-        cell = example(frame[name], found.words)
-        said = f"{where}: column {name!r} is read as numbers, though it has cells such as {quoted(cell)}"
-        if found.words:
-            said += f"; what is no number ({listed(found.words, most=3)}) counts as missing"
-        else:
-            said += f" (read as {read_numbers(pd.Series([cell]), found.decimal).values[0]:g})"
-        said += f'. Say what it is with types = {{ {toml_key(name)} = "number" }}, or "category"'
-        warnings.warn(said, ColumnWarning, stacklevel=2)
+        if (found := numbers_in(frame[name], name, where, typed=typed)) is not None:
+            changed[name] = pd.Series(found.values, frame.index)
     return frame.assign(**changed) if changed else frame
+
+
+def numbers_in(column: pd.Series, name: str, where: str, *, typed: bool) -> Numbers | None:
+    """The numbers that a column of text stands for, with a warning that says so; None where it stands for none."""
+    if not is_text(column) or (typed and column.dropna().astype(str).str.fullmatch(r"\s*[-+]?\d+\s*").all()):
+        return None
+    if (found := guessed_numbers(column)) is None:
+        return None
+    cell = example(column, found.words) or str(column.dropna().iloc[0])
+    said = f"{where}: column {name!r} is read as numbers, though it has cells such as {quoted(cell)}"
+    if found.words:
+        said += f"; what is no number ({listed(found.words, most=3)}) counts as missing"
+    else:
+        said += f" (read as {read_numbers(pd.Series([cell]), found.decimal).values[0]:g})"
+    said += f'. Say what it is with types = {{ {toml_key(name)} = "number" }}, or "category"'
+    warnings.warn(said, ColumnWarning, stacklevel=3)
+    return found
 
 
 def is_text(column: pd.Series) -> bool:
@@ -105,9 +120,12 @@ def is_text(column: pd.Series) -> bool:
 
 
 def numbers_as_fitted(frame: pd.DataFrame, kinds: Mapping[str, str], decimal: Decimal) -> pd.DataFrame:
-    """New rows in which columns that were numbers at fit are read as such, few and odd as their cells may be."""
+    """New rows in which columns that were numbers at fit are read as such, few and odd as their cells may be.
+
+    The sign before fractions is what the cells say, or `decimal` where they leave it open.
+    """
     changed = {
-        name: pd.Series(read_numbers(frame[name], decimal).values, frame.index)
+        name: pd.Series(read_numbers(frame[name], decimal_of(frame[name]) or decimal).values, frame.index)
         for name, kind in kinds.items()
         if kind == NUMBER and name in frame.columns and is_text(frame[name])
     }

@@ -64,6 +64,13 @@ def read_numbers(column: pd.Series, decimal: Decimal) -> Numbers:
     return Numbers(values, decimal, words)
 
 
+def decimal_of(column: pd.Series) -> Decimal | None:
+    """The sign before fractions in text, where some cell leaves no doubt and none contradicts it."""
+    bodies = [body[1] for cell in column.dropna().unique() if (body := _body(str(cell))) is not None]
+    found = _decimals(bodies)
+    return next(iter(found)) if len(found) == 1 else None
+
+
 def example(column: pd.Series, words: Sequence[str]) -> str:
     """A cell that shows why the column is no plain number."""
     odd = (str(cell) for cell in column.dropna() if not re.fullmatch(r"\s*-?\d+(\.\d+)?\s*", str(cell)))
@@ -94,16 +101,21 @@ def _number(cell: str, decimal: Decimal) -> float | None:
 
 def _decimal(bodies: Iterable[str]) -> Decimal | None:
     """The sign before fractions, by the cells that leave no doubt; None where they contradict each other."""
-    found: set[str] = set()
+    found = _decimals(bodies)
+    if len(found) == 2:
+        return None
+    return "," if found == {","} else "."
+
+
+def _decimals(bodies: Iterable[str]) -> set[Decimal]:
+    found: set[Decimal] = set()
     for body in bodies:
         signs = [sign for sign in body if sign in ".,"]
         if len(set(signs)) == 2:
-            found.add(signs[-1])
+            found.add("," if signs[-1] == "," else ".")
         elif len(signs) > 1:
             # Twice the same stands between thousands.
             found.add("," if signs[0] == "." else ".")
         elif signs and not _THOUSANDS[signs[0]].fullmatch(body):
-            found.add(signs[0])
-    if len(found) == 2:
-        return None
-    return "," if found == {","} else "."
+            found.add("," if signs[0] == "," else ".")
+    return found

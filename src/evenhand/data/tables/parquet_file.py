@@ -28,10 +28,21 @@ class ParquetTable:
         self.path = path
         with self._open() as file:
             self.names: list[str] = file.schema_arrow.names
+            self._types = dict(zip(self.names, file.schema_arrow.types, strict=True))
             self._rows: int = file.metadata.num_rows
         if self._rows == 0:
             raise DataError(f"{path} gives no rows")
         require_distinct(self.names, str(path))
+
+    def of_text(self, columns: Sequence[str]) -> list[str]:
+        """Those of the columns that hold text."""
+        import pyarrow as pa
+
+        return [
+            name
+            for name in columns
+            if pa.types.is_string(self._types[name]) or pa.types.is_large_string(self._types[name])
+        ]
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of all rows."""

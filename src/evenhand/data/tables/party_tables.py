@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
@@ -12,11 +12,12 @@ import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.data.tables.align import is_text
-from evenhand.data.tables.as_types import numbers_as_fitted, with_numbers
+from evenhand.data.tables.as_types import numbers_as_fitted, numbers_in, with_numbers
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.frames import index_by, require_columns
+from evenhand.data.tables.frames import index_by, require_columns, to_pandas
 from evenhand.data.tables.libsvm import is_libsvm, read_libsvm
 from evenhand.data.tables.making import AS_THEY_COME, Rules
+from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.data.tables.readers import TableSource, is_csv, local_file, read_table
 from evenhand.data.tables.stream import encode_parquet, transform_parquet
@@ -101,6 +102,7 @@ class StreamedTable:
     features: Sequence[str]
     source: TableSource
     id: str
+    guessed: Mapping[str, Decimal] = field(default_factory=dict)
 
     def aligned(self, ids: pd.Index) -> Self:
         return self if self.known.index.equals(ids) else replace(self, known=self.known.loc[ids])
@@ -119,6 +121,7 @@ class StreamedTable:
             training=training,
             types=self.source.types,
             decimal=self.source.decimal,
+            guessed=self.guessed,
             **vars(rules),
         )
         return encoder, matrix
@@ -188,17 +191,15 @@ def open_table(
         # New rows may lack labels and groups.
         features, known = encoder.columns_in, ()
     if source.id is not None and source.sql is None and str(source.table).lower().endswith(".parquet"):
-        return _open_parquet(source, source.id, features, known)
+        return _open_parquet(source, source.id, features, known, guess=encoder is None)
     wanted = None if features is None else list(dict.fromkeys([*features, *known]))
     frame = read_table(replace(source, columns=wanted))
     chosen = _features(list(frame.columns), features, [*known, *source.left_out])
     written = source.id is not None and is_csv(source.table)
-    if is_csv(source.table):
-        frame = (
-            with_numbers(frame, chosen, source.types, source.describe())
-            if encoder is None
-            else numbers_as_fitted(frame, encoder.kinds, source.decimal)
-        )
+    if encoder is None:
+        frame = with_numbers(frame, chosen, source.types, source.describe(), typed=not is_csv(source.table))
+    else:
+        frame = numbers_as_fitted(frame, encoder.kinds, source.decimal)
     return FrameTable(frame, chosen, written)
 
 
@@ -221,14 +222,28 @@ def _features(found: Sequence[str], features: Sequence[str] | None, known: Seque
     return left
 
 
-def _open_parquet(source: TableSource, id: str, features: Sequence[str] | None, known: Sequence[str]) -> StreamedTable:
-    names = ParquetTable(local_file(str(source.table))).names
+def _open_parquet(
+    source: TableSource, id: str, features: Sequence[str] | None, known: Sequence[str], *, guess: bool
+) -> StreamedTable:
+    file = ParquetTable(local_file(str(source.table)))
+    names = file.names
     # Read as every table is, so that labels and groups are of the same types whatever the format.
     beside = read_table(replace(source, columns=[name for name in known if name in names]))
     others = [name for name in names if name != id]
     chosen = _features(others, features, [*known, *source.left_out])
     require_columns(chosen, names, source.describe())
-    return StreamedTable(beside, others, chosen, source, id)
+    return StreamedTable(beside, others, chosen, source, id, _guessed(source, file, chosen) if guess else {})
+
+
+def _guessed(source: TableSource, file: ParquetTable, features: Sequence[str]) -> dict[str, Decimal]:
+    """Columns of text that stand for numbers, and the sign before their fractions; one at a time is looked at."""
+    found = {}
+    for name in file.of_text(features):
+        if name not in source.types:
+            column = to_pandas(file.read([name]), str(file.path))[name]
+            if (numbers := numbers_in(column, name, source.describe(), typed=True)) is not None:
+                found[name] = numbers.decimal
+    return found
 
 
 def _open_libsvm(

@@ -10,11 +10,11 @@ import pandas as pd
 from scipy import sparse
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
-from evenhand.data.tables.as_types import TypeName, as_types
+from evenhand.data.tables.as_types import TypeName, as_types, numbers_as_fitted
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.frames import index_by, require_columns, to_pandas
 from evenhand.data.tables.making import MissingRule
-from evenhand.data.tables.numerals import Decimal
+from evenhand.data.tables.numerals import Decimal, read_numbers
 from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.data.tables.raw import RawColumn
 from evenhand.data.tables.readers import local_file
@@ -34,6 +34,7 @@ def encode_parquet(
     max_levels: int | None = None,
     types: Mapping[str, TypeName] | None = None,
     decimal: Decimal = ".",
+    guessed: Mapping[str, Decimal] | None = None,
 ) -> tuple[pd.Index, PartyEncoder, Matrix]:
     """Encode a Parquet file in two passes over its row groups.
 
@@ -61,6 +62,8 @@ def encode_parquet(
         As of :class:`PartyEncoder`. Columns with gaps are read once more, each on its own, for their medians.
     types, decimal
         As of :class:`TableSource`.
+    guessed
+        Columns of text that are read as numbers, and the sign before their fractions.
 
     Returns
     -------
@@ -70,7 +73,7 @@ def encode_parquet(
         raise InputError("training says which of rows to learn from; give rows as well")
     if rows is not None and training is not None and len(training) != len(rows):
         raise InputError(f"training has {len(training):,} entries for {len(rows):,} rows")
-    file = _StreamedFile(path, id, columns, types or {}, decimal)
+    file = _StreamedFile(path, id, columns, types or {}, decimal, guessed or {})
     encoder = PartyEncoder(scale=scale, as_is=as_is, missing=missing, max_levels=max_levels)
     found = []
     for ids, frame in file.batches():
@@ -122,8 +125,9 @@ class _StreamedFile:
         columns: Sequence[str] | None,
         types: Mapping[str, TypeName],
         decimal: Decimal,
+        guessed: Mapping[str, Decimal] | None = None,
     ) -> None:
-        self.types, self.decimal = types, decimal
+        self.types, self.decimal, self.guessed = types, decimal, guessed or {}
         self.path = local_file(str(path))
         self.table = ParquetTable(self.path)
         self.id = id
@@ -144,7 +148,9 @@ class _StreamedFile:
                 ids = pd.RangeIndex(start, start + batch.num_rows)
             else:
                 ids = index_by(frame[[self.id]], self.id, str(self.path)).index
-            yield ids, as_types(frame[features], self.types, self.decimal, str(self.path))
+            chosen = as_types(frame[features], self.types, self.decimal, str(self.path))
+            texts = {name: sign for name, sign in self.guessed.items() if name in features}
+            yield ids, chosen.assign(**{name: read_numbers(chosen[name], sign).values for name, sign in texts.items()})
             start += batch.num_rows
 
     def checked(self, found: Sequence[pd.Index]) -> pd.Index:
@@ -164,6 +170,7 @@ def _fill(file: _StreamedFile, encoder: PartyEncoder, wanted: pd.Index, placed: 
         places = np.arange(start, start + len(ids)) if placed else wanted.get_indexer(ids)
         kept = np.flatnonzero(places >= 0)
         if kept.size:
+            frame = numbers_as_fitted(frame, encoder.kinds, file.decimal)
             times[places[kept]] += 1
             target.put(places[kept], encoder.transform(frame if kept.size == len(frame) else frame.iloc[kept]))
         start += len(ids)

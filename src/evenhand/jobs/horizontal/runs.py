@@ -15,7 +15,6 @@ from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.proving import Proof
 from evenhand.data.tables.as_types import numbers_as_fitted
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.readers import is_csv
 from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, MissingExtraError, RunError
 from evenhand.horizontal.crossings import learns_crossings
@@ -320,8 +319,7 @@ def score_new_clients(
                 scores = score(client_pictures(section, frame, job.data, base))
         else:
             frame = open_frame(section, job.data, base, owner, encoder.columns_in)
-            if is_csv(section.table):
-                frame = numbers_as_fitted(frame, encoder.kinds, section.decimal)
+            frame = numbers_as_fitted(frame, encoder.kinds, section.decimal)
             with naming(owner):
                 scores = score(encoded(encoder, frame))
             remarks += [f"{owner}: {said}" for said in encoder.remarks_on(frame)]

@@ -194,8 +194,8 @@ def open_frame(
 def numbers_read(
     frame: pd.DataFrame, section: TableSection, columns: Sequence[str], data: DataSection, owner: str
 ) -> pd.DataFrame:
-    """A client's table in which features of a CSV file that stand for numbers are numbers."""
-    return with_numbers(frame, columns, data.types, owner) if is_csv(section.table) else frame
+    """A client's table in which features of text that stand for numbers are numbers."""
+    return with_numbers(frame, columns, data.types, owner, typed=not is_csv(section.table))
 
 
 def client_pictures(client: ClientSection, frame: pd.DataFrame, data: DataSection, base: Path) -> Pictures:
