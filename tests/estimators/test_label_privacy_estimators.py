@@ -8,9 +8,19 @@ import pytest
 from sklearn.base import clone
 from support.problems import Problem, small
 
-from evenhand import EqualOpportunity, SplitTableClassifier, VerticalClassifier, audit, frontier, select
+from evenhand import (
+    EqualOpportunity,
+    OneAgainstRestClassifier,
+    SplitTableClassifier,
+    VerticalClassifier,
+    audit,
+    frontier,
+    select,
+)
 from evenhand.auditing.findings import Finding
 from evenhand.errors import InputError
+from evenhand.horizontal.solvers import check_job as check_horizontal
+from evenhand.protocol.job import Job
 
 ASKED = {"epsilon": 1.0}
 
@@ -65,6 +75,17 @@ def test_split_tables_have_it_too(model: str) -> None:
     fitted = SplitTableClassifier(inner, parties=2).fit(problem.matrix, problem.labels)
     assert (fitted.predict(problem.matrix) == problem.labels).mean() > 0.6
     assert fitted.classifier_.label_privacy_.epsilon == 4.0
+
+
+def test_more_than_two_classes_would_add_up() -> None:
+    problem = small(1, rows=60)
+    with pytest.raises(InputError, match="adds up"):
+        OneAgainstRestClassifier(VerticalClassifier(label_privacy=ASKED)).fit([problem.matrix], np.arange(60) % 3)
+
+
+def test_clients_have_another_way() -> None:
+    with pytest.raises(InputError, match="for parties that hold columns"):
+        check_horizontal(Job(solver="fedavg", label_privacy=ASKED), model="logistic")  # type: ignore[arg-type]
 
 
 def test_choosing_by_the_truth_is_refused_and_looking_is_not() -> None:

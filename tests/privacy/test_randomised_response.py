@@ -50,6 +50,7 @@ def test_the_same_is_said_again_whatever_else_is_asked() -> None:
     for other in (
         answers(truth, response, AnswerKey(bytes(32), names), "label"),
         answers(truth, response, AnswerKey(KEY.secret, names), "group"),
+        answers(truth, response, AnswerKey(KEY.secret, names, label="another label"), "label"),
         answers(truth, RandomisedResponse(1.0 + 1e-9), AnswerKey(KEY.secret, names), "label"),
         # Whether a label has changed since is not told either.
         1 - answers(1 - truth, response, AnswerKey(KEY.secret, names), "label"),

@@ -120,7 +120,7 @@ def test_groups_can_be_drawn_too() -> None:
 
 @pytest.mark.parametrize("job", [{"solver": "subspace"}, {"solver": "fairvfl", "max_rounds": 3}, TREES])
 def test_the_holder_ends_with_the_truth_and_nobody_else_is_told(job: dict[str, Any]) -> None:
-    problem, constraint = large(6), EqualOpportunity(0.02, measure="error")
+    problem, constraint = large(10), EqualOpportunity(0.02, measure="error")
     runs = [
         train(
             problem,

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
-from evenhand.errors import DataError
+from evenhand.errors import DataError, InputError
 from evenhand.estimators.tables import Tables
 from evenhand.estimators.vertical import VerticalClassifier
 
@@ -39,6 +39,10 @@ class OneAgainstRestClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def fit(self, X: Tables, y: Any, sensitive_features: Any = None, **settings: Any) -> Self:
         """Train; parameters are those of :meth:`VerticalClassifier.fit`, and labels may have more than two values."""
+        if self.classifier is not None and self.classifier.label_privacy is not None:
+            raise InputError(
+                "label_privacy is of two labels: what a classifier for each class says of one person adds up"
+            )
         labels = np.asarray(y)
         if missing := int(pd.isna(labels).sum()):
             raise DataError(f"y has {missing} missing labels; fill or drop those rows (NaN or None is no class)")

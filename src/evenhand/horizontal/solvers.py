@@ -72,6 +72,8 @@ def check_job(
     solver, name = SOLVERS[job.solver], job.solver
     if job.loss != "logistic":
         raise InputError(f"loss is {job.loss!r}; horizontal solvers train with 'logistic' (softmax for class indices)")
+    if job.label_privacy is not None:
+        raise InputError("label_privacy is for parties that hold columns; clients protect what they send by noise")
     if model not in solver.models:
         kind = "trees; choose model 'trees'" if name == "trees" else "linear models; choose model 'logistic'"
         raise InputError(f"solver {name!r} trains {kind}, or another solver")

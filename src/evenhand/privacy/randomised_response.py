@@ -1,9 +1,9 @@
 """Drawing randomised responses, so that who asks again is told the same.
 
 Whoever hears many answers about one label, each drawn anew, finds the label by averaging. So an answer is a function of
-the holder's secret, of the row's id, of ε and of the true value: other runs, other rows beside it, a run that goes on
-after a crash have the same answer, and a label that has changed since has one of its own. To whoever lacks the secret,
-it is as good as drawn (BLAKE2b, keyed).
+the holder's secret, of the row's id, of the label's name, of ε and of the true value: other runs, other rows beside it,
+a run that goes on after a crash have the same answer, and a label that has changed since has one of its own. To whoever
+lacks the secret, it is as good as drawn (BLAKE2b, keyed).
 """
 
 from __future__ import annotations
@@ -44,11 +44,14 @@ class AnswerKey:
         Of the rows, in their order; None numbers them.
     simulated
         Whether others may know the secret: it follows from the job's seed.
+    label
+        Which label it is. With one draw for two of them, answers that differ would tell that the labels do.
     """
 
     secret: bytes
     ids: Iterable[Hashable] | None = None
     simulated: bool = False
+    label: str = ""
 
     @classmethod
     def from_seed(cls, seed: int, ids: Iterable[Hashable] | None = None) -> AnswerKey:
@@ -75,7 +78,7 @@ def answers(codes: Integers, response: RandomisedResponse, key: AnswerKey, what:
 
 def _words(codes: Integers, response: RandomisedResponse, key: AnswerKey, what: str) -> NDArray[np.uint64]:
     """Two words for each row, that nobody can tell from noise without the secret."""
-    question = f"{what}\0{response.epsilon!r}\0{response.values}\0".encode()
+    question = f"{key.label}\0{what}\0{response.epsilon!r}\0{response.values}\0".encode()
     head = blake2b(question, key=key.secret[:64], digest_size=16)
     ids = range(len(codes)) if key.ids is None else key.ids
     seen: Counter[str] = Counter()
@@ -140,8 +143,9 @@ class LabelStatement:
         )
         return (
             f"{_SIMULATED if self.simulated else ''}ε = {self.epsilon:.4g} for each person's label (randomised "
-            f"response, one answer for all runs with this secret and ε{groups}; together by accountant: {accountants})."
-            f" It holds against whoever reads all that the label holder sends. {known} Runs with another ε add to it."
+            f"response, one answer for all runs with this label, secret and ε{groups}; together by accountant: "
+            f"{accountants}). It holds against whoever reads all that the label holder sends. {known} Runs with "
+            "another ε add to it."
         )
 
     def as_dict(self) -> dict[str, Any]:

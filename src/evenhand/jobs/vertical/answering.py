@@ -20,7 +20,8 @@ def answer_key(
     """From the file that the label's section names; without one, from the job's seed, as a simulation has it."""
     if asked is None or label is None or label.secret is None:
         return AnswerKey.from_seed(seed, ids)
-    return AnswerKey(kept_secret(base / Path(label.secret).expanduser()), ids)
+    name = f"{label.column} = {label.positive}"
+    return AnswerKey(kept_secret(base / Path(label.secret).expanduser()), ids, label=name)
 
 
 def kept_secret(path: Path) -> bytes:
