@@ -26,9 +26,11 @@ SETTING = PaperSetting("α = 1, N = 10")
 PRINTED = PaperSetting("the same, steps and T of C.1")
 SYMMETRIC = "symmetric-digits"
 BLIND = (
-    "Coloured digits, groups alike: here the colour is as strong a hint in either group, so that a model that believes "
-    "nothing else has equal losses in both and the paper's constraint has little to act on (the clients' own gaps in "
-    "loss, by chance and skew), however large EO is. The same algorithm under equalized odds acts on the gap itself."
+    "Coloured digits, groups alike: here the colour is as strong a hint in either group, so that over all clients "
+    "together a model that believes nothing else has equal losses in both. What the paper's constraint acts on are the "
+    "gaps in loss that each client's own skew makes: with 250 rows a client EO fell from 99.1 to 85.0 by them, with "
+    "2,400, where there is a digit to learn as well, it falls further (see the table). The same algorithm under "
+    "equalized odds acts on the gap itself."
 )
 
 
