@@ -7,7 +7,6 @@ Files that may not grow (``ulimit -f``) stand in for a full disk, which `test_cl
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any, TextIO
 
 import pytest
 from support import hospitals, tables
+from support.disks import largest_file
 from support.federation import write_shops
 
 from evenhand.errors import ResourceError
@@ -58,16 +58,6 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hospitals.HospitalJob(folder / "horizontal").write()
     write_shops(folder / "shops", {"solver": "subspace"})
     return folder
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def refused(done: subprocess.CompletedProcess[str], codes: tuple[int, ...]) -> None:

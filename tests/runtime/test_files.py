@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.disks import largest_file
 
 from evenhand.errors import EvenhandError, ResourceError, RunError
 from evenhand.runtime.files import disk_error, make_folder, write_bytes
@@ -23,17 +23,6 @@ def umask(bits: int) -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """No file may grow beyond so many bytes, as under ``ulimit -f``."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def mode(path: Path) -> int:

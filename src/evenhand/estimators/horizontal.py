@@ -244,6 +244,8 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
     ) -> Self:
         """Train.
 
+        Rows count once each, since clients tell how many they have: to weigh rows by whole numbers, repeat them.
+
         Parameters
         ----------
         X
