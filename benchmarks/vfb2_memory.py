@@ -89,7 +89,7 @@ def main() -> None:
         process.join()
         print(
             f"{solver:<10} data {size / MEGA:6.1f} MB   training adds {added / MEGA:6.1f} MB   "
-            f"ratio {(size + added) / size:4.2f}  (wanted: at most 3)",
+            f"ratio {(size + added) / size:4.2f}  (asked: at most 3)",
             flush=True,
         )
 

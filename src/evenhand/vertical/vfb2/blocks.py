@@ -85,7 +85,8 @@ class Block:
 
     def give_up_rows(self) -> None:
         """Let go of the rows, where another store has taken them over."""
-        self.starts, self.indices, self.data = self.starts[:0], self.indices[:0], self.data[:0]
+        # Copies of nothing: a part of an array, even an empty one, keeps all of it.
+        self.starts, self.indices, self.data = (part[:0].copy() for part in (self.starts, self.indices, self.data))
 
     @property
     def weights(self) -> Array:

@@ -102,14 +102,16 @@ class CompiledVFB2(EpochServer, CompiledRun):
             self._hand_over_weights()
         else:
             if self.best.is_present:
+                # Let go of the last ones first: on wide data there is no room for both.
+                self._best = np.zeros(0)
                 self._best = self._storage.columns[:, WEIGHT].copy()
             self.round += 1
             self._run_epoch(point)
         return ()
 
     def _hand_over_weights(self) -> None:
-        """The parties' weights take the gradient's place: on wide data either is a good part of the memory."""
-        self._gradient = self._gradient[:0].copy()
+        """The parties' weights take the gradient's and the best ones' place, each a good part of the memory."""
+        self._gradient = self._best = np.zeros(0)
         for block in self._blocks:
             self.models[block.name].weights = block.weights.copy()
 
