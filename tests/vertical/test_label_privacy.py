@@ -13,7 +13,7 @@ from support.problems import Problem, deal, pooled_weights, small, train
 
 from evenhand.constraints.kinds import DemographicParity, EqualizedOdds, EqualOpportunity
 from evenhand.constraints.responses import RandomisedResponse
-from evenhand.errors import DataError, InputError
+from evenhand.errors import DataError, InputError, ProtocolError
 from evenhand.privacy.randomised_response import AnswerKey, answers
 from evenhand.protocol.job import Job
 from evenhand.protocol.policy import OwnPolicy
@@ -22,6 +22,7 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.training.vertical import Holdings, train_vertical
 from evenhand.vertical import finishing
 from evenhand.vertical import problem as vertical_problem
+from evenhand.vertical.problem import LabelData
 from evenhand.vertical.solvers import check_job, vertical_terms
 
 BLOCKS = [[0, 1], [2], [3]]
@@ -161,6 +162,25 @@ def test_the_holders_end_is_the_optimum_of_its_own_part() -> None:
 
     best = minimize(loss, np.zeros(3), method="BFGS", options={"gtol": 1e-9})
     np.testing.assert_allclose(run.models["p0"].weights, best.x, atol=1e-4)
+
+
+@pytest.mark.parametrize("job", [{"solver": "subspace"}, TREES])
+def test_an_end_that_was_kept_is_the_same_end(job: dict[str, Any]) -> None:
+    """Where a role is put back from its state, as it is at every visit of a Flower node, its model is, too."""
+    problem = large(10)
+    truth = LabelData(problem.labels, problem.sensitive)
+    scores = np.random.default_rng(0).normal(size=1500)
+    asked = {**job, "label_privacy": {"epsilon": 1.0, "finish": True}}
+    runs = [train(problem, None, BLOCKS, **asked) for _ in range(2)]
+    terms = Holdings.of(Job(**asked), deal(problem, BLOCKS), problem.labels, problem.sensitive).terms
+    first, again = (finishing.FinishParty(terms, run.models["p0"], truth) for run in runs)
+    (told,) = finishing.FinishServer(terms, scores).start()
+    first.receive(told)
+    again.restore(first.snapshot())
+    own = problem.matrix[:, :2]
+    np.testing.assert_array_equal(again.model.predict(own), first.model.predict(own))
+    with pytest.raises(ProtocolError, match="at this point"):
+        again.receive(told)
 
 
 def test_of_many_columns_the_holder_fits_how_much_they_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from evenhand.programs.combining.leaf_values import LeafProblem, is_better
 from evenhand.programs.combining.leaves import LeafColumns
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
 from evenhand.protocol.messages import Message, Schema, Vocabulary
-from evenhand.protocol.roles import SERVER, Follower, Role, Sends
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import PER_ROW, message_sizes
 from evenhand.vertical.problem import LabelData, own_lagrangian
@@ -89,6 +89,24 @@ class FinishParty(Follower):
         self.done = True
         return ()
 
+    def snapshot(self) -> State:
+        """The model is not this role's own; what has become of it here is."""
+        state: State = super().snapshot()
+        if self.done:
+            state["weights"] = self.model.weights.copy()
+            if isinstance(self.model, TreesModel):
+                state |= {"head": self.model.head, "trees": list(self.model.trees)}
+        return state
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        if not self.done:
+            return
+        self.model.weights = np.array(state["weights"])
+        if isinstance(self.model, TreesModel):
+            self.model.head, self.model.trees = str(state["head"]), list(state["trees"])
+            self.model.keep(self.model.values, _intercept(self.model))
+
 
 def refit(model: LinearModel, lagrangian: Lagrangian, scores: Array, regulariser: float) -> None:
     """Fit a linear party's weights where the others' are as they are."""
@@ -131,7 +149,7 @@ def grow_on(model: TreesModel, lagrangian: Lagrangian, scores: Array, terms: Ver
     """Grow a few trees more on one's own columns, where the others' are as they are: boosting alone."""
     options = TreesOptions(**terms.job.options)
     problem = LeafProblem(lagrangian, options.shrinkage, terms.regulariser, options.exact_rates)
-    values, intercept = model.values, float(model.weights[-1]) if model.intercept else 0.0
+    values, intercept = model.values, _intercept(model)
     multipliers, held_out = lagrangian.constraints.bounds.no_multipliers(), scores
     missed = problem.violation(lagrangian.at(scores), scores)
     best, loss, kept = max(missed, _HOLDS), float(lagrangian.losses(scores).sum()), len(values)
@@ -145,3 +163,7 @@ def grow_on(model: TreesModel, lagrangian: Lagrangian, scores: Array, terms: Ver
         if is_better(*now, best, loss, terms.job.tol)[0]:
             (best, loss), kept = now, len(values)
     model.keep(values[:kept], intercept)
+
+
+def _intercept(model: TreesModel) -> float:
+    return float(model.weights[-1]) if model.intercept else 0.0
