@@ -16,8 +16,10 @@ from support.federation import Network, run_sites, write_shops
 from evenhand.errors import EvenhandError, ResourceError, RunError
 from evenhand.jobs.federation.files import read_federation_job, read_party
 from evenhand.jobs.federation.folders import SideFolder, side_folder
+from evenhand.jobs.federation.here import at
 from evenhand.jobs.federation.keeping import Keeping
-from evenhand.jobs.federation.sites import party_program, server_program
+from evenhand.jobs.federation.parts import party_part
+from evenhand.jobs.federation.sites import server_program
 from evenhand.models.saved import to_state
 from evenhand.runtime.files import disk_error
 from evenhand.runtime.site import Site
@@ -55,22 +57,22 @@ def run(paths: dict[str, Path], network: Network, runs: Path, resume: bool, **se
         def folder(name: str) -> SideFolder:
             return stack.enter_context(side_folder(runs / name, name, job, None, resume))
 
-        folders = {name: folder(name) for name in ("server", *PARTIES)}
+        others = list(job.parts)
+        folders = {name: folder(name) for name in ("server", *others)}
 
         def server(site: Site) -> Any:
-            keeping = Keeping(site, folders["server"], PARTIES, 0.0)
+            keeping = Keeping(site, folders["server"], others, 0.0)
             own = read_party(paths["bank"])
             return server_program(job, own, paths["bank"].parent, lambda: site.transcript, keeping)
 
         def party(name: str) -> Any:
             def program(site: Site) -> Any:
-                keeping = Keeping(site, folders[name], PARTIES, 0.0)
-                return party_program(job, read_party(paths[name]), paths[name].parent, None, keeping)
+                return party_part(job, at(paths[name]), None, Keeping(site, folders[name], others, 0.0))
 
             return program
 
         with one_blas_thread():
-            return run_sites({"server": server, **{name: party(name) for name in PARTIES}}, network, **settings)
+            return run_sites({"server": server, **{name: party(name) for name in others}}, network, **settings)
 
 
 def resumed_until_done(paths: dict[str, Path], runs: Path, seed: int) -> tuple[dict[str, Any], int]:
@@ -95,6 +97,7 @@ def resumed_until_done(paths: dict[str, Path], runs: Path, seed: int) -> tuple[d
         ({"solver": "fairvfl", "max_rounds": 15, "constraint": FAIR}, 1),
         ({"solver": "fedbcd", "max_rounds": 20}, 2),
         ({"solver": "trees", "model": "trees", "max_rounds": 9, "options": {"interactions": "full"}}, 3),
+        ({"solver": "subspace", "max_rounds": 12, "tol": 0.0, "protection": "dealer"}, 5),
     ],
 )
 def test_however_often_it_is_cut_off_it_ends_where_it_would_have(
@@ -102,7 +105,7 @@ def test_however_often_it_is_cut_off_it_ends_where_it_would_have(
 ) -> None:
     if job["solver"] == "trees":
         pytest.importorskip("lightgbm")
-    paths = write_shops(tmp_path, job, ("bank", "phone"))
+    paths = write_shops(tmp_path, job, ("bank",) if "protection" in job else ("bank", "phone"))
     whole = run(paths, Network(), tmp_path / "whole", False)
     ends, cut_off = resumed_until_done(paths, tmp_path / "cut", seed)
     assert cut_off
