@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 from evenhand.errors import ProtocolError
 from evenhand.privacy.fixed_point import decode, decode_wide, encode, encode_wide
-from evenhand.privacy.pairwise import PairwiseMasks, new_secret, public_half, shared_seed, stream
+from evenhand.privacy.pairwise import BLOCK, PairwiseMasks, new_secret, public_half, shared_seed, stream
 
 
 def _agreed(names: list[str], context: bytes = b"run") -> dict[str, PairwiseMasks]:
@@ -59,6 +59,15 @@ def test_labels_have_masks_of_their_own() -> None:
     seed = bytes(32)
     np.testing.assert_array_equal(stream(seed, "round 1", 50), stream(seed, "round 1", 80)[:50])
     assert not (stream(seed, "round 1", 50) == stream(seed, "round 2", 50)).any()
+
+
+@pytest.mark.parametrize("size", [BLOCK, BLOCK + 1, 2 * BLOCK + 7])
+def test_masks_of_several_blocks_cancel_and_no_block_is_drawn_twice(size: int) -> None:
+    masks = _agreed(["a", "b", "c"])
+    drawn = {name: each.mask("round 1", size) for name, each in masks.items()}
+    assert not np.sum(list(drawn.values()), axis=0, dtype=np.uint64).any()
+    again = min(BLOCK, size - BLOCK)
+    assert not (drawn["a"][:again] == drawn["a"][BLOCK : BLOCK + again]).any()
 
 
 def test_a_key_that_would_give_everybody_the_same_secret_is_refused() -> None:

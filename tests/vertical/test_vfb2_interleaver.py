@@ -24,8 +24,10 @@ from evenhand.vertical.messages import GRADIENT_NORM
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.server import CompiledRun
 from evenhand.vertical.solvers import compiled as compiled_run
+from evenhand.vertical.vfb2.blocks import Block
 from evenhand.vertical.vfb2.interleaver import SCALE
 from evenhand.vertical.vfb2.kernels import row_score
+from evenhand.vertical.vfb2.options import VFB2Options
 
 MU = 0.02
 BLOCKS = [[2, 0], [1], [3, 4], [5]]
@@ -317,6 +319,13 @@ def test_a_runtime_that_the_solver_does_not_have_is_refused() -> None:
         train_vertical(Job("subspace"), parties, PROBLEM.labels, runtime="cloud")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="does not take the squared loss; choose trees or vfb2-sgd"):
         train_vertical(Job("subspace", loss="squared"), parties, PROBLEM.labels)
+
+
+def test_rows_that_another_store_has_taken_over_are_let_go_of() -> None:
+    """An empty part of an array would keep the whole of it."""
+    block = Block("a", sp.csr_array(np.eye(4)), 0.1, VFB2Options(), intercept=True)
+    block.give_up_rows()
+    assert all(part.size == 0 and part.base is None for part in (block.starts, block.indices, block.data))
 
 
 def test_the_compiled_run_takes_no_message() -> None:
