@@ -234,7 +234,8 @@ class SQPServer(ProgramServer):
         options, evaluation = self.options, self.evaluation
         self._solve(evaluation)
         present = self.model.residual(evaluation, self.net)
-        self.residual = self._as_asked(evaluation)
+        # Where nobody is counted, bounds stay where they were asked for.
+        self.residual = present if self.counted is None else self._as_asked(evaluation)
         self.best = min(self.best, self._badness(present))
         self._report(evaluation.rows, evaluation.exact)
         if present.within(options.stationarity, self.feasibility):
