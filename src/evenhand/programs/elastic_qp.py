@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import clarabel
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import cho_solve, lapack
+from scipy.linalg import lapack
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError, InputError
@@ -97,7 +97,8 @@ def _direct_step(
     factor, failed = lapack.dpotrf(matrix, lower=1)
     if failed:
         return None
-    behind = cho_solve((factor, True), np.column_stack([gradient, jacobian.T]), check_finite=False)
+    # LAPACK's own names: on a few weights scipy's checks take longer than what they check.
+    behind = lapack.dpotrs(factor, np.column_stack([gradient, jacobian.T]), lower=1)[0]
     free, inner = -(jacobian @ behind[:, 0]), jacobian @ behind[:, 1:]
     equal, values, net = below == above, free, np.zeros(len(below))
     room = ROUNDING * (1.0 + np.abs(values))
@@ -109,7 +110,7 @@ def _direct_step(
         if failed:
             return None
         net = np.zeros(len(below))
-        net[held] = cho_solve((root, True), free[held] - targets, check_finite=False) if len(held) else 0.0
+        net[held] = lapack.dpotrs(root, free[held] - targets, lower=1)[0] if len(held) else 0.0
         values = free - inner[:, held] @ net[held]
         # Pulled the wrong way, a row is not on its bound.
         wrong = ~equal & ((over & (net < 0.0)) | (under & (net > 0.0)))

@@ -214,7 +214,7 @@ class Schema:
 
 def all_finite(array: npt.NDArray[Any]) -> bool:
     """Whether every number of a message's array is finite; those so large that their sum is not are none either."""
-    if array.dtype.kind != "f":
+    if array.size == 0 or array.dtype.kind != "f":
         return True
     # A few numbers are sooner added by Python, which warns of nothing, than numpy is told not to warn.
     if array.size <= _FEW:
