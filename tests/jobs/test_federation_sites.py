@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from evenhand.models.linear import column_major
 from evenhand.models.saved import to_state
 from evenhand.privacy.masks import SECRET_WORDS
 from evenhand.protocol.policy import OwnPolicy
+from evenhand.runtime.packets import checksum
 from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread
 from evenhand.vertical.problem import PartyData
@@ -260,7 +260,7 @@ def test_nobody_can_speak_in_anothers_name_or_send_what_is_no_packet(tmp_path: P
         if sender != "phone" or b'"sender":"phone"' not in content:
             return content
         forged = content[4:].replace(b'"sender":"phone"', b'"sender":"shop" ')
-        network.sites[to].arrived(sender, struct.pack("<I", zlib.crc32(forged)) + forged)
+        network.sites[to].arrived(sender, struct.pack("<I", checksum(forged)) + forged)
         network.sites[to].arrived("stranger", content)
         network.sites[to].arrived(sender, b"GET / HTTP/1.1")
         return content

@@ -158,6 +158,22 @@ def test_a_packet_comes_back_as_it_was(packet: Packet) -> None:
     assert (again.message is None) == (packet.message is None)
 
 
+@given(seed=st.integers(0, 2**32))
+def test_a_large_packet_with_a_bit_flipped_or_two_words_swapped_is_refused(seed: int) -> None:
+    """Those are summed up by words."""
+    rng = np.random.default_rng(seed)
+    message = Message("a", "b", "numbers", {"numbers": rng.normal(size=5000)})
+    content = packet_bytes(Packet(0, 4, 0, message))
+    assert packet_from(content).message is not None
+    flipped, swapped = bytearray(content), bytearray(content)
+    flipped[int(rng.integers(len(content)))] ^= 1 << int(rng.integers(8))
+    one, other = (8 * int(place) for place in rng.choice(np.arange(100, 1000), 2, replace=False))
+    swapped[one : one + 8], swapped[other : other + 8] = content[other : other + 8], content[one : one + 8]
+    for damaged in (flipped, swapped):
+        with pytest.raises(ProtocolError):
+            packet_from(damaged)
+
+
 def test_a_packet_with_any_bit_flipped_or_cut_anywhere_is_refused() -> None:
     content = packet_bytes(Packet(5, 8, 7, note(7)))
     for place in range(len(content)):

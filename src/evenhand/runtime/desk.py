@@ -19,7 +19,7 @@ from evenhand.protocol.resuming import CUTS
 from evenhand.protocol.roles import Role, Sends, State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.links import LinkEnd, LinkSettings, Packet, Posted
-from evenhand.runtime.packets import packet_from
+from evenhand.runtime.packets import Content, packet_from
 
 Veto: TypeAlias = Callable[[Message], str | None]
 
@@ -65,7 +65,7 @@ class Desk:
 
     # -- what comes
 
-    def opened(self, sender: str, content: bytes) -> Packet | None:
+    def opened(self, sender: str, content: Content) -> Packet | None:
         """The packet in bytes that `sender` has sent; None, and a word in `refused`, if anything is wrong with it."""
         try:
             if sender not in self.ends:

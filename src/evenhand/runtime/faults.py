@@ -21,7 +21,7 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import ARRIVAL, READY, Event, InProcess, Mailbox
 from evenhand.runtime.links import LinkEnd, LinkSettings, Posted
-from evenhand.runtime.packets import packet_bytes, packet_from
+from evenhand.runtime.packets import Content, packet_bytes, packet_from
 
 
 class Cut(NamedTuple):
@@ -119,7 +119,7 @@ class FaultyInProcess(InProcess):
         self._random = np.random.default_rng(faults.seed)
         self._ends: dict[tuple[str, str], LinkEnd] = {}
         """By owner and peer."""
-        self._under_way: dict[int, tuple[str, bytes]] = {}
+        self._under_way: dict[int, tuple[str, Content]] = {}
         """By the number of the event: from whom, and what arrives."""
         self._alarms: dict[int, str] = {}
         self._alarm: dict[tuple[str, str], tuple[float, int]] = {}
@@ -177,7 +177,7 @@ class FaultyInProcess(InProcess):
     def _happens(self, probability: float) -> bool:
         return probability > 0 and float(self._random.random()) < probability
 
-    def _damaged(self, content: bytes) -> bytes:
+    def _damaged(self, content: Content) -> Content:
         if self._happens(0.3):
             return content[: int(self._random.integers(len(content)))]
         damaged = bytearray(content)
@@ -231,7 +231,7 @@ class FaultyInProcess(InProcess):
         if waiting and self.time - self._last_turn > self.faults.patience * self.faults.timeout:
             raise ProtocolError(f"the run stalled: nothing has moved, yet {', '.join(waiting)} wait for messages")
 
-    def _packet_arrived(self, owner: str, sender: str, content: bytes) -> None:
+    def _packet_arrived(self, owner: str, sender: str, content: Content) -> None:
         try:
             packet = packet_from(content)
         except ProtocolError:

@@ -4,33 +4,52 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Final
+from typing import Final, TypeAlias
+
+import numpy as np
 
 from evenhand.errors import ProtocolError
 from evenhand.protocol.encoding import LARGEST, decode, encoded_parts
 from evenhand.runtime.links import Packet
 
+Content: TypeAlias = bytes | bytearray | memoryview
 # The sum, then: have, room, number, asks. Room for a message of any kind follows.
 _SUM: Final = struct.Struct("<I")
 _HEAD: Final = struct.Struct("<QQqB")
 _SIZE: Final = _SUM.size + _HEAD.size
+_WORDS: Final = 1024
+"""Of eight bytes each, that a large packet is summed up in."""
 
 
-def packet_bytes(packet: Packet) -> bytes:
+def packet_bytes(packet: Packet) -> Content:
     message = [] if packet.message is None else encoded_parts(packet.message)
-    parts = [_HEAD.pack(packet.have, packet.room, packet.number, packet.asks), *message]
-    total = 0
-    for part in parts:
-        total = zlib.crc32(part, total)
-    return b"".join([_SUM.pack(total), *parts])
+    head = _HEAD.pack(packet.have, packet.room, packet.number, packet.asks)
+    # One piece of memory, into which everything is copied once.
+    content = bytearray().join([bytes(_SUM.size), head, *message])
+    _SUM.pack_into(content, 0, checksum(memoryview(content)[_SUM.size :]))
+    return content
 
 
-def packet_from(content: bytes, largest: int = LARGEST) -> Packet:
+def checksum(content: Content) -> int:
+    """CRC-32, of large contents that of their words summed up 1,024 apart and of what is left over.
+
+    That takes a fifth of the time. It tells damage, whatever a single word became; who meddles is the transport's to
+    keep out.
+    """
+    view = memoryview(content)
+    words = len(view) // (8 * _WORDS) * _WORDS
+    if not words:
+        return zlib.crc32(view)
+    sums = np.add.reduce(np.frombuffer(view, "<u8", words).reshape(-1, _WORDS), axis=0)
+    return zlib.crc32(view[8 * words :], zlib.crc32(sums.astype("<u8").tobytes()))
+
+
+def packet_from(content: Content, largest: int = LARGEST) -> Packet:
     """The packet again; what is not one, or was damaged, is a ProtocolError."""
     if not _SIZE <= len(content) <= _SIZE + largest:
         raise ProtocolError(f"a packet of {len(content):,} bytes was refused")
     view = memoryview(content)
-    if _SUM.unpack_from(view)[0] != zlib.crc32(view[_SUM.size :]):
+    if _SUM.unpack_from(view)[0] != checksum(view[_SUM.size :]):
         raise ProtocolError("a packet was damaged under way; it was refused")
     have, room, number, asks = _HEAD.unpack_from(view, _SUM.size)
     message = decode(view[_SIZE:], largest) if len(view) > _SIZE else None
@@ -39,7 +58,7 @@ def packet_from(content: bytes, largest: int = LARGEST) -> Packet:
     return Packet(have, room, number, message, bool(asks))
 
 
-def only_acknowledges(content: bytes) -> bool:
+def only_acknowledges(content: Content) -> bool:
     """Whether a packet has neither message nor question; of what is no packet, no. Looks at its head only."""
     if len(content) != _SIZE:
         return False

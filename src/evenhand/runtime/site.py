@@ -23,11 +23,11 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.cuts import ConsistentCut, Kept
 from evenhand.runtime.desk import Desk, Veto, nothing_is_kept
 from evenhand.runtime.links import LinkSettings
-from evenhand.runtime.packets import packet_bytes
+from evenhand.runtime.packets import Content, packet_bytes
 
 Result = TypeVar("Result")
 Program: TypeAlias = Generator[Role, None, Result]
-Transmit: TypeAlias = Callable[[str, bytes], None]
+Transmit: TypeAlias = Callable[[str, Content], None]
 _LAST_WORDS = 5.0
 """Seconds in which what was sent before an error may still arrive."""
 _LONGEST_WAIT = 0.5
@@ -108,7 +108,7 @@ class Site:
 
     # -- what the transport calls
 
-    def arrived(self, sender: str, content: bytes) -> None:
+    def arrived(self, sender: str, content: Content) -> None:
         """Take bytes that `sender` has sent; whatever is wrong with them, they are refused and change nothing."""
         packet = self._desk.opened(sender, content)
         if packet is not None:

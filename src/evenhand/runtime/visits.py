@@ -13,7 +13,7 @@ from evenhand.errors import RunError
 from evenhand.protocol.roles import Report, Role, Sends, State
 from evenhand.runtime.desk import Desk, Veto, nothing_is_kept
 from evenhand.runtime.links import LinkSettings
-from evenhand.runtime.packets import packet_bytes
+from evenhand.runtime.packets import Content, packet_bytes
 from evenhand.runtime.site import Program, Result
 
 _EVER: Final = 1e12
@@ -69,7 +69,7 @@ class VisitedSite(Generic[Result]):
     def desk(self) -> Desk:
         return self._desk
 
-    def visit(self, packets: Iterable[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    def visit(self, packets: Iterable[tuple[str, Content]]) -> list[tuple[str, Content]]:
         """Take packets, by sender, go on as far as possible, and give those that are to go out, by receiver."""
         for sender, content in packets:
             packet = self._desk.opened(sender, content)

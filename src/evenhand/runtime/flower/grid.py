@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 from evenhand.errors import ProtocolError, RunError
 from evenhand.protocol.roles import SERVER
 from evenhand.runtime.flower.records import packets_in, to_records, value_in
-from evenhand.runtime.packets import only_acknowledges
+from evenhand.runtime.packets import Content, only_acknowledges
 from evenhand.runtime.site import Site
 
 _TRIES: Final = 3
@@ -50,10 +50,10 @@ class GridPost:
         self._nodes = nodes
         self._at_once = at_once or len(nodes)
         self._most_seconds = most_seconds
-        self._mail: dict[str, list[tuple[str, bytes]]] = {name: [] for name in nodes}
+        self._mail: dict[str, list[tuple[str, Content]]] = {name: [] for name in nodes}
         self._visits = dict.fromkeys(nodes, 0)
         self._tries = dict.fromkeys(nodes, 0)
-        self._under_way: dict[str, tuple[str, list[tuple[str, bytes]]]] = {}
+        self._under_way: dict[str, tuple[str, list[tuple[str, Content]]]] = {}
         """By Flower's number of the message: whom it is for, and what."""
         self._news = threading.Condition()
         self._over = False
@@ -72,10 +72,10 @@ class GridPost:
                 self._news.notify_all()
             thread.join()
 
-    def transmit(self, peer: str, content: bytes) -> None:
+    def transmit(self, peer: str, content: Content) -> None:
         self._add(peer, SERVER, content)
 
-    def _add(self, receiver: str, sender: str, content: bytes) -> None:
+    def _add(self, receiver: str, sender: str, content: Content) -> None:
         with self._news:
             mail = self._mail[receiver]
             if only_acknowledges(content):
@@ -146,7 +146,7 @@ class GridPost:
         except ProtocolError as error:
             self.words[name] = f"it answered in other words than agreed ({error})"
 
-    def _failed(self, name: str, mail: Iterable[tuple[str, bytes]], why: str) -> None:
+    def _failed(self, name: str, mail: Iterable[tuple[str, Content]], why: str) -> None:
         self._tries[name] += 1
         if self._tries[name] >= _TRIES:
             self.words[name] = f"its node failed {_TRIES} times: {why}"

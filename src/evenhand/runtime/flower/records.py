@@ -10,16 +10,17 @@ from flwr.app import ConfigRecord, Context, RecordDict
 
 from evenhand.errors import ProtocolError
 from evenhand.protocol.roles import State
+from evenhand.runtime.packets import Content
 from evenhand.runtime.statefiles import state_bytes, state_from
 
 _NAME: Final = "evenhand"
 _STATE: Final = Path("context.state")
 
 
-def to_records(packets: Iterable[tuple[str, bytes]], **more: Any) -> RecordDict:
+def to_records(packets: Iterable[tuple[str, Content]], **more: Any) -> RecordDict:
     """Packets with the names of whom they are from, or for; `more` are texts, numbers and booleans."""
     listed = list(packets)
-    content = {"names": [name for name, _ in listed], "packets": [one for _, one in listed], **more}
+    content = {"names": [name for name, _ in listed], "packets": [bytes(one) for _, one in listed], **more}
     return RecordDict({_NAME: ConfigRecord(content)})
 
 

@@ -14,6 +14,7 @@ from nvflare.fuel.f3.message import Message as CellMessage
 
 from evenhand.errors import RunError
 from evenhand.protocol.roles import SERVER
+from evenhand.runtime.packets import Content
 
 CHANNEL: Final = "evenhand"
 _TOPIC: Final = "packet"
@@ -44,19 +45,19 @@ class FlareCells:
         if job_id == _SIMULATED and SERVER in peers:
             self._address[SERVER] = SERVER
         self._peer = {address: peer for peer, address in self._address.items()}
-        self._arrived: Callable[[str, bytes], None] | None = None
+        self._arrived: Callable[[str, Content], None] | None = None
         self.strangers: list[str] = []
         """Origins that have no business here, and sent something."""
         self._cell.register_request_cb(channel=CHANNEL, topic=_TOPIC, cb=self._take)
 
-    def open(self, arrived: Callable[[str, bytes], None]) -> None:
+    def open(self, arrived: Callable[[str, Content], None]) -> None:
         """From now on what arrives is handed on; what came before is as good as lost, and is sent again."""
         self._arrived = arrived
 
     def close(self) -> None:
         self._arrived = None
 
-    def transmit(self, peer: str, content: bytes) -> None:
+    def transmit(self, peer: str, content: Content) -> None:
         self._cell.fire_and_forget(
             channel=CHANNEL,
             topic=_TOPIC,
@@ -71,7 +72,8 @@ class FlareCells:
         if peer is None:
             self.strangers.append(origin)
         elif self._arrived is not None and isinstance(content, (bytes, bytearray, memoryview)):
-            self._arrived(peer, bytes(content))
+            # As it is: what is large is copied once, where its arrays are taken out.
+            self._arrived(peer, content)
 
 
 def peers_of(name: str, parties: Sequence[str]) -> list[str]:
