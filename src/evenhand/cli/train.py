@@ -105,7 +105,7 @@ def _privacy(result: dict[str, Any]) -> dict[str, str]:
     for name, one in result.get("privacy", {}).items():
         named.setdefault(one["words"], []).append(name)
     whole = len(result.get("privacy", {}))
-    return {words: "every client" if len(names) == whole else ", ".join(names) for words, names in named.items()}
+    return {words: "every client" if len(names) == whole > 1 else ", ".join(names) for words, names in named.items()}
 
 
 def run_with_progress(
