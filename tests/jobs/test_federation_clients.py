@@ -16,10 +16,13 @@ from support.federation import Network, run_sites
 from evenhand.errors import EvenhandError, JobError
 from evenhand.jobs.federation.clients import ClientEnd, client_program, clients_server_program
 from evenhand.jobs.federation.files import ClientsJob, read_federation_job, read_party
+from evenhand.jobs.federation.folders import side_folder
+from evenhand.jobs.federation.here import at
 from evenhand.jobs.federation.noise import SecretNoise
 from evenhand.jobs.file import read_job
-from evenhand.jobs.horizontal.runs import run_horizontal_job
+from evenhand.jobs.horizontal.runs import run_horizontal_job, score_clients
 from evenhand.privacy.mechanism import ClippedGaussian
+from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread
 
@@ -75,6 +78,16 @@ def test_the_model_and_its_result_are_those_of_one_process(job: dict[str, Any], 
         assert told["groups"][part] == counts
     for part, measured in alone["quality"].items():
         assert told["quality"][part] == pytest.approx(measured, rel=1e-9)
+
+
+def test_a_client_scores_its_own_table_with_its_own_side_of_the_run(tmp_path: Path) -> None:
+    paths = write_clinics(tmp_path, {"solver": "sqp", "constraint": FAIR})
+    end, job = run(paths)["north"], read_federation_job(paths["job"])
+    with side_folder(tmp_path / "own", "north", job, at(paths["north"]), resume=False) as side:
+        side.finish(end.write(side.folder))
+    together = run_horizontal_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    alone = score_clients(RunFolder.open(tmp_path / "own"))
+    pd.testing.assert_frame_equal(alone, score_clients(together.folder).loc[["north"]])
 
 
 def test_clients_updates_have_noise_that_the_job_does_not_give_away(tmp_path: Path) -> None:

@@ -38,9 +38,12 @@ def has_finished(job: BaseModel, out: Path) -> bool:
     return places.has_finished(out, _kept(job))
 
 
-def own_job(folder: RunFolder, file: type[JobFile], parse: Callable[[dict[str, Any], str], JobFile]) -> JobFile:
-    """The job that a run's folder keeps."""
-    content = {key: value for key, value in folder.description.items() if key in file.model_fields}
+def own_job(
+    folder: RunFolder, file: type[JobFile], parse: Callable[[dict[str, Any], str], JobFile], **changes: Any
+) -> JobFile:
+    """The job that a run's folder keeps, but for some keys."""
+    kept = {key: value for key, value in folder.description.items() if key in file.model_fields}
+    content = kept | changes
     try:
         return parse(content, str(folder.path / "run.toml"))
     except JobError as error:

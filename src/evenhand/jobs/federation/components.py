@@ -188,7 +188,7 @@ class FederationParty(Executor):
         if fl_ctx.get_identity_name() != name:
             raise RunError(f"this kit is that of {fl_ctx.get_identity_name()}, the file is that of {name}")
         cells = FlareCells(fl_ctx.get_engine(), job_id, peers_of(name, parties))
-        with side_folder(run_place(at.runs, self.resume or job_id), name, job, own, bool(self.resume)) as folder:
+        with side_folder(run_place(at.runs, self.resume or job_id), name, job, at, bool(self.resume)) as folder:
             site = Site(
                 name,
                 peers_of(name, parties),

@@ -167,7 +167,7 @@ def _folder(job: AnyJob, at: Here, run: str, state: State | None) -> Iterator[Si
     if state is None:
         if is_run(path):
             RunFolder.open(path).remove()
-        with side_folder(path, name, job, at.own, resume=False) as new:
+        with side_folder(path, name, job, at, resume=False) as new:
             yield new
         return
     with hold(path):

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from evenhand.errors import RunError
-from evenhand.jobs.federation.files import AnyJob, PartyFile
+from evenhand.jobs.federation.files import AnyJob
+from evenhand.jobs.federation.here import Here
 from evenhand.protocol.roles import SERVER, Report, State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.checkpointfiles import Checkpoint
@@ -110,13 +111,15 @@ def side_folder(
     path: Path,
     name: str,
     job: AnyJob,
-    own: PartyFile | None,
+    at: Here | None,
     resume: bool,
     on_report: Callable[[Report], None] | None = None,
 ) -> Iterator[SideFolder]:
     """The folder of a new run, or of one that goes on, which nobody else writes to meanwhile."""
     content: dict[str, Any] = {"side": name, **job.model_dump(exclude_none=True, mode="json")}
-    description = content | ({} if own is None else {"own": own.model_dump(exclude_none=True, mode="json")})
+    description = dict(content)
+    if at is not None:
+        description |= {"base": str(at.base), "own": at.own.model_dump(exclude_none=True, mode="json")}
     with ExitStack() as stack:
         if resume:
             wait_until_free(path)

@@ -289,6 +289,15 @@ def score_clients(
     return score_new_clients(folder, job, tables, base=base).scores
 
 
+def _kept_job(folder: RunFolder) -> HorizontalJobFile:
+    """The job of a run; of a client's side of a run between organisations, about that client's table alone."""
+    own = folder.description.get("own")
+    if own is None:
+        return own_job(folder, HorizontalJobFile, parse_horizontal)
+    section = {key: value for key, value in own["party"].items() if key in ClientSection.model_fields}
+    return own_job(folder, HorizontalJobFile, parse_horizontal, client=[section])
+
+
 def score_new_clients(
     folder: RunFolder,
     job: HorizontalJobFile | None = None,
@@ -299,7 +308,7 @@ def score_new_clients(
     """The same, with what there is to say about the rows and the quality of the scores where tables have labels."""
     labels = folder.labels
     encoder, score = read_model(folder)
-    job = own_job(folder, HorizontalJobFile, parse_horizontal) if job is None else job
+    job = _kept_job(folder) if job is None else job
     base = folder.base if base is None else base
     sections = job.client
     if tables and encoder is None:
