@@ -36,7 +36,7 @@ def test_masked_sums_are_exact_and_as_close_as_stated(bits: int, parties: int, d
     limit = fixed_point.largest(parties, bits)
     few = data.draw(st.lists(st.floats(-limit, limit), min_size=1, max_size=6))
     values = np.resize(np.array(few), parties)  # all at the limit included: nothing wraps round
-    masks = masking.seeded_masks(masking.mask_generator(7, 0), parties)
+    masks = masking.secret_masks(np.arange(4, dtype=np.uint64), 7, parties)
     encoded = fixed_point.encode(values, bits, parties)
     order = np.random.default_rng(parties).permutation(parties)
     total = (encoded + masks)[order].sum(keepdims=True) - masks.sum(keepdims=True)
@@ -91,8 +91,8 @@ def test_compiled_and_array_versions_agree(bits: int, data: st.DataObject) -> No
     assert fixed_point.decode_scalar(encoded[0], 2.0**bits) == fixed_point.decode(encoded, bits)[0]
 
 
-def _seeded(rows: int) -> np.ndarray:
-    return masking.seeded_masks(masking.mask_generator(3, 1), rows)
+def _secret(rows: int) -> np.ndarray:
+    return masking.secret_masks(np.arange(4, dtype=np.uint64), 1, rows)
 
 
 def _compiled(rows: int) -> np.ndarray:
@@ -100,7 +100,7 @@ def _compiled(rows: int) -> np.ndarray:
     return np.array([masking.next_mask(states, 1) for _ in range(rows)], dtype=np.uint64)
 
 
-@pytest.mark.parametrize("source", [_seeded, _compiled])
+@pytest.mark.parametrize("source", [_secret, _compiled])
 @pytest.mark.parametrize("shift", [56, 28, 0])
 def test_a_masked_value_looks_uniform(source: object, shift: int) -> None:
     masked = fixed_point.encode(np.full(50_000, -3.25)) + source(50_000)  # type: ignore[operator]
@@ -117,12 +117,7 @@ def test_fresh_masks_fill_all_bits_and_never_repeat() -> None:
     assert np.bitwise_or.reduce(masks) == np.uint64(2**64 - 1)
 
 
-def test_streams_repeat_by_seed_and_differ_by_party() -> None:
-    def draw(seed: int, party: int) -> list[int]:
-        return masking.seeded_masks(masking.mask_generator(seed, party), 4).tolist()
-
-    assert draw(1, 0) == draw(1, 0)
-    assert len({tuple(draw(seed, party)) for seed in (1, 2) for party in (0, 1, 2)}) == 6
+def test_the_stream_of_one_party_moves_on_alone() -> None:
     states = masking.mask_states(1, 3)
     before = states.copy()
     masking.next_mask(states, 1)

@@ -3,8 +3,8 @@
 A real mask of any finite spread hides a real number only partly, and rounding keeps it from cancelling. A value in
 fixed point (`fixed_point.py`) plus a mask that is uniform over all 64 bits is itself uniform, whatever the value.
 
-**Where masks come from.** The seeded generators here make simulated runs repeatable. They are statistical, not
-cryptographic: whoever sees a few of their masks can work out the others, and who knows the seed needs not even that.
+**Where masks come from.** The compiled generator here makes simulated runs repeatable. It is statistical, not
+cryptographic: whoever sees one of its masks can work out the others, and who knows the seed needs not even that.
 Outside simulation a party draws a secret from the operating system's generator (`fresh_masks`) and takes its masks from
 that (`secret_masks`): nobody else can work them out, and a party that went down and came back sends what it had sent.
 Or masks are agreed on by two (`pairwise.py`).
@@ -34,16 +34,6 @@ def secret_masks(secret: NDArray[np.uint64], number: int, rows: int) -> NDArray[
     key = secret.astype("<u8").tobytes() + number.to_bytes(8, "little")
     drawn = hashlib.shake_256(b"evenhand masks 1" + key).digest(8 * rows)
     return np.frombuffer(drawn, dtype="<u8").astype(np.uint64)
-
-
-def mask_generator(seed: int, party: int) -> np.random.Generator:
-    """A party's own repeatable stream, independent of the other parties': for simulation only."""
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(party,))))
-
-
-def seeded_masks(generator: np.random.Generator, rows: int) -> NDArray[np.uint64]:
-    """The next masks of a simulated party, uniform over all 64 bits."""
-    return generator.integers(0, 2**64, size=rows, dtype=np.uint64)
 
 
 def mask_states(seed: int, parties: int) -> NDArray[np.uint64]:
