@@ -1,13 +1,15 @@
 """Round trips on each engine: a server sends n doubles to six parties, and every one sends them back.
 
-In one process, and on a provisioned NVIDIA FLARE federation on this machine (mutual TLS, a process for everybody):
-bare (bytes over FLARE's cells and nothing else), and by roles, links and packets as every job runs. Turns alternate
-within one run, and medians are compared. Bytes on the wire are what the kernel has counted on the server's port during
-the turns by roles, beside the transcript's own arithmetic.
+In one process; on a provisioned NVIDIA FLARE federation on this machine (mutual TLS, a process for everybody); and on a
+Flower SuperLink with SuperNodes (engines_flower.py), which starts a process whenever it visits a party. On both: bare
+(the same bytes in the engine's own messages and nothing else), and by roles, links and packets as every job runs. Turns
+alternate within one run, and medians are compared. Bytes on the wire are what the kernel has counted on the server's
+port during the turns by roles, beside the transcript's own arithmetic.
+
+Each engine has an environment of its own, and what is not installed is not measured; so once in each:
 
     .venv-nvflare/bin/python benchmarks/engines.py
-
-Flower has a process for every message and is measured elsewhere: its rounds take seconds.
+    .venv-flower/bin/python benchmarks/engines.py
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ import os
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +79,7 @@ class EchoServer(Role):
 
 class EchoParty(Follower):
     vocabulary = Vocabulary(ECHO)
+    kept = frozenset({"_left"})
 
     def __init__(self, name: str, size: int, rounds: int) -> None:
         super().__init__(name, {"n": size})
@@ -84,6 +89,14 @@ class EchoParty(Follower):
         self._left -= 1
         self.done = self._left == 0
         return [ECHO.message(self.name, SERVER, numbers=message["numbers"])]
+
+
+def in_turns(name: str, turns: int, rounds: int) -> Program[None]:
+    """What a party does on an engine."""
+    yield EchoParty(name, 1, 1)
+    for _ in range(turns):
+        for size in SIZES:
+            yield EchoParty(name, size, rounds)
 
 
 class BareEcho:
@@ -180,16 +193,9 @@ class EchoExecutor(Executor):  # type: ignore[misc, valid-type]
         cells = FlareCells(engine, job_id, peers)
         BareEcho(engine.get_cell().core_cell, job_id)
         site = Site(name, peers, cells.transmit, stopped=lambda: bool(abort_signal.triggered))
-
-        def program() -> Program[None]:
-            yield EchoParty(name, 1, 1)
-            for _ in range(TURNS):
-                for size in SIZES:
-                    yield EchoParty(name, size, ROUNDS)
-
         with site:
             cells.open(site.arrived)
-            site.run(program())
+            site.run(in_turns(name, TURNS, ROUNDS))
             time.sleep(2.0)
         return make_reply(ReturnCode.OK)
 
@@ -200,12 +206,12 @@ def on_the_wire() -> int:
     return sum(int(found) for found in re.findall(r"bytes_(?:sent|received):(\d+)", shown.stdout))
 
 
-def in_process() -> dict[int, list[float]]:
+def in_process(_: Path, __: Callable[[str], None]) -> dict[str, Any]:
     found = {}
     for size in SIZES:
         server = EchoServer(size, TURNS * ROUNDS)
         InProcess([server, *(EchoParty(name, size, TURNS * ROUNDS) for name in PARTIES)]).run()
-        found[size] = server.seconds
+        found[str(size)] = {"roles": server.seconds}
     return found
 
 
@@ -242,18 +248,46 @@ def on_flare(out: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     return found
 
 
+def on_flower(out: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    import engines_flower
+
+    return engines_flower.on_flower(out, tell)
+
+
+ENGINES = {
+    "in process": ("evenhand", in_process, ".venv"),
+    "NVIDIA FLARE": ("nvflare", on_flare, ".venv-nvflare"),
+    "Flower": ("flwr", on_flower, ".venv-flower"),
+}
+"""By name: the package that it needs, how it is measured, and the environment that `make` sets up for it."""
+
+
 def main() -> None:
-    alone = in_process()
-    with tempfile.TemporaryDirectory() as folder:
-        flare = on_flare(Path(folder), print)
-    print(f"median milliseconds of a round trip to {len(PARTIES)} parties, {TURNS * ROUNDS} rounds each")
-    print(f"{'doubles':>9} {'in process':>11} {'bare FLARE':>11} {'by roles':>9} {'ratio':>6} {'wire/said':>10}")
-    for size in SIZES:
-        one = flare[str(size)]
-        bare, roles = (1e3 * statistics.median(one[name]) for name in ("bare", "roles"))
-        inside = 1e3 * statistics.median(alone[size])
-        wire = one["wire"] / one["said"]
-        print(f"{size:>9,} {inside:>11.2f} {bare:>11.1f} {roles:>9.1f} {roles / bare:>6.2f} {wire:>10.3f}")
+    found = {}
+    for name, (package, measure, _) in ENGINES.items():
+        if find_spec(package) is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                found[name] = measure(Path(folder), print)
+    print(f"median seconds of a round trip to {len(PARTIES)} parties; ratio: to the bare engine's")
+    titles = f"{'engine':>12} {'doubles':>9} {'rounds':>6} {'by roles':>9}"
+    print(f"{titles} {'bare':>9} {'ratio':>6} {'wire/said':>9} {'visits':>6}")
+    for name, (_, _, place) in ENGINES.items():
+        if name not in found:
+            print(
+                f"{name:>12} is not installed here: make {place}/installed && {place}/bin/python {' '.join(sys.argv)}"
+            )
+            continue
+        for size in SIZES:
+            print(f"{name:>12} {size:>9,} {row(found[name][str(size)])}")
+
+
+def row(one: Mapping[str, Any]) -> str:
+    roles = statistics.median(one["roles"])
+    shown = f"{len(one['roles']):>6} {roles:>9.3g}"
+    if "bare" in one:
+        bare = statistics.median(one["bare"])
+        shown += f" {bare:>9.3g} {roles / bare:>6.2f} {one['wire'] / one['said']:>9.3f}"
+    return f"{shown} {one['visits']:>6.3g}" if "visits" in one else shown
 
 
 if __name__ == "__main__":

@@ -36,12 +36,17 @@ class SuperLink:
         Each party's own file.
     server
         The file of the party that holds the labels.
+
+    Attributes
+    ----------
+    dialled
+        The port that nodes dial: the SuperLink's own, unless something is put between before they start.
     """
 
     def __init__(self, folder: Path, parties: Mapping[str, Path], server: Path) -> None:
         self.folder = folder
         self.parties = parties
-        self.port = free_port()
+        self.port = self.dialled = free_port()
         self._stack = ExitStack()
         folder.mkdir(parents=True)
         authority = Authority()
@@ -72,7 +77,7 @@ class SuperLink:
         return self
 
     def start_node(self, name: str, file: Path, key: str | None = None) -> subprocess.Popen[bytes]:
-        reach = ["--superlink", f"localhost:{self.port}", "--root-certificates", "ca.crt"]
+        reach = ["--superlink", f"localhost:{self.dialled}", "--root-certificates", "ca.crt"]
         own = ["--auth-supernode-private-key", f"{key or name}.key", "--port", str(free_port())]
         return self.start(name, "flower-supernode", [*reach, *own], file)
 

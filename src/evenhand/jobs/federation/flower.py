@@ -92,7 +92,7 @@ def _parsed(job: str) -> AnyJob:
 def _serve(
     job: AnyJob, grid: Grid, run: str, at_once: int, find_nodes: FindNodes, find: Callable[[], Here]
 ) -> dict[str, Any]:
-    post = GridPost(grid, _wait_for_nodes(grid, list(job.parts), find_nodes), at_once)
+    post = GridPost(grid, wait_for_nodes(grid, list(job.parts), find_nodes), at_once)
     runs = Path(os.environ.get(RUNS) or "runs") if isinstance(job, ClientsJob) else find().runs
     with side_folder(run_place(runs, run, at_server=True), SERVER, job, None, resume=False) as folder:
         site = Site(
@@ -115,7 +115,7 @@ def _serve(
     return result
 
 
-def _wait_for_nodes(grid: Grid, parties: list[str], find_nodes: FindNodes) -> Mapping[str, int]:
+def wait_for_nodes(grid: Grid, parties: list[str], find_nodes: FindNodes) -> Mapping[str, int]:
     end = time.monotonic() + _PATIENCE
     while True:
         try:

@@ -41,6 +41,8 @@ class GridPost:
 
     Attributes
     ----------
+    visits
+        How often each party has answered.
     words
         Why parties have stopped, as far as they say.
     """
@@ -51,7 +53,7 @@ class GridPost:
         self._at_once = at_once or len(nodes)
         self._most_seconds = most_seconds
         self._mail: dict[str, list[tuple[str, Content]]] = {name: [] for name in nodes}
-        self._visits = dict.fromkeys(nodes, 0)
+        self.visits = dict.fromkeys(nodes, 0)
         self._tries = dict.fromkeys(nodes, 0)
         self._under_way: dict[str, tuple[str, list[tuple[str, Content]]]] = {}
         """By Flower's number of the message: whom it is for, and what."""
@@ -113,7 +115,7 @@ class GridPost:
         with self._news:
             mail, self._mail[name] = self._mail[name], []
         message = Message(
-            to_records(mail, visit=self._visits[name], name=name),
+            to_records(mail, visit=self.visits[name], name=name),
             dst_node_id=self._nodes[name],
             message_type=MessageType.TRAIN,
             ttl=self._most_seconds,
@@ -131,7 +133,7 @@ class GridPost:
             return
         if reply.metadata.src_node_id != self._nodes[name]:
             raise RunError(f"an answer of {name} came from another node than its own; it was refused")
-        self._visits[name] += 1
+        self.visits[name] += 1
         self._tries[name] = 0
         try:
             if word := value_in(reply.content, "word", str):
