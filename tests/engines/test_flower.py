@@ -36,6 +36,7 @@ from evenhand.runtime.packets import packet_bytes
 from evenhand.runtime.site import Program, Site
 from evenhand.runtime.statefiles import state_bytes
 from evenhand.runtime.visits import NEVER_AGAIN, VisitedSite
+from evenhand.training.run import one_blas_thread
 
 CARRIED = [name for name in NAMES if name not in ASYNCHRONOUS]
 PARTIES = ["bank", "shop", "phone"]
@@ -94,7 +95,8 @@ def visit_role(message: Message, context: Context) -> Message:
     roles = case_of(CARRIED[number]).make()
     peers = [one for one in roles if one != name]
     site: VisitedSite[Role] = VisitedSite(name, peers, alone(roles[name]), 0.0, None if first else state)
-    answer = site.visit(packets_in(message.content))
+    with one_blas_thread():
+        answer = site.visit(packets_in(message.content))
     keep_state(context, site.snapshot() | {"case": number})
     end = state_bytes(roles[name].snapshot()) if site.ended else b""
     return Message(to_records(answer, word="", ended=site.ended, end=end), reply_to=message)
