@@ -17,6 +17,7 @@ from scipy import sparse
 
 from evenhand.data import PartyEncoder, encode_parquet
 from evenhand.data.tables import parquet_file
+from evenhand.data.tables.raw import RawColumn
 from evenhand.errors import DataError, InputError
 
 NAN = np.nan
@@ -232,3 +233,10 @@ def test_trees_take_gaps_and_dates_as_numbers() -> None:
     assert out.isna().sum().tolist() == [2, 1, 1, 1]
     assert out["opened month"][0] == 0
     assert encoder.categorical == ()
+
+
+def test_dates_that_lie_far_away_are_counted_all_the_same() -> None:
+    """In microseconds they would not fit into 64 bits."""
+    days = np.array([-200_000_000, 0, 200_000_000])
+    moments = pd.Series(days.astype("datetime64[D]").astype("datetime64[s]"))
+    np.testing.assert_array_equal(RawColumn.of(moments, "born").numbers, days)

@@ -81,7 +81,7 @@ def any_value(rng: random.Random) -> Any:
         np.int8(-1),
         np.bool_(True),
         np.str_("loss"),
-        np.datetime64("NaT"),
+        np.datetime64("NaT", "s"),
         np.array(0.1),
         np.array([1.0, 2.0]),
         np.array([[1], [2]]),

@@ -19,8 +19,6 @@ LEVEL_TYPES: Final[dict[str, type]] = {"text": str, "integer": int, "decimal": f
 _LEVELS: Final = {"string": "text", "integer": "integer", "floating": "decimal", "boolean": "boolean"}
 _NUMBERS: Final = ("integer", "floating", "decimal", "mixed-integer-float")
 _DATES: Final = ("date", "datetime", "datetime64")
-_DAY: Final = 86_400_000_000
-"""Microseconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +143,7 @@ def _datetimes(column: pd.Series, name: str, inferred: str) -> pd.Series:
         if inferred == "period":
             return pd.Series(pd.PeriodIndex(column).to_timestamp(), column.index)
         # Day by day: a date may lie beyond what pandas counts in nanoseconds.
-        plain = [np.datetime64("NaT") if pd.isna(one) else _naive(one) for one in column]
+        plain = [np.datetime64("NaT", "us") if pd.isna(one) else _naive(one) for one in column]
         return pd.Series(np.array(plain, dtype="datetime64[us]"), column.index)
     except (AttributeError, OverflowError, TypeError, ValueError) as error:
         raise DataError(f"column {name!r} holds dates that cannot be counted: {error}") from error
@@ -159,6 +157,9 @@ def _naive(one: Any) -> np.datetime64:
 def _days(column: pd.Series) -> pd.Series:
     """Days since 1970, as it is written where it was; NaN where there is no date."""
     plain = column.dt.tz_localize(None) if getattr(column.dtype, "tz", None) is not None else column
-    moments = plain.to_numpy(dtype="datetime64[us]")
-    days = moments.astype(np.int64) / _DAY
+    moments = plain.to_numpy()
+    if moments.dtype == "datetime64[ns]":
+        moments = moments.astype("datetime64[us]")
+    # Coarser units stay: what lies far away has more microseconds than can be counted.
+    days = moments.astype(np.int64) / (np.timedelta64(1, "D") // np.timedelta64(1, np.datetime_data(moments.dtype)[0]))
     return pd.Series(np.where(np.isnat(moments), np.nan, days), column.index)
