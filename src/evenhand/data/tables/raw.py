@@ -19,6 +19,7 @@ LEVEL_TYPES: Final[dict[str, type]] = {"text": str, "integer": int, "decimal": f
 _LEVELS: Final = {"string": "text", "integer": "integer", "floating": "decimal", "boolean": "boolean"}
 _NUMBERS: Final = ("integer", "floating", "decimal", "mixed-integer-float")
 _DATES: Final = ("date", "datetime", "datetime64")
+_A_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,5 +162,5 @@ def _days(column: pd.Series) -> pd.Series:
     if moments.dtype == "datetime64[ns]":
         moments = moments.astype("datetime64[us]")
     # Coarser units stay: what lies far away has more microseconds than can be counted.
-    days = moments.astype(np.int64) / (np.timedelta64(1, "D") // np.timedelta64(1, np.datetime_data(moments.dtype)[0]))
+    days = moments.astype(np.int64) / _A_DAY[np.datetime_data(moments.dtype)[0]]
     return pd.Series(np.where(np.isnat(moments), np.nan, days), column.index)
