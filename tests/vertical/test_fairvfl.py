@@ -32,7 +32,7 @@ from evenhand.constraints.kinds import (
 from evenhand.errors import DivergenceError, InputError
 from evenhand.runtime.clock import VirtualClock
 from evenhand.training.vertical import VerticalRun
-from evenhand.vertical.fairvfl import Schedule
+from evenhand.vertical.fairvfl_schedule import Schedule
 
 PROBLEM = small(seed=1, rows=80)
 MU = 0.05

@@ -5,137 +5,27 @@ dual) → ν (FairVFL Eq. 12) to passive parties, (z, λ) to active ones → par
 step once a round; active ones up to Q times, refreshing their own block only: the others' scores stay as last received,
 the paper's inconsistent read θ̃. In the first version every party is active.
 
-Symbols: η is 1/`step`, β is `dual_step`, c is `damping`, Q is `local_steps`.
+Symbols are those of `fairvfl_schedule.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
-
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.lagrangian import Lagrangian, Point
-from evenhand.errors import InputError, ProtocolError
-from evenhand.models.optimisers import OptimiserName, make_optimiser
-from evenhand.numbers import is_number, is_whole
+from evenhand.constraints.lagrangian import Point
+from evenhand.errors import ProtocolError
+from evenhand.models.optimisers import make_optimiser
 from evenhand.protocol.job import PROTECTIONS
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.fairvfl_schedule import FairVFLOptions, Schedule
 from evenhand.vertical.messages import COMBINED_SCORES, GRADIENT_NORM, PRODUCT, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
 from evenhand.vertical.parties import GradientParty
 from evenhand.vertical.problem import PartyData, ServerData, party_lagrangian
 from evenhand.vertical.server import Server
 from evenhand.vertical.solver import Solver
-
-
-@dataclass(frozen=True)
-class FairVFLOptions:
-    """Settings of FairVFL; but for the step of linear parties, the defaults are those of the papers' experiments.
-
-    Parameters
-    ----------
-    schedule
-        ``"constant"``: `step`, `dual_step` and `damping` as given. ``"theorem"``: those of FairVFL Theorem 2,
-        with η_t at its lower bound and the Lipschitz constants estimated from the data. The theorem's β is the inverse
-        of the step β of FairVFL Eq. 10 (its proof has β/2 ‖λ^(t+1) − λ^(t)‖² where a step enters by its inverse), so
-        c_t = t^(−1/4) / (2β) in terms of `dual_step`. Its steps are far too short for practice:
-        `benchmarks/fairvfl_theorem.py` shows how short.
-    step
-        1/η. ``"auto"`` takes 1/L, with L a bound on the curvature of the Lagrangian at the present multipliers. None is
-        ``"auto"`` for plain steps of linear parties, which at the papers' 0.01 end far from the optimum
-        (`benchmarks/defaults.py`), and 0.01 otherwise.
-    dual_step
-        β of FairVFL Eq. 10. The theorem asks for 1/β ≥ L_λ, and L_λ is zero since the Lagrangian is linear in λ.
-    damping
-        c, with the constant schedule.
-    local_steps
-        Q, the most local updates of an active party in a round.
-    optimiser
-        ``"plain"``: the papers' step. ``"adam"``: each party scales its gradient by Adam; for neural parties.
-    penalty
-        ρ. Zero is the papers' method. With ρ > 0 the parties are sent λ + ρ · excess in place of λ (as an augmented
-        Lagrangian has it), so that rows are met long before λ has grown.
-    pace
-        ``"exact"``: active parties do exactly Q updates, then send once. ``"until-server-speaks"``: they send after
-        each update and go on while the server is silent, at most Q times (FairVFL Algorithm 2).
-    """
-
-    schedule: Literal["constant", "theorem"] = "constant"
-    step: float | Literal["auto"] | None = None
-    dual_step: float = 0.1
-    damping: float = 1e-3
-    local_steps: int = 1
-    optimiser: OptimiserName = "plain"
-    penalty: float = 0.0
-    pace: Literal["exact", "until-server-speaks"] = "exact"
-
-    def __post_init__(self) -> None:
-        if self.step is not None and self.step != "auto" and not (is_number(self.step) and self.step > 0):
-            raise InputError(f"step is {self.step!r}; it must be a positive number, or 'auto' to have it estimated")
-        if self.schedule not in ("constant", "theorem"):
-            raise InputError(f"schedule is {self.schedule!r}; choose 'constant' or 'theorem'")
-        if self.pace not in ("exact", "until-server-speaks"):
-            raise InputError(f"pace is {self.pace!r}; choose 'exact' or 'until-server-speaks'")
-        if not (is_number(self.dual_step) and self.dual_step > 0):
-            raise InputError(f"dual_step is {self.dual_step!r}; it must be a positive number")
-        if not (is_number(self.damping) and self.damping >= 0):
-            raise InputError(f"damping is {self.damping!r}; it must be a number, zero or more")
-        if not (is_number(self.penalty) and self.penalty >= 0):
-            raise InputError(f"penalty is {self.penalty!r}; it must be a number, zero or more")
-        if self.optimiser not in ("plain", "adam"):
-            raise InputError(f"optimiser is {self.optimiser!r}; choose 'plain' or 'adam'")
-        if not (is_whole(self.local_steps) and self.local_steps >= 1):
-            raise InputError(f"local_steps is {self.local_steps!r}; it must be a whole number, at least 1")
-
-    @classmethod
-    def of(cls, terms: VerticalTerms) -> FairVFLOptions:
-        """The options of a job, with its step."""
-        options = cls(**terms.job.options)
-        if options.step is not None:
-            return options
-        plain = terms.job.model == "linear" and options.optimiser == "plain"
-        return replace(options, step="auto" if plain else 0.01)
-
-    @property
-    def needs_spectrum(self) -> bool:
-        return self.schedule == "theorem" or self.step == "auto"
-
-
-class Schedule:
-    """(step, damping) for each round; those of FairVFL Theorem 2, or the experiments' constants."""
-
-    TAU = 9.0
-    """τ of FairVFL Theorem 2, which asks for more than 8."""
-
-    def __init__(self, options: FairVFLOptions, lagrangian: Lagrangian, parties: int, regulariser: float) -> None:
-        self.options = options
-        self._lagrangian = lagrangian
-        self._local_updates = parties * options.local_steps
-        self._regulariser = regulariser
-
-    def damping(self, round_number: int) -> float:
-        """c_(t−1): what FairVFL Eq. 10 makes λ^(t) with. At t = 1 there is no λ yet that it could act on."""
-        if self.options.schedule == "constant":
-            return self.options.damping
-        return float(0.5 / self.options.dual_step * max(round_number - 1, 1) ** -0.25)
-
-    def step(self, round_number: int, multipliers: Array, squared_norm: float) -> float:
-        """1/η_t. `squared_norm` bounds the squared spectral norm of all parties' columns together."""
-        if not self.options.needs_spectrum:
-            assert self.options.step is not None
-            return float(self.options.step)
-        rows = len(self._lagrangian.labels)
-        smooth = self._lagrangian.curvature_limit(multipliers) * squared_norm / rows + self._regulariser
-        if self.options.schedule == "constant":
-            return 1.0 / smooth
-        kq = self._local_updates
-        coupling = self._lagrangian.coupling_limit() ** 2 * squared_norm
-        inverse = (smooth**2 * (kq + 2) * (kq - 1) + 2 * (smooth + 1)) / 4
-        inverse += coupling * kq * (1 + 32 * self.TAU * np.sqrt(max(round_number, 1))) * self.options.dual_step / 2
-        return float(1.0 / inverse)
 
 
 class FairVFLServer(Server):
