@@ -139,3 +139,6 @@ def test_arrow_tables_are_tables() -> None:
     clients = rng.integers(0, 3, 80)
     across = [HorizontalClassifier(max_rounds=5, tol=1e-2).fit(X, labels, clients=clients) for X in (frame, arrow)]
     np.testing.assert_array_equal(across[0].decision_function(frame), across[1].decision_function(arrow))
+    by_name = HorizontalClassifier(constraint=fair, max_rounds=5, tol=1e-2)
+    by_name.fit(arrow, labels, sensitive_features="town", clients=clients)
+    assert by_name.feature_names_in_.tolist() == ["a", "b"]

@@ -13,11 +13,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from evenhand.arrays import Array
+from evenhand.constraints import groups_frame
 from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.tables import in_pandas
+from evenhand.horizontal.problem import ClientRows
 from evenhand.jobs.tables import tell
+from evenhand.models.pictures import Pictures
 from evenhand.training.preparing import Preparation
 
 
@@ -67,6 +70,24 @@ def as_rows(X: Any) -> Any:
     if len(X.shape) == 2 and X.shape[1] == 0:
         raise DataError(f"X has 0 feature(s) (shape={X.shape}) while a minimum of 1 is required")
     return X
+
+
+def rows_of(
+    name: str,
+    inside: npt.NDArray[np.bool_],
+    features: npt.NDArray[Any],
+    codes: Array,
+    sensitive: Any,
+    crop: int | None,
+    gaps: bool,
+) -> ClientRows:
+    """The rows of one client; pictures of bytes stay where they are."""
+    groups = None if sensitive is None else groups_frame(take(sensitive, inside), int(inside.sum()))
+    of_bytes = features.ndim == 4 and features.dtype == np.uint8
+    if crop is not None and not of_bytes:
+        raise DataError(f"crop is {crop!r}, but X holds no pictures of bytes (n, channels, height, width)")
+    own = Pictures(features, np.flatnonzero(inside), crop) if of_bytes else features[inside]
+    return ClientRows(name, own, codes[inside], groups, gaps=gaps)
 
 
 def client_names(clients: Any) -> npt.NDArray[Any]:

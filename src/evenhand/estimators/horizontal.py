@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from evenhand.arrays import Array
 from evenhand.auditing.horizontal import HorizontalScene
 from evenhand.auditing.views import listening
-from evenhand.constraints import Constraints, as_list, groups_frame
+from evenhand.constraints import Constraints, as_list
 from evenhand.constraints.scope import ConstraintScope, Lacking, Scope
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
@@ -30,18 +30,18 @@ from evenhand.estimators.client_rows import (
     learn_encoder,
     learns_from_rows,
     read_inputs,
-    take,
+    rows_of,
 )
 from evenhand.estimators.parameters import WithConstraintParameters
 from evenhand.estimators.recording import recorded_fit
 from evenhand.estimators.sensitive import named_columns, split_off
+from evenhand.estimators.tables import in_pandas
 from evenhand.estimators.warning import warn_of
 from evenhand.horizontal.agreeing import draft_terms
 from evenhand.horizontal.averaging.presets import preset_options, rounds_of
 from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import ClientRows, ModelStart, Protection
 from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, model_name
-from evenhand.models.pictures import Pictures
 from evenhand.protocol.job import Job
 from evenhand.protocol.job import Protection as ProtectionLevel
 from evenhand.report.progress import Progress
@@ -269,6 +269,7 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
         """
         where = ConstraintScope(self.scope, self.limits, self.lacking)
         self._check_plain()
+        X = in_pandas(X)
         rows_given = getattr(X, "shape", (0,))[0]
         if (columns := named_columns(sensitive_features, rows_given)) is not None:
             X, sensitive_features = split_off(X, columns, "X")
@@ -416,12 +417,7 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
     def _rows(
         self, name: str, inside: npt.NDArray[np.bool_], features: npt.NDArray[Any], codes: Array, sensitive: Any
     ) -> ClientRows:
-        groups = None if sensitive is None else groups_frame(take(sensitive, inside), int(inside.sum()))
-        of_bytes = features.ndim == 4 and features.dtype == np.uint8
-        if self.crop is not None and not of_bytes:
-            raise DataError(f"crop is {self.crop!r}, but X holds no pictures of bytes (n, channels, height, width)")
-        own = Pictures(features, np.flatnonzero(inside), self.crop) if of_bytes else features[inside]
-        return ClientRows(name, own, codes[inside], groups, gaps=self._takes_gaps)
+        return rows_of(name, inside, features, codes, sensitive, self.crop, self._takes_gaps)
 
     def _start(self, shape: tuple[int, ...], classes: int | None, job: Job) -> ModelStart | None:
         if self.warm_start and hasattr(self, "run_"):
