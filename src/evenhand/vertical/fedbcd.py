@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from evenhand.vertical import fairvfl
+from evenhand.vertical.fairvfl_schedule import FairVFLOptions
 from evenhand.vertical.solver import Solver
 
 SOLVER = Solver(
-    options=fairvfl.FairVFLOptions,
+    options=FairVFLOptions,
     server=fairvfl.FairVFLServer,
     party=fairvfl.party,
     takes_constraints=False,
