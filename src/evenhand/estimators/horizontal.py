@@ -9,11 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
-from scipy.special import expit, softmax
-from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
 from evenhand.auditing.horizontal import HorizontalScene
@@ -32,7 +28,7 @@ from evenhand.estimators.client_rows import (
     read_inputs,
     rows_of,
 )
-from evenhand.estimators.parameters import WithConstraintParameters
+from evenhand.estimators.client_scores import ScoresAcrossClients
 from evenhand.estimators.recording import recorded_fit
 from evenhand.estimators.sensitive import named_columns, split_off
 from evenhand.estimators.tables import in_pandas
@@ -55,7 +51,7 @@ from evenhand.training.starting import start_from
 _MODELS = ("logistic", "mlp", "resnet18", "trees")
 
 
-class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: ignore[misc]
+class HorizontalClassifier(ScoresAcrossClients):
     """A classifier across clients that hold different rows of the same columns, optionally under constraints.
 
     Everything runs in this process; the clients' messages are the ones a deployment would send, and are counted.
@@ -462,63 +458,8 @@ class HorizontalClassifier(ClassifierMixin, WithConstraintParameters):  # type: 
             self.coef_: Array = coefficients[0] if outputs == 1 else coefficients
             self.intercept_: float | Array = float(intercepts[0]) if outputs == 1 else intercepts
 
-    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
-        """The encoded features, in the order of ``coef_``; images have none."""
-        check_is_fitted(self, "run_")
-        if self.encoder_ is None:
-            raise InputError("images are not encoded: their features have no names")
-        return np.array(self.encoder_.feature_names_out, dtype=object)
-
-    def coefficients(self) -> pd.DataFrame:
-        """``coef_`` as a table: a line for each encoded feature, by name; a column for each class of more than two."""
-        if not hasattr(self, "coef_"):
-            raise InputError("only a fitted logistic model has one weight for each feature")
-        columns = ["weight"] if len(self.classes_) == 2 else list(self.classes_)
-        names = pd.Index(self.get_feature_names_out(), name="feature")
-        return pd.DataFrame(np.atleast_2d(self.coef_).T, index=names, columns=columns)
-
     def _names(self, X: Any) -> None:
         self.__dict__.pop("feature_names_in_", None)
         names = feature_names(X)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
-
-    # -- scores
-
-    def _scores(self, X: Any) -> Array:
-        check_is_fitted(self, "run_")
-        X = as_rows(X)
-        # Of pictures the model itself knows which sizes it takes.
-        known = isinstance(X, pd.DataFrame) or (len(X.shape) == 4 and X.dtype == np.uint8)
-        if not known and int(np.prod(X.shape[1:])) != self.n_features_in_:
-            raise DataError(
-                f"X has {int(np.prod(X.shape[1:]))} features, but HorizontalClassifier is expecting "
-                f"{self.n_features_in_} features as input"
-            )
-        return self.run_.model.predict(encoded(self.encoder_, X))
-
-    def decision_function(self, X: Any) -> Array:
-        """Scores: of two classes one a row, positive in favour of ``classes_[1]``; otherwise one for each class."""
-        return self._in_order(self._scores(X))
-
-    def _in_order(self, scores: Array) -> Array:
-        return -scores if len(self.classes_) == 2 and self.positive_ != self.classes_[1] else scores
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        return self._decided(self.decision_function(X))
-
-    def _decided(self, scores: Array) -> npt.NDArray[Any]:
-        places = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[places]
-
-    def predict_proba(self, X: Any) -> Array:
-        """Columns in the order of ``classes_``."""
-        scores = self.decision_function(X)
-        if scores.ndim > 1:
-            return np.asarray(softmax(scores, axis=1))
-        return np.stack([expit(-scores), expit(scores)], axis=1)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags

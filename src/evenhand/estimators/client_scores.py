@@ -1,0 +1,83 @@
+"""What a classifier across clients answers once it is fitted: scores, labels, chances, and weights by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from evenhand.arrays import Array
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.errors import DataError, InputError
+from evenhand.estimators.client_rows import as_rows, encoded
+from evenhand.estimators.parameters import WithConstraintParameters
+from evenhand.training.horizontal import HorizontalRun
+
+
+class ScoresAcrossClients(ClassifierMixin, WithConstraintParameters):  # type: ignore[misc]
+    """The half of :class:`~evenhand.HorizontalClassifier` that only reads what `fit` has kept."""
+
+    run_: HorizontalRun
+    encoder_: PartyEncoder | None
+    classes_: npt.NDArray[Any]
+    positive_: Any
+    n_features_in_: int
+    coef_: Array
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
+        """The encoded features, in the order of ``coef_``; images have none."""
+        check_is_fitted(self, "run_")
+        if self.encoder_ is None:
+            raise InputError("images are not encoded: their features have no names")
+        return np.array(self.encoder_.feature_names_out, dtype=object)
+
+    def coefficients(self) -> pd.DataFrame:
+        """``coef_`` as a table: a line for each encoded feature, by name; a column for each class of more than two."""
+        if not hasattr(self, "coef_"):
+            raise InputError("only a fitted logistic model has one weight for each feature")
+        columns = ["weight"] if len(self.classes_) == 2 else list(self.classes_)
+        names = pd.Index(self.get_feature_names_out(), name="feature")
+        return pd.DataFrame(np.atleast_2d(self.coef_).T, index=names, columns=columns)
+
+    def _scores(self, X: Any) -> Array:
+        check_is_fitted(self, "run_")
+        X = as_rows(X)
+        # Of pictures the model itself knows which sizes it takes.
+        known = isinstance(X, pd.DataFrame) or (len(X.shape) == 4 and X.dtype == np.uint8)
+        if not known and int(np.prod(X.shape[1:])) != self.n_features_in_:
+            raise DataError(
+                f"X has {int(np.prod(X.shape[1:]))} features, but HorizontalClassifier is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        return self.run_.model.predict(encoded(self.encoder_, X))
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores: of two classes one a row, positive in favour of ``classes_[1]``; otherwise one for each class."""
+        return self._in_order(self._scores(X))
+
+    def _in_order(self, scores: Array) -> Array:
+        return -scores if len(self.classes_) == 2 and self.positive_ != self.classes_[1] else scores
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        return self._decided(self.decision_function(X))
+
+    def _decided(self, scores: Array) -> npt.NDArray[Any]:
+        places = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[places]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Columns in the order of ``classes_``."""
+        scores = self.decision_function(X)
+        if scores.ndim > 1:
+            return np.asarray(softmax(scores, axis=1))
+        return np.stack([expit(-scores), expit(scores)], axis=1)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
