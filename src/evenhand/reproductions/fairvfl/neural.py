@@ -13,6 +13,8 @@ from evenhand.reproductions.settings import SETS, Record
 RUNS: Final = 1
 ROUNDS: Final = {"adult": 4000, "compas": 12_000, "communities-crime": 10_000}
 """Of the published steps, which at 0.01 take thousands of rounds."""
+MANY_ROUNDS: Final = {"communities-crime": 128_000}
+"""Of the published steps, under one bound, where those above are far from where they stop moving."""
 ADAM_ROUNDS: Final = 50
 LAST_ROUNDS: Final = 2000
 """Of Adam, for the row that goes on for much longer."""
