@@ -11,7 +11,7 @@ from evenhand.reproductions.experiments import ADAM, FairVFLProblem, Fit, measur
 from evenhand.reproductions.settings import SETS, Record
 
 RUNS: Final = 1
-ROUNDS: Final = {"adult": 4000, "compas": 12_000, "communities-crime": 10_000}
+ROUNDS: Final = {"adult": 32_000, "compas": 12_000, "communities-crime": 10_000}
 """Of the published steps, which at 0.01 take thousands of rounds."""
 MANY_ROUNDS: Final = {"communities-crime": 128_000}
 """Of the published steps, under one bound, where those above are far from where they stop moving."""
