@@ -19,6 +19,7 @@ from evenhand.horizontal.prox_al.batched import BatchedSolve
 from evenhand.horizontal.prox_al.client import ProxALClient
 from evenhand.horizontal.prox_al.options import ProxALOptions
 from evenhand.horizontal.prox_al.server import ProxALServer
+from evenhand.horizontal.prox_al.stacked_slices import StackedSlices
 from evenhand.programs import (
     L1,
     ZERO,
@@ -43,7 +44,7 @@ TIGHT: dict[str, Any] = {**QUICK, "stationarity": 1e-6, "feasibility": 1e-6, "su
 
 
 class TestRoles(ProgramRolesContract):
-    @pytest.fixture(params=["convex", "server, h and shared rows"])
+    @pytest.fixture(params=["convex", "quadratic", "server, h and shared rows"])
     def make(self, request: pytest.FixtureRequest) -> Make:
         # Programs have no state, so all roles ever made may share them.
         loss = neyman_pearson(samples(), 0.3)
@@ -55,12 +56,17 @@ class TestRoles(ProgramRolesContract):
             head, clients = prox_al_roles(deal(loss.clients), ProxALOptions(**QUICK, max_rounds=30))
             return {role.name: role for role in [head, *clients]}
 
+        def quadratic() -> dict[str, Any]:
+            options = ProxALOptions(penalty=10.0, subproblem=0.1, rho=0.05, rho_rule="balanced", max_rounds=30)
+            head, clients = prox_al_roles(deal(*random_quadratic_programs(3, 12, 2)), options)
+            return {role.name: role for role in [head, *clients]}
+
         def everything() -> dict[str, Any]:
             options = ProxALOptions(**QUICK, rho_rule="balanced", participation=0.7, max_rounds=30)
             head, clients = prox_al_roles(deal(parity.clients, server, L1(1e-3), parity.shared), options)
             return {role.name: role for role in [head, *clients]}
 
-        return convex if request.param == "convex" else everything
+        return {"convex": convex, "quadratic": quadratic}.get(request.param, everything)
 
 
 @given(seed=st.integers(0, 2000), clients=st.integers(1, 3), rows=st.integers(0, 3))
@@ -102,6 +108,46 @@ def test_linear_equalities_against_their_kkt_system() -> None:
     np.testing.assert_allclose(found.weights, exact[:30], atol=1e-4)
     net = net_of(found, Pooled(clients, server), [*NAMES, "server"])
     np.testing.assert_allclose(net, exact[30:], atol=1e-4)
+
+
+def test_steps_of_a_quadratic_program_are_the_generic_ones() -> None:
+    """With an inverse Hessian a client of equalities needs no search, and says what it would have found by one."""
+    clients, server = random_quadratic_programs(3, 30, 2, seed=1)
+    options = ProxALOptions(penalty=10.0, subproblem=0.1, rho=1.0, shrink=0.0, floor=1e-6)
+    head, exact = prox_al_roles(deal(clients, server), options)
+    run(head, exact)
+    searching_head, searching = prox_al_roles(deal(clients, server), options)
+    for role in searching:
+        role.steps = None
+    run(searching_head, searching)
+    assert head.rounds == searching_head.rounds
+    np.testing.assert_allclose(head.weights, searching_head.weights, atol=1e-9)
+    role, weights = exact[0], np.ones(30)
+    role.here = role.augmented.at(np.zeros(30))
+    assert role.steps is not None
+    found = role.steps.step(role, weights, 1e-9)
+    assert found is not None
+    at_solution = role.augmented.at(found.here.weights).gradient
+    np.testing.assert_allclose(found.here.gradient, at_solution, atol=1e-12)
+    np.testing.assert_allclose(
+        at_solution + role.consensus + role.strength * (found.here.weights - weights), 0, atol=1e-12
+    )
+    # More than arithmetic can give is not claimed, nor what an inverse of something else gives.
+    assert role.steps.step(role, weights, 1e-18) is None
+    role.minimiser.inverse = 1.01 * role.minimiser.inverse
+    assert role.steps.step(role, weights, 1e-9) is None
+
+
+def test_stacked_gradients_are_each_programs_own_however_far_the_scores() -> None:
+    programs = neyman_pearson(samples(), 0.3).clients
+    slices = StackedSlices(programs[:1])
+    for length in (1.0, 1e4):
+        points = np.zeros((1, slices.size))
+        points[0, : programs[0].weights] = length * np.cos(np.arange(programs[0].weights))
+        stacked = slices.gradients(points, np.full((1, slices.sides), 0.5), np.zeros_like(points), 30.0, 0.1)
+        alone = Augmented(programs[0], np.array([0.5]), 30.0, np.zeros(programs[0].weights), 0.1)
+        expected = alone.at(points[0, : programs[0].weights]).gradient
+        np.testing.assert_allclose(stacked[0, : programs[0].weights], expected, rtol=1e-9, atol=1e-12)
 
 
 def test_near_exact_local_solves_need_fewer_rounds_and_find_the_same() -> None:
@@ -222,15 +268,15 @@ def test_company_changes_nothing() -> None:
     """Clients solved side by side in one process send what each would send if it were alone in its own."""
     dealt, options = deal(neyman_pearson(samples(), 0.3).clients), ProxALOptions(**QUICK)
     server, together = prox_al_roles(dealt, options)
-    assert len({id(role.batched) for role in together}) < len(together)
+    assert len({id(role.steps) for role in together}) < len(together)
     found = run(server, together)
     apart_server, apart = prox_al_roles(dealt, options)
     for role in apart:
-        role.batched = BatchedSolve([role])
+        role.steps = BatchedSolve([role])
     assert run(apart_server, apart) == found
     alone_server, alone = prox_al_roles(dealt, options)
     for role in alone:
-        role.batched = None
+        role.steps = None
     run(alone_server, alone)
     # Without stacked operations sums are rounded in another order.
     np.testing.assert_allclose(alone_server.weights, server.weights, atol=1e-3)

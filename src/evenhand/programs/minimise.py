@@ -164,13 +164,16 @@ def convex_inverse(matrix: Array, floor: float = 1e-8) -> Array:
 
     An inverse, not a factor: it is applied hundreds of times, and two triangular solves cost several products.
     """
-    factor, failed = lapack.dpotrf(matrix, lower=1)
+    # Transposed it is the same, and as LAPACK wants it.
+    factor, failed = lapack.dpotrf(matrix.T, lower=1)
     if failed:
         factor, failed = lapack.dpotrf(convexified(matrix, floor), lower=1)
     if failed:
         raise DivergenceError("second derivatives are not finite; scale the features, or lower beta")
-    inverse, _ = lapack.dpotri(factor, lower=1)
-    return np.ascontiguousarray(np.tril(inverse) + np.tril(inverse, -1).T)
+    lower, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
+    inverse: Array = lower.T + lower
+    inverse[np.diag_indices(len(inverse))] *= 0.5
+    return np.ascontiguousarray(inverse)
 
 
 def convexified(matrix: Array, floor: float = 1e-8) -> Array:

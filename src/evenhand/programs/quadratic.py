@@ -39,6 +39,7 @@ class QuadraticProgram:
         if not sizes or len(set(sizes)) > 1:
             raise InputError(f"matrix, linear and rows are for {sizes} weights; they must agree")
         self.weights = int(sizes[0])
+        self.curved = matrix is not None
         self.matrix = np.zeros((self.weights, self.weights)) if matrix is None else np.asarray(matrix, dtype=np.float64)
         self.linear = np.zeros(self.weights) if linear is None else np.asarray(linear, dtype=np.float64)
         self.rows: Array = np.zeros((0, self.weights)) if rows is None else np.array(rows, dtype=np.float64, ndmin=2)
@@ -57,7 +58,7 @@ class QuadraticPoint:
     def __init__(self, program: QuadraticProgram, weights: Array) -> None:
         self._of = program
         self._weights = weights
-        self._image = program.matrix @ weights
+        self._image: Array = program.matrix @ weights if program.curved else np.zeros(program.weights)
 
     @property
     def value(self) -> float:

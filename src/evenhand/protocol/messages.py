@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -140,13 +140,21 @@ class Schema:
 
     def message(self, sender: str, receiver: str, **values: Any) -> Message:
         """Make a message of this kind; values are brought to the schema's dtypes."""
+        return Message(sender, receiver, self.kind, self.body(values))
+
+    def messages(self, sender: str, receivers: Iterable[str], **values: Any) -> list[Message]:
+        """The same to everybody."""
+        body = self.body(values)
+        return [Message(sender, receiver, self.kind, body) for receiver in receivers]
+
+    def body(self, values: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
         if values.keys() != self.fields.keys():
             raise ProtocolError(f"{self.kind} takes {sorted(self.fields)}, was given {sorted(values)}")
         body = {}
         for name, dtype in self._dtypes:
             value = values[name]
             body[name] = value if type(value) is np.ndarray and value.dtype is dtype else self._array(name, value)
-        return Message(sender, receiver, self.kind, body)
+        return body
 
     @cached_property
     def _dtypes(self) -> list[tuple[str, np.dtype[Any]]]:

@@ -10,7 +10,7 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
 from evenhand.errors import ProtocolError
-from evenhand.horizontal.prox_al.batched import BatchedSolve
+from evenhand.horizontal.prox_al.local_step import LocalSteps
 from evenhand.horizontal.prox_al.messages import ANSWER, BEGIN, FINISH, OUTCOME, OUTER, STEP, SUMMANDS, VOCABULARY
 from evenhand.horizontal.prox_al.options import ProxALOptions
 from evenhand.horizontal.seeds import generator
@@ -72,7 +72,9 @@ class ProxALClient(HorizontalClient):
         self.inner = 0
         self.weights: Array | None = None
         self.here: AugmentedPoint | None = None
-        self.batched: BatchedSolve | None = None
+        # Whoever takes its steps for it, where that is quicker.
+        self.steps: LocalSteps | None = None
+        self._augmented: Augmented | None = None
         # Whether it has said where its z begins.
         self.placed = False
 
@@ -99,8 +101,12 @@ class ProxALClient(HorizontalClient):
     @property
     def augmented(self) -> Augmented:
         """P_{i,k}."""
-        beta = self.options.penalty
-        return Augmented(self.program, self.multipliers, beta, self.centre, self.proximity, self._sample())
+        of = self._augmented
+        if of is None or of.multipliers is not self.multipliers or of.centre is not self.centre:
+            beta = self.options.penalty
+            of = Augmented(self.program, self.multipliers, beta, self.centre, self.proximity, self._sample())
+            self._augmented = of
+        return of
 
     def _place(self, weights: Array) -> Message:
         """z_i begins at the client's own summand."""
@@ -151,24 +157,25 @@ class ProxALClient(HorizontalClient):
     def _step(self, weights: Array, tolerance: float) -> Message:
         """The client's part of a round of ADMM, from proximal AL Eq. 19 to proximal AL Eq. 22."""
         assert self.here is not None
-        rho, start = self.strength, self.here
-        chord = None if self.batched is None else self.batched.step(self, weights, tolerance)
-        if chord is not None:
-            slope = chord.slope + self.consensus
-            self.here = self.augmented.at(chord.weights).with_gradient(chord.gradient)
-            self.effort += self.program.effort * (1 + chord.steps)
+        rho, before = self.strength, self.here.weights
+        found = None if self.steps is None else self.steps.step(self, weights, tolerance)
+        if found is not None:
+            self.here, self.consensus, anchor, residual, passes = found
+            self.effort += self.program.effort * passes
         else:
             slope = self._solve(weights, tolerance)
-        residual = largest(slope - rho * (weights - start.weights))
-        self.consensus = self.consensus + rho * (self.here.weights - weights)
+            residual = largest(slope - rho * (weights - before))
+            self.consensus = self.consensus + rho * (self.here.weights - weights)
+            anchor = self.here.weights + self.consensus / rho
         if self.options.rho_rule == "balanced" and self.inner <= self.options.balance_rounds:
-            self._balance(start.weights, weights)
+            self._balance(before, weights)
+            anchor = self.here.weights + self.consensus / self.strength
         return ANSWER.message(
             self.name,
             SERVER,
             outer=self.outer,
             inner=self.inner,
-            anchor=self.here.weights + self.consensus / self.strength,
+            anchor=anchor,
             strength=self.strength,
             residual=residual,
         )

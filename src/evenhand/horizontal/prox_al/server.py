@@ -10,6 +10,7 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
+from evenhand.horizontal.prox_al.exact import is_quadratic, lowest
 from evenhand.horizontal.prox_al.messages import ANSWER, BEGIN, FINISH, OUTCOME, OUTER, STEP, SUMMANDS, VOCABULARY
 from evenhand.horizontal.prox_al.options import ProxALOptions
 from evenhand.horizontal.seeds import generator
@@ -17,6 +18,7 @@ from evenhand.programs.augmented import Augmented
 from evenhand.programs.composite import minimise_composite
 from evenhand.programs.minimise import Minimiser, Pull
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus, is_infeasible, kkt_residual
+from evenhand.programs.regularisers import Zero
 from evenhand.programs.shared import widened
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message, Schema
@@ -149,7 +151,7 @@ class ProxALServer(ProgramServer):
         self.inner, self.asked = 0, self.names
         table = self.tables()[SHARED]
         body = {"outer": self.outer, "weights": self.weights, "shared_net": table[0] - table[1]}
-        return [OUTER.message(SERVER, client, **body) for client in self.names]
+        return OUTER.messages(SERVER, self.names, **body)
 
     def _after_outcome(self, bodies: Mapping[str, Body]) -> Sends:
         """Everybody has taken the multipliers' step at w^k: judge, and end or begin the next subproblem."""
@@ -242,7 +244,7 @@ class ProxALServer(ProgramServer):
         self.inner += 1
         self.asked = self._participants()
         body = {"outer": self.outer, "inner": self.inner, "weights": self.weights, "tolerance": asked_tolerance}
-        return [STEP.message(SERVER, client, **body) for client in self.asked]
+        return STEP.messages(SERVER, self.asked, **body)
 
     def _average(self, tolerance: float) -> tuple[Array, float]:
         """argmin P_0 + h + Σ ρ_i/2 ‖ũ_i − w‖², and the residual it is solved to."""
@@ -258,7 +260,8 @@ class ProxALServer(ProgramServer):
             return found, self.wide_simple.distance(found, strength * (found - middle))
         augmented = Augmented(self.head, self.multipliers, beta, self.centre, proximity)
         pull = Pull(np.zeros_like(mean), mean, total)
-        here, simple = augmented.at(self.weights), self.wide_simple
+        rows_only = is_quadratic(self.head) and not self.head.curved and isinstance(self.simple, Zero)
+        here, simple = augmented.at(lowest(augmented, pull) if rows_only else self.weights), self.wide_simple
         solved = minimise_composite(self.minimiser, augmented, here, pull, simple, tolerance)
         self.effort += solved.effort
         point = solved.point
