@@ -16,7 +16,7 @@ from evenhand.protocol.roles import Role, Sends
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.faults import Cut, Faults, FaultyInProcess
 from evenhand.runtime.links import LinkEnd, LinkSettings, Packet
-from evenhand.runtime.packets import packet_bytes, packet_from
+from evenhand.runtime.packets import checksum, packet_bytes, packet_from
 
 QUICK = LinkSettings(window=4, retry=1.0, longest_retry=8.0, ping=10.0, patience=5000.0)
 NOTE = Schema("note", {"text": TEXT}, reveals="Nothing.")
@@ -158,17 +158,53 @@ def test_a_packet_comes_back_as_it_was(packet: Packet) -> None:
     assert (again.message is None) == (packet.message is None)
 
 
+ROW = 8 * 509
+"""Bytes after which large contents begin a new row of the table that they are summed up in."""
+
+
+@pytest.mark.parametrize("size", [ROW - 1, ROW, ROW + 1, 2 * ROW - 1, 2 * ROW, 2 * ROW + 7, 5 * ROW + 3])
+def test_the_sum_tells_any_flipped_bit_and_any_cut_around_the_size_from_which_words_are_summed_up(size: int) -> None:
+    content = np.random.default_rng(size).integers(256, size=size, dtype=np.uint8)
+    right = checksum(content.data)
+    # Every bit of some words in each part: the first, the last, those at the borders of rows, and what is left over.
+    places = {place for row in range(0, size, ROW) for place in (*range(row, row + 17), *range(row - 17, row))}
+    places |= set(range(size - 17, size))
+    for place in sorted(place for place in places if 0 <= place < size):
+        for bit in range(8):
+            content[place] ^= 1 << bit
+            assert checksum(content.data) != right
+            content[place] ^= 1 << bit
+    assert checksum(content.data) == right
+    assert all(checksum(content.data[:shorter]) != right for shorter in range(size - 9, size))
+    assert checksum(np.append(content, np.uint8(0)).data) != right
+
+
+@pytest.mark.parametrize("rows", [2, 3, 8])
+def test_the_sum_tells_rows_that_changed_places_and_what_happened_to_every_word(rows: int) -> None:
+    table = np.random.default_rng(rows).normal(size=(rows, ROW // 8))
+    right = checksum(table.tobytes())
+    reordered = [np.roll(table, 1, axis=0), table[::-1], np.roll(table, 1, axis=1), table[:, ::-1], np.roll(table, 1)]
+    for changed in (*reordered, -table, np.zeros_like(table), np.repeat(table[:1], rows, axis=0)):
+        assert checksum(np.ascontiguousarray(changed).tobytes()) != right
+    for place in range(1, ROW // 8):
+        # Two signs of a column, which a sum by column alone does not tell.
+        table[[0, -1], place] *= -1
+        assert checksum(table.tobytes()) != right
+        table[[0, -1], place] *= -1
+
+
 @given(seed=st.integers(0, 2**32))
-def test_a_large_packet_with_a_bit_flipped_or_two_words_swapped_is_refused(seed: int) -> None:
-    """Those are summed up by words."""
+def test_a_large_packet_with_a_bit_flipped_or_words_swapped_is_refused(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    message = Message("a", "b", "numbers", {"numbers": rng.normal(size=5000)})
+    message = Message("a", "b", "numbers", {"numbers": rng.normal(size=int(rng.integers(500, 5000)))})
     content = packet_bytes(Packet(0, 4, 0, message))
     assert packet_from(content).message is not None
     flipped, swapped = bytearray(content), bytearray(content)
     flipped[int(rng.integers(len(content)))] ^= 1 << int(rng.integers(8))
-    one, other = (8 * int(place) for place in rng.choice(np.arange(100, 1000), 2, replace=False))
-    swapped[one : one + 8], swapped[other : other + 8] = content[other : other + 8], content[one : one + 8]
+    length, middle = 8 * int(rng.integers(1, 100)), len(content) // 2
+    one, other = int(rng.integers(200, middle - length)), int(rng.integers(middle, len(content) - length))
+    swapped[one : one + length] = content[other : other + length]
+    swapped[other : other + length] = content[one : one + length]
     for damaged in (flipped, swapped):
         with pytest.raises(ProtocolError):
             packet_from(damaged)

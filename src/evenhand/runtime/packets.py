@@ -17,8 +17,9 @@ Content: TypeAlias = bytes | bytearray | memoryview
 _SUM: Final = struct.Struct("<I")
 _HEAD: Final = struct.Struct("<QQqB")
 _SIZE: Final = _SUM.size + _HEAD.size
-_WORDS: Final = 1024
-"""Of eight bytes each, that a large packet is summed up in."""
+_WORDS: Final = 509
+"""Of eight bytes each: a row of what a large packet is summed up in. Odd, so that what was done to each word of a row
+does not cancel out."""
 
 
 def packet_bytes(packet: Packet) -> Content:
@@ -31,17 +32,21 @@ def packet_bytes(packet: Packet) -> Content:
 
 
 def checksum(content: Content) -> int:
-    """CRC-32, of large contents that of their words summed up 1,024 apart and of what is left over.
+    """CRC-32; of large contents that of the sums of their words by column and by row, and of what is left over.
 
-    That takes a fifth of the time. It tells damage, whatever a single word became; who meddles is the transport's to
-    keep out.
+    That takes less than half of the time. Words or rows that have changed places are told, as is damage unless it
+    cancels out both ways, for which four words at the corners of a rectangle are needed; who meddles is the transport's
+    to keep out.
     """
     view = memoryview(content)
     words = len(view) // (8 * _WORDS) * _WORDS
     if not words:
         return zlib.crc32(view)
-    sums = np.add.reduce(np.frombuffer(view, "<u8", words).reshape(-1, _WORDS), axis=0)
-    return zlib.crc32(view[8 * words :], zlib.crc32(sums.astype("<u8").tobytes()))
+    table = np.frombuffer(view, "<u8", words).reshape(-1, _WORDS)
+    found = 0
+    for sums in (np.add.reduce(table, axis=0), np.bitwise_xor.reduce(table, axis=1)):
+        found = zlib.crc32(sums.astype("<u8", copy=False), found)
+    return zlib.crc32(view[8 * words :], found)
 
 
 def packet_from(content: Content, largest: int = LARGEST) -> Packet:
