@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import struct
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,10 @@ _MARK: Final = b"evm1"
 _HEAD: Final = struct.Struct("<4sI")
 _LONGEST_HEADER: Final = 2**14
 _MOST_FIELDS, _MOST_DIMENSIONS = 64, 8
+_REMEMBERED: Final = 128
+"""Headers that need not be made or looked into again; no more, as each may be long."""
 _HEADER_KEYS: Final = {"sender", "receiver", "kind", "fields"}
+_Field: TypeAlias = tuple[str, str, tuple[int, ...]]
 _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -34,24 +38,27 @@ def encode(message: Message) -> bytes:
 
 def encoded_parts(message: Message) -> list[bytes | memoryview]:
     """The bytes of a message one after the other, arrays as they lie in memory: who sends them copies them once."""
-    fields: list[Any] = []
+    fields: list[_Field] = []
     parts: list[bytes | memoryview] = []
     for name, array in message.body.items():
         if array.dtype not in _NAMES or not all_finite(array):
             raise ProtocolError(f"message {message.kind!r}: {name} cannot be sent: it is {array.dtype}, or not finite")
-        fields.append([name, _NAMES[array.dtype], list(array.shape)])
+        fields.append((name, _NAMES[array.dtype], array.shape))
         # Little-endian whatever the machine.
         flat = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(-1)
         parts.append(flat.view(np.uint8).data)
-    header = json.dumps(
-        {"sender": message.sender, "receiver": message.receiver, "kind": message.kind, "fields": fields},
-        ensure_ascii=False,
-        separators=(",", ":"),
-    ).encode()
+    header = _header_bytes(message.sender, message.receiver, message.kind, tuple(fields))
     size = _HEAD.size + len(header) + sum(map(len, parts))
     if len(header) > _LONGEST_HEADER or size > LARGEST:
         raise ProtocolError(f"message {message.kind!r} has {size:,} bytes; the most is {LARGEST:,}")
     return [_HEAD.pack(_MARK, len(header)), header, *parts]
+
+
+# From round to round it is the same.
+@lru_cache(_REMEMBERED)
+def _header_bytes(sender: str, receiver: str, kind: str, fields: tuple[_Field, ...]) -> bytes:
+    content = {"sender": sender, "receiver": receiver, "kind": kind, "fields": fields}
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def decode(content: bytes | memoryview, largest: int = LARGEST) -> Message:
@@ -64,31 +71,32 @@ def decode(content: bytes | memoryview, largest: int = LARGEST) -> Message:
     mark, length = _HEAD.unpack_from(content)
     if mark != _MARK or length > min(_LONGEST_HEADER, len(content) - _HEAD.size):
         raise ProtocolError("what arrived is no message; it was refused")
-    header = _header(bytes(content[_HEAD.size : _HEAD.size + length]))
+    sender, receiver, kind, fields = _header(bytes(content[_HEAD.size : _HEAD.size + length]))
     body: dict[str, npt.NDArray[Any]] = {}
     place = _HEAD.size + length
-    for name, dtype, shape in header["fields"]:
+    for name, dtype, shape in fields:
         end = place + DTYPES[dtype].itemsize * math.prod(shape)
         if end > len(content):
-            raise ProtocolError(f"message {header['kind']!r} was cut short at {name!r}; it was refused")
+            raise ProtocolError(f"message {kind!r} was cut short at {name!r}; it was refused")
         # A copy: it may be written to, begins where arrays do, and does not keep the whole message alive.
         found = np.frombuffer(content[place:end], dtype=DTYPES[dtype].newbyteorder("<")).astype(DTYPES[dtype])
         if not all_finite(found):
-            raise ProtocolError(f"message {header['kind']!r}: {name} holds numbers that are not finite")
+            raise ProtocolError(f"message {kind!r}: {name} holds numbers that are not finite")
         body[name], place = found.reshape(shape), end
     if place != len(content):
-        raise ProtocolError(f"message {header['kind']!r} has {len(content) - place:,} bytes too many; it was refused")
-    return Message(header["sender"], header["receiver"], header["kind"], body)
+        raise ProtocolError(f"message {kind!r} has {len(content) - place:,} bytes too many; it was refused")
+    return Message(sender, receiver, kind, body)
 
 
-def _header(text: bytes) -> dict[str, Any]:
+@lru_cache(_REMEMBERED)
+def _header(text: bytes) -> tuple[str, str, str, list[_Field]]:
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ProtocolError("the header of a message is not JSON; it was refused") from error
     if not _is_header(header):
         raise ProtocolError("the header of a message is not one; it was refused")
-    return header
+    return header["sender"], header["receiver"], header["kind"], header["fields"]
 
 
 def _is_header(header: Any) -> bool:
