@@ -93,6 +93,18 @@ def test_who_takes_nothing_is_sent_no_more_than_the_window() -> None:
     assert numbers(wire.got["b"]) == list(range(8))
 
 
+def test_what_waited_for_room_is_due_as_soon_as_there_is_some() -> None:
+    end = LinkEnd("b", QUICK, 0.0)
+    for number in range(5):
+        end.post(note(number))
+    assert end.wakes_at() < 0.0
+    assert [packet.number for packet in end.due(0.0)] == [0, 1, 2, 3]
+    assert end.wakes_at() == QUICK.retry
+    end.arrive(0.5, Packet(1, 5))
+    assert end.wakes_at() < 0.5
+    assert [packet.number for packet in end.due(0.5)] == [4]
+
+
 def test_a_message_beyond_the_window_is_refused() -> None:
     end = LinkEnd("b", QUICK, 0.0)
     with pytest.raises(ProtocolError, match="room for 4"):

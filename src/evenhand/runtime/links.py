@@ -119,13 +119,18 @@ class Outgoing:
             # The next one is given its own time: it was sent later.
             self._tries, self._tried = 0, now
 
+    @property
+    def ready(self) -> bool:
+        """Whether there are messages that have not been transmitted yet and may be."""
+        return self._next < min(self.posted, self.room)
+
     def due(self, now: float) -> list[tuple[int, Message]]:
         """Messages to transmit: the oldest again if it was not acknowledged in time, and those that were not yet."""
         found = []
         oldest = self.acknowledged
         if oldest < self._next and now >= self.retries_at:
             found.append((oldest, self._kept[oldest]))
-        while self._next < min(self.posted, self.room):
+        while self.ready:
             found.append((self._next, self._kept[self._next]))
             self._next += 1
         if found and found[0][0] == oldest:
@@ -253,6 +258,8 @@ class LinkEnd:
 
     def wakes_at(self, resting: bool = False) -> float:
         """When `due` should be asked next; who rests answers and delivers, but does not wonder whether others live."""
+        if self.outgoing.ready:
+            return -math.inf
         asks_at = math.inf if resting and not self.outgoing.waiting else self.asks_at
         return min(self._owes_at, self.outgoing.retries_at, asks_at)
 

@@ -75,8 +75,13 @@ class Site:
         self._began = time.monotonic()
         self._links = LinkSettings(linger=0.25) if links is None else links
         self._desk = Desk(name, peers, self._links, self._began, veto)
-        self._news = threading.Condition()
+        self._changing = threading.Lock()
         """Held while the desk changes."""
+        self._news = threading.Condition(self._changing)
+        """For the roles' thread."""
+        self._sooner = threading.Condition(self._changing)
+        """For the thread that sees to links, when something is due before it would look again by itself."""
+        self._looks_at = -math.inf
         self._failure: BaseException | None = None
         self._over = False
         self._gone: set[str] = set()
@@ -101,9 +106,9 @@ class Site:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._news:
+        with self._changing:
             self._over = True
-            self._news.notify_all()
+            self._sooner.notify()
         self._post.join()
 
     # -- what the transport calls
@@ -112,17 +117,18 @@ class Site:
         """Take bytes that `sender` has sent; whatever is wrong with them, they are refused and change nothing."""
         packet = self._desk.opened(sender, content)
         if packet is not None:
-            with self._news:
+            with self._changing:
                 messages = self._desk.arrive(time.monotonic(), sender, packet)
                 if self._cut is not None:
                     self._cut.arrived(*messages)
-                self._news.notify_all()
+                self._mind(sender)
+                self._news.notify()
 
     def gone(self, peer: str) -> None:
         """Somebody has ended its part: it has everything that it needs, and answers no more."""
-        with self._news:
+        with self._changing:
             self._gone.add(peer)
-            self._news.notify_all()
+            self._news.notify()
 
     # -- links
 
@@ -130,25 +136,37 @@ class Site:
         """The life of the thread that sends what is due."""
         try:
             while True:
-                with self._news:
+                with self._changing:
                     # At the end, what lingered is said: others wait for it.
                     lingering = self._links.linger if self._over else 0.0
                     due = self._desk.due(time.monotonic() + lingering, self._gone)
                     if self._over and not due:
                         return
                     if not due:
-                        self._news.wait(self._until_due())
+                        self._wait_until_due()
                         continue
                 for peer, packet in due:
                     self._transmit(peer, packet_bytes(packet))
         except BaseException as error:
-            with self._news:
+            with self._changing:
                 self._failure = error
-                self._news.notify_all()
+                self._news.notify()
 
-    def _until_due(self) -> float:
+    def _wait_until_due(self) -> None:
+        now = time.monotonic()
         at = min((end.wakes_at() for peer, end in self._desk.ends.items() if peer not in self._gone), default=math.inf)
-        return min(max(at - time.monotonic(), 0.0), _LONGEST_WAIT)
+        self._looks_at = min(at, now + _LONGEST_WAIT)
+        self._sooner.wait(max(self._looks_at - now, 0.0))
+        self._looks_at = -math.inf
+
+    def _mind(self, peer: str) -> None:
+        """See that what is due to somebody leaves in time.
+
+        Who waits for messages is not held up by the thread that sees to links: mostly it has nothing to do, and every
+        time it wakes up it takes the interpreter away from the others.
+        """
+        if self._desk.ends[peer].wakes_at() < self._looks_at:
+            self._sooner.notify()
 
     # -- roles
 
@@ -204,11 +222,12 @@ class Site:
 
     def _next(self, role: Role) -> tuple[Message | None, bool]:
         """The next message for a role, and whether others are so slow that its own work should wait."""
-        with self._news:
+        with self._changing:
             message = self._desk.take(role)
-            if message is not None:
-                self._news.notify_all()
-            return message, self._held_up()
+            if message is None:
+                return None, self._held_up()
+            self._mind(message.sender)
+            return message, False
 
     def _held_up(self) -> bool:
         return any(end.holds_up for peer, end in self._desk.ends.items() if peer not in self._gone)
@@ -224,14 +243,14 @@ class Site:
         self._desk.check_leaving(sends)
         if not sends:
             return
-        with self._news:
+        with self._changing:
             self._desk.post(time.monotonic(), sends)
             due = self._desk.due(time.monotonic(), self._gone)
+            for message in sends:
+                self._mind(message.receiver)
         # From here, rather than by the other thread, which sees to what is to be sent again.
         for peer, packet in due:
             self._transmit(peer, packet_bytes(packet))
-        with self._news:
-            self._news.notify_all()
 
     # -- checkpoints
 
@@ -245,7 +264,7 @@ class Site:
         seconds
             How long the run had taken by then.
         """
-        with self._news:
+        with self._changing:
             self._kept = kept
             self._desk.go_on(under_way, seconds)
             self._began -= seconds
@@ -258,7 +277,7 @@ class Site:
 
     def _mind_checkpoints(self, kept: Kept) -> None:
         """Begin a checkpoint if it is time, and write it when everybody has been heard."""
-        with self._news:
+        with self._changing:
             begins = self._begins(kept)
             if begins:
                 kept.begin(time.monotonic())
@@ -266,7 +285,7 @@ class Site:
         if begins:
             kept.keeper.note()
             self._send([CHECKPOINT.message(self.name, peer, number=kept.number) for peer in self._desk.ends])
-        with self._news:
+        with self._changing:
             for word in self._desk.take_words():
                 kept.hear(word)
             complete = self._cut if self._cut is not None and self._cut.complete else None
@@ -278,7 +297,7 @@ class Site:
 
     def _wait_for(self, happens: Callable[[], bool], at_most: float) -> None:
         waited_since = time.monotonic()
-        with self._news:
+        with self._changing:
             while not happens():
                 if self._failure is not None:
                     raise self._failure
