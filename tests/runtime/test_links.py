@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from evenhand.runtime.faults import Cut, Faults, FaultyInProcess
 from evenhand.runtime.links import LinkEnd, LinkSettings, Packet
 from evenhand.runtime.packets import checksum, packet_bytes, packet_from
 
-QUICK = LinkSettings(window=4, retry=1.0, longest_retry=8.0, ping=10.0, patience=5000.0)
+QUICK = LinkSettings(window=4, retry=1.0, longest_retry=8.0, ping=10.0, patience=5000.0, slowest=float("inf"))
 NOTE = Schema("note", {"text": TEXT}, reveals="Nothing.")
 
 
@@ -137,6 +138,53 @@ def test_what_is_not_acknowledged_is_sent_again_at_growing_intervals() -> None:
     assert sent == [0, 1, 3, 7, 15, 23, 31, 39]
 
 
+def large(number: int, nbytes: int = 80_000_000) -> Message:
+    """A message of so many bytes, which take no memory."""
+    return Message("a", "b", "note", {"number": np.array(number), "numbers": np.broadcast_to(0.0, (nbytes // 8,))})
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("bandwidth", [1.01e6, 1e7])
+def test_large_messages_on_a_slow_line_are_sent_once(bandwidth: float, count: int) -> None:
+    """Packets follow each other, each as long under way as its bytes take."""
+    link = LinkSettings(patience=5000.0)
+    ends = {"a": LinkEnd("b", link, 0.0), "b": LinkEnd("a", link, 0.0)}
+    under_way: list[tuple[float, int, str, Packet]] = []
+    free, sent, got, now = {"a": 0.0, "b": 0.0}, 0, [], 0.0
+    for number in range(count):
+        ends["a"].post(large(number))
+    while not all(end.delivered for end in ends.values()):
+        for name, end in ends.items():
+            for packet in end.due(now):
+                nbytes = 0 if packet.message is None else packet.message.nbytes
+                free[name] = max(free[name], now) + nbytes / bandwidth
+                heapq.heappush(under_way, (free[name] + 0.05, len(under_way), "ab"[name == "a"], packet))
+                sent += packet.message is not None
+        now = min([*(end.wakes_at() for end in ends.values()), *(one[0] for one in under_way)])
+        while under_way and under_way[0][0] <= now:
+            _, _, to, packet = heapq.heappop(under_way)
+            got += ends[to].arrive(now, packet)
+    assert numbers(got) == list(range(count))
+    assert sent == count
+
+
+def test_a_large_message_that_was_lost_is_sent_again_once_a_slow_line_would_have_carried_it() -> None:
+    end = LinkEnd("b", LinkSettings(retry=1.0, longest_retry=8.0, patience=5000.0, slowest=1e6), 0.0)
+    end.post(large(0, 10_000_000))
+    sent = [now for now in range(40) if any(packet.message is not None for packet in end.due(float(now)))]
+    # Ten seconds and one; then as long for either copy, and two.
+    assert sent == [0, 12, 35]
+
+
+def test_what_is_acknowledged_is_waited_for_no_more() -> None:
+    end = LinkEnd("b", LinkSettings(retry=1.0, longest_retry=8.0, patience=5000.0, slowest=1e6), 0.0)
+    end.post(large(0))
+    end.post(note(1))
+    assert len(end.due(0.0)) == 2
+    end.arrive(50.0, Packet(1, 256))
+    assert 51.0 < end.outgoing.retries_at < 51.1
+
+
 def test_who_hears_nothing_asks_and_at_last_gives_up() -> None:
     end = LinkEnd("bank", LinkSettings(retry=1.0, ping=5.0, patience=20.0), 0.0)
     asked = [now for now in range(21) if any(packet.asks for packet in end.due(float(now)))]
@@ -152,7 +200,9 @@ def test_who_is_asked_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"window": 0}, {"retry": 0.0}, {"retry": 60.0}, {"ping": 0.0}, {"ping": 300.0}], ids=str
+    "wrong",
+    [{"window": 0}, {"retry": 0.0}, {"retry": 60.0}, {"ping": 0.0}, {"ping": 300.0}, {"slowest": 0.0}],
+    ids=str,
 )
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match="links: "):
@@ -251,6 +301,38 @@ class Waiting(Role):
 
     def handle(self, message: Message) -> Sends:
         return ()
+
+
+class Bulk(Waiting):
+    """Says much at once, or hears it, and is done."""
+
+    def start(self) -> Sends:
+        self.done = self._to is not None
+        return [] if self._to is None else [NOTE.message(self.name, self._to, text=np.zeros(3_000_000, np.uint8))]
+
+    def handle(self, message: Message) -> Sends:
+        self.done = True
+        return ()
+
+
+@dataclass(frozen=True)
+class Counting(VirtualClock):
+    """Notes what is sent."""
+
+    sent: list[int] = field(default_factory=list)
+
+    def sending(self, sender: str, receiver: str, nbytes: int) -> float:
+        self.sent.append(nbytes)
+        return super().sending(sender, receiver, nbytes)
+
+
+def test_on_the_virtual_clock_a_large_message_crosses_a_slow_line_once() -> None:
+    """Three seconds are thirty times as long as a small message is waited for."""
+    clock = Counting(latency=0.01, bandwidth=1e6)
+    runtime = FaultyInProcess([Bulk("a", "b"), Bulk("b", None)], Faults(), clock)
+    runtime.run()
+    assert runtime.time > 3.0
+    assert [nbytes for nbytes in clock.sent if nbytes] == [3_000_000]
 
 
 def test_a_network_that_stays_cut_ends_the_run_with_a_word_on_who_is_missing() -> None:

@@ -88,10 +88,10 @@ class Faults:
         if self.save_every < 1:
             raise InputError(f"faults: save_every is {self.save_every}; it must be at least 1")
 
-    @property
-    def links(self) -> LinkSettings:
+    def links(self, bandwidth: float) -> LinkSettings:
+        """On lines of so many bytes a second."""
         wait = self.timeout
-        return LinkSettings(self.window, wait, 16 * wait, 20 * wait, self.patience * wait)
+        return LinkSettings(self.window, wait, 16 * wait, 20 * wait, self.patience * wait, slowest=bandwidth)
 
 
 @dataclass
@@ -116,6 +116,7 @@ class FaultyInProcess(InProcess):
     ) -> None:
         super().__init__(roles, clock, transcript, on_report)
         self.faults = faults
+        self._links = faults.links(self.clock.bandwidth)
         self._random = np.random.default_rng(faults.seed)
         self._ends: dict[tuple[str, str], LinkEnd] = {}
         """By owner and peer."""
@@ -139,7 +140,7 @@ class FaultyInProcess(InProcess):
 
     def _end(self, owner: str, peer: str) -> LinkEnd:
         if (owner, peer) not in self._ends:
-            self._ends[owner, peer] = LinkEnd(peer, self.faults.links, self.time)
+            self._ends[owner, peer] = LinkEnd(peer, self._links, self.time)
         return self._ends[owner, peer]
 
     def _send(self, time: float, sender: str, message: Message) -> None:
@@ -211,7 +212,7 @@ class FaultyInProcess(InProcess):
         for other in self.mailboxes:
             if other not in self._gone:
                 self._farewells[self.scheduled] = name
-                self._schedule(self.time + self.faults.links.ping, ARRIVAL, other, None)
+                self._schedule(self.time + self._links.ping, ARRIVAL, other, None)
 
     def _tell_of_loss(self, name: str, lost: str) -> None:
         role = self.mailboxes[name].role

@@ -32,6 +32,9 @@ class LinkSettings:
         How long to wait for an acknowledgement before a message is sent again; doubled each time.
     longest_retry
         The most that this grows to.
+    slowest
+        Bytes a second that a line carries at least. As long as it may take to carry what is under way, that much longer
+        is waited: a large message would else be sent again while it is still being sent.
     ping
         After how much silence to ask for a sign of life.
     patience
@@ -46,12 +49,15 @@ class LinkSettings:
     ping: float = 5.0
     patience: float = 120.0
     linger: float = 0.0
+    slowest: float = 1e6
 
     def __post_init__(self) -> None:
         if self.window < 1:
             raise InputError(f"links: window is {self.window}; it must be at least 1")
         if not 0 < self.retry <= self.longest_retry:
             raise InputError(f"links: retry is {self.retry}; it must be above 0 and at most longest_retry")
+        if not self.slowest > 0:
+            raise InputError(f"links: slowest is {self.slowest}; it must be above 0")
         if not 0 <= self.linger < self.retry:
             raise InputError(f"links: linger is {self.linger}; it must be at least 0 and below retry, {self.retry}")
         if not 0 < self.ping < self.patience:
@@ -95,6 +101,8 @@ class Outgoing:
         self._tries = 0
         self._tried = -math.inf
         """How often, and when last, the oldest message under way was transmitted."""
+        self._under_way = 0
+        """Bytes that were transmitted and are not acknowledged."""
 
     def post(self, message: Message) -> None:
         self._kept[self.posted] = message
@@ -114,7 +122,9 @@ class Outgoing:
         self.room = max(self.room, room)
         if have > self.acknowledged:
             for number in range(self.acknowledged, have):
-                del self._kept[number]
+                nbytes = self._kept.pop(number).nbytes
+                # After a crash here, what had arrived before may be acknowledged before it is transmitted anew.
+                self._under_way -= nbytes if number < self._next else 0
             self.acknowledged, self._next = have, max(self._next, have)
             # The next one is given its own time: it was sent later.
             self._tries, self._tried = 0, now
@@ -132,6 +142,7 @@ class Outgoing:
             found.append((oldest, self._kept[oldest]))
         while self.ready:
             found.append((self._next, self._kept[self._next]))
+            self._under_way += self._kept[self._next].nbytes
             self._next += 1
         if found and found[0][0] == oldest:
             self._tries, self._tried = self._tries + 1, now
@@ -142,9 +153,11 @@ class Outgoing:
         """When the oldest message under way is to be sent again."""
         if self.acknowledged == self._next:
             return math.inf
-        return self._tried + min(
-            self._settings.retry * 2.0 ** min(max(self._tries - 1, 0), 60), self._settings.longest_retry
-        )
+        again = max(self._tries - 1, 0)
+        wait = min(self._settings.retry * 2.0 ** min(again, 60), self._settings.longest_retry)
+        # Copies of the oldest are under way as well, as far as anybody knows.
+        nbytes = self._under_way + again * self._kept[self.acknowledged].nbytes
+        return self._tried + wait + nbytes / self._settings.slowest
 
     def snapshot(self) -> Posted:
         return Posted(self.posted, self.acknowledged, self.room, dict(self._kept))
@@ -152,7 +165,7 @@ class Outgoing:
     def restore(self, state: Posted) -> None:
         """As it was; all that had not been acknowledged by then is transmitted anew."""
         self.posted, self.acknowledged, self.room, kept = state
-        self._kept, self._next, self._tries = dict(kept), self.acknowledged, 0
+        self._kept, self._next, self._tries, self._under_way = dict(kept), self.acknowledged, 0, 0
 
 
 class Incoming:
