@@ -312,6 +312,21 @@ def test_intervals_depend_on_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert blocks.to_numpy() == pytest.approx(table.to_numpy(), abs=0.05, nan_ok=True)
 
 
+def test_sums_of_large_cells_are_drawn_as_their_rows_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means, spreads and how sums go together; each is off by its own standard error, of which five are allowed."""
+    y, z, s = draw(np.random.default_rng(5), n=6000, groups=2)
+    cells = evenhand.metrics.cells.Cells.of(y, z, s, None, False)
+    by_rows = cells.resample(4000, np.random.default_rng(0))
+    monkeypatch.setattr(evenhand.metrics.cells, "_LARGE", 100)
+    by_sums = cells.resample(4000, np.random.default_rng(1))
+    for cell in range(len(cells.size)):
+        one, other = (np.stack([a.rows, a.selected, a.loss])[..., cell] for a in (by_rows, by_sums))
+        spread = one.std(axis=1)
+        assert (other - one).mean(axis=1) / spread == pytest.approx(0, abs=5 * np.sqrt(2 / 4000))
+        assert other.std(axis=1) == pytest.approx(spread, rel=5 / np.sqrt(4000))
+        assert np.corrcoef(other) == pytest.approx(np.corrcoef(one), abs=5 * np.sqrt(2 / 4000))
+
+
 def test_a_constant_predictor_is_not_surely_as_accurate_on_new_rows() -> None:
     """Its accuracy is the base rate of the rows that happened to be drawn."""
     y = np.arange(2000) % 4 == 0

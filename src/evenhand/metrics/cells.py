@@ -25,8 +25,10 @@ from evenhand.metrics.columns import (
 from evenhand.metrics.gaps import Gap, widest, worst_gap
 from evenhand.printing import listed
 
-# Draws held at once while resampling: bounds memory at some tens of megabytes whatever the number of rows.
+# Draws held at once while resampling: bounds memory at some tens of megabytes.
 _DRAWS_AT_ONCE = 1 << 21
+# Rows of a cell beyond which a sum over as many drawn ones is normal to three digits, and not drawn row by row.
+_LARGE: Final = 1 << 17
 GAPS: Final = ("DEO", "DFP", "DFN", "DP", "equalized_odds")
 
 
@@ -96,11 +98,15 @@ class Cells:
         """The same sums for as many rows drawn with replacement, (repeats, cells) each.
 
         How many rows fall into each cell is a multinomial; the rows of a cell are then drawn one by one, for all
-        repeats in a row.
+        repeats in a row. Of large cells sums are drawn: how many rows are selected is a binomial, and the losses of
+        those that are, and of those that are not, add up to normal numbers.
         """
         rows = random.multinomial(self.size.sum(), self.size / self.size.sum(), size=repeats)
         selected, loss = np.empty((2, repeats, len(self.size)))
         for cell, (size, rejected) in enumerate(zip(self.size, self.rejected, strict=True)):
+            if size > _LARGE:
+                selected[:, cell], loss[:, cell] = self._resample_large(cell, rows[:, cell], random)
+                continue
             block = max(1, _DRAWS_AT_ONCE // int(size))
             for start in range(0, repeats, block):
                 counts = rows[start : start + block, cell]
@@ -110,6 +116,17 @@ class Cells:
                     sums = np.concatenate([[0.0], np.cumsum(values)])
                     total[start : start + block, cell] = sums[ends] - sums[ends - counts]
         return Sums(rows.astype(np.float64), selected, loss)
+
+    def _resample_large(self, cell: int, rows: Integers, random: np.random.Generator) -> tuple[Integers, Array]:
+        """How many of so many rows of a cell are selected, and the sum of their losses."""
+        size, rejected = int(self.size[cell]), int(self.rejected[cell])
+        selected = random.binomial(rows, (size - rejected) / size)
+        loss = np.zeros(len(rows))
+        parts = self.losses[cell][:rejected], self.losses[cell][rejected:]
+        for drawn, losses in zip((rows - selected, selected), parts, strict=True):
+            if len(losses):
+                loss += random.normal(drawn * losses.mean(), np.sqrt(drawn) * losses.std())
+        return selected, loss
 
     # -- gaps
 

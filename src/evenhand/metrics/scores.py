@@ -181,8 +181,9 @@ def intervals(
     """What every metric of :func:`summary` says of the population: columns estimate, low, high, standard_error, bound.
 
     ``low`` and ``high`` are bootstrap percentiles: as many rows as there are are drawn with replacement, ``repeats``
-    times, so that the numbers of rows in labels and groups vary as they do in the population. A slice that a resample
-    leaves empty keeps the mean it has in all rows. The same rows in any order, with the same seed, give the same
+    times, so that the numbers of rows in labels and groups vary as they do in the population; where more than 131,072
+    rows have label and groups in common, what is drawn is their sums, as normal numbers. A slice that a resample leaves
+    empty keeps the mean it has in all rows. The same rows in any order, with the same seed, give the same
     intervals. ``standard_error`` and ``bound`` of gaps are those of :func:`gap_bounds`; what is no gap has no bound,
     and HM no standard error.
 
