@@ -36,6 +36,8 @@ _KINDS: Final = {
 }
 # Two sums of 64 bits each, so that no two of many millions of ids have the same by chance.
 _KEYS: Final = ("evenhand-id-sum1", "evenhand-id-sum2")
+# Ids of text that are summed at a time.
+_AT_ONCE: Final = 1 << 16
 
 IDS = Schema(
     "ids",
@@ -108,24 +110,30 @@ class AlignServer(Role):
             raise ProtocolError(f"{message.sender} says it has {n_rows} rows and sends {len(sums)} ids; it is refused")
         if kind == BY_PLACE:
             sums = np.stack([np.arange(n_rows), np.zeros(n_rows, dtype=np.int64)], axis=1)
-        self.kinds[message.sender], self.sums[message.sender] = kind, sums
+        self._keep(message.sender, kind, sums)
         if len(self.sums) < len(self.parties):
             return ()
         self.done = True
         self.effort += float(sum(len(sums) for sums in self.sums.values()))
         return self._answer()
 
+    def _keep(self, name: str, kind: str, sums: Integers) -> None:
+        """Who has the same ids in the same order as somebody else shares an array: of many people there is one list."""
+        same = next((known for known in self.sums.values() if np.array_equal(known, sums)), sums)
+        self.kinds[name], self.sums[name] = kind, same
+
     def _answer(self) -> Sends:
         known = [name for name in self.parties if self.kinds[name] != BY_PLACE]
         by_place = [name for name in self.parties if self.kinds[name] == BY_PLACE]
-        indexes = {name: self._index(name) for name in known}
         kinds = {self.kinds[name] for name in known if len(self.sums[name])}
-        if not self.problem and len(kinds) > 1:
+        if repeating := self._repeating(known):
+            self.problem = f"{repeating} has an id more than once"
+        elif len(kinds) > 1:
             told = ", ".join(f"{self.kinds[name]} at {name}" for name in known)
             self.problem = f"ids are of different kinds and would never match: {told}"
         if self.problem:
             return self._unmatched()
-        places = self._places(indexes)
+        places = self._places(known)
         if not self.problem:
             count = len(next(iter(places.values()))) if places else len(self.sums[self.parties[0]])
             for name in by_place:
@@ -139,38 +147,50 @@ class AlignServer(Role):
         self.places = places
         return [COMMON_ROWS.message(SERVER, name, places=places[name]) for name in self.parties]
 
-    def _index(self, name: str) -> pd.Index:
-        index = pd.Index(self.sums[name][:, 0])
-        if index.has_duplicates and not self.problem:
-            self.problem = f"{name} has an id more than once"
-        return index
+    def _repeating(self, known: Sequence[str]) -> str | None:
+        """Who has an id more than once."""
+        once: list[Integers] = []
+        for name in known:
+            if any(self.sums[name] is one for one in once):
+                continue
+            if _repeats(self.sums[name][:, 0]):
+                return name
+            once.append(self.sums[name])
+        return None
 
-    def _places(self, indexes: dict[str, pd.Index]) -> dict[str, Integers]:
+    def _places(self, known: Sequence[str]) -> dict[str, Integers]:
         """For each party with ids, where the common rows are in its table."""
-        if not indexes:
+        if not known:
             return {}
-        first = next(iter(indexes))
-        found = {name: self._find(indexes[name], name, first) for name in indexes}
+        first = known[0]
+        found: dict[str, Integers] = {}
+        for name in known:
+            like = next((one for one in found if self.sums[one] is self.sums[name]), None)
+            found[name] = self._find(name, first) if like is None else found[like]
         if self.how == "equal":
-            for name, index in indexes.items():
+            for name in known:
+                size = len(self.sums[name])
                 self._note_lack(name, first, np.flatnonzero(found[name] < 0))
-                if (found[name] >= 0).sum() < len(index):
-                    self._note_lack(first, name, np.setdiff1d(np.arange(len(index)), found[name]))
+                if (found[name] >= 0).sum() < size:
+                    self._note_lack(first, name, np.setdiff1d(np.arange(size), found[name]))
             if self.lacks:
                 self.problem = "; ".join(
                     f"{one.who} lacks {len(one.places):,} of {one.owner}'s {len(self.sums[one.owner]):,} ids"
                     for one in self.lacks
                 )
-        common = np.all([places >= 0 for places in found.values()], axis=0)
-        return {name: places[common] for name, places in found.items()}
+        common = np.ones(len(self.sums[first]), dtype=bool)
+        for places in found.values():
+            common &= places >= 0
+        return found if common.all() else {name: places[common] for name, places in found.items()}
 
-    def _find(self, index: pd.Index, name: str, first: str) -> Integers:
+    def _find(self, name: str, first: str) -> Integers:
         """Where each of the first party's rows is in this party's table, −1 where it is not."""
-        if np.array_equal(self.sums[name], self.sums[first]):
-            return np.arange(len(index))
-        places = np.asarray(index.get_indexer(pd.Index(self.sums[first][:, 0])), dtype=np.int64)
+        own, wanted = self.sums[name], self.sums[first]
+        if own is wanted:
+            return np.arange(len(own))
+        places = np.asarray(pd.Index(own[:, 0]).get_indexer(pd.Index(wanted[:, 0])), dtype=np.int64)
         # Rows that agree in one half of their sums and not in the other are other people.
-        strangers = self.sums[name][places, 1] != self.sums[first][:, 1] if len(index) else places < 0
+        strangers = own[places, 1] != wanted[:, 1] if len(own) else places < 0
         places[strangers] = -1
         return places
 
@@ -193,8 +213,9 @@ class AlignServer(Role):
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self.kinds = dict(state["kinds"])
-        self.sums = {name: np.array(state[f"sums {name}"]) for name in self.kinds}
+        self.kinds, self.sums = {}, {}
+        for name, kind in state["kinds"].items():
+            self._keep(name, kind, np.array(state[f"sums {name}"]))
         self.problem, self.lacks = "", []
         if self.done:
             self._answer()
@@ -283,21 +304,32 @@ def _kind_of_moments(values: pd.Index) -> str:
 def id_sums(ids: pd.Index) -> tuple[str, Integers]:
     """What ids are, and two numbers for each: whole numbers and moments themselves, of all else two sums."""
     kind = id_kind(ids)
+    sums = np.zeros((len(ids), 2), dtype=np.int64)
     if kind == "integers" or kind.startswith("moments"):
         try:
             if kind != "integers":
-                numbers = pd.DatetimeIndex(pd.to_datetime(ids, utc=True)).tz_localize(None).as_unit("ns").asi8
+                sums[:, 0] = pd.DatetimeIndex(pd.to_datetime(ids, utc=True)).tz_localize(None).as_unit("ns").asi8
             else:
-                numbers = ids.to_numpy().astype(np.int64)
+                sums[:, 0] = ids.to_numpy()
         except (OverflowError, ValueError, TypeError) as error:
             raise DataError(f"the ids are {kind} that do not fit 64 bits ({error}); make text of them") from error
-        return kind, np.stack([numbers, np.zeros_like(numbers)], axis=1)
-    text = np.array([id_text(one) for one in ids], dtype=object) if kind != "text" else ids.to_numpy(dtype=object)
-    try:
-        sums = [pd.util.hash_array(text, hash_key=key, categorize=False).view(np.int64) for key in _KEYS]
-    except UnicodeEncodeError as error:
-        raise DataError(f"an id cannot be written as UTF-8 ({error.reason}); correct it in the table") from error
-    return kind, np.stack(sums, axis=1)
+        return kind, sums
+    for start in range(0, len(ids), _AT_ONCE):
+        # As Python's own objects, text takes several times its memory.
+        some = ids[start : start + _AT_ONCE]
+        text = some.to_numpy(dtype=object) if kind == "text" else np.array([id_text(one) for one in some], dtype=object)
+        try:
+            for place, key in enumerate(_KEYS):
+                hashed = pd.util.hash_array(text, hash_key=key, categorize=False)
+                sums[start : start + _AT_ONCE, place] = hashed.view(np.int64)
+        except UnicodeEncodeError as error:
+            raise DataError(f"an id cannot be written as UTF-8 ({error.reason}); correct it in the table") from error
+    return kind, sums
+
+
+def _repeats(numbers: Integers) -> bool:
+    """Whether a number occurs twice. Ids often rise, and then no table of them is needed to tell."""
+    return not bool((numbers[1:] > numbers[:-1]).all()) and bool(pd.Index(numbers).has_duplicates)
 
 
 def id_text(value: Any) -> str:
