@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Rows decoded at a time; a row group that is larger is taken in pieces.
 _BATCH: Final = 1 << 15
+# Bytes of a column that are read at a time.
+_BUFFER: Final = 1 << 18
 
 
 class ParquetTable:
@@ -68,9 +70,11 @@ class ParquetTable:
         import pyarrow.parquet as pq
 
         try:
-            # Not buffered ahead: that would hold whole row groups of all columns.
-            with pq.ParquetFile(self.path, pre_buffer=False) as file:
+            # Neither buffered ahead nor read at once: either would hold whole row groups of all columns.
+            with pq.ParquetFile(self.path, pre_buffer=False, buffer_size=_BUFFER) as file:
                 yield file
+            # What has been decoded is with its reader now; Arrow would keep its memory for the next table.
+            pa.default_memory_pool().release_unused()
         except (pa.ArrowException, OSError, UnicodeError, MemoryError) as error:
             raise DataError(
                 f"cannot read {self.path}: {brief(error)}\n"

@@ -46,7 +46,11 @@ class PartyTable(Protocol):
     def names(self) -> Sequence[str]: ...
 
     def aligned(self, ids: pd.Index) -> Self:
-        """The same table with these rows in this order."""
+        """The same table with the rows of these ids in this order."""
+        ...
+
+    def taken(self, places: Integers) -> Self:
+        """The same table with the rows at these places, in their order."""
         ...
 
     def encode(
@@ -78,6 +82,9 @@ class FrameTable:
     def aligned(self, ids: pd.Index) -> Self:
         return self if self.known.index.equals(ids) else replace(self, known=self.known.loc[ids])
 
+    def taken(self, places: Integers) -> Self:
+        return self if _all_in_order(places, len(self.known)) else replace(self, known=self.known.iloc[places])
+
     def with_text_ids(self) -> Self:
         """The same table with ids as the text they were written as, if that is known."""
         return replace(self, known=self.known.set_axis(self.known.index.map(str))) if self.written else self
@@ -106,6 +113,9 @@ class StreamedTable:
 
     def aligned(self, ids: pd.Index) -> Self:
         return self if self.known.index.equals(ids) else replace(self, known=self.known.loc[ids])
+
+    def taken(self, places: Integers) -> Self:
+        return self if _all_in_order(places, len(self.known)) else replace(self, known=self.known.iloc[places])
 
     def encode(
         self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = AS_THEY_COME
@@ -143,9 +153,11 @@ class SparseTable:
         return [str(name) for name in self.known.columns]
 
     def aligned(self, ids: pd.Index) -> Self:
-        if self.known.index.equals(ids):
+        return self if self.known.index.equals(ids) else self.taken(self.known.index.get_indexer(ids))
+
+    def taken(self, places: Integers) -> Self:
+        if _all_in_order(places, len(self.known)):
             return self
-        places = self.known.index.get_indexer(ids)
         return replace(self, known=self.known.iloc[places], matrix=self.matrix[places])
 
     def encode(
@@ -211,6 +223,10 @@ def with_one_kind_of_ids(tables: Mapping[str, PartyTable]) -> dict[str, PartyTab
     if not any(is_text(table.known.index) for table in tables.values()):
         return dict(tables)
     return {name: table.with_text_ids() if isinstance(table, FrameTable) else table for name, table in tables.items()}
+
+
+def _all_in_order(places: Integers, rows: int) -> bool:
+    return len(places) == rows and bool((places == np.arange(rows)).all())
 
 
 def _features(found: Sequence[str], features: Sequence[str] | None, known: Sequence[str]) -> list[str]:

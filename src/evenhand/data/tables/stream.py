@@ -76,26 +76,36 @@ def encode_parquet(
     file = _StreamedFile(path, id, columns, types or {}, decimal, guessed or {})
     encoder = PartyEncoder(scale=scale, as_is=as_is, missing=missing, max_levels=max_levels)
     found = []
-    for ids, frame in file.batches():
+    for start, ids, frame in file.batches():
         if rows is None:
             found.append(ids)
-        if len(frame := _learned_from(ids, frame, rows, training)):
+        if len(frame := _learned_from(start, ids, frame, rows, training)):
             encoder.partial_fit(frame)
     fills = {}
     for name in encoder.numbers_with_gaps:
-        parts = (_learned_from(ids, frame, rows, training)[name] for ids, frame in file.batches([name]))
+        parts = (_learned_from(*batch, rows, training)[name] for batch in file.batches([name]))
         fills[name] = float(np.median(np.concatenate([RawColumn.of(part, name).known for part in parts])))
     encoder.fill_with(fills)
     wanted = file.checked(found) if rows is None else rows
     return wanted, encoder, _fill(file, encoder, wanted, placed=rows is None)
 
 
-def _learned_from(ids: pd.Index, frame: pd.DataFrame, rows: pd.Index | None, training: Booleans | None) -> pd.DataFrame:
+def _learned_from(
+    start: int, ids: pd.Index, frame: pd.DataFrame, rows: pd.Index | None, training: Booleans | None
+) -> pd.DataFrame:
     """Those of a batch that the encoder learns from."""
     if rows is None:
         return frame
-    places = rows.get_indexer(ids)
+    places = _places(rows, ids, start)
     return frame[(places >= 0) & (True if training is None else training[places])]
+
+
+def _places(wanted: pd.Index, ids: pd.Index, start: int) -> Integers:
+    """Where the rows of a batch, which is at `start` in its file, are among those wanted; −1 where they are not."""
+    # A file mostly has them in the order wanted, and then needs no table to look them up in, as large as many columns.
+    if wanted[start : start + len(ids)].equals(ids):
+        return np.arange(start, start + len(ids))
+    return np.asarray(wanted.get_indexer(ids), dtype=np.int64)
 
 
 def transform_parquet(
@@ -111,7 +121,7 @@ def transform_parquet(
     if encoder.sparse_columns is not None:
         raise DataError(f"{path} has named columns; the encoder was fitted on a sparse matrix")
     file = _StreamedFile(path, id, encoder.columns_in, types or {}, decimal)
-    wanted = file.checked([ids for ids, _ in file.batches([])]) if rows is None else rows
+    wanted = file.checked([ids for _, ids, _ in file.batches([])]) if rows is None else rows
     return wanted, _fill(file, encoder, wanted, placed=rows is None)
 
 
@@ -136,8 +146,8 @@ class _StreamedFile:
         if not self.columns:
             raise DataError(f"{self.path}: there is no column to encode beside the id")
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[tuple[pd.Index, pd.DataFrame]]:
-        """Ids and features, all or some, of some thousand rows at a time."""
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pd.Index, pd.DataFrame]]:
+        """Where it begins, ids and features, all or some, of some thousand rows at a time."""
         features = self.columns if columns is None else list(columns)
         wanted = list(dict.fromkeys([*([] if self.id is None else [self.id]), *features]))
         start = 0
@@ -150,7 +160,8 @@ class _StreamedFile:
                 ids = index_by(frame[[self.id]], self.id, str(self.path)).index
             chosen = as_types(frame[features], self.types, self.decimal, str(self.path))
             texts = {name: sign for name, sign in self.guessed.items() if name in features}
-            yield ids, chosen.assign(**{name: read_numbers(chosen[name], sign).values for name, sign in texts.items()})
+            numbers = {name: read_numbers(chosen[name], sign).values for name, sign in texts.items()}
+            yield start, ids, chosen.assign(**numbers)
             start += batch.num_rows
 
     def checked(self, found: Sequence[pd.Index]) -> pd.Index:
@@ -165,15 +176,14 @@ def _fill(file: _StreamedFile, encoder: PartyEncoder, wanted: pd.Index, placed: 
     """Encode every row into its place; `placed` says that the file has the rows in the order wanted."""
     width = encoder.width_out
     target = _SparseTarget(len(wanted), encoder) if encoder.gives_sparse else _DenseTarget(len(wanted), width)
-    times, start = np.zeros(len(wanted), dtype=np.int8), 0
-    for ids, frame in file.batches():
-        places = np.arange(start, start + len(ids)) if placed else wanted.get_indexer(ids)
+    times = np.zeros(len(wanted), dtype=np.int8)
+    for start, ids, frame in file.batches():
+        places = np.arange(start, start + len(ids)) if placed else _places(wanted, ids, start)
         kept = np.flatnonzero(places >= 0)
         if kept.size:
             frame = numbers_as_fitted(frame, encoder.kinds, file.decimal)
             times[places[kept]] += 1
             target.put(places[kept], encoder.transform(frame if kept.size == len(frame) else frame.iloc[kept]))
-        start += len(ids)
     if wrong := int(np.count_nonzero(times != 1)):
         raise DataError(f"{file.path} lacks {wrong:,} of the {len(wanted):,} rows wanted, or has them more than once")
     return target.finish()
