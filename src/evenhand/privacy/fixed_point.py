@@ -64,7 +64,9 @@ def encode(values: ArrayLike, fraction_bits: int = FRACTION_BITS, parties: int =
 def decode(sums: NDArray[np.uint64], fraction_bits: int = FRACTION_BITS) -> NDArray[np.float64]:
     """The real numbers that these sums of encoded values stand for."""
     integers = np.ascontiguousarray(sums, dtype=np.uint64).view(np.int64)
-    return integers.reshape(np.shape(sums)).astype(np.float64) * 2.0**-fraction_bits
+    real = integers.reshape(np.shape(sums)).astype(np.float64)
+    real *= 2.0**-fraction_bits
+    return real
 
 
 def largest_score(parties: int) -> float:

@@ -26,6 +26,8 @@ from evenhand.vertical.protected.messages import MASKED, MASKS
 
 SUMMED: Final[Mapping[str, Schema]] = {one.kind: one for one in (SPECTRUM, SCORES, DIRECTION, GRADIENT_NORM)}
 """Kinds of messages that are added up."""
+_PIECE: Final = 1 << 15
+"""Numbers a row that are brought to fixed point at a time."""
 
 
 class MessagePacking:
@@ -47,14 +49,20 @@ class MessagePacking:
         }
         self.size = sum(self._sizes.values())
 
-    def pack(self, message: Message) -> Words:
-        parts = [
-            encode(message[name], ROW_BITS, self._parties)
-            if name in self._by_row
-            else encode_wide(message[name], self._parties)
-            for name in self._shapes
-        ]
-        return np.concatenate([part.ravel() for part in parts])
+    def add(self, message: Message, onto: Words) -> None:
+        """Add a message's numbers to masks: the words that are sent. Of numbers a row there are no further copies."""
+        start = 0
+        for name, shape in self._shapes.items():
+            part = onto[start : start + self._sizes[name]]
+            start += self._sizes[name]
+            if name not in self._by_row:
+                part += encode_wide(message[name], self._parties).ravel()
+                continue
+            # Of each line a piece: as they lie in memory, lines need not follow each other.
+            for line, words in zip(message[name].reshape(-1, shape[-1]), part.reshape(-1, shape[-1]), strict=True):
+                for first in range(0, len(line), _PIECE):
+                    piece = slice(first, first + _PIECE)
+                    words[piece] += encode(line[piece], ROW_BITS, self._parties)
 
     def unpack(self, words: Words, integers: NDArray[Any], sender: str) -> Message:
         """The message that has the sums for its numbers."""
@@ -119,8 +127,8 @@ class MaskedParty(Layer):
             raise ProtocolError(f"{self.name} has no masks left for {message.kind!r}; it is not sent")
         packing = MessagePacking(SUMMED[message.kind], self.inner.sizes, len(self.members))
         # Everybody's messages come in the same order: equal numbers are about the same thing.
-        masks = self._masks.mask(f"{message.kind} {self.number}", packing.size)
-        words = packing.pack(message) + masks
+        words = self._masks.mask(f"{message.kind} {self.number}", packing.size)
+        packing.add(message, words)
         integers = np.array([message.integer(name) for name in packing.integers], dtype=np.int64)
         body = {"number": self.number, "integers": integers, "words": words.view(np.int64)}
         self.number += 1
@@ -190,7 +198,11 @@ class TogetherServer(Layer):
             return self._begin() if len(self._keys) == len(self.members) else ()
         number = message.integer("number")
         found = self._sums.setdefault(number, _Sum(message.text("kind"), message["integers"]))
-        found.total = found.total + message["words"].view(np.uint64)
+        words = message["words"].view(np.uint64)
+        if found.came:
+            found.total += words
+        else:
+            found.total = words.copy()
         found.came += 1
         self._told[message.sender] += 1
         if found.came < len(self.members):
@@ -215,7 +227,7 @@ class TogetherServer(Layer):
         state = super().snapshot() | {f"told {name}": told for name, told in self._told.items()}
         for number, one in self._sums.items():
             state |= {f"sum {number} kind": one.kind, f"sum {number} came": one.came}
-            state |= {f"sum {number} integers": one.integers, f"sum {number} total": one.total.view(np.int64)}
+            state |= {f"sum {number} integers": one.integers, f"sum {number} total": one.total.view(np.int64).copy()}
         # Public keys are drawn anew in every run; once passed on they are of no use.
         if len(self._keys) < len(self.members):
             return state | {f"key {name}": np.frombuffer(key, np.uint8).copy() for name, key in self._keys.items()}
@@ -241,5 +253,5 @@ class _Sum:
 
     def __init__(self, kind: str, integers: NDArray[Any]) -> None:
         self.kind, self.integers = kind, integers
-        self.total: Words = np.zeros(1, dtype=np.uint64)
+        self.total: Words = np.zeros(0, dtype=np.uint64)
         self.came = 0

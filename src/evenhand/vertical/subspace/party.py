@@ -91,11 +91,13 @@ class SubspaceParty(GradientParty):
     def _propose(self, gradient: Array, curvature: Array | None) -> Message:
         slope = gradient[: self.model.columns]
         self.directions = -self.preconditioner.solve(slope, curvature, self.bands)
-        scores = (self.model.matrix @ self.directions.T).T
+        scores = np.ascontiguousarray((self.model.matrix @ self.directions.T).T)
         if self.most_score is not None:
             # Any length of a direction will do, so that one which cannot be masked is made shorter.
-            shorter = min(1.0, self.most_score / max(float(np.abs(scores).max(initial=0.0)), self.most_score))
-            self.directions, scores = shorter * self.directions, shorter * scores
+            largest = max(float(scores.max(initial=0.0)), -float(scores.min(initial=0.0)))
+            if largest > self.most_score:
+                self.directions *= self.most_score / largest
+                scores *= self.most_score / largest
         self.effort += self.preconditioner.effort + self.bands * self.model.effort
         basis = np.zeros((self.bands + self.history, self.model.columns))
         basis[: self.bands + len(self.steps)] = [*self.directions, *self.steps]
