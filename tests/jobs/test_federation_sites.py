@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from support.contracts import assert_same_state
 from support.federation import Network, run_sites, write_shops
 
+from evenhand.data.tables import parquet_file
 from evenhand.errors import DataError, EvenhandError, JobError, RunError
 from evenhand.jobs.federation import sites
 from evenhand.jobs.federation.dealing import DealerEnd
@@ -21,6 +23,7 @@ from evenhand.jobs.federation.parts import party_part
 from evenhand.jobs.federation.sites import PartyEnd, server_program
 from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
+from evenhand.metrics import cells
 from evenhand.models.linear import column_major
 from evenhand.models.saved import to_state
 from evenhand.privacy.masks import SECRET_WORDS
@@ -30,6 +33,7 @@ from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread
 from evenhand.vertical.problem import PartyData
 from evenhand.vertical.solvers import SOLVERS
+from evenhand.vertical.subspace import server
 
 PARTIES = ("bank", "shop", "phone")
 CROSSING = {"interactions": "full", "rows_a_leaf": 5}
@@ -125,6 +129,34 @@ def test_of_a_parquet_file_a_party_holds_its_block_once(
     for name in PARTIES:
         assert_same_state(to_state(ends[name].model), to_state(together.run.models[name]))
     assert ends["server"] == together.result
+
+
+def test_all_together_need_little_more_memory_than_their_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process, with the server: ids, messages, masks and packets of all are in the sum."""
+    # Not so what does not grow with the rows, and what is imported on the way.
+    for module, name in ((cells, "_DRAWS_AT_ONCE"), (server, "MOST_COPIED"), (parquet_file, "_BATCH")):
+        monkeypatch.setattr(module, name, 2000)
+    paths = write_shops(tmp_path, {"max_rounds": 3, "constraint": FAIR, "options": {"own_columns": False}})
+    run(paths)
+    rows, columns, rng = 40_000, 20, np.random.default_rng(0)
+    for name in PARTIES:
+        table = pd.DataFrame(rng.normal(size=(rows, columns))).add_prefix("x")
+        table["id"] = rng.permutation(rows)
+        if name == "bank":
+            table["good"], table["sex"] = np.where(table["x0"] > 0, "yes", "no"), rng.integers(0, 2, rows)
+        table.to_parquet(tmp_path / name / "table.parquet")
+    for path in tmp_path.rglob("*.toml"):
+        path.write_text(path.read_text().replace("table.csv", "table.parquet"))
+    tracemalloc.start()
+    try:
+        ends = run(paths)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(ends["bank"], PartyEnd), ends
+    assert peak < 1.95 * len(PARTIES) * 8 * rows * columns
 
 
 @pytest.mark.parametrize("solver", [name for name in SOLVERS if name.startswith(("vfb2", "af"))])

@@ -40,6 +40,8 @@ class QualityRows:
 
     def some(self, rows: Booleans) -> QualityRows:
         """These rows."""
+        if rows.all():
+            return self
         sensitive = None if self.sensitive is None else self.sensitive[rows]
         people = None if self.people is None else self.people[rows]
         return QualityRows(self.labels, self.signs[rows], sensitive, people)

@@ -77,9 +77,11 @@ class ScoreServer(Role):
     def scores(self) -> Array:
         bodies = self.answers.of(PARTIAL_SCORES.kind)
         # In the order of the terms, in which everybody sums.
-        total: Array = np.sum([bodies[name]["scores"] for name in self.parties], axis=0)
+        total: Array = np.zeros(self.sizes["rows"])
+        for name in self.parties:
+            total += bodies[name]["scores"]
         for body in self.answers.of(ACROSS_SCORES.kind).values():
-            total = total + body["scores"]
+            total += body["scores"]
         return total
 
     def snapshot(self) -> State:

@@ -108,6 +108,7 @@ class VisitedSite(Generic[Result]):
     def _after(self, role: Role, sends: Sends) -> None:
         self._desk.check_leaving(sends)
         self._desk.post(self._now, sends)
+        role.take_opened()
         self.reports += role.take_reports()
 
     # -- between two visits

@@ -8,7 +8,7 @@ them: it runs there, or with somebody whom that party trusts with both.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from evenhand.errors import DataError, JobError, RunError
 from evenhand.jobs.federation.enrolling import accepted_terms, check_enrolled
 from evenhand.jobs.federation.files import FederationJob, PartyFile
 from evenhand.jobs.federation.keeping import Keeping, messages_of, to_its_end
-from evenhand.jobs.quality import check_measurable
+from evenhand.jobs.quality import QualityRows, check_measurable
 from evenhand.jobs.tables import hold_out, naming, parts_of, tell
 from evenhand.jobs.vertical.answering import answer_key
 from evenhand.jobs.vertical.file import table_source
@@ -115,7 +115,9 @@ def party_program(
     if aligned.places is None:
         lacking = f"{aligned.problem}; {len(aligned.unmatched):,} are of {name}"
         raise DataError(f"the rows cannot be aligned: {lacking}{_advice(aligned.problem)}")
-    table = _rows(table, aligned.places)
+    table = table.taken(aligned.places)
+    # Lists of everybody are let go as soon as they have served: there may be many millions.
+    del aligned
     test = hold_out(table.known.index, section.test_fraction, section.seed)
 
     again = EnrolParty(name, VerticalTerms, policy, accepted)
@@ -125,7 +127,7 @@ def party_program(
         raise RunError(f"the terms are about {terms.n_rows} rows, {name} has {int((~test).sum())} to train on")
     known = truth = None
     if name == job.holder:
-        held = held_labels(table, own.party, test, job.to_job().constraints).some(~test)
+        held = _apart(held_labels(table, own.party, test, job.to_job().constraints).some(~test))
         truth = LabelData(held.signs, held.sensitive, people=held.people)
         key = answer_key(section.label_privacy, own.party.label, base, section.seed, table.known.index[~test])
         known = answered(terms, truth, key)
@@ -181,9 +183,10 @@ def server_program(
     if alignment.problem:
         raise DataError(f"the rows cannot be aligned: {alignment.problem}{_advice(alignment.problem)}")
     with naming(f"party {job.holder!r}"):
-        table = _rows(_opened(job, holder, base), alignment.places[job.holder])
+        table = _opened(job, holder, base).taken(alignment.places[job.holder])
+        del alignment
         test = hold_out(table.known.index, section.test_fraction, section.seed)
-        held = held_labels(table, holder.party, test, trained.constraints)
+        held = _apart(held_labels(table, holder.party, test, trained.constraints))
         measured = by_part(held, test)
         check_measurable(measured)
     ids = table.known.index
@@ -191,6 +194,7 @@ def server_program(
     held = held.some(~test)
     labels, known = held.signs, held.sensitive
     key = answer_key(section.label_privacy, holder.party.label, base, section.seed, ids[~test])
+    del ids
     frame = groups_frame(known, len(labels))
     _, groups = compared_groups(trained.constraints, labels, frame)
     terms = solvers.vertical_terms(trained, job.parts, len(labels), groups)
@@ -206,15 +210,17 @@ def server_program(
     server = solvers.server(terms, ServerData(said.labels, said.sensitive, people=said.people, answers=said.answers))
     weights = () if held.people is None else (held.people,)
     yield from to_its_end(keeping, server, terms.to_plain(), labels, frame, *weights)
+    trained_server = solvers.solvers_server(server)
     if section.finishes:
-        yield FinishServer(terms, solvers.solvers_server(server).present().scores)
+        yield FinishServer(terms, trained_server.present().scores)
+    certificate = certified(trained_server.certificate)
+    told = ServersWord(certificate, trained_server.proofs(), trained_server.statistics())
+    del server, trained_server
     scoring = ScoreServer(names, len(test), job.holder if job.crosses_trees else None)
     yield scoring
     scores = scoring.scores
+    del scoring
     trained_with = messages_of(transcript(), keeping)
-    trained_server = solvers.solvers_server(server)
-    certificate = certified(trained_server.certificate)
-    told = ServersWord(certificate, trained_server.proofs(), trained_server.statistics())
     of_parts = {name: scores[rows] for name, rows in parts_of(test).items()}
     result = vertical_result(trained, told, of_parts, measured, trained_with)
     if (stated := label_statement(terms, key)) is not None:
@@ -288,8 +294,9 @@ def _advice(problem: str) -> str:
     )
 
 
-def _rows(table: PartyTable, places: Integers) -> PartyTable:
-    return table.aligned(table.known.index[places])
+def _apart(held: QualityRows) -> QualityRows:
+    """By themselves: as a part of the party's table, groups would keep its other columns and its ids in memory."""
+    return held if held.sensitive is None else replace(held, sensitive=held.sensitive.reset_index(drop=True).copy())
 
 
 def _training_rows(matrix: Matrix, test: Booleans) -> Matrix:

@@ -18,7 +18,10 @@ def answer_key(
     asked: LabelPrivacySection | None, label: HeldLabelSection | None, base: Path, seed: int, ids: Iterable[Hashable]
 ) -> AnswerKey:
     """From the file that the label's section names; without one, from the job's seed, as a simulation has it."""
-    if asked is None or label is None or label.secret is None:
+    if asked is None:
+        # Nothing is drawn: a list of everybody would only lie about.
+        return AnswerKey.from_seed(seed)
+    if label is None or label.secret is None:
         return AnswerKey.from_seed(seed, ids)
     name = f"{label.column} = {label.positive}"
     return AnswerKey(kept_secret(base / Path(label.secret).expanduser()), ids, label=name)
