@@ -15,7 +15,7 @@ from support.problems import Problem, Reference, ReferenceRow, deal, parity_rows
 
 from evenhand.constraints import EqualizedOdds, EqualOpportunity, NeymanPearson
 from evenhand.errors import DataError, DivergenceError, InputError, ProtocolError
-from evenhand.privacy.fixed_point import decode_scalar, encode_scalar
+from evenhand.privacy.fixed_point import decode_scalar
 from evenhand.protocol.job import Job
 from evenhand.runtime import checkpoints
 from evenhand.runtime.inprocess import InProcess
@@ -25,8 +25,7 @@ from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.server import CompiledRun
 from evenhand.vertical.solvers import compiled as compiled_run
 from evenhand.vertical.vfb2.blocks import Block
-from evenhand.vertical.vfb2.interleaver import SCALE
-from evenhand.vertical.vfb2.kernels import row_score
+from evenhand.vertical.vfb2.kernels import SCALE, row_score
 from evenhand.vertical.vfb2.options import VFB2Options
 
 MU = 0.02
@@ -108,12 +107,36 @@ def test_any_seed_delay_batch_and_partition_ends_at_the_pooled_optimum(
     np.testing.assert_allclose(pooled_weights(made, blocks), REFERENCE.optimum()[0], atol=1e-5)
     staleness = made.statistics["staleness"]
     assert len(staleness) == read + message + 1
-    if made.certificate.rounds > 20:
-        # Both bounds are reached, and updates were counted once for each party and step.
+    if made.certificate.rounds > 20 and parties > 1 and max(read, message) <= 2:
+        # Both bounds are reached; one party alone has no message to wait for, and of long delays the longest are rare.
         assert staleness[-1] > 0
     steps = [-(-len(range(400)) // batch)]
+    # Updates were counted once for each party and step.
     assert sum(staleness) % parties == 0
     assert sum(staleness) >= parties * steps[0]
+
+
+@pytest.mark.portable
+def test_scores_do_not_depend_on_who_has_which_columns() -> None:
+    """Terms are rounded one by one: without delays every partition takes the same steps, to the bit."""
+    options = {"read_delay": 0, "message_delay": 0, "sampling": "uniform", "step": 0.05}
+    ends = [
+        pooled_weights(run("vfb2-svrg", blocks=blocks, active=(0,), rounds=8, **options), blocks)
+        for blocks in ([[0, 1, 2, 3, 4, 5]], BLOCKS, [[5], [3], [4], [0], [1], [2]])
+    ]
+    assert ends[0].any()
+    for other in ends[1:]:
+        np.testing.assert_array_equal(other, ends[0])
+
+
+def test_short_epochs_come_first_and_sagas_table_is_then_kept() -> None:
+    options = VFB2Options().resolved("saga", on_rates=False, dominators=1, in_one_loop=True)
+    assert [options.share_of_rows(number) for number in (1, 2, 5, 6, 7, 50)] == [1 / 32, 1 / 16, 1 / 2, 1, 1, 1]
+    assert [options.renews_references("saga", number) for number in (1, 2, 5, 6, 7, 50)] == [True] * 4 + [False] * 2
+    assert all(options.renews_references("svrg", number) for number in (1, 7, 50))
+    assert not any(options.renews_references("sgd", number) for number in (1, 7, 50))
+    whole = VFB2Options(growth=False).resolved("saga", on_rates=False, dominators=1, in_one_loop=True)
+    assert [whole.renews_references("saga", number) for number in (1, 2, 3)] == [True, False, False]
 
 
 def test_masked_sums_are_the_scores() -> None:
@@ -132,8 +155,7 @@ def test_masked_sums_are_the_scores() -> None:
     for row, found in enumerate(compiled._scores[:20]):
         ends = storage.starts[row]
         parts = [
-            encode_scalar(row_score(storage.indices, storage.data, first, stop, storage.columns), SCALE)
-            for first, stop in pairwise(ends)
+            row_score(storage.indices, storage.data, first, stop, storage.columns)[0] for first, stop in pairwise(ends)
         ]
         masks = [int(mask) for mask in rng.integers(2**64, size=len(parts), dtype=np.uint64)]
         masked = sum(int(part) + mask for part, mask in zip(parts, masks, strict=True)) - sum(masks)

@@ -380,7 +380,7 @@ class Watched:
 
 
 def test_no_message_carries_an_unmasked_partial_score() -> None:
-    job = make_job("vfb2-svrg", {"batch_size": 6}, max_rounds=3, tol=0.0)
+    job = make_job("vfb2-svrg", {"batch_size": 6, "growth": False}, max_rounds=3, tol=0.0)
     roles = make_roles(job)
     watched = [Watched(role) for role in roles[1:]]  # type: ignore[arg-type]
     runtime = InProcess(roles, CLOCK)
@@ -406,7 +406,7 @@ def test_no_message_carries_an_unmasked_partial_score() -> None:
 
 def test_masks_are_the_partys_own_secret_and_the_model_does_not_know() -> None:
     """Who knows the job's seed knows all masks that follow from it: outside simulation they must not."""
-    job = make_job("vfb2-svrg", {"batch_size": 6}, max_rounds=3, tol=0.0)
+    job = make_job("vfb2-svrg", {"batch_size": 6, "growth": False}, max_rounds=3, tol=0.0)
     sent, weights = [], []
     for secret in (False, True):
         roles = make_roles(job, secret=secret)
@@ -441,7 +441,7 @@ def test_masks_agreed_on_keep_from_a_coalition_what_the_trees_do_not() -> None:
 
 
 def test_masks_agreed_on_change_no_model_and_no_label_is_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = make_job("vfb2-svrg", {"batch_size": 6}, max_rounds=3, tol=0.0)
+    job = make_job("vfb2-svrg", {"batch_size": 6, "growth": False}, max_rounds=3, tol=0.0)
     weights, used = [], []
     plain = PairwiseMasks.mask
 
@@ -478,7 +478,7 @@ def test_a_secrets_masks_never_repeat_and_are_told_by_nothing_else() -> None:
 
 
 def test_sagas_updates_are_work_outside_the_roles_lock_and_never_overlap() -> None:
-    job = make_job("vfb2-saga", {"batch_size": 8, "read_delay": 3}, max_rounds=1, tol=0.0)
+    job = make_job("vfb2-saga", {"batch_size": 8, "read_delay": 3, "growth": False}, max_rounds=1, tol=0.0)
     roles = make_roles(job, active=(0,))
     passive = next(role for role in roles if role.name == "p1")
     seen: list[int] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 from evenhand.privacy.fixed_point import encode_scalar
 from evenhand.privacy.masks import next_mask
-from evenhand.vertical.vfb2.interleaver import SAGA, SCALE, SGD
+from evenhand.vertical.vfb2.interleaver import SAGA, SGD
 from evenhand.vertical.vfb2.kernels import compiled, dense_move, row_remember, row_score, row_update, theta
 
 
@@ -42,13 +42,13 @@ def batch_scores(
     multiplications = 0.0
     for place in range(len(rows)):
         row = rows[place]
-        score = 0.0
+        sums[place] = masks[place]
         if row >= 0:
-            score = row_score(indices, data, starts[row], starts[row + 1], columns)
+            score, size = row_score(indices, data, starts[row], starts[row + 1], columns)
+            if not size <= limit:
+                return -1.0
+            sums[place] += score
             multiplications += starts[row + 1] - starts[row]
-        if not abs(score) <= limit:
-            return -1.0
-        sums[place] = encode_scalar(score, SCALE) + masks[place]
     return multiplications
 
 

@@ -9,14 +9,17 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Integers, Matrix
 from evenhand.errors import DataError
+from evenhand.privacy.fixed_point import decode_scalar, largest
 from evenhand.vertical.vfb2.kernels import (
     BOUNDED,
     DENSE_BOUNDED,
     DENSE_RIDGE,
     DRIFT,
+    FRACTION_BITS,
     KEEP,
     RARITY,
     RIDGE,
+    SCALE,
     WEIGHT,
     compiled,
     row_score,
@@ -95,17 +98,19 @@ class Block:
     def squared_norms(self) -> Array:
         """‖(x_i)_ℓ‖² of each row."""
         norms = np.zeros(self.rows)
-        _squared_norms(self.starts, self.data, norms)
+        add_up_squares(self.starts, self.data, norms)
         return norms
 
     def set_chances(self, chances: Array) -> None:
-        """From the rows' chances, how rarely each column is touched; a column without entries never is."""
-        if self._dense:
-            self.columns[:, RARITY] = 1.0
-            return
+        """From the rows' chances, how rarely each column is touched."""
         shares = np.zeros(len(self.columns))
-        _shares(self.starts, self.indices, chances, shares)
-        self.columns[:, RARITY] = 1.0 / np.where(shares > 0, shares, 1.0)
+        if not self._dense:
+            column_shares(self.starts, self.indices, chances, shares)
+        self.set_shares(shares)
+
+    def set_shares(self, shares: Array) -> None:
+        """The share of drawn rows that touch each column; a column without entries is never touched."""
+        self.columns[:, RARITY] = 1.0 if self._dense else 1.0 / np.where(shares > 0, shares, 1.0)
 
     def set_step(self, step: float) -> None:
         """KEEP of each column, as `row_update` takes it."""
@@ -118,7 +123,7 @@ class Block:
 
     def scores(self) -> Array:
         scores = np.empty(self.rows)
-        _scores(self.starts, self.indices, self.data, self.columns, scores)
+        _scores(self.starts, self.indices, self.data, self.columns, largest(1, FRACTION_BITS), scores)
         return scores
 
     def loss_gradient(self, nu: Array) -> Array:
@@ -168,23 +173,29 @@ def _sort(starts: Any, indices: Any, data: Any, order: Any, new_starts: Any, new
 
 
 @compiled
-def _squared_norms(starts: Any, data: Any, norms: Any) -> None:
+def add_up_squares(starts: Any, data: Any, norms: Any) -> None:
+    """‖x_i‖² of rows that lie one after the other."""
     for row in range(len(norms)):
+        total = 0.0
         for place in range(starts[row], starts[row + 1]):
-            norms[row] += data[place] * data[place]
+            total += data[place] * data[place]
+        norms[row] = total
 
 
 @compiled
-def _shares(starts: Any, indices: Any, chances: Any, shares: Any) -> None:
+def column_shares(starts: Any, indices: Any, chances: Any, shares: Any) -> None:
+    """How likely a drawn row is to touch each column."""
     for row in range(len(chances)):
         for place in range(starts[row], starts[row + 1]):
             shares[indices[place]] += chances[row]
 
 
 @compiled
-def _scores(starts: Any, indices: Any, data: Any, columns: Any, scores: Any) -> None:
+def _scores(starts: Any, indices: Any, data: Any, columns: Any, limit: float, scores: Any) -> None:
     for row in range(len(scores)):
-        scores[row] = row_score(indices, data, starts[row], starts[row + 1], columns)
+        total, size = row_score(indices, data, starts[row], starts[row + 1], columns)
+        # What fixed point cannot hold is left to whoever masks the scores to refuse.
+        scores[row] = decode_scalar(total, SCALE) if size <= limit else size
 
 
 @compiled

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
 from evenhand.constraints.lagrangian import Point
 from evenhand.errors import DivergenceError, ProtocolError
+from evenhand.privacy.fixed_point import largest
 from evenhand.privacy.masks import mask_states
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Sends, State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import PartyData, ServerData, has_intercept, own_model
 from evenhand.vertical.server import CompiledRun
-from evenhand.vertical.vfb2.blocks import REGULARISERS, Block
+from evenhand.vertical.vfb2.blocks import REGULARISERS, Block, add_up_squares, column_shares
 from evenhand.vertical.vfb2.epochs import EpochServer, cell_tilts, theta_inputs
 from evenhand.vertical.vfb2.interleaver import (
     RULES,
@@ -24,11 +25,12 @@ from evenhand.vertical.vfb2.interleaver import (
     build_trees,
     loss_gradient,
     merge,
+    row_ends,
     run_epoch,
     scores_and_gradient,
     share_columns,
 )
-from evenhand.vertical.vfb2.kernels import DRIFT, RARITY, WEIGHT
+from evenhand.vertical.vfb2.kernels import DRIFT, FRACTION_BITS, RARITY, WEIGHT
 from evenhand.vertical.vfb2.messages import TrafficCounter
 from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.setting import Setting
@@ -46,16 +48,14 @@ class CompiledVFB2(EpochServer, CompiledRun):
             Block(name, data.matrix, self.regulariser, self.options, has_intercept(terms, name))
             for name, data in columns_of.items()
         ]
-        norms = np.sum([block.squared_norms() for block in blocks], axis=0)
-        self._sampler = RowSampler(norms, self.options.sampling, setting.seed)
         columns = share_columns(blocks)
-        for block in blocks:
-            block.set_chances(self._sampler.chances)
-            if terms.warm:
+        if terms.warm:
+            for block in blocks:
                 block.columns[:, WEIGHT] = self.models[block.name].weights
-        order = self._sampler.order
-        self._weights = self._sampler.weights[order]
+        order = setting.order
         self._storage = merge(blocks, columns, order, np.array([setting.moves(place) for place in range(len(blocks))]))
+        self._sampler = self._draw_by_norms(blocks, order)
+        self._weights = self._sampler.weights[order]
         self._blocks = blocks
         self._gradient = np.zeros(len(self._storage.columns))
         self._scores: Array = np.zeros(len(order))
@@ -65,11 +65,24 @@ class CompiledVFB2(EpochServer, CompiledRun):
         self._trees = build_trees(len(blocks), list(setting.active))
         self._counter = TrafficCounter(self.parties, self.active, self._trees, setting.sizes)
         self._constrained = bool(terms.constraint_rows)
-        self._limit = setting.largest_score
+        self._limit = largest(1, FRACTION_BITS)
         # The generator after those of the parties' masks, which nobody would see here and are not drawn.
         self._delays = mask_states(setting.seed, len(blocks) + 1)[-1:].copy()
         none = self.lagrangian.constraints.bounds.no_multipliers()
         self._theta_inputs = theta_inputs(self.lagrangian, none, order)
+
+    def _draw_by_norms(self, blocks: Sequence[Block], order: Integers) -> RowSampler:
+        """The rows' chances by their norms, and with them how rarely each block's columns are touched."""
+        ends, norms = row_ends(self._storage), np.empty(len(order))
+        add_up_squares(ends, self._storage.data, norms)
+        unsorted = np.empty_like(norms)
+        unsorted[order] = norms
+        sampler = RowSampler(unsorted, self.options.sampling, self.setting.seed)
+        shares = np.zeros(len(self._storage.columns))
+        column_shares(ends, self._storage.indices, sampler.chances[order], shares)
+        for place, block in enumerate(blocks):
+            block.set_shares(shares[self._storage.blocks[place] : self._storage.blocks[place + 1]])
+        return sampler
 
     def handle(self, message: Message) -> Sends:
         raise ProtocolError(f"{self.name} does everybody's work and takes no message; {message.kind!r} is refused")
@@ -129,7 +142,7 @@ class CompiledVFB2(EpochServer, CompiledRun):
 
     def _run_epoch(self, point: Point) -> None:
         columns = self._storage.columns
-        if self.rule == "svrg" or (self.rule == "saga" and self.round == 1):
+        if self.options.renews_references(self.rule, self.round):
             derivative = len(self._scores) * point.derivative(self.weighting)[self._sampler.order]
             self._references[:] = derivative[:, None]
             np.multiply(self._gradient, columns[:, RARITY], out=columns[:, DRIFT])

@@ -101,13 +101,15 @@ class EpochServer(Server):
     def _choose_step(self, sampler: RowSampler) -> float:
         """γ as given, or 1 / (κ(2 max ‖x_i‖²/(n p_i) + d/8 mean ‖x_i‖²)), where κ bounds the curvature in a score.
 
-        The first term (three times the norm for SAGA, as its theory asks) keeps one row's update stable; the second
-        makes room for the d rows whose updates may be under way at once, through delay or because they share a message.
+        The first term keeps one row's update stable: three times the norm for SAGA, as its theory asks, once its
+        references are of many moments. The second makes room for the d rows whose updates may be under way at once,
+        through delay or because they share a message.
         SGD comes to rest only if its steps shorten: they are that over 1, 2, 3, ...
         """
         if self.options.step != "auto":
             return float(self.options.step)
-        alone = 3.0 if self.rule == "saga" else 2.0
+        of_many_moments = self.rule == "saga" and not self.options.renews_references("saga", self.round + 1)
+        alone = 3.0 if of_many_moments else 2.0
         reach = alone * sampler.largest_norm + 0.125 * (self.rows_under_way() - 1) * sampler.mean_norm
         step = 1.0 / max(self.lagrangian.curvature_limit(self.weighting) * reach, np.finfo(float).tiny)
         return step / (self.round + 1) if self.rule == "sgd" else step

@@ -15,7 +15,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
 from evenhand.vertical.vfb2.aggregation import FULL_SUM, Aggregation, MaskStream, Passed
 from evenhand.vertical.vfb2.batches import mask_values
-from evenhand.vertical.vfb2.interleaver import FRACTION_BITS
+from evenhand.vertical.vfb2.kernels import FRACTION_BITS
 from evenhand.vertical.vfb2.messages import MASKED_TOTALS, TOTALS
 from evenhand.vertical.vfb2.setting import NORM_BITS, OF_NORMS, Setting
 

@@ -14,15 +14,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.privacy.fixed_point import decode_scalar, encode_scalar
+from evenhand.privacy.fixed_point import decode_scalar
 from evenhand.privacy.masks import next_mask
 from evenhand.privacy.sum_trees import two_trees
 from evenhand.vertical.vfb2.blocks import Block
-from evenhand.vertical.vfb2.kernels import compiled, dense_move, inlined, row_remember, row_score, row_update, theta
+from evenhand.vertical.vfb2.kernels import (
+    SCALE,
+    compiled,
+    dense_move,
+    inlined,
+    row_remember,
+    row_score,
+    row_update,
+    theta,
+)
 
-FRACTION_BITS = 44
-"""Of the fixed point that masks need: sums of scores are off by less than 10⁻¹², and may reach ±500,000."""
-SCALE = 2.0**FRACTION_BITS
 SGD, SVRG, SAGA = 0, 1, 2
 """Rules, in the order of `RULES`."""
 RULES = ("sgd", "svrg", "saga")
@@ -70,7 +76,7 @@ class Plan(NamedTuple):
     read_delay: int
     message_delay: int
     limit: float
-    """Largest partial score that can be masked."""
+    """Largest score that fixed point can hold."""
 
 
 def build_trees(parties: int, roots: list[int]) -> Trees:
@@ -94,8 +100,7 @@ def merge(blocks: list[Block], columns: Array, order: Any, moves: Any) -> Storag
     ends = np.cumsum([0, *(len(block.columns) for block in blocks)])
     starts = np.zeros((len(order), len(blocks) + 1), dtype=np.uint64)
     for place, block in enumerate(blocks):
-        starts[:, place + 1] = np.diff(block.starts)[order]
-    np.cumsum(starts, axis=1, out=starts)
+        np.add(starts[:, place], np.diff(block.starts)[order], out=starts[:, place + 1])
     starts[1:] += np.cumsum(starts[:-1, -1])[:, None]
     indices = np.empty(starts[-1, -1], dtype=np.uint32)
     data = np.empty(starts[-1, -1])
@@ -103,6 +108,11 @@ def merge(blocks: list[Block], columns: Array, order: Any, moves: Any) -> Storag
         _copy(block.starts, block.indices, block.data, order, ends[place], starts[:, place], indices, data)
         block.give_up_rows()
     return Storage(starts, indices, data, columns, ends, moves)
+
+
+def row_ends(storage: Storage) -> Any:
+    """Where each row begins, and the last one ends: all parties' parts of it together."""
+    return np.append(storage.starts[:, 0], storage.starts[-1:, -1])
 
 
 @compiled
@@ -118,48 +128,40 @@ def _copy(
 
 
 @inlined
-def fixed_point_sum(storage: Storage, row: int, limit: float) -> float:
-    """VFB² Algorithm 1: a row's score as the trees' sums give it; NaN if a part is too large to mask.
+def fixed_point_sum(indices: Any, data: Any, start: Any, stop: Any, columns: Any, limit: float) -> float:
+    """VFB² Algorithm 1: a row's score as the trees' sums give it; NaN if it is too large to mask.
 
     Masks cancel modulo 2⁶⁴, whatever they are and in whatever order parts are added. Nobody keeps the messages of this
     loop, so none are drawn: the sum is the same to the bit.
     """
-    total = np.uint64(0)
-    for party in range(len(storage.moves)):
-        score = row_score(
-            storage.indices, storage.data, storage.starts[row, party], storage.starts[row, party + 1], storage.columns
-        )
-        if not abs(score) <= limit:
-            return np.nan
-        total += encode_scalar(score, SCALE)
-    return decode_scalar(total, SCALE)
+    total, size = row_score(indices, data, start, stop, columns)
+    return decode_scalar(total, SCALE) if size <= limit else np.nan
 
 
 @compiled
 def all_scores(storage: Storage, limit: float, scores: Any) -> None:
     """Every row's score, summed for the first active party."""
+    parties = len(storage.moves)
+    starts, indices, data, columns = storage.starts, storage.indices, storage.data, storage.columns
     for row in range(len(scores)):
-        scores[row] = fixed_point_sum(storage, row, limit)
+        scores[row] = fixed_point_sum(indices, data, starts[row, 0], starts[row, parties], columns, limit)
 
 
 @compiled
 def scores_and_gradient(storage: Storage, theta_inputs: ThetaInputs, limit: float, scores: Any, gradient: Any) -> None:
     """Both in one pass, where ϑ depends on nothing but the row's own score: without constraints."""
+    starts, indices, data, columns = storage.starts, storage.indices, storage.data, storage.columns
+    loss, labels, cells = theta_inputs.loss, theta_inputs.labels, theta_inputs.cells
+    tilts, measures, temperatures = theta_inputs.tilts, theta_inputs.measures, theta_inputs.temperatures
+    parties = len(storage.moves)
     gradient[:] = 0.0
     for row in range(len(scores)):
-        scores[row] = fixed_point_sum(storage, row, limit)
-        derivative = theta(
-            theta_inputs.loss,
-            scores[row],
-            theta_inputs.labels[row],
-            theta_inputs.cells[row],
-            theta_inputs.tilts,
-            theta_inputs.measures,
-            theta_inputs.temperatures,
-        )
-        nu = derivative / len(scores)
-        for place in range(storage.starts[row, 0], storage.starts[row, -1]):
-            gradient[storage.indices[place]] += nu * storage.data[place]
+        start, stop = starts[row, 0], starts[row, parties]
+        score = fixed_point_sum(indices, data, start, stop, columns, limit)
+        scores[row] = score
+        nu = theta(loss, score, labels[row], cells[row], tilts, measures, temperatures) / len(scores)
+        for place in range(start, stop):
+            gradient[indices[place]] += nu * data[place]
 
 
 @compiled
@@ -169,45 +171,6 @@ def loss_gradient(storage: Storage, nu: Any, gradient: Any) -> None:
     for row in range(len(nu)):
         for place in range(storage.starts[row, 0], storage.starts[row, -1]):
             gradient[storage.indices[place]] += nu[row] * storage.data[place]
-
-
-@inlined
-def _update(storage: Storage, plan: Plan, party: int, row: int, weight: float, value: float, references: Any) -> None:
-    """VFB² Algorithm 3, steps 3 and 4.
-
-    `value` is the weighted change that moves the block or, in SAGA, ϑ itself: there every party has its own table of
-    references.
-    """
-    start, stop = storage.starts[row, party], storage.starts[row, party + 1]
-    dense_move(storage.columns, storage.blocks[party], storage.blocks[party + 1], plan.regulariser, plan.step)
-    if plan.rule != SAGA:
-        row_update(storage.indices, storage.data, start, stop, storage.columns, plan.regulariser, plan.step, value)
-    else:
-        change = value - references[row, party]
-        row_update(
-            storage.indices, storage.data, start, stop, storage.columns, plan.regulariser, plan.step, change * weight
-        )
-        row_remember(storage.indices, storage.data, start, stop, storage.columns, change / len(references))
-        references[row, party] = value
-
-
-@inlined
-def _value(theta_inputs: ThetaInputs, plan: Plan, row: int, weight: float, score: float, references: Any) -> float:
-    """What a row moves the blocks by, from its score (VFB² Algorithm 2, step 4)."""
-    derivative = theta(
-        theta_inputs.loss,
-        score,
-        theta_inputs.labels[row],
-        theta_inputs.cells[row],
-        theta_inputs.tilts,
-        theta_inputs.measures,
-        theta_inputs.temperatures,
-    )
-    if plan.rule == SGD:
-        return derivative * weight
-    if plan.rule == SVRG:
-        return (derivative - references[row, 0]) * weight
-    return derivative
 
 
 @compiled
@@ -227,51 +190,76 @@ def run_epoch(
     `drawn` are the epoch's rows in order, `weights` those of all rows, `roots` the
     dominators' places, `delays` the state of a generator.
     """
-    parties, dominators, batch = len(storage.moves), len(roots), plan.batch_size
-    steps = (len(drawn) + batch - 1) // batch
+    # Arrays are named once: taken from their tuple in the loop, each would be counted as used and let go of every time.
+    starts, indices, data, columns = storage.starts, storage.indices, storage.data, storage.columns
+    blocks, moves = storage.blocks, storage.moves
+    loss, labels, cells = theta_inputs.loss, theta_inputs.labels, theta_inputs.cells
+    tilts, measures, temperatures = theta_inputs.tilts, theta_inputs.measures, theta_inputs.temperatures
+    rule, regulariser, gamma, batch, limit = plan.rule, plan.regulariser, plan.step, plan.batch_size, plan.limit
+    parties, dominators, count = len(moves), len(roots), len(drawn)
+    steps = (count + batch - 1) // batch
     delay = plan.read_delay + plan.message_delay
     # Scores, then what they move the blocks by, of the steps under way. A power of two: `&` is the cheaper remainder.
     slots = 1
     while slots <= delay:
         slots *= 2
+    last_slot = slots - 1
     values = np.zeros((slots, batch))
+    launchers = np.zeros(slots, dtype=np.int64)
+    turn = 0
     answered = 0
     taken = np.zeros(parties, dtype=np.int64)
-    launchers = np.zeros(parties, dtype=np.int64)
     for tick in range(steps + delay):
+        slot = tick & last_slot
         if tick < steps:
+            launchers[slot] = roots[turn]
+            turn = turn + 1 if turn + 1 < dominators else 0
             for party in range(parties):
                 staleness[tick - taken[party]] += 1
-            for place in range(tick * batch, min((tick + 1) * batch, len(drawn))):
-                score = fixed_point_sum(storage, drawn[place], plan.limit)
+            first = tick * batch
+            for place in range(first, min(first + batch, count)):
+                row = np.uint64(drawn[place])
+                score = fixed_point_sum(indices, data, starts[row, 0], starts[row, parties], columns, limit)
                 if np.isnan(score):
                     return False
-                values[tick & (slots - 1), place - tick * batch] = score
+                values[slot, place - first] = score
         chance = next_mask(delays, 0)
-        # What has been launched and is not held up is answered with ϑ ...
+        # What has been launched and is not held up is answered with ϑ (VFB² Algorithm 2, step 4) ...
         reached = min(tick - _drawn_delay(chance, plan.read_delay), steps - 1)
         while answered <= reached:
-            slot, first = answered & (slots - 1), answered * batch
-            for place in range(first, min(first + batch, len(drawn))):
-                row = drawn[place]
-                value = _value(theta_inputs, plan, row, weights[row], values[slot, place - first], references)
-                values[slot, place - first] = value
+            slot, first = answered & last_slot, answered * batch
+            for place in range(first, min(first + batch, count)):
+                row = np.uint64(drawn[place])
+                value = theta(loss, values[slot, place - first], labels[row], cells[row], tilts, measures, temperatures)
+                if rule == SVRG:
+                    value -= references[row, 0]
+                # In SAGA every party has a table of references of its own, from which the change is still to be taken.
+                values[slot, place - first] = value if rule == SAGA else value * weights[row]
             answered += 1
         # ... and what has been answered and is not under way moves the blocks; a dominator's own at once.
         for party in range(parties):
             chance = chance >> np.uint64(8) if party & 7 != 7 else next_mask(delays, 0)
             due = max(answered - _drawn_delay(chance, plan.message_delay), tick + 1 - delay)
-            while taken[party] < answered:
-                step = taken[party]
-                if step >= due and roots[launchers[party]] != party:
-                    break
-                taken[party] = step + 1
-                launchers[party] = launchers[party] + 1 if launchers[party] + 1 < dominators else 0
-                if storage.moves[party]:
-                    slot, first = step & (slots - 1), step * batch
-                    for place in range(first, min(first + batch, len(drawn))):
-                        row = drawn[place]
-                        _update(storage, plan, party, row, weights[row], values[slot, place - first], references)
+            step = taken[party]
+            while step < answered and (step < due or launchers[step & last_slot] == party):
+                slot, first = step & last_slot, step * batch
+                step += 1
+                if not moves[party]:
+                    continue
+                # VFB² Algorithm 3, steps 3 and 4.
+                for place in range(first, min(first + batch, count)):
+                    row = np.uint64(drawn[place])
+                    start, stop = starts[row, party], starts[row, party + 1]
+                    value = values[slot, place - first]
+                    dense_move(columns, blocks[party], blocks[party + 1], regulariser, gamma)
+                    if rule == SAGA:
+                        change = value - references[row, party]
+                        references[row, party] = value
+                        row_update(indices, data, start, stop, columns, regulariser, gamma, change * weights[row])
+                        row_remember(indices, data, start, stop, columns, change / len(references))
+                    else:
+                        row_update(indices, data, start, stop, columns, regulariser, gamma, value)
+            taken[party] = step
     return True
 
 

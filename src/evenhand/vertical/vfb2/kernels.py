@@ -16,7 +16,13 @@ from math import exp
 from typing import Any, Final
 
 import numba
+import numpy as np
 
+from evenhand.privacy.fixed_point import encode_scalar
+
+FRACTION_BITS: Final = 44
+"""Of the fixed point that masks need: a term is off by less than 10⁻¹³, and sums of scores may reach ±500,000."""
+SCALE: Final = 2.0**FRACTION_BITS
 WEIGHT, DRIFT, KEEP, RARITY = 0, 1, 2, 3
 """Entries of a column's row in `columns`: w_j; the mean gradient over the column's share of drawn rows; what the
 regulariser needs (see `row_update`); and 1 / share."""
@@ -42,12 +48,19 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @inlined
-def row_score(indices: Any, data: Any, start: int, stop: int, columns: Any) -> float:
-    """w_ℓᵀ(x_i)_ℓ; the row's entries are `start` to `stop` of the block."""
-    total = 0.0
+def row_score(indices: Any, data: Any, start: int, stop: int, columns: Any) -> tuple[np.uint64, float]:
+    """w_ℓᵀ(x_i)_ℓ in fixed point modulo 2⁶⁴, and the sum of its terms' sizes; the row's entries are `start` to `stop`.
+
+    Every term is rounded by itself. Whole numbers add up to the same in any order, so that a row's score does not
+    depend on which parties have which of its columns, and one loop may add all parties' terms at once. A sum of sizes
+    beyond what fixed point holds, or none at all, says that the score is worth nothing.
+    """
+    total, size = np.uint64(0), 0.0
     for place in range(start, stop):
-        total += data[place] * columns[indices[place], WEIGHT]
-    return total
+        term = data[place] * columns[indices[place], WEIGHT]
+        size += abs(term)
+        total += encode_scalar(term, SCALE)
+    return total, size
 
 
 @compiled

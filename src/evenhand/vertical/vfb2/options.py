@@ -25,8 +25,8 @@ METHODS: Final = {
     "afsvrg-vp": VFB2Method("svrg", only_active_move=True),
 }
 """By the solver's name."""
-FIRST_SHARE = 0.25
-"""Share of an epoch's rows that SVRG's first one has; it doubles each time."""
+FIRST_SHARE = 1 / 32
+"""Share of an epoch's rows that the first one has; it doubles each time."""
 ROWS_IN_A_MESSAGE = 64
 """Where the job leaves it open: enough that a step is more arithmetic than message."""
 RATE_EPOCH, RATE_PENALTY = 1 / 32, 5.0
@@ -63,7 +63,8 @@ class VFB2Options:
         Share of the rows that are drawn between two full passes. ``"auto"`` is 1, or 1/32 under constraints on rates: a
         rate answers to its multiplier in jumps, and has to be led in small moves.
     growth
-        SVRG's first epochs have a quarter and half of that: early snapshots are soon out of date.
+        The first epochs of SVRG and SAGA have 1/32, 1/16, ... of that: early snapshots are soon out of date. Until they
+        have grown SAGA's table is made anew at every full pass, which costs no message; from then on it is the paper's.
     pace
         ``"asynchronous"``, or ``"synchronous"``: a new step begins when every party has done the last one (VFB).
     update
@@ -128,13 +129,19 @@ class VFB2Options:
             read_delay=own_steps - 1 if self.read_delay == "auto" else self.read_delay,
             epoch=(RATE_EPOCH if on_rates else 1.0) if self.epoch == "auto" else self.epoch,
             penalty=RATE_PENALTY if self.penalty == "auto" and on_rates else self.penalty,
-            growth=self.growth and rule == "svrg" and not on_rates,
+            growth=self.growth and rule != "sgd" and not on_rates,
         )
 
     def share_of_rows(self, round_number: int) -> float:
         """How much of all rows is drawn in a round (the first is 1)."""
-        growing = FIRST_SHARE * 2.0 ** min(round_number - 1, 9) if self.growth else 1.0
-        return min(1.0, growing) * float(self.epoch)
+        return self._grown(round_number) * float(self.epoch)
+
+    def renews_references(self, rule: Rule, round_number: int) -> bool:
+        """Whether a round begins with references of its own: SVRG's always, SAGA's up to the first whole epoch."""
+        return rule == "svrg" or (rule == "saga" and (round_number == 1 or self._grown(round_number - 1) < 1.0))
+
+    def _grown(self, round_number: int) -> float:
+        return min(1.0, FIRST_SHARE * 2.0 ** min(round_number - 1, 9)) if self.growth else 1.0
 
     @property
     def launch_ahead(self) -> int:

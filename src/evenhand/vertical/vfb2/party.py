@@ -25,8 +25,8 @@ from evenhand.vertical.vfb2.batches import batch_scores, batch_update
 from evenhand.vertical.vfb2.block_work import BlockWork
 from evenhand.vertical.vfb2.blocks import Block
 from evenhand.vertical.vfb2.full_pass import FullPass
-from evenhand.vertical.vfb2.interleaver import FRACTION_BITS, RULES
-from evenhand.vertical.vfb2.kernels import WEIGHT
+from evenhand.vertical.vfb2.interleaver import RULES
+from evenhand.vertical.vfb2.kernels import FRACTION_BITS, WEIGHT
 from evenhand.vertical.vfb2.messages import (
     APPLIED,
     BEGIN,
@@ -224,7 +224,7 @@ class VFB2Party(GradientParty):
         self._block.columns[:, WEIGHT] = self._best
 
     def _prepare(self, sampler: RowSampler, nu: Array, gradient: Array) -> None:
-        if self.setting.rule == "svrg" or (self.setting.rule == "saga" and self.round == 1):
+        if self.setting.options.renews_references(self.setting.rule, self.round):
             self._references = len(nu) * nu
             self._block.set_drift(gradient)
         self._block.set_step(self._step)

@@ -5,6 +5,7 @@ All parties draw the same rows from a common seed, so that row numbers need not 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -57,13 +58,26 @@ class RowSampler:
         count = max(1, round(share * self.rows))
         if not self._balanced:
             return rng.integers(0, self.rows, count)
-        runs = rng.permutation(-(-self.rows // RUN))
+        runs = self._first_runs(rng.permutation(len(self._draws_of_runs)), count)
         places = (runs[:, None] * RUN + np.arange(RUN)).ravel()
         places = places[places < self.rows]
         # Systematic sampling: row i is drawn between ⌊n p_i⌋ and ⌈n p_i⌉ times, n p_i on average.
-        passed = np.floor(np.cumsum(self.rows * self.chances[self.order[places]]) + rng.random())
+        passed = np.floor(np.cumsum(self._draws[places]) + rng.random())
         times = np.diff(passed, prepend=0.0).astype(np.int64)
         once = places[times > 0]
         # A row is drawn again anywhere in the epoch: many times on end would drive the blocks to that row's answer.
         again = np.repeat(places, np.maximum(times - 1, 0))
         return np.insert(once, rng.integers(0, len(once) + 1, len(again)), again)[:count]
+
+    @cached_property
+    def _draws(self) -> Array:
+        """n p_i of the rows, in their order."""
+        return self.rows * self.chances[self.order]
+
+    @cached_property
+    def _draws_of_runs(self) -> Array:
+        return np.add.reduceat(self._draws, np.arange(0, self.rows, RUN))
+
+    def _first_runs(self, runs: Integers, count: int) -> Integers:
+        """As many of the runs as `count` draws take, and one more for rounding: nobody goes through the others."""
+        return runs[: int(np.searchsorted(np.cumsum(self._draws_of_runs[runs]), count)) + 2]
