@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from evenhand.errors import InputError
-from evenhand.reproductions import REPRODUCTIONS, find
+from evenhand.reproductions import REPRODUCTIONS, find, postprocessing
+from evenhand.reproductions.experiments import FairVFLProblem, Fit
 from evenhand.reproductions.papers import FIRST_TABLE1, TABLE1, TABLE2, fair
 from evenhand.reproductions.settings import Settings
 from evenhand.reproductions.writing import Recorded
@@ -156,3 +158,20 @@ def test_the_command_lists_names_and_refuses_others(command: Any, tmp_path: Path
     assert code == 4
     assert "run without --rewrite" in errors
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_is_sure_to_the_last_bit_is_post_processed_too() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.choice([-1, 1], size=80)
+    # Chances of 1 - exp(-99) are 1 in double precision.
+    scores = 99.0 * np.where(rng.random(80) < 0.1, -labels, labels)
+    groups = pd.DataFrame({"sex": rng.choice(["f", "m"], size=80)})
+    column = [scores[:, None]]
+    problem = FairVFLProblem("compas", 10, False, column, column, labels, labels, groups, groups)
+
+    class Sure:
+        def decision_function(self, matrices: Any) -> Any:
+            return matrices[0][:, 0]
+
+    found = postprocessing.calibrated(problem, Fit(Sure(), 0.0))
+    assert 0.0 < found["accuracy"] < 1.0

@@ -48,4 +48,6 @@ def calibrated(problem: FairVFLProblem, fit: Fit) -> Record:
     processor.fit(expit(fit.classifier.decision_function(problem.train)), problem.labels, problem.groups)
     mixed = processor.predict_proba(expit(fit.classifier.decision_function(problem.test)), problem.test_groups)
     needed = {"feasible": processor.feasible_, "required_rate": processor.required_rate_}
-    return {**head(problem, CEO), **on_test_rows(problem, logit(mixed)), **needed}
+    # A model that was trained for long gives chances that are one to the last bit, whose logit is no number.
+    surest = np.finfo(np.float64).eps
+    return {**head(problem, CEO), **on_test_rows(problem, logit(np.clip(mixed, surest, 1 - surest))), **needed}
