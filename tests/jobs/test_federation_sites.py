@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -353,3 +355,11 @@ def test_a_job_for_a_federation_is_checked_and_holds_nothing_private(
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(JobError, match=says):
         read_federation_job(path)
+
+
+def test_a_site_loads_nothing_heavy_that_it_has_no_use_for() -> None:
+    """A Flower party is a new process at every visit."""
+    heavy = ("sklearn", "fairlearn", "scipy.stats", "scipy.optimize", "matplotlib", "duckdb", "torch", "lightgbm")
+    code = f"import sys, evenhand.jobs.federation.parts; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

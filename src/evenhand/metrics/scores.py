@@ -12,8 +12,6 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from fairlearn.metrics import MetricFrame, count, selection_rate
-from sklearn.metrics import accuracy_score
 
 from evenhand.arrays import Array
 from evenhand.constraints.confidence import LEVEL
@@ -52,6 +50,9 @@ def group_report(
     DataError
         If lengths differ, values are missing, labels are not of two kinds, or ``positive`` is not among them.
     """
+    # Imported here: it brings scikit-learn, which takes long to load, and a site of a federation needs neither.
+    from fairlearn.metrics import MetricFrame
+
     truths, predictions = read_column(y_true, "y_true"), read_column(y_pred, "y_pred")
     attributes = read_attributes(sensitive_features, cross)
     check_lengths(attributes, y_true=truths, y_pred=predictions)
@@ -230,9 +231,9 @@ def _mean(values: npt.NDArray[Any]) -> float:
 
 # fairlearn's own conditional rates are 0 where there is nothing to count; here they are NaN.
 _GROUP_METRICS: dict[str, Callable[..., float]] = {
-    "count": count,
-    "accuracy": accuracy_score,
-    "selection_rate": selection_rate,
+    "count": lambda truth, _: len(truth),
+    "accuracy": lambda truth, predicted: _mean(truth == predicted),
+    "selection_rate": lambda _, predicted: _mean(predicted),
     "TPR": lambda truth, predicted: _mean(predicted[truth]),
     "FPR": lambda truth, predicted: _mean(predicted[~truth]),
     "FNR": lambda truth, predicted: _mean(~predicted[truth]),

@@ -20,7 +20,6 @@ from functools import cache
 from typing import Final
 
 import numpy as np
-from scipy.stats import hypergeom
 
 from evenhand.errors import ProtocolError
 
@@ -36,6 +35,9 @@ LOSS: Final = 20
 @cache
 def degree(count: int) -> int:
     """How many others each masks against."""
+    # Imported here: it takes longer to load than all else that a site needs, and few runs hide among neighbours.
+    from scipy.stats import hypergeom
+
     telling, gone = int(TELLING * count), int(GONE * count)
     for each in range(4, count - 1, 2):
         needed = majority(each + 1)

@@ -14,7 +14,6 @@ from typing import Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
 from scipy.linalg import eigh, lapack
-from scipy.optimize import minimize
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError, InputError
@@ -226,6 +225,9 @@ def _conjugate_gradients(point: DescentPoint, pull: Pull, gradient: Array, accur
 
 
 def _lbfgs(objective: Objective[PointT], start: PointT, pull: Pull, tolerance: float, max_steps: int) -> Found[PointT]:
+    # Imported here: it takes long to load, and only models of many weights need it.
+    from scipy.optimize import minimize
+
     known: dict[bytes, PointT] = {start.weights.tobytes(): start}
 
     def both(weights: Array) -> tuple[float, Array]:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import eigh, lapack, solve_triangular
-from scipy.optimize import lsq_linear
 
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
@@ -151,6 +150,9 @@ class SQPModel:
         slope = share[sure] @ slopes[sure]
         if not sure.all():
             least = np.where(bounds.free[~sure], -1.0, 0.0)
+            # Imported here: it takes long to load, and is needed only where constraints seem to contradict each other.
+            from scipy.optimize import lsq_linear
+
             chosen = lsq_linear(slopes[~sure].T, -slope, (least, np.ones_like(least))).x
             slope = slope + chosen @ slopes[~sure]
         total = float(np.abs(bounds.missed(evaluation.rows)).sum())
