@@ -63,16 +63,26 @@ class Bounds:
 
     def complementarity(self, values: Array, table: Array) -> float:
         """max |λ · slack|: at a solution a row with room has no multiplier."""
-        excess = self.excess(values)
+        return self._complementarity(self.excess(values), table)
+
+    def _complementarity(self, excess: Array, table: Array) -> float:
         # A side without a bound keeps λ = 0; 0 · ∞ is no number, so it is set aside.
-        known = np.isfinite(excess)
-        return float(np.max(np.abs(table * np.where(known, excess, 0.0)), initial=0.0, where=known))
+        known = np.where(np.isfinite(excess), excess, 0.0)
+        return float(np.abs(table * known).max(initial=0.0))
 
     def distance(self, values: Array, table: Array) -> float:
         """dist∞(c(w), N(μ)) (proximal AL Definition 1): what is missed, and slack with a multiplier."""
-        excess = self.excess(values)
+        return self._distance(self.excess(values), table)
+
+    def _distance(self, excess: Array, table: Array) -> float:
         tight = self.equal | (table > 0.0)
-        return float(np.max(np.where(tight, np.abs(excess), np.maximum(excess, 0.0)), initial=0.0))
+        return float(np.where(tight, np.abs(excess), np.maximum(excess, 0.0)).max(initial=0.0))
+
+    def conditions(self, values: Array, table: Array) -> tuple[float, float, float]:
+        """Violation, complementarity and distance."""
+        excess = self.excess(values)
+        violation = float(np.fmax.reduce(excess, axis=None, initial=0.0))
+        return violation, self._complementarity(excess, table), self._distance(excess, table)
 
     def no_multipliers(self) -> Array:
         """λ = 0, as a table."""

@@ -8,7 +8,7 @@ extra unknowns for ℓ₁, bounds for a box, a second-order cone for a ball.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import clarabel
@@ -69,63 +69,86 @@ def elastic_step(
     steering rule of Byrd, Nocedal and Waltz), so it stays moderate where rows can hold. What is missed by less than
     `tolerance` in all is not worth a higher price.
     """
-    if simple is None or isinstance(simple, Zero):
-        direct = _direct_step(matrix, gradient, jacobian, below, above, penalty, tolerance)
-        if direct is not None:
-            return direct
-    problem = _Problem(matrix, gradient, jacobian, below, above, weights, simple)
-    found = problem.solve(penalty)
-    now = missed(np.zeros(len(below)), below, above)
+    plain = simple is None or isinstance(simple, Zero)
+    direct = _Direct(matrix, gradient, jacobian, below, above) if plain else None
+    if direct is not None and (below == above).all():
+        # Nothing to weigh: equalities that can hold do, at a price above their multipliers.
+        held = direct.solve(PENALTY_LIMIT)
+        if held is not None and held.missed <= tolerance:
+            while penalty < float(np.abs(held.net).max(initial=0.0)):
+                penalty = min(10.0 * penalty, PENALTY_LIMIT)
+            return replace(held, penalty=penalty)
+    interior: list[_Problem] = []
+
+    def solve(penalty: float) -> QuadraticStep:
+        found = None if direct is None else direct.solve(penalty)
+        if found is None:
+            if not interior:
+                interior.append(_Problem(matrix, gradient, jacobian, below, above, weights, simple))
+            found = interior[0].solve(penalty)
+        return found
+
+    found = solve(penalty)
     if found.missed <= tolerance or penalty >= PENALTY_LIMIT:
         return found
-    least = problem.solve(PENALTY_LIMIT).missed
+    now, least = missed(np.zeros(len(below)), below, above), solve(PENALTY_LIMIT).missed
     enough = least + 0.1 * max(now - least, 0.0) + tolerance
     while found.missed > enough and found.penalty < PENALTY_LIMIT:
-        found = problem.solve(min(10.0 * found.penalty, PENALTY_LIMIT))
+        found = solve(min(10.0 * found.penalty, PENALTY_LIMIT))
     return found
 
 
-def _direct_step(
-    matrix: Array, gradient: Array, jacobian: Array, below: Array, above: Array, penalty: float, tolerance: float
-) -> QuadraticStep | None:
-    """The program where h is zero and its rows can hold, by one factor of H and guesses at which rows are on a bound.
+class _Direct:
+    """The program where h is zero: one factor of H, and guesses at the rows on a bound and at those that are missed.
 
-    A guess that proves right is the solution, to the last digits, if no multiplier is beyond ν. Where all rows are
-    equalities there is nothing to guess, and ν is raised to their multipliers. None where H or the rows have no factor,
-    guesses go round in circles, or rows would have to be missed.
+    A row on its bound has a multiplier that puts it there; one that would need more than ν has ν, and is missed. A
+    guess that proves right is the solution, to the last digits.
     """
-    factor, failed = lapack.dpotrf(matrix, lower=1)
-    if failed:
-        return None
-    # LAPACK's own names: on a few weights scipy's checks take longer than what they check.
-    behind = lapack.dpotrs(factor, np.column_stack([gradient, jacobian.T]), lower=1)[0]
-    free, inner = -(jacobian @ behind[:, 0]), jacobian @ behind[:, 1:]
-    equal, values, net = below == above, free, np.zeros(len(below))
-    room = ROUNDING * (1.0 + np.abs(values))
-    for _ in range(MOST_GUESSES):
-        over, under = (values > above + room) | (net > 0.0), (values < below - room) | (net < 0.0)
-        held = np.flatnonzero(over | under | equal)
-        targets = np.where(over, above, below)[held]
-        root, failed = lapack.dpotrf(inner[np.ix_(held, held)], lower=1)
-        if failed:
+
+    def __init__(self, matrix: Array, gradient: Array, jacobian: Array, below: Array, above: Array) -> None:
+        self.jacobian, self.below, self.above, self.equal = jacobian, below, above, below == above
+        factor, self.failed = lapack.dpotrf(matrix, lower=1)
+        if not self.failed:
+            # LAPACK's own names: on a few weights scipy's checks take longer than what they check.
+            self.behind = lapack.dpotrs(factor, np.column_stack([gradient, jacobian.T]), lower=1)[0]
+            self.free, self.inner = -(jacobian @ self.behind[:, 0]), jacobian @ self.behind[:, 1:]
+            self.room = ROUNDING * (1.0 + np.abs(self.free))
+
+    def solve(self, penalty: float) -> QuadraticStep | None:
+        """None where H or the rows have no factor, or guesses go round in circles."""
+        net = None if self.failed else self._net(penalty)
+        if net is None:
             return None
-        net = np.zeros(len(below))
-        net[held] = lapack.dpotrs(root, free[held] - targets, lower=1)[0] if len(held) else 0.0
-        values = free - inner[:, held] @ net[held]
-        # Pulled the wrong way, a row is not on its bound.
-        wrong = ~equal & ((over & (net < 0.0)) | (under & (net > 0.0)))
-        if not wrong.any() and not ((values > above + room) | (values < below - room)).any():
-            break
-        net[wrong] = 0.0
-    else:
+        step = -(self.behind[:, 0] + self.behind[:, 1:] @ net)
+        return QuadraticStep(step, net, missed(self.jacobian @ step, self.below, self.above), penalty)
+
+    def _net(self, penalty: float) -> Array | None:
+        free, inner, equal = self.free, self.inner, self.equal
+        high, low = self.above + self.room, self.below - self.room
+        values, net, priced = free, np.zeros(len(free)), np.zeros(len(free))
+        for _ in range(MOST_GUESSES):
+            over, under = (values > high) | (net > 0.0), (values < low) | (net < 0.0)
+            held = np.flatnonzero((over | under | equal) & (priced == 0.0))
+            root, failed = lapack.dpotrf(inner[np.ix_(held, held)], lower=1)
+            if failed:
+                return None
+            net = priced.copy()
+            if len(held):
+                targets = np.where(over, self.above, self.below)[held]
+                net[held] = lapack.dpotrs(root, free[held] - inner[held] @ priced - targets, lower=1)[0]
+            values = free - inner @ net
+            # Pulled the wrong way, a row is not on its bound; at the price of ν, it is not within it.
+            wrong = ~equal & ((over & (net < 0.0)) | (under & (net > 0.0)))
+            dear = ~wrong & (np.abs(net) > penalty)
+            within = ((priced > 0.0) & (values < self.above - self.room)) | (
+                (priced < 0.0) & (values > self.below + self.room)
+            )
+            beyond = (priced == 0.0) & ((values > high) | (values < low))
+            if not (wrong | dear | within | beyond).any():
+                return net
+            net[wrong] = 0.0
+            priced = np.where(dear, np.sign(net) * penalty, np.where(within, 0.0, priced))
         return None
-    step = -(behind[:, 0] + behind[:, 1:] @ net)
-    left, steepest = missed(jacobian @ step, below, above), float(np.abs(net).max(initial=0.0))
-    if not (left <= tolerance and steepest <= (PENALTY_LIMIT if equal.all() else penalty)):
-        return None
-    while penalty < steepest:
-        penalty = min(10.0 * penalty, PENALTY_LIMIT)
-    return QuadraticStep(step, net, left, penalty)
 
 
 def missed(values: Array, below: Array, above: Array) -> float:

@@ -145,13 +145,8 @@ def kkt_residual(
     parts
         Bounds, values and multipliers (as a table) of rows.
     """
-    return Residual(
-        stationarity=simple.distance(weights, slope),
-        violation=max(bounds.violation(values) for bounds, values, _ in parts),
-        complementarity=max(bounds.complementarity(values, table) for bounds, values, table in parts),
-        distance=max(bounds.distance(values, table) for bounds, values, table in parts),
-        objective=value + simple.value(weights),
-    )
+    worst = map(max, zip(*(bounds.conditions(values, table) for bounds, values, table in parts), strict=True))
+    return Residual(simple.distance(weights, slope), *worst, objective=value + simple.value(weights))
 
 
 def feasible_radius(missed: float, slope: Array) -> float:

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Integers, Matrix
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
-from evenhand.constraints.losses import Logistic, Loss
+from evenhand.constraints.losses import PART, Logistic, Loss
 from evenhand.constraints.measures import Measure, by_measure
 from evenhand.errors import InputError
 from evenhand.programs.program import Curvature
@@ -107,6 +107,16 @@ class SliceProgram:
 
     def at(self, weights: Array) -> SlicePoint:
         return SlicePoint(self, weights)
+
+    def judged(self, trials: Array) -> tuple[Array, Array]:
+        """f (T,) and the rows of c (T, rows) at several w, without derivatives."""
+        if self.stack is None or len(self.labels) > PART:
+            points = [self.at(trial) for trial in trials]
+            return np.array([point.value for point in points]), np.array([point.constraints for point in points])
+        scores = (self.features @ trials.T).T if sp.issparse(self.features) else trials @ self.transposed
+        found = self.loss.value(scores, self.labels) @ self.stack.T
+        values = found[:, 0] + 0.5 * (trials**2 @ self.regulariser) if self.regularised else found[:, 0]
+        return values, found[:, 1:]
 
 
 class SlicePoint:

@@ -21,7 +21,7 @@ from evenhand.printing import listed, quoted
 
 # Comparing with a dtype is several times faster than with its name, and every field of every message is compared.
 DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "f2", "i8", "u1")}
-_FEW: Final = 16
+_FEW: Final = 64
 LONGEST: Final = 2**30
 """Most entries of a dimension that has no size of its own: what is longer is refused."""
 

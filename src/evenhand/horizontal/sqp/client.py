@@ -13,7 +13,8 @@ from evenhand.horizontal.sqp.counting import CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS
 from evenhand.horizontal.sqp.triangles import symmetric, upper_triangle
-from evenhand.programs.program import Program
+from evenhand.programs.program import Program, ProgramPoint
+from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
 
@@ -59,13 +60,10 @@ class SQPClient(HorizontalClient):
     def _judge(self, message: Message) -> Message:
         program, trials = self.program, message["trials"]
         own = program.own.n_rows
-        # A trial that repeats the first is a place not used this round.
-        points = [program.at(trials[0])]
-        points += [points[0] if np.array_equal(trial, trials[0]) else program.at(trial) for trial in trials[1:]]
-        rows = np.array([point.constraints for point in points])
-        first, jacobian = points[0], points[0].jacobian
+        first = program.at(trials[0])
+        values, rows, jacobian = *self._further(first, trials), first.jacobian
         curvature = objective = np.zeros(0)
-        self.effort += program.effort * (0.5 * len(points) + 1.0)
+        self.effort += program.effort * (0.5 * len(trials) + 1.0)
         if self.exact:
             net = np.concatenate([message["own_net"], message["shared_net"]])
             objective = upper_triangle(first.hessian(np.zeros_like(net)))
@@ -76,7 +74,7 @@ class SQPClient(HorizontalClient):
             self.name,
             SERVER,
             round=self.round,
-            values=np.array([point.value for point in points]),
+            values=values,
             own=rows[:, :own],
             shared=rows[:, own:],
             gradient=first.gradient,
@@ -91,6 +89,20 @@ class SQPClient(HorizontalClient):
             shared_squares=of_shared.squares,
             shared_smooth=of_shared.smooth,
         )
+
+    def _further(self, first: ProgramPoint, trials: Array) -> tuple[Array, Array]:
+        """Values and rows of all trials; one that repeats the first is a place not used this round."""
+        program = self.program
+        repeats = (trials == trials[0]).all(axis=1)
+        values, rows = np.full(len(trials), first.value), np.tile(first.constraints, (len(trials), 1))
+        others = np.flatnonzero(~repeats)
+        if isinstance(program, SliceProgram) and len(others):
+            values[others], rows[others] = program.judged(trials[others])
+            return values, rows
+        for place in others:
+            point = program.at(trials[place])
+            values[place], rows[place] = point.value, point.constraints
+        return values, rows
 
     def _leave_out(self, message: Message) -> Message:
         assert self.counted is not None

@@ -27,6 +27,7 @@ from evenhand.horizontal.sqp.seen import Seen
 from evenhand.horizontal.sqp.triangles import symmetric, upper_triangle
 from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus
+from evenhand.programs.regularisers import Zero
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends, State
@@ -207,6 +208,8 @@ class SQPServer(ProgramServer):
     def _settled(self, trials: Array) -> Array:
         """Exactly on the kinks and inside the domain of h, which an arc may leave."""
         simple = self.model.simple
+        if isinstance(simple, Zero):
+            return trials
         return np.array([simple.settle(simple.prox(trial, 0.0)) for trial in trials])
 
     def _move(self, to: Evaluation) -> Sends:
