@@ -25,6 +25,8 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
+from evenhand.models.sparse_rows import SparseRows
+
 Activation = Literal["relu", "tanh"]
 Numbers: TypeAlias = npt.NDArray[np.floating[Any]]
 
@@ -159,6 +161,14 @@ class Passes:
             features = layer.forward(features)
         return features
 
+    def forward_sparse(self, rows: SparseRows) -> Tensor:
+        """`forward` of a stack of one, from rows that are mostly zeros."""
+        first, *rest = self._layers
+        features = first.forward_sparse(rows)
+        for layer in rest:
+            features = layer.forward(features)
+        return features
+
     def backward(self, pull: Tensor) -> None:
         """Write the derivative of Σ pull · outputs in the weights, at the rows of the last forward pass."""
         for layer in self._layers[:0:-1]:
@@ -188,6 +198,12 @@ class _LayerPasses:
         self._into = into.numpy()
         out = self.out if into.shape[1] == self.out.shape[1] else self.out[:, : into.shape[1]]
         np.matmul(self._into, self._across, out=out.numpy())
+        return self._activated(out)
+
+    def forward_sparse(self, rows: SparseRows) -> Tensor:
+        return self._activated(rows.product(torch.from_numpy(self.weight[0])).unsqueeze(0))
+
+    def _activated(self, out: Tensor) -> Tensor:
         if self.bias is not None:
             out.add_(self.bias)
         if self.layer.activation == "relu":

@@ -86,6 +86,8 @@ class Batches:
         empty unless slice means are weighted themselves.
     valid
         (steps, clients, R): one where the batch has all slices of the constraint row, zero where it lacks one.
+    against, signed, signed_pulls
+        −y, and weights and pulls times it, where the logistic loss is all that is measured; empty elsewhere.
     """
 
     labels: tuple[Tensor, ...]
@@ -93,6 +95,9 @@ class Batches:
     pulls: tuple[Tensor, ...]
     bulk: tuple[Tensor, ...]
     valid: Tensor
+    against: tuple[Tensor, ...] = ()
+    signed: tuple[Tensor, ...] = ()
+    signed_pulls: tuple[Tensor, ...] = ()
 
 
 class LocalObjective:
@@ -106,16 +111,20 @@ class LocalObjective:
         self.measures = {measure: torch.from_numpy(indices) for measure, indices in rows.row_measures.items()}
         self._uses: list[list[int]] = self.coefficients.nonzero().tolist()
         self._bounds = BoundTensors(rows.bounds)
+        self._plain = classes is None and all(measure.name == "loss" for measure in self.measures)
 
     def batches(
         self, labels: Tensor, membership: Tensor, numbers: Tensor, inside: Tensor, slice_weight: float = 0.0
     ) -> Batches:
         """Gather what the epoch's batches need: everything that does not depend on the weights, in a few calls."""
         flat, shape = numbers.reshape(-1), numbers.shape
-        weights = (inside / inside.sum(dim=2, keepdim=True).clamp_(min=1.0)).unbind()
-        chosen = labels.index_select(0, flat).view(shape).unbind()
+        weights = inside / inside.sum(dim=2, keepdim=True).clamp_(min=1.0)
+        chosen = labels.index_select(0, flat).view(shape)
+        plain = self._plain and not slice_weight
+        against = -chosen if plain else torch.zeros((0, *shape[1:]))
+        known = (against.unbind(), (weights * against).unbind()) if plain else ((), ())
         if self.rows == 0:
-            return Batches(chosen, weights, (), (), torch.zeros((*shape[:2], 0)))
+            return Batches(chosen.unbind(), weights.unbind(), (), (), torch.zeros((*shape[:2], 0)), *known)
         members = membership.T.index_select(1, flat).view(-1, *shape).mul_(inside)
         counts = members.sum(dim=3)
         valid = torch.ones((self.rows, *shape[:2]))
@@ -127,7 +136,9 @@ class LocalObjective:
         if slice_weight:
             each = self._over_parts(self.coefficients.abs(), members, shares, valid)
             bulk = torch.stack([each[:, :, rows].sum(dim=2) for rows in self.measures.values()], dim=2).unbind()
-        return Batches(chosen, weights, pulls.unbind(), bulk, valid.permute(1, 2, 0))
+        signed = (pulls * against.unsqueeze(2)).unbind() if plain else ()
+        found = (chosen.unbind(), weights.unbind(), pulls.unbind(), bulk, valid.permute(1, 2, 0))
+        return Batches(*found, *known, signed)
 
     def _over_parts(self, coefficients: Tensor, members: Tensor, shares: Tensor, valid: Tensor) -> Tensor:
         """From (P, steps, clients, rows) to (steps, clients, R, rows); a constraint row has few of the P parts."""
@@ -158,6 +169,8 @@ class LocalObjective:
         tally
             Takes the constraint rows' values.
         """
+        if batches.against:
+            return self._plain_derivative(scores, batches, step, multipliers, settings, tally)
         labels, weights = _first(batches.labels[step], scores), _first(batches.weights[step], scores)
         if self.rows == 0:
             return spread(weights, loss_slope(scores, labels, self.classes))
@@ -183,6 +196,27 @@ class LocalObjective:
             else:
                 others.append(spread(tilt, measure_slope(measure, scores, labels, self.classes)))
         return sum(others, spread(weights, slope))
+
+    def _plain_derivative(
+        self,
+        scores: Tensor,
+        batches: Batches,
+        step: int,
+        multipliers: Tensor,
+        settings: RoundSettings,
+        tally: Tally | None,
+    ) -> Tensor:
+        """The same where the logistic loss is all that is measured, in fewer calls: they cost more than arithmetic."""
+        exponents, weights = _first(batches.against[step], scores) * scores, _first(batches.signed[step], scores)
+        if self.rows == 0:
+            return exponents.sigmoid_().mul_(weights)
+        values = None
+        if tally is not None or self.formulation.needs_values(settings):
+            values = _products(_first(batches.pulls[step], scores), torch.nn.functional.softplus(exponents))
+            if tally is not None:
+                tally.add(values)
+        push = self.formulation.push(values, multipliers, self._bounds, settings)
+        return _add_tilt(weights, push, _first(batches.signed_pulls[step], scores)).mul_(exponents.sigmoid_())
 
     def _values(self, loss: Tensor, scores: Tensor, labels: Tensor, pulls: Tensor) -> Tensor:
         """(clients, R): the constraint rows' values on the batches of a step; zero where a batch lacks a slice."""

@@ -20,6 +20,7 @@ from evenhand.horizontal.problem import ClientRows, Single
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.models.networks import Network
 from evenhand.models.pictures import Pictures
+from evenhand.models.sparse_rows import SparseRows
 from evenhand.models.stacked import Passes, StackedPerceptron, one_thread
 
 _LOSS = Measure("loss")
@@ -55,7 +56,8 @@ class LocalData:
             raise DataError("some clients have pictures as bytes and some as numbers; give all of them in one form")
         self.features = torch.zeros((0 if self.pictures else end, *rows.terms.shape))
         self.labels = torch.zeros(end, dtype=torch.float32 if classes is None else torch.int64)
-        self.membership = torch.zeros((end, len(rows.parts)))
+        # Stored slice by slice, which is how it is summed over.
+        self.membership = torch.zeros((len(rows.parts), end)).T
         self.counts: dict[str, Array] = {}
         for client in clients:
             place, inside = self.places[client.name], rows.membership(client)
@@ -101,6 +103,7 @@ class Measuring:
         self.network = network
         self._groups: dict[str, Tensor] = {}
         self._memory: tuple[Tensor, Passes] | None = None
+        self._prepared: dict[str, list[Tensor | SparseRows]] = {}
 
     def _threads(self) -> AbstractContextManager[None]:
         return nullcontext() if self.network.stacked is None else one_thread()
@@ -117,9 +120,19 @@ class Measuring:
             flat, passes = self._room(stacked)
             flat.numpy()[0, : stacked.size] = weights
             # Copies: the next pass writes over what comes out of this one.
-            parts = [passes.forward(features[None, rows])[0].clone() for rows in self.network.chunks(len(features))]
+            parts = [
+                (passes.forward(part[None]) if isinstance(part, Tensor) else passes.forward_sparse(part))[0].clone()
+                for part in self._parts(name, features)
+            ]
             scores = self.network.as_scores(parts[0] if len(parts) == 1 else torch.cat(parts))
         return scores, self.data.labels[place], self.data.membership[place]
+
+    def _parts(self, name: str, features: Tensor) -> list[Tensor | SparseRows]:
+        """A client's rows in parts of a size to be evaluated at once."""
+        if name not in self._prepared:
+            parts = [features[rows] for rows in self.network.chunks(len(features))]
+            self._prepared[name] = [SparseRows.of(part) or part for part in parts]
+        return self._prepared[name]
 
     def _room(self, stacked: StackedPerceptron) -> tuple[Tensor, Passes]:
         """Memory for one client's weights and what goes through the layers, the same for all clients."""
