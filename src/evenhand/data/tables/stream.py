@@ -97,7 +97,8 @@ def _learned_from(
     if rows is None:
         return frame
     places = _places(rows, ids, start)
-    return frame[(places >= 0) & (True if training is None else training[places])]
+    some = (places >= 0) & (True if training is None else training[places])
+    return frame if some.all() else frame[some]
 
 
 def _places(wanted: pd.Index, ids: pd.Index, start: int) -> Integers:
