@@ -38,7 +38,8 @@ class LinkSettings:
     ping
         After how much silence to ask for a sign of life.
     patience
-        After how much silence the other side is given up.
+        After how much silence the other side is given up: longer than the largest message is under way, where the line
+        carries nothing else meanwhile.
     linger
         How long an acknowledgement may wait for a message that says it as well.
     """
