@@ -31,6 +31,8 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.subspace import server
+from evenhand.vertical.subspace.blocks import DirectionBlock
 from evenhand.vertical.subspace.options import SubspaceOptions
 from evenhand.vertical.subspace.party import SubspaceParty
 
@@ -292,3 +294,35 @@ def test_a_singular_block_without_regulariser_still_has_finite_directions() -> N
         max_rounds=20,
     )
     assert np.isfinite(run.certificate.objective)
+
+
+def test_steps_kept_in_single_precision_cost_no_round_and_the_certificate_stays_true(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tables that fill the memory have theirs so, unless a finer tolerance is asked for."""
+    problem, kept = small(3, 400, 12, "ab"), set()
+    constraint, blocks = EqualOpportunity(0.02), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    options: dict[str, Any] = {"options": {"own_columns": False}, "tol": 1e-5}
+    double = subspace(problem, constraint, blocks, **options)
+    go = DirectionBlock.go
+
+    def watched(block: DirectionBlock, coefficients: np.ndarray) -> float:
+        grown = go(block, coefficients)
+        kept.update(step.dtype.name for name, step in block.snapshot().items() if name.startswith("step"))
+        return grown
+
+    monkeypatch.setattr(DirectionBlock, "go", watched)
+    monkeypatch.setattr(server, "MOST_COPIED", 0)
+    single = subspace(problem, constraint, blocks, **options)
+    assert kept == {"float32"}
+    assert single.certificate.converged
+    assert single.certificate.rounds <= double.certificate.rounds
+    assert single.certificate.objective == pytest.approx(double.certificate.objective, rel=1e-5)
+    scores = sum(
+        model.predict(problem.matrix[:, block]) for model, block in zip(single.models.values(), blocks, strict=True)
+    )
+    point = Lagrangian(problem.labels, bind([constraint], problem.labels, problem.groups)).at(np.asarray(scores))
+    assert point.violation == pytest.approx(single.certificate.violation, abs=1e-6)
+    kept.clear()
+    subspace(problem, constraint, blocks, **{**options, "tol": 1e-9})
+    assert kept == {"float64"}

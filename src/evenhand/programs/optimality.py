@@ -145,8 +145,10 @@ def kkt_residual(
     parts
         Bounds, values and multipliers (as a table) of rows.
     """
-    worst = map(max, zip(*(bounds.conditions(values, table) for bounds, values, table in parts), strict=True))
-    return Residual(simple.distance(weights, slope), *worst, objective=value + simple.value(weights))
+    found = [bounds.conditions(values, table) for bounds, values, table in parts]
+    violation, complementarity, distance = map(max, zip(*found, strict=True))
+    stationarity, objective = simple.distance(weights, slope), value + simple.value(weights)
+    return Residual(stationarity, violation, complementarity, distance, objective)
 
 
 def feasible_radius(missed: float, slope: Array) -> float:

@@ -94,14 +94,14 @@ class DenseColumns:
 
 
 class ListedColumns(DenseColumns):
-    """Columns wherever they are in memory: those of a million rows are not to be there twice."""
+    """Columns wherever they are in memory, and in either precision: those of a million rows are not to be there twice."""
 
     def __init__(self, columns: Sequence[Array]) -> None:
         self._list = columns
         self.width = len(columns)
 
     def some(self, rows: Integers) -> DenseColumns:
-        return DenseColumns(np.array([column[rows] for column in self._list]).T)
+        return DenseColumns(np.array([column[rows] for column in self._list], dtype=np.float64).T)
 
     def scores(self, coefficients: Array) -> Array:
         scores = np.empty(len(self._list[0]))
@@ -118,4 +118,4 @@ class ListedColumns(DenseColumns):
     def _parts(self, size: int) -> Iterator[tuple[slice, Array]]:
         for start in range(0, len(self._list[0]), size):
             part = slice(start, start + size)
-            yield part, np.array([column[part] for column in self._list])
+            yield part, np.array([column[part] for column in self._list], dtype=np.float64)

@@ -82,10 +82,13 @@ class DirectionBlock(PartyBlock):
     ----------
     least
         What a column must reach somewhere to be used: a smaller one has lost its digits on the way.
+    single
+        Whether past steps are kept in single precision, where they fill the memory.
     """
 
-    def __init__(self, bands: int, history: int, least: float = 0.0) -> None:
+    def __init__(self, bands: int, history: int, least: float = 0.0, *, single: bool = False) -> None:
         self._bands, self._history, self._least = bands, history, least
+        self._kept_as = np.dtype(np.float32 if single else np.float64)
         self._steps: list[Array] = []
         self._answer: Mapping[str, Array] = {}
 
@@ -121,10 +124,15 @@ class DirectionBlock(PartyBlock):
 
     def go(self, coefficients: Array) -> float:
         width, columns = self.width, [*self._answer["scores"], *self._steps]
-        steps = np.zeros((self._bands, len(columns[0])))
-        for step, row in zip(steps, split_step(coefficients, self._bands), strict=True):
-            for weight, column in zip(row, columns, strict=True):
-                step += weight * column
+        rows = len(columns[0])
+        steps: list[Array] = [np.empty(rows, self._kept_as) for _ in range(self._bands)]
+        for step, shares in zip(steps, split_step(coefficients, self._bands), strict=True):
+            for start in range(0, rows, CACHED):
+                part = slice(start, start + CACHED)
+                total = np.zeros(min(CACHED, rows - start))
+                for weight, column in zip(shares, columns, strict=True):
+                    total += weight * column[part]
+                step[part] = total
         self._steps = [*steps, *self._steps][: self._history]
         gram, linear = self._answer["gram"][:width, :width], self._answer["linear"][:width]
         self._answer = {}
@@ -201,6 +209,6 @@ def _inner(columns: list[Array]) -> Array:
     """Inner products of columns, part by part: those of a million rows are not to be there twice."""
     gram = np.zeros((len(columns), len(columns)))
     for start in range(0, len(columns[0]) if columns else 0, CACHED):
-        part = np.array([column[start : start + CACHED] for column in columns])
+        part = np.array([column[start : start + CACHED] for column in columns], dtype=np.float64)
         gram += part @ part.T
     return gram

@@ -49,6 +49,9 @@ LOOSEST = 1e-3
 """To which a tiny problem is solved at least, whatever parties promise: at steep multipliers they promise anything."""
 MOST_COPIED = 1 << 23
 """Numbers that are copied to have all columns side by side: 67 MB."""
+SINGLE = 1e-6
+"""Finest tolerance at which the steps of a table of that size are kept in single precision: they only span where to
+look, and what the server makes of the scores is then up to some millionths from what parties have."""
 FEASIBLE = 1e-6
 """Largest violation and complementarity at which a run may stop; the tiny problem is solved to a tenth of it."""
 
@@ -82,7 +85,9 @@ class SubspaceServer(Server):
         self.blocks: list[PartyBlock] = [self._new_block() for _ in self.parties]
 
     def _new_block(self) -> DirectionBlock:
-        return DirectionBlock(self.bands, self.history, LEAST_COLUMN if self.terms.only_sums else 0.0)
+        sums, columns = self.terms.only_sums, (self.bands + self.history) * len(self.parties)
+        single = not sums and columns * self.terms.n_rows > MOST_COPIED and self.job.tol >= SINGLE
+        return DirectionBlock(self.bands, self.history, LEAST_COLUMN if sums else 0.0, single=single)
 
     def start(self) -> Sends:
         return self._begin()
@@ -286,7 +291,8 @@ class SubspaceServer(Server):
             gram[here, here], linear[here] = self.regulariser * inner, self.regulariser * along
             start += block.width
         if self.job.fit_intercept:
-            known.append(np.ones(len(self.scores)))
+            # One number, seen in every row.
+            known.append(np.broadcast_to(1.0, len(self.scores)))
         norms = Quadratic(gram, linear, 0.5 * self.regulariser * float(self.squared_norms.sum()))
         # Anew each round: a weight that one round's columns needed makes the next creep along the curve of a row.
         penalty = min(max(1.0, 2.0 * float(np.max(self.multipliers, initial=0.0))), LARGEST_FIRST_PENALTY)
