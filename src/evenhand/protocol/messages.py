@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from evenhand.printing import listed, quoted
 # Comparing with a dtype is several times faster than with its name, and every field of every message is compared.
 DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "f2", "i8", "u1")}
 _FEW: Final = 64
+_set: Final = object.__setattr__
 LONGEST: Final = 2**30
 """Most entries of a dimension that has no size of its own: what is longer is refused."""
 
@@ -129,6 +130,16 @@ class Adds:
     even: tuple[str, ...] = ()
 
 
+class Expected(NamedTuple):
+    """What a field of a message must be, at known sizes; None is any size."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+    is_real: bool
+    """Whether its numbers are to be finite."""
+
+
 @dataclass(frozen=True, eq=False)
 class Schema:
     """What a kind of message must look like, what it reveals, and how it adds up if sums are all that is needed."""
@@ -140,14 +151,15 @@ class Schema:
 
     def message(self, sender: str, receiver: str, **values: Any) -> Message:
         """Make a message of this kind; values are brought to the schema's dtypes."""
-        return Message(sender, receiver, self.kind, self.body(values))
+        return self.with_body(sender, receiver, self.body(**values))
 
     def messages(self, sender: str, receivers: Iterable[str], **values: Any) -> list[Message]:
         """The same to everybody."""
-        body = self.body(values)
-        return [Message(sender, receiver, self.kind, body) for receiver in receivers]
+        body = self.body(**values)
+        return [self.with_body(sender, receiver, body) for receiver in receivers]
 
-    def body(self, values: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    def body(self, **values: Any) -> dict[str, npt.NDArray[Any]]:
+        """The fields of a message of this kind, for one receiver or for many."""
         if values.keys() != self.fields.keys():
             raise ProtocolError(f"{self.kind} takes {sorted(self.fields)}, was given {sorted(values)}")
         body = {}
@@ -156,12 +168,26 @@ class Schema:
             body[name] = value if type(value) is np.ndarray and value.dtype is dtype else self._array(name, value)
         return body
 
+    def with_body(self, sender: str, receiver: str, body: dict[str, npt.NDArray[Any]]) -> Message:
+        """A message with fields that `body` has made: they are not looked at again."""
+        if not (type(sender) is type(receiver) is str):
+            return Message(sender, receiver, self.kind, body)
+        made = object.__new__(Message)
+        _set(made, "sender", sender)
+        _set(made, "receiver", receiver)
+        _set(made, "kind", self.kind)
+        _set(made, "body", body)
+        return made
+
     @cached_property
     def _dtypes(self) -> list[tuple[str, np.dtype[Any]]]:
         return [(name, DTYPES[field.dtype]) for name, field in self.fields.items()]
 
     def _array(self, name: str, value: Any) -> npt.NDArray[Any]:
         try:
+            # Most fields are whole numbers: rounds, steps, places.
+            if type(value) is int and self.fields[name].dtype == "i8":
+                return np.array(value, dtype=np.int64)
             found = np.asarray(value)
             if found.dtype == DTYPES[self.fields[name].dtype]:
                 return found
@@ -182,32 +208,40 @@ class Schema:
 
     def check(self, message: Message, sizes: Mapping[str, int]) -> None:
         """Refuse a message with wrong names, dtypes or shapes, or with anything but finite numbers."""
+        self.check_sized(message, self.expected(sizes), sizes)
+
+    def check_sized(self, message: Message, expected: Sequence[Expected], sizes: Mapping[str, int]) -> None:
+        """`check`, where a role has worked out once what is expected at its sizes."""
         if message.body.keys() != self.fields.keys():
             raise ProtocolError(
                 f"{_where(message)}: fields are {listed(sorted(message.body))}, expected {listed(sorted(self.fields))}"
             )
-        for name, dtype, sized in self._expected(sizes):
+        for name, dtype, sized, is_real in expected:
             array = message.body[name]
             # Nor a kind of array of its own, such as a masked one: a wire would not carry what is particular to it.
             if type(array) is not np.ndarray:
                 raise ProtocolError(f"{_where(message)}: {name} is a {type(array).__name__}, expected an array")
-            if array.dtype != dtype or not (array.shape == sized or _fits(array.shape, sized)):
+            same_dtype = array.dtype is dtype or array.dtype == dtype
+            if not same_dtype or not (array.shape == sized or _fits(array.shape, sized)):
                 field = self.fields[name]
                 shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in field.shape)
                 raise ProtocolError(
                     f"{_where(message)}: {name} is {array.dtype} of shape {array.shape}, "
                     f"expected {field.dtype} of shape {shape}"
                 )
-            if dtype.kind == "f" and not all_finite(array):
+            if is_real and not all_finite(array):
                 raise ProtocolError(f"{_where(message)}: {name} holds numbers that are not finite")
 
-    def _expected(self, sizes: Mapping[str, int]) -> list[tuple[str, np.dtype[Any], tuple[int | None, ...]]]:
-        """Name, dtype and shape of each field, worked out once for the sizes that a role knows."""
+    def expected(self, sizes: Mapping[str, int]) -> list[Expected]:
+        """What each field must be, worked out once for the sizes that a role knows."""
         names = self._names
         known = (sizes.get(names[0], -1),) if len(names) == 1 else tuple([sizes.get(name, -1) for name in names])
         found = self._worked_out.get(known)
         if found is None:
-            found = [(name, DTYPES[field.dtype], field.sized(sizes)) for name, field in self.fields.items()]
+            found = [
+                Expected(name, DTYPES[field.dtype], field.sized(sizes), field.dtype.startswith("f"))
+                for name, field in self.fields.items()
+            ]
             self._worked_out[known] = found
         return found
 
@@ -216,7 +250,7 @@ class Schema:
         return tuple({size for field in self.fields.values() for size in field.shape if isinstance(size, str)})
 
     @cached_property
-    def _worked_out(self) -> dict[tuple[int, ...], list[tuple[str, np.dtype[Any], tuple[int | None, ...]]]]:
+    def _worked_out(self) -> dict[tuple[int, ...], list[Expected]]:
         return {}
 
 
