@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,10 @@ def draw(name: str, source: Path | None, seed: int, *, parties: int = 4, most: i
     return part(train), part(test)
 
 
-def arguments(description: str | None) -> argparse.Namespace:
+def arguments(description: str | None, parts: Sequence[str] = ()) -> argparse.Namespace:
+    """`parts` are what may be run alone, if anything."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, help="local folder with the data files")
+    if parts:
+        parser.add_argument("--part", action="append", choices=parts, help="run this alone; may be repeated")
     return parser.parse_args()

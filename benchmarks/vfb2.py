@@ -14,7 +14,7 @@ the same epochs.
 
 Seconds are of the processor; in (d), where threads wait for each other, of the clock.
 
-    python benchmarks/vfb2.py [--source FOLDER]
+    python benchmarks/vfb2.py [--source FOLDER] [--part PART]
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def seconds(action: Callable[[], object], clock: Callable[[], float] = time.proc
 
 
 def main() -> None:
-    source = arguments(__doc__).source
+    given = arguments(__doc__, [*SETS, *OTHER_PARTS])
+    chosen = given.part or [*SETS, *OTHER_PARTS]
     print(f"evenhand {version('evenhand')}, scikit-learn {version('scikit-learn')}, numba {version('numba')}")
-    for name in SETS:
-        compare(read(name, source).draw(10))
-    dense = made(24_000, 90)
-    step_costs(dense)
-    agreement(made(3_000, 40))
-    stragglers(dense)
+    for name in chosen:
+        if name in SETS:
+            compare(read(name, given.source).draw(10))
+        else:
+            OTHER_PARTS[name]()
 
 
 # -- (a)
@@ -225,6 +225,13 @@ def stragglers(problem: VFB2Problem) -> None:
     gain = times["synchronous"] / times["asynchronous"]
     cost = times["synchronous"] / times["synchronous, no straggler"]
     print(f"  synchronous / asynchronous {gain:5.2f}; the straggler's cost {cost:5.2f}  (wanted: gain above cost)")
+
+
+OTHER_PARTS = {
+    "steps": lambda: step_costs(made(24_000, 90)),
+    "agreement": lambda: agreement(made(3_000, 40)),
+    "stragglers": lambda: stragglers(made(24_000, 90)),
+}
 
 
 if __name__ == "__main__":
