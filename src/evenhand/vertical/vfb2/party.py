@@ -44,10 +44,14 @@ from evenhand.vertical.vfb2.messages import (
 from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.setting import LAST_AT_KEPT, OF_NORMS, OF_SCORES, Setting
 from evenhand.vertical.vfb2.staleness import Staleness
-from evenhand.vertical.vfb2.steps import ADDED, ASKED, HEARD, UNASKED, EpochSteps
+from evenhand.vertical.vfb2.steps import ADDED, HEARD, EpochSteps
 
 FROM_SERVER = {schema.kind for schema in (FULL_PASS, CHANCES, BEGIN, WEIGHTED_DERIVATIVE, COMBINED_SCORES, PROCEED)}
 """What only the server says; everything else comes from other parties."""
+TREES = (np.array(0), np.array(1))
+"""As messages have them; they are in so many that making them anew takes a while."""
+for one in TREES:
+    one.flags.writeable = False
 
 
 class VFB2Party(GradientParty):
@@ -61,6 +65,9 @@ class VFB2Party(GradientParty):
         self.sizes = setting.sizes
         self.place = setting.names.index(name)
         self.others = tuple(other for other in setting.names if other != name)
+        self._places = {other: place for place, other in enumerate(setting.names) if other != name}
+        # Worked out once: there are many messages, and of a few kinds.
+        self._expected = {schema.kind: (schema, schema.expected(self.sizes)) for schema in VOCABULARY}
         self._block = Block(name, own.matrix, terms.regulariser, setting.options, has_intercept(terms, name))
         self._block.columns[:, WEIGHT] = self.model.weights
         self._block.sort_rows(setting.order)
@@ -74,6 +81,7 @@ class VFB2Party(GradientParty):
         """1 / (n p_i) of each row, in the order in which the block has them."""
         self._references: Array = np.zeros(terms.n_rows if setting.rule != "sgd" else 0)
         self._step = 0.0
+        self._begun = False
         self._best: Array = np.zeros(0)
         self._handlers: dict[str, Callable[[Message], Task | Sends]] = {
             FULL_PASS.kind: self._begin_full_pass,
@@ -89,12 +97,14 @@ class VFB2Party(GradientParty):
 
     def check(self, message: Message) -> None:
         """Parties of VFB² also hear each other."""
-        if message.kind not in self._handlers:
-            raise ProtocolError(f"{self.name} takes no {message.kind!r}; it is refused")
-        expected = message.sender == SERVER if message.kind in FROM_SERVER else message.sender in self.others
+        kind = message.kind
+        if kind not in self._handlers:
+            raise ProtocolError(f"{self.name} takes no {kind!r}; it is refused")
+        expected = message.sender == SERVER if kind in FROM_SERVER else message.sender in self._places
         if not expected:
-            raise ProtocolError(f"{self.name} takes no {message.kind!r} of {message.sender!r}; it is refused")
-        self.vocabulary.check(message, self.sizes)
+            raise ProtocolError(f"{self.name} takes no {kind!r} of {message.sender!r}; it is refused")
+        schema, fields = self._expected[kind]
+        schema.check_sized(message, fields, self.sizes)
 
     def handle(self, message: Message) -> Task | Sends:
         return self._handlers[message.kind](message)
@@ -104,23 +114,32 @@ class VFB2Party(GradientParty):
         self.effort += task.effort
         sends: list[Message] = []
         self._count_updates(task.updates, sends)
-        for (step, masks), sums in zip(task.scorings, task.sums, strict=True):
-            self._steps.progress[step] = ADDED
-            self._add(step, 0, self.place, self._masks.agreed(f"scores {self.round} {step}", sums), sends)
-            self._add(step, 1, self.place, masks, sends)
         return self._turn(sends)
 
     def _turn(self, sends: list[Message]) -> Task | Sends:
-        """What is to be done now, after these messages: updates and scorings that are due."""
+        """What is to be done now, after these messages: updates that are due."""
         # In SAGA table and mean gradient must change together, so no two of its updates may overlap.
         alone = self.setting.rule == "saga" and self._staleness.updating
         updates = [] if alone else self._staleness.release()
-        scorings = [(step, self._masks.take(self.setting.batch_size)) for step in self._staleness.to_score()]
-        if updates or scorings:
-            return BlockWork(self.update, self.score, sends, updates, scorings)
+        if updates:
+            return BlockWork(self.update, sends, updates)
         if self._full_pass.waits and self._staleness.updated == len(self._steps):
             sends += self._answer_full_pass()
         return sends
+
+    def work(self) -> Sends:
+        """Score one step, if one is to be scored: what others have sent goes first, updates above all."""
+        step = self._staleness.next_to_score()
+        if step is None:
+            return ()
+        masks = self._masks.take(self.setting.batch_size)
+        sums = np.empty_like(masks)
+        self.effort += self.score(step, masks, sums)
+        self._steps.progress[step] = ADDED
+        sends: list[Message] = []
+        self._add(step, 0, self.place, self._masks.agreed(f"scores {self.round} {step}", sums), sends)
+        answered = self._add(step, 1, self.place, masks, sends)
+        return self.carry_out(self._turn(sends)) if answered else sends
 
     def _count_updates(self, updates: Sequence[tuple[int, Array]], sends: list[Message]) -> None:
         for step, _ in updates:
@@ -230,46 +249,54 @@ class VFB2Party(GradientParty):
         self._block.set_step(self._step)
         self._steps.begin(sampler, self.round)
         self._staleness.begin_epoch()
+        self._begun = False
 
     # -- during an epoch
 
     def _begin_epoch(self, message: Message) -> Task | Sends:
-        """Said to everybody; only dominators have something to begin."""
-        if message.integer("round") != self.round:
+        """Said to everybody: scoring begins, unless the pace is synchronous and every step is asked for."""
+        if message.integer("round") != self.round or self._begun:
             raise ProtocolError(f"{self.name} is in round {self.round} and cannot begin this one; it is refused")
+        self._begun = True
         if message.integer("keep"):
             # Those of the last full pass; the next one makes others.
             self._best = self.model.weights
-        return ()
+        if self.setting.options.pace == "asynchronous":
+            self._launch_what_may_be()
+        return self._turn([])
+
+    def _launch_what_may_be(self) -> None:
+        """Whoever does not hold labels launches nothing, and follows those who do."""
+        self._staleness.launch(len(self._steps))
 
     def _take_request(self, message: Message) -> Task | Sends:
         step = self._steps.known(message.integer("request"))
-        wrong = message.sender != self._steps.dominator_name(step) or self._steps.progress[step] != UNASKED
-        if wrong or not np.array_equal(message["rows"], self._steps.rows[step]):
-            raise ProtocolError(f"{self.name} does not expect {message.sender} to ask for step {step}; it is refused")
-        self._ask(step)
+        self._check_launched(message, step)
+        if step != self._staleness.launched or self.setting.options.pace == "asynchronous":
+            raise ProtocolError(f"{self.name} does not expect to be asked for step {step}; it is refused")
+        self._staleness.launch(step + 1)
         return self._turn([])
 
-    def _ask(self, step: int) -> None:
-        self._steps.progress[step] = ASKED
-        self._staleness.ask(step)
+    def _check_launched(self, message: Message, step: int) -> None:
+        """Rows and dominators follow from the seed: whoever names others is in another run, or makes them up."""
+        # As bytes, which for a few rows is many times faster than array by array.
+        same_rows = message["rows"].tobytes() == self._steps.rows[step].tobytes()
+        if message.sender != self._steps.dominator_name(step) or not same_rows:
+            raise ProtocolError(f"{message.sender} does not launch step {step} with these rows; it is refused")
 
     def _add_to_scores(self, message: Message) -> Task | Sends:
         step = self._steps.known(message.integer("request"))
-        if message.integer("dominator") != self._steps.dominator(step):
-            raise ProtocolError(f"{message.sender} names the wrong dominator of step {step}; its sum is refused")
         if self._steps.progress[step] >= ADDED and not self._sums.expects(step):
             raise ProtocolError(f"{self.name} has all sums of step {step}; that of {message.sender} is refused")
         sends: list[Message] = []
-        sender = self.setting.names.index(message.sender)
+        sender = self._places[message.sender]
         answered = self._add(step, message.integer("tree"), sender, message["sum"].view(np.uint64), sends)
         # Passing on others' sums, which most of these messages come to, leaves nothing new to do.
         return self._turn(sends) if answered else sends
 
     def _take_theta(self, message: Message) -> Task | Sends:
         step = self._steps.known(message.integer("request"))
-        if message.sender != self._steps.dominator_name(step):
-            raise ProtocolError(f"{message.sender} is not the dominator of step {step}; its ϑ is refused")
+        self._check_launched(message, step)
         self._hear(step, message["theta"])
         return self._turn([])
 
@@ -279,15 +306,14 @@ class VFB2Party(GradientParty):
 
     def _add(self, step: int, tree: int, sender: int, values: Sums, sends: list[Message]) -> bool:
         """A sum for the rows of one step, from a child or from the party itself; whether ϑ is known by it."""
-        dominator = self._steps.dominator(step)
-        passed = self._sums.add(step, dominator, tree, sender, values)
+        passed = self._sums.add(step, step % len(self.setting.active), tree, sender, values)
         if passed is None:
             return False
         if passed.parent == ROOT:
             self._send_theta(step, decode(passed.values, FRACTION_BITS), sends)
             return True
-        body = {"dominator": dominator, "request": step, "tree": tree, "sum": passed.values.view(np.int64)}
-        sends.append(MASKED_SCORES.message(self.name, self.setting.names[passed.parent], **body))
+        body = MASKED_SCORES.body(request=step, tree=TREES[tree], sum=passed.values.view(np.int64))
+        sends.append(MASKED_SCORES.with_body(self.name, self.setting.names[passed.parent], body))
         return False
 
     def _send_theta(self, step: int, scores: Array, sends: list[Message]) -> None:
@@ -295,8 +321,8 @@ class VFB2Party(GradientParty):
 
     def to_others(self, schema: Schema, **values: Any) -> list[Message]:
         """The same to every other party."""
-        body = schema.message(self.name, self.name, **values).body
-        return [Message(self.name, other, schema.kind, body) for other in self.others]
+        body = schema.body(**values)
+        return [schema.with_body(self.name, other, body) for other in self.others]
 
     # -- state
 
@@ -307,6 +333,7 @@ class VFB2Party(GradientParty):
             "columns": self._block.columns.copy(),
             "references": self._references.copy(),
             "step": self._step,
+            "begun": self._begun,
             "best": self._best.copy(),
         }
         parts = self._masks.snapshot() | self._sums.snapshot() | self._staleness.snapshot() | self._steps.snapshot()
@@ -321,6 +348,7 @@ class VFB2Party(GradientParty):
         self._block.columns[:] = state["columns"]
         self._references = np.array(state["references"])
         self._step = float(state["step"])
+        self._begun = bool(state["begun"])
         self._best = np.array(state["best"])
         self._masks.restore(state)
         self._sums.restore(state)
