@@ -151,14 +151,14 @@ class Schema:
 
     def message(self, sender: str, receiver: str, **values: Any) -> Message:
         """Make a message of this kind; values are brought to the schema's dtypes."""
-        return self.with_body(sender, receiver, self.body(**values))
+        return self._with_body(sender, receiver, self._body(**values))
 
     def messages(self, sender: str, receivers: Iterable[str], **values: Any) -> list[Message]:
         """The same to everybody."""
-        body = self.body(**values)
-        return [self.with_body(sender, receiver, body) for receiver in receivers]
+        body = self._body(**values)
+        return [self._with_body(sender, receiver, body) for receiver in receivers]
 
-    def body(self, **values: Any) -> dict[str, npt.NDArray[Any]]:
+    def _body(self, **values: Any) -> dict[str, npt.NDArray[Any]]:
         """The fields of a message of this kind, for one receiver or for many."""
         if values.keys() != self.fields.keys():
             raise ProtocolError(f"{self.kind} takes {sorted(self.fields)}, was given {sorted(values)}")
@@ -168,8 +168,8 @@ class Schema:
             body[name] = value if type(value) is np.ndarray and value.dtype is dtype else self._array(name, value)
         return body
 
-    def with_body(self, sender: str, receiver: str, body: dict[str, npt.NDArray[Any]]) -> Message:
-        """A message with fields that `body` has made: they are not looked at again."""
+    def _with_body(self, sender: str, receiver: str, body: dict[str, npt.NDArray[Any]]) -> Message:
+        """A message with fields that `_body` has made: they are not looked at again."""
         if not (type(sender) is type(receiver) is str):
             return Message(sender, receiver, self.kind, body)
         made = object.__new__(Message)

@@ -94,7 +94,7 @@ class DenseColumns:
 
 
 class ListedColumns(DenseColumns):
-    """Columns wherever they are in memory, and in either precision: those of a million rows are not to be there twice."""
+    """Columns wherever they are in memory, in either precision: those of a million rows are not to be there twice."""
 
     def __init__(self, columns: Sequence[Array]) -> None:
         self._list = columns

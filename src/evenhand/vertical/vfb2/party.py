@@ -312,8 +312,8 @@ class VFB2Party(GradientParty):
         if passed.parent == ROOT:
             self._send_theta(step, decode(passed.values, FRACTION_BITS), sends)
             return True
-        body = MASKED_SCORES.body(request=step, tree=TREES[tree], sum=passed.values.view(np.int64))
-        sends.append(MASKED_SCORES.with_body(self.name, self.setting.names[passed.parent], body))
+        parent, summed = self.setting.names[passed.parent], passed.values.view(np.int64)
+        sends.append(MASKED_SCORES.message(self.name, parent, request=step, tree=TREES[tree], sum=summed))
         return False
 
     def _send_theta(self, step: int, scores: Array, sends: list[Message]) -> None:
@@ -321,8 +321,7 @@ class VFB2Party(GradientParty):
 
     def to_others(self, schema: Schema, **values: Any) -> list[Message]:
         """The same to every other party."""
-        body = schema.body(**values)
-        return [schema.with_body(self.name, other, body) for other in self.others]
+        return schema.messages(self.name, self.others, **values)
 
     # -- state
 
