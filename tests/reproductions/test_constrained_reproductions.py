@@ -98,14 +98,6 @@ def test_seconds_beside_the_authors(records: pd.DataFrame) -> None:
     assert pages.costs(one, None)[-2:] == ["–", "–"]
 
 
-def test_slow_methods_are_run_less_often_unless_asked() -> None:
-    usual = pages.schedule(Settings(sets=("monks-1",)), 3, {"monks-1": 1}, METHODS)
-    assert [method for _, seed, method in usual if seed == 10] == list(METHODS)
-    assert [method for _, seed, method in usual if seed == 11] == [SQP, POOLED]
-    asked = pages.schedule(Settings(runs=2, sets=("monks-1",)), 3, {"monks-1": 1}, METHODS)
-    assert len(asked) == 2 * len(METHODS)
-
-
 @pytest.mark.parametrize("method", [PUBLISHED, BALANCED, SQP])
 def test_a_curve_runs_from_the_start_to_the_solution(problem: ConstrainedProblem, method: str) -> None:
     line = curves.curve(method, problem, 5000)

@@ -60,8 +60,6 @@ METHODS: Final[Mapping[str, Callable[[ConstrainedProblem, int], Solution]]] = {
     SQP: _sqp,
     POOLED: _pooled,
 }
-SLOW: Final = (PUBLISHED, BALANCED)
-"""Methods of hundreds to thousands of rounds."""
 
 
 def timed(method: str, problem: ConstrainedProblem, rounds: int) -> tuple[Solution, float]:

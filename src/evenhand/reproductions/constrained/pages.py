@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
@@ -13,7 +13,6 @@ from evenhand.reproductions.constrained.methods import (
     POOLED,
     PUBLISHED,
     ROUNDS,
-    SLOW,
     SQP,
     TOLERANCE,
     measured,
@@ -55,34 +54,22 @@ REFERENCES = (
 )
 
 
-def schedule(
-    settings: Settings, quick: int, slow: Mapping[str, int], methods: Iterable[str]
-) -> list[tuple[str, int, str]]:
-    """(set, seed, method) of each run: methods of many rounds are run less often, unless the user says how often."""
-    return [
-        (name, seed, method)
-        for name, seed in settings.draws(quick)
-        for method in methods
-        if settings.runs is not None or method not in SLOW or seed < settings.seed + slow[name]
-    ]
-
-
 def compute(
     settings: Settings,
     meter: Meter,
     runs: int,
-    slow_runs: Mapping[str, int],
     make: Callable[[SetRows, int, int], ConstrainedProblem],
 ) -> list[Record]:
     """All cells of a table over numbers of clients."""
     data = {name: read(name, settings.source) for name in settings.sets}
-    todo = schedule(settings, runs, slow_runs, METHODS)
-    meter.expect(len(numbers.CLIENTS) * len(todo))
+    draws = settings.draws(runs)
+    meter.expect(len(numbers.CLIENTS) * len(draws) * len(METHODS))
     records = []
     for count in numbers.CLIENTS:
-        for name, seed, method in todo:
-            at(meter, name, count, seed, method)
-            records.append(measured(method, make(data[name], count, seed), settings.rounds_or(ROUNDS[name])))
+        for name, seed in draws:
+            for method in METHODS:
+                at(meter, name, count, seed, method)
+                records.append(measured(method, make(data[name], count, seed), settings.rounds_or(ROUNDS[name])))
     return records
 
 
@@ -251,6 +238,6 @@ def runs_of(records: pd.DataFrame) -> str:
         named = ", ".join(f"{SETS[name]} {number}" for name, number in zip(part["set"], part["seed"], strict=True))
         parts.append(f"{method}: {part['seed'].iloc[0]}" if part["seed"].nunique() == 1 else f"{method}: {named}")
     return (
-        f"Random runs (first seed {int(records['seed'].min())}; `--runs` sets another number for all methods): "
+        f"Random runs (first seed {int(records['seed'].min())}): "
         f"{'; '.join(parts)}. The paper has 10. Mean ± standard deviation; residuals are the worst of the runs."
     )

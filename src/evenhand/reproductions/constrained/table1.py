@@ -11,12 +11,10 @@ from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
 RUNS = 10
-SLOW_RUNS = {"breast-cancer-wisc": 3, "monks-1": 1, "adult-a": 1}
-"""Of the federated proximal AL method, which takes up to minutes."""
 
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
-    return pages.compute(settings, meter, RUNS, SLOW_RUNS, neyman_pearson_problem)
+    return pages.compute(settings, meter, RUNS, neyman_pearson_problem)
 
 
 def page(records: pd.DataFrame) -> Page:

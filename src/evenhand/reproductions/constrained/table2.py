@@ -16,12 +16,10 @@ from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
 
 RUNS = 10
-SLOW_RUNS = {"adult-b": 1}
-"""Of the federated proximal AL method."""
 
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
-    return pages.compute(settings, meter, RUNS, SLOW_RUNS, fairness_problem)
+    return pages.compute(settings, meter, RUNS, fairness_problem)
 
 
 def page(records: pd.DataFrame) -> Page:
