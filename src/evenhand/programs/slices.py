@@ -209,12 +209,18 @@ class SlicePoint:
     def _bends(self, net: Array) -> Array:
         """Second derivative of f + Σ net · c in each row of data's score."""
         of = self._of
-        bends = of.objective * of.loss.curvature(self._scores, of.labels)
+        bends = of.objective * self._curvature
         for measure, rows in of.by_measure.items():
             if net[rows].any():
-                tilt = net[rows] @ of.combinations[rows]
-                bends += tilt * measure.curvature(of.loss, self._scores, of.labels)
+                whole = measure.name == "loss"
+                each = self._curvature if whole else measure.curvature(of.loss, self._scores, of.labels)
+                bends += (net[rows] @ of.combinations[rows]) * each
         return bends
+
+    @cached_property
+    def _curvature(self) -> Array:
+        """l″ of each row of data."""
+        return self._of.loss.curvature(self._scores, self._of.labels)
 
     def hessian(self, net: Array) -> Array:
         of, bends = self._of, self._bends(net)

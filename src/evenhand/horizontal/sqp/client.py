@@ -94,7 +94,8 @@ class SQPClient(HorizontalClient):
         """Values and rows of all trials; one that repeats the first is a place not used this round."""
         program = self.program
         repeats = (trials == trials[0]).all(axis=1)
-        values, rows = np.full(len(trials), first.value), np.tile(first.constraints, (len(trials), 1))
+        values, rows = np.full(len(trials), first.value), np.empty((len(trials), len(first.constraints)))
+        rows[:] = first.constraints
         others = np.flatnonzero(~repeats)
         if isinstance(program, SliceProgram) and len(others):
             values[others], rows[others] = program.judged(trials[others])
