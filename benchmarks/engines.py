@@ -48,7 +48,7 @@ from evenhand.runtime.site import Program, Site
 
 PARTIES = [f"party{number}" for number in range(6)]
 SIZES = (1, 40_000, 1_000_000)
-TURNS, ROUNDS = 4, 5
+TURNS, ROUNDS = 10, 8
 PORT = "EVENHAND_BENCHMARK_PORT"
 ECHO = Schema("echo", {"numbers": Field("f8", ("n",))}, reveals="Nothing: a benchmark.")
 
