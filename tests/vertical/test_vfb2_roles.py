@@ -236,7 +236,7 @@ def test_no_update_is_staler_than_both_delays_together(runtime: str) -> None:
 @settings(max_examples=40)
 @given(st.integers(0, 4), st.data())
 def test_steps_are_scored_and_updated_by_in_order_and_none_too_early(limit: int, data: st.DataObject) -> None:
-    """Steps launched at any time, ϑ in any order, updates under way for any time."""
+    """Requests and ϑ in any order, updates under way for any time."""
     staleness = Staleness(limit)
     unasked = list(range(20))
     scored: list[int] = []
@@ -248,8 +248,7 @@ def test_steps_are_scored_and_updated_by_in_order_and_none_too_early(limit: int,
         choices = [name for name, some in (("ask", unasked), ("hear", unheard), ("made", under_way)) if some]
         chosen = data.draw(st.sampled_from(choices))
         if chosen == "ask":
-            unasked = unasked[data.draw(st.integers(1, len(unasked))) :]
-            staleness.launch(20 - len(unasked))
+            staleness.ask(unasked.pop(data.draw(st.integers(0, len(unasked) - 1))))
         elif chosen == "hear":
             staleness.hear(unheard.pop(data.draw(st.integers(0, len(unheard) - 1))), np.zeros(1))
         else:
@@ -258,7 +257,7 @@ def test_steps_are_scored_and_updated_by_in_order_and_none_too_early(limit: int,
         new = [step for step, _ in staleness.release()]
         released += new
         under_way += new
-        while (step := staleness.next_to_score()) is not None:
+        for step in staleness.to_score():
             assert all(earlier in made for earlier in range(step - limit))
             scored.append(step)
             unheard.append(step)
@@ -268,8 +267,9 @@ def test_steps_are_scored_and_updated_by_in_order_and_none_too_early(limit: int,
 
 def test_theta_of_a_step_that_was_not_scored_or_was_answered_is_refused() -> None:
     staleness = Staleness(1)
-    staleness.launch(4)
-    assert [staleness.next_to_score() for _ in range(3)] == [0, 1, None]
+    for step in (0, 1, 3):
+        staleness.ask(step)
+    assert staleness.to_score() == [0, 1]
     staleness.hear(1, np.zeros(1))
     assert staleness.release() == []
     for step in (1, 3):
@@ -539,10 +539,9 @@ def test_masks_cancel() -> None:
 # -- refusals
 
 
-@pytest.mark.parametrize("pace", ["asynchronous", "synchronous"])
-def test_what_does_not_fit_the_protocol_is_refused(pace: str) -> None:
+def test_what_does_not_fit_the_protocol_is_refused() -> None:
     """A party that is in the middle of an epoch."""
-    job = make_job("vfb2-svrg", {"batch_size": 6, "growth": False, "pace": pace}, max_rounds=2, tol=0.0)
+    job = make_job("vfb2-svrg", {"batch_size": 6, "growth": False}, max_rounds=2, tol=0.0)
     roles = make_roles(job)
     seen: list[Message] = []
     party = roles[2]
@@ -558,18 +557,15 @@ def test_what_does_not_fit_the_protocol_is_refused(pace: str) -> None:
     party.receive = receive  # type: ignore[method-assign]
     with pytest.raises(StopIteration):
         InProcess(roles, CLOCK).run()
-    last = {one.kind: one for one in seen}
-    assert (SCORE_REQUEST.kind in last) == (pace == "synchronous"), "otherwise nobody has to be asked"
-    # Again, from the wrong sender, with other rows, or for another step or round: each is refused.
-    wrong = [*last.values(), BEGIN.message("server", "p1", round=2, keep=0)]
-    for one in (last[kind] for kind in (SCORE_REQUEST.kind, THETA.kind) if kind in last):
-        wrong += [Message({"p0": "p2", "p2": "p0"}[one.sender], "p1", one.kind, one.body)]
-        wrong += [Message(one.sender, "p1", one.kind, {**one.body, "request": np.array(99)})]
-        wrong += [Message(one.sender, "p1", one.kind, {**one.body, "rows": one["rows"][::-1].copy()})]
-    rows = np.array([5, 4, 3, 2, 1, 0])
-    wrong += [
-        SCORE_REQUEST.message(sender, "p1", request=step, rows=rows) for sender in ("p0", "p2") for step in (3, 4)
-    ]
+    kinds = {kind: [one for one in seen if one.kind == kind] for kind in {one.kind for one in seen}}
+    request, theta = kinds[SCORE_REQUEST.kind][-1], kinds[THETA.kind][-1]
+    # Again, from the wrong sender, or for another step or round: each is refused.
+    wrong = [messages[-1] for kind, messages in kinds.items() if kind != BEGIN.kind]
+    wrong += [BEGIN.message("server", "p1", round=2, keep=0)]
+    other = {"p0": "p2", "p2": "p0"}[theta.sender]
+    wrong += [Message(other, "p1", one.kind, one.body) for one in (request, theta)]
+    wrong += [Message(request.sender, "p1", request.kind, {**request.body, "request": np.array(99)})]
+    wrong += [Message(request.sender, "p1", request.kind, {**request.body, "rows": request["rows"][::-1].copy()})]
     before = party.snapshot()
     for message in wrong:
         with pytest.raises(ProtocolError):

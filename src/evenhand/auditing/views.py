@@ -23,7 +23,7 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.vertical.messages import COMBINED_SCORES, DERIVATIVE, DIRECTION, PRODUCT, SCORES, WEIGHTED_DERIVATIVE
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.trees.messages import DERIVATIVES, LEAVES
-from evenhand.vertical.vfb2.messages import THETA, TOTALS
+from evenhand.vertical.vfb2.messages import SCORE_REQUEST, THETA, TOTALS
 
 MOST_KEPT: Final = 2**25
 """Bytes of messages that are attacked of each kind on each link: a hundred rounds of 40,000 rows."""
@@ -180,11 +180,17 @@ class View:
 
     def _thetas(self) -> Iterator[Signal]:
         """ϑ of VFB² come by batches; each pass over the rows is a number for each row that was visited."""
+        asked: dict[tuple[str, int], Array] = {}
         passing: Array = np.zeros(len(self.scene.labels))
         for message in self.mail:
-            if message.kind == THETA.kind:
-                visited = message["rows"] >= 0
-                places = message["rows"][visited]
+            if message.kind == SCORE_REQUEST.kind:
+                asked[message.sender, message.integer("request")] = message["rows"]
+            elif message.kind == THETA.kind:
+                rows = asked.pop((message.sender, message.integer("request")), None)
+                if rows is None:
+                    continue
+                visited = rows >= 0
+                places = rows[visited].astype(np.int64)
                 if passing[places].any():
                     yield Signal(THETA.kind, message.sender, "derivative", passing)
                     passing = np.zeros_like(passing)

@@ -92,13 +92,8 @@ class Role(ABC):
 
     def receive(self, message: Message) -> Sends:
         """One message in, any number out."""
-        return self.carry_out(self.begin(message))
-
-    def carry_out(self, outcome: Task | Sends) -> Sends:
-        """Do a task, and what follows upon it, at once."""
-        if not isinstance(outcome, Task):
-            return outcome
         sends: list[Message] = []
+        outcome = self.begin(message)
         while isinstance(outcome, Task):
             sends += outcome.sends
             outcome.run()

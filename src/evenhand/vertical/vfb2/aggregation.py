@@ -79,13 +79,6 @@ class Passed(NamedTuple):
     values: Sums
 
 
-class Unfinished(NamedTuple):
-    """Of each tree: who has not yet contributed, as the bits of a number, and what is there so far."""
-
-    missing: list[int]
-    sums: list[Sums | None]
-
-
 class Aggregation:
     """Unfinished sums of one party, for trees rooted at each of the dominators.
 
@@ -105,29 +98,29 @@ class Aggregation:
         self._contributors = [
             [sum(1 << child for child in (place, *tree.children(place))) for tree in pair] for pair in pairs
         ]
-        self._begun: dict[int, Unfinished] = {}
+        self._missing: dict[int, list[int]] = {}
+        self._sums: dict[int, list[Sums | None]] = {}
 
     def add(self, key: int, dominator: int, tree: int, sender: int, values: Sums) -> Passed | None:
         """Take in one sum (a child's, or the party's own); what the party has to pass on, if that completes it."""
-        begun = self._begun.get(key)
-        missing = self._contributors[dominator] if begun is None else begun.missing
+        parents, contributors = self._parents[dominator], self._contributors[dominator]
+        missing = self._missing.get(key, contributors)
         if not 0 <= tree <= 1 or not missing[tree] >> sender & 1:
             raise ProtocolError(f"a sum of party {sender} for step {key}, tree {tree}, is not expected; it is refused")
-        if begun is None:
-            begun = self._begun[key] = Unfinished(list(missing), [None, None])
-            missing = begun.missing
-        sums = begun.sums
+        if key not in self._missing:
+            missing = self._missing[key] = list(contributors)
+            self._sums[key] = [None, None]
+        sums = self._sums[key]
         before = sums[tree]
         total = sums[tree] = values if before is None else before + values
         missing[tree] &= ~(1 << sender)
         if missing[tree]:
             return None
-        both = not missing[1 - tree]
+        both = not any(missing)
         if both:
-            del self._begun[key]
-        parent = self._parents[dominator][tree]
-        if parent != ROOT:
-            return Passed(parent, total)
+            del self._missing[key], self._sums[key]
+        if parents[tree] != ROOT:
+            return Passed(parents[tree], total)
         if not both:
             return None
         masked, masks = sums
@@ -137,21 +130,19 @@ class Aggregation:
 
     def expects(self, key: int) -> bool:
         """Whether a sum has been begun and not finished."""
-        return key in self._begun
+        return key in self._missing
 
     def snapshot(self) -> State:
-        state: State = {"sums": [[key, *begun.missing] for key, begun in self._begun.items()]}
-        for key, begun in self._begun.items():
-            for tree, values in enumerate(begun.sums):
+        state: State = {"sums": [[key, *missing] for key, missing in self._missing.items()]}
+        for key, sums in self._sums.items():
+            for tree, values in enumerate(sums):
                 if values is not None:
                     state[f"sum {key} {tree}"] = values.view(np.int64).copy()
         return state
 
     def restore(self, state: State) -> None:
-        self._begun = {
-            key: Unfinished(missing, [self._read(state, f"sum {key} {tree}") for tree in (0, 1)])
-            for key, *missing in state["sums"]
-        }
+        self._missing = {key: missing for key, *missing in state["sums"]}
+        self._sums = {key: [self._read(state, f"sum {key} {tree}") for tree in (0, 1)] for key in self._missing}
 
     def _read(self, state: State, name: str) -> Sums | None:
         return np.array(state[name]).view(np.uint64) if name in state else None

@@ -1,30 +1,49 @@
-"""A party's updates: arithmetic between two changes of its state, which may go on while it takes other messages."""
+"""The arithmetic between two changes of a party's state, which may go on while the party takes other messages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from evenhand.arrays import Array
 from evenhand.protocol.roles import Sends, Task
+from evenhand.vertical.vfb2.aggregation import Sums
 
 
 class BlockWork(Task):
-    """Updates of a party's block. Several of them may work on one block at once, without a lock.
+    """Updates of a party's block, and then scorings. Several of them may work on one block at once, without a lock.
 
     Parameters
     ----------
-    update
-        What to call for each; it returns the multiplications done.
+    update, score
+        What to call for each; both return the multiplications done.
     updates
         Steps with their ϑ.
+    scorings
+        Steps with the masks for their rows; `sums` are the masked scores.
     """
 
-    def __init__(self, update: Callable[[int, Array], float], sends: Sends, updates: list[tuple[int, Array]]) -> None:
+    def __init__(
+        self,
+        update: Callable[[int, Array], float],
+        score: Callable[[int, Sums, Sums], float],
+        sends: Sends,
+        updates: list[tuple[int, Array]],
+        scorings: list[tuple[int, Sums]],
+    ) -> None:
         self.sends = sends
         self.updates = updates
+        self.scorings = scorings
+        self.sums: list[Sums] = []
         self.effort = 0.0
         self._update = update
+        self._score = score
 
     def run(self) -> None:
         for step, theta in self.updates:
             self.effort += self._update(step, theta)
+        for step, masks in self.scorings:
+            sums = np.empty_like(masks)
+            self.effort += self._score(step, masks, sums)
+            self.sums.append(sums)

@@ -25,7 +25,7 @@ class VFB2ActiveParty(VFB2Party):
     """Holds labels and groups as well, launches every m-th step, and answers its scores with ϑ.
 
     Step t is launched when ϑ of all steps before t − τ₁ are there: see `staleness` for what follows from that. With
-    synchronous pace the server says when, and the party asks the others.
+    synchronous pace the server says when.
     """
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
@@ -34,7 +34,8 @@ class VFB2ActiveParty(VFB2Party):
         self._number = self.setting.active.index(self.place)
         self._weighting = self.lagrangian.constraints.bounds.no_multipliers()
         self._theta_inputs = theta_inputs(self.lagrangian, self._weighting, self.setting.order)
-        self._finished = False
+        self._launching = False
+        self._launched = 0
         # All steps before this one have ϑ.
         self._heard = 0
         self._handlers |= {COMBINED_SCORES.kind: self._take_scores, PROCEED.kind: self._proceed}
@@ -45,43 +46,59 @@ class VFB2ActiveParty(VFB2Party):
         self.effort += EFFORT_OF_THETA * len(nu)
         if not self.done:
             self._weigh(message["multipliers"])
-            self._heard, self._finished = 0, False
+            self._launched = self._heard = 0
         return sends
 
     def _weigh(self, multipliers: Array) -> None:
         self._weighting = multipliers
         self._theta_inputs = self._theta_inputs._replace(tilts=cell_tilts(self.lagrangian, multipliers))
 
+    def _begin_epoch(self, message: Message) -> Task | Sends:
+        super()._begin_epoch(message)
+        if self._launched:
+            raise ProtocolError(f"{self.name} has begun round {self.round} already; it is refused")
+        self._launching = self.setting.options.pace == "asynchronous"
+        return self._turn([])
+
     def _proceed(self, message: Message) -> Task | Sends:
-        """With synchronous pace: VFB² Algorithm 2, steps 2-3, have the rows of one step scored by everybody."""
         step = message.integer("step")
         inside = step < len(self._steps) and message.integer("round") == self.round
-        if not inside or step != self._staleness.launched or self._steps.dominator(step) != self._number:
+        if not inside or step != self._next_step():
             raise ProtocolError(f"{self.name} cannot proceed with step {step} of this round; it is refused")
-        self._staleness.launch(step + 1)
-        return [*self.to_others(SCORE_REQUEST, request=step, rows=self._steps.rows[step]), *self.work()]
+        sends: list[Message] = []
+        self._launch(step, sends)
+        return self._turn(sends)
 
-    def _launch_what_may_be(self) -> None:
-        """Up to the first step of its own that is more than τ₁ ahead of the ϑ it has."""
-        dominators = len(self.setting.active)
-        first = self._heard + self.setting.options.launch_ahead + 1
-        self._staleness.launch(min(first + (self._number - first) % dominators, len(self._steps)))
+    def _next_step(self) -> int:
+        """The one that is this party's to launch next, if the epoch has it."""
+        return self._number + len(self.setting.active) * self._launched
 
     def _turn(self, sends: list[Message]) -> Task | Sends:
-        if self._begun and not self._finished and self.setting.options.pace == "asynchronous":
-            self._launch_what_may_be()
-            # All steps have ϑ but some at the end that others launch.
-            if self._heard > len(self._steps) - 1 - (len(self._steps) - 1 - self._number) % len(self.setting.active):
-                self._finished = True
-                sends.append(FINISHED.message(self.name, SERVER, round=self.round))
+        if self._launching:
+            self._launch_what_may_be(sends)
         return super()._turn(sends)
 
+    def _launch_what_may_be(self, sends: list[Message]) -> None:
+        ahead = self.setting.options.launch_ahead
+        while (step := self._next_step()) < len(self._steps) and step - self._heard <= ahead:
+            self._launch(step, sends)
+        # Its own last step is the one before the next that it would launch.
+        if step >= len(self._steps) and self._heard > step - len(self.setting.active):
+            self._launching = False
+            sends.append(FINISHED.message(self.name, SERVER, round=self.round))
+
+    def _launch(self, step: int, sends: list[Message]) -> None:
+        """VFB² Algorithm 2, steps 2-3: have the rows scored by everybody."""
+        self._launched += 1
+        self._ask(step)
+        sends += self.to_others(SCORE_REQUEST, request=step, rows=self._steps.rows[step])
+
     def _send_theta(self, step: int, scores: Array, sends: list[Message]) -> None:
-        """VFB² Algorithm 2, steps 4-5: ϑ and the rows it is of, to everybody."""
+        """VFB² Algorithm 2, steps 4-5: ϑ, to everybody."""
         rows = self._steps.batches[step]
         batch_theta(self._theta_inputs, rows, scores)
         self.effort += EFFORT_OF_THETA * len(rows)
-        sends += self.to_others(THETA, request=step, rows=self._steps.rows[step], theta=scores)
+        sends += self.to_others(THETA, request=step, theta=scores)
         self._hear(step, scores)
 
     def _hear(self, step: int, theta: Array) -> None:
@@ -93,11 +110,13 @@ class VFB2ActiveParty(VFB2Party):
         return super().snapshot() | {
             "weighting": self._weighting.copy(),
             "heard so far": self._heard,
-            "finished": self._finished,
+            "launched": self._launched,
+            "launching": self._launching,
         }
 
     def restore(self, state: State) -> None:
         super().restore(state)
         self._weigh(np.array(state["weighting"]))
         self._heard = int(state["heard so far"])
-        self._finished = bool(state["finished"])
+        self._launched = int(state["launched"])
+        self._launching = bool(state["launching"])

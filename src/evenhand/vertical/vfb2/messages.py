@@ -57,14 +57,11 @@ BEGIN = Schema(
 SCORE_REQUEST = Schema(
     "score-request",
     {"request": INTEGER, "rows": BATCH_ROWS},
-    reveals=(
-        "Which rows an active party wants the scores of: only with synchronous pace. They follow from a seed that all "
-        "parties know."
-    ),
+    reveals="Which rows an active party wants the scores of; they follow from a seed that all parties know.",
 )
 MASKED_SCORES = Schema(
     "masked-scores",
-    {"request": INTEGER, "tree": INTEGER, "sum": BATCH_ROWS},
+    {"dominator": INTEGER, "request": INTEGER, "tree": INTEGER, "sum": BATCH_ROWS},
     reveals=(
         "The same as masked-totals for the rows of one step: uniform modulo 2⁶⁴. With two parties there is nothing to "
         "hide behind: each has the other's partial score by subtraction."
@@ -72,12 +69,12 @@ MASKED_SCORES = Schema(
 )
 THETA = Schema(
     "theta",
-    {"request": INTEGER, "rows": BATCH_ROWS, "theta": BATCH},
+    {"request": INTEGER, "theta": BATCH},
     reveals=(
-        "ϑ of some rows, the derivative of the loss at the whole score, to every party, passive ones too. For the "
-        "logistic loss its sign is the opposite of the label and its size gives back wᵀx_i, which the masks had "
-        "hidden; VFB² Theorem 7 says otherwise. Under constraints the tilt of a row's weight gives away its group as "
-        "well. Whoever collects wᵀx_i for many w learns about the other parties' data."
+        "ϑ, the derivative of the loss at the whole score, to every party, passive ones too. For the logistic loss its "
+        "sign is the opposite of the label and its size gives back wᵀx_i, which the masks had hidden; VFB² Theorem 7 "
+        "says otherwise. Under constraints the tilt of a row's weight gives away its group as well. Whoever collects "
+        "wᵀx_i for many w learns about the other parties' data."
     ),
 )
 FINISHED = Schema(
@@ -143,6 +140,7 @@ class TrafficCounter:
             launched = len(range(place, steps, len(roots)))
             for party in parties:
                 if party != parties[root]:
+                    counts[parties[root], party, SCORE_REQUEST] = launched
                     counts[parties[root], party, THETA] = launched
             self._up_the_trees(counts, place, MASKED_SCORES, launched)
             counts[parties[root], SERVER, FINISHED] = 1

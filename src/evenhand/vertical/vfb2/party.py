@@ -44,14 +44,10 @@ from evenhand.vertical.vfb2.messages import (
 from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.setting import LAST_AT_KEPT, OF_NORMS, OF_SCORES, Setting
 from evenhand.vertical.vfb2.staleness import Staleness
-from evenhand.vertical.vfb2.steps import ADDED, HEARD, EpochSteps
+from evenhand.vertical.vfb2.steps import ADDED, ASKED, HEARD, UNASKED, EpochSteps
 
 FROM_SERVER = {schema.kind for schema in (FULL_PASS, CHANCES, BEGIN, WEIGHTED_DERIVATIVE, COMBINED_SCORES, PROCEED)}
 """What only the server says; everything else comes from other parties."""
-TREES = (np.array(0), np.array(1))
-"""As messages have them; they are in so many that making them anew takes a while."""
-for one in TREES:
-    one.flags.writeable = False
 
 
 class VFB2Party(GradientParty):
@@ -81,7 +77,6 @@ class VFB2Party(GradientParty):
         """1 / (n p_i) of each row, in the order in which the block has them."""
         self._references: Array = np.zeros(terms.n_rows if setting.rule != "sgd" else 0)
         self._step = 0.0
-        self._begun = False
         self._best: Array = np.zeros(0)
         self._handlers: dict[str, Callable[[Message], Task | Sends]] = {
             FULL_PASS.kind: self._begin_full_pass,
@@ -114,32 +109,23 @@ class VFB2Party(GradientParty):
         self.effort += task.effort
         sends: list[Message] = []
         self._count_updates(task.updates, sends)
+        for (step, masks), sums in zip(task.scorings, task.sums, strict=True):
+            self._steps.progress[step] = ADDED
+            self._add(step, 0, self.place, self._masks.agreed(f"scores {self.round} {step}", sums), sends)
+            self._add(step, 1, self.place, masks, sends)
         return self._turn(sends)
 
     def _turn(self, sends: list[Message]) -> Task | Sends:
-        """What is to be done now, after these messages: updates that are due."""
+        """What is to be done now, after these messages: updates and scorings that are due."""
         # In SAGA table and mean gradient must change together, so no two of its updates may overlap.
         alone = self.setting.rule == "saga" and self._staleness.updating
         updates = [] if alone else self._staleness.release()
-        if updates:
-            return BlockWork(self.update, sends, updates)
+        scorings = [(step, self._masks.take(self.setting.batch_size)) for step in self._staleness.to_score()]
+        if updates or scorings:
+            return BlockWork(self.update, self.score, sends, updates, scorings)
         if self._full_pass.waits and self._staleness.updated == len(self._steps):
             sends += self._answer_full_pass()
         return sends
-
-    def work(self) -> Sends:
-        """Score one step, if one is to be scored: what others have sent goes first, updates above all."""
-        step = self._staleness.next_to_score()
-        if step is None:
-            return ()
-        masks = self._masks.take(self.setting.batch_size)
-        sums = np.empty_like(masks)
-        self.effort += self.score(step, masks, sums)
-        self._steps.progress[step] = ADDED
-        sends: list[Message] = []
-        self._add(step, 0, self.place, self._masks.agreed(f"scores {self.round} {step}", sums), sends)
-        answered = self._add(step, 1, self.place, masks, sends)
-        return self.carry_out(self._turn(sends)) if answered else sends
 
     def _count_updates(self, updates: Sequence[tuple[int, Array]], sends: list[Message]) -> None:
         for step, _ in updates:
@@ -249,43 +235,34 @@ class VFB2Party(GradientParty):
         self._block.set_step(self._step)
         self._steps.begin(sampler, self.round)
         self._staleness.begin_epoch()
-        self._begun = False
 
     # -- during an epoch
 
     def _begin_epoch(self, message: Message) -> Task | Sends:
-        """Said to everybody: scoring begins, unless the pace is synchronous and every step is asked for."""
-        if message.integer("round") != self.round or self._begun:
+        """Said to everybody; only dominators have something to begin."""
+        if message.integer("round") != self.round:
             raise ProtocolError(f"{self.name} is in round {self.round} and cannot begin this one; it is refused")
-        self._begun = True
         if message.integer("keep"):
             # Those of the last full pass; the next one makes others.
             self._best = self.model.weights
-        if self.setting.options.pace == "asynchronous":
-            self._launch_what_may_be()
-        return self._turn([])
-
-    def _launch_what_may_be(self) -> None:
-        """Whoever does not hold labels launches nothing, and follows those who do."""
-        self._staleness.launch(len(self._steps))
+        return ()
 
     def _take_request(self, message: Message) -> Task | Sends:
         step = self._steps.known(message.integer("request"))
-        self._check_launched(message, step)
-        if step != self._staleness.launched or self.setting.options.pace == "asynchronous":
-            raise ProtocolError(f"{self.name} does not expect to be asked for step {step}; it is refused")
-        self._staleness.launch(step + 1)
+        wrong = message.sender != self._steps.dominator_name(step) or self._steps.progress[step] != UNASKED
+        if wrong or not np.array_equal(message["rows"], self._steps.rows[step]):
+            raise ProtocolError(f"{self.name} does not expect {message.sender} to ask for step {step}; it is refused")
+        self._ask(step)
         return self._turn([])
 
-    def _check_launched(self, message: Message, step: int) -> None:
-        """Rows and dominators follow from the seed: whoever names others is in another run, or makes them up."""
-        # As bytes, which for a few rows is many times faster than array by array.
-        same_rows = message["rows"].tobytes() == self._steps.rows[step].tobytes()
-        if message.sender != self._steps.dominator_name(step) or not same_rows:
-            raise ProtocolError(f"{message.sender} does not launch step {step} with these rows; it is refused")
+    def _ask(self, step: int) -> None:
+        self._steps.progress[step] = ASKED
+        self._staleness.ask(step)
 
     def _add_to_scores(self, message: Message) -> Task | Sends:
         step = self._steps.known(message.integer("request"))
+        if message.integer("dominator") != self._steps.dominator(step):
+            raise ProtocolError(f"{message.sender} names the wrong dominator of step {step}; its sum is refused")
         if self._steps.progress[step] >= ADDED and not self._sums.expects(step):
             raise ProtocolError(f"{self.name} has all sums of step {step}; that of {message.sender} is refused")
         sends: list[Message] = []
@@ -296,7 +273,8 @@ class VFB2Party(GradientParty):
 
     def _take_theta(self, message: Message) -> Task | Sends:
         step = self._steps.known(message.integer("request"))
-        self._check_launched(message, step)
+        if message.sender != self._steps.dominator_name(step):
+            raise ProtocolError(f"{message.sender} is not the dominator of step {step}; its ϑ is refused")
         self._hear(step, message["theta"])
         return self._turn([])
 
@@ -306,14 +284,15 @@ class VFB2Party(GradientParty):
 
     def _add(self, step: int, tree: int, sender: int, values: Sums, sends: list[Message]) -> bool:
         """A sum for the rows of one step, from a child or from the party itself; whether ϑ is known by it."""
-        passed = self._sums.add(step, step % len(self.setting.active), tree, sender, values)
+        dominator = self._steps.dominator(step)
+        passed = self._sums.add(step, dominator, tree, sender, values)
         if passed is None:
             return False
         if passed.parent == ROOT:
             self._send_theta(step, decode(passed.values, FRACTION_BITS), sends)
             return True
-        parent, summed = self.setting.names[passed.parent], passed.values.view(np.int64)
-        sends.append(MASKED_SCORES.message(self.name, parent, request=step, tree=TREES[tree], sum=summed))
+        body = {"dominator": dominator, "request": step, "tree": tree, "sum": passed.values.view(np.int64)}
+        sends.append(MASKED_SCORES.message(self.name, self.setting.names[passed.parent], **body))
         return False
 
     def _send_theta(self, step: int, scores: Array, sends: list[Message]) -> None:
@@ -332,7 +311,6 @@ class VFB2Party(GradientParty):
             "columns": self._block.columns.copy(),
             "references": self._references.copy(),
             "step": self._step,
-            "begun": self._begun,
             "best": self._best.copy(),
         }
         parts = self._masks.snapshot() | self._sums.snapshot() | self._staleness.snapshot() | self._steps.snapshot()
@@ -347,7 +325,6 @@ class VFB2Party(GradientParty):
         self._block.columns[:] = state["columns"]
         self._references = np.array(state["references"])
         self._step = float(state["step"])
-        self._begun = bool(state["begun"])
         self._best = np.array(state["best"])
         self._masks.restore(state)
         self._sums.restore(state)

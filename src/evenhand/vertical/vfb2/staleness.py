@@ -6,8 +6,6 @@ in one loop (`interleaver`), by messages, or by threads:
 
 - Steps have numbers, and the m active parties launch them in turn: party a the steps a, a + m, a + 2m, ...
 - Step t is launched when ϑ of all steps before t − τ₁ have reached its dominator: what is read is behind by at most τ₁.
-  The dominator then adds its own scores, without which there is no sum. Everybody knows the rows and whose turn it is,
-  so nobody waits to be asked (but for synchronous pace).
 - A party scores step t when it has made its updates by all steps before t − τ₁ − τ₂: ϑ on its way adds at most τ₂.
 - A party scores in the order of the steps, and updates in that order.
 
@@ -28,7 +26,7 @@ from evenhand.protocol.roles import State
 
 
 class Staleness:
-    """One party's record of the steps of an epoch: launched, scored, answered with ϑ, updated by.
+    """One party's record of the steps of an epoch: asked for, scored, answered with ϑ, updated by.
 
     Parameters
     ----------
@@ -46,26 +44,26 @@ class Staleness:
         """The next step to score."""
         self._released = 0
         """The next step to update by; updates of the last ones may still be under way."""
-        self.launched = 0
-        """All steps before this one may be scored as soon as they are not too far ahead."""
+        self._asked: set[int] = set()
         self._under_way: set[int] = set()
         self._heard: dict[int, Array] = {}
 
     def begin_epoch(self) -> None:
-        self.updated = self._scored = self._released = self.launched = 0
+        self.updated = self._scored = self._released = 0
 
-    def launch(self, steps: int) -> None:
-        """The first so many steps may be scored."""
-        self.launched = steps
+    def ask(self, step: int) -> None:
+        """Somebody wants the step scored."""
+        self._asked.add(step)
 
-    def next_to_score(self) -> int | None:
-        """The step to score now, if there is one; it counts as scored from here on."""
-        step = self._scored
-        if step >= self.launched or step - self.updated > self.limit:
-            return None
-        self.staleness[step - self.updated] += 1
-        self._scored = step + 1
-        return step
+    def to_score(self) -> list[int]:
+        """The steps to score now; each counts as scored from here on."""
+        steps = []
+        while self._scored in self._asked and self._scored - self.updated <= self.limit:
+            self._asked.remove(self._scored)
+            self.staleness[self._scored - self.updated] += 1
+            steps.append(self._scored)
+            self._scored += 1
+        return steps
 
     def hear(self, step: int, theta: Array) -> None:
         if not self._released <= step < self._scored or step in self._heard:
@@ -97,7 +95,7 @@ class Staleness:
             "staleness": self.staleness.copy(),
             "scored": self._scored,
             "released": self._released,
-            "launched so far": self.launched,
+            "asked": sorted(self._asked),
             "heard": list(self._heard),
             **{f"theta {step}": theta.copy() for step, theta in self._heard.items()},
         }
@@ -106,6 +104,6 @@ class Staleness:
         self.staleness = np.array(state["staleness"])
         self._scored = int(state["scored"])
         self._released = self.updated = int(state["released"])
-        self.launched = int(state["launched so far"])
+        self._asked = set(state["asked"])
         self._under_way = set()
         self._heard = {step: np.array(state[f"theta {step}"]) for step in state["heard"]}

@@ -10,8 +10,8 @@ from evenhand.protocol.roles import State
 from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.setting import Setting
 
-BEFORE, ADDED, HEARD = 0, 1, 2
-"""How far a step is at a party: it has added its scores to the sum, has ϑ."""
+UNASKED, ASKED, ADDED, HEARD = 0, 1, 2, 3
+"""How far a step is at a party: asked for its scores, has added them to the sum, has ϑ."""
 
 
 class EpochSteps:
