@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from evenhand.data.examples import write_example
+from evenhand.cli.data import write_example
 from evenhand.jobs.horizontal.file import parse_horizontal
 from evenhand.jobs.horizontal.runs import run_horizontal_job
 from evenhand.report.page import make_page
