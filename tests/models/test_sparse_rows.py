@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from evenhand.models.sparse_rows import MOST_FILLED, SparseRows  # noqa: E402
-from evenhand.models.stacked import Passes, StackedPerceptron  # noqa: E402
+from evenhand.models.sparse_rows import MOST_FILLED, SparseRows
+from evenhand.models.stacked import Passes, StackedPerceptron
 
 
 def rows_with(filled: float, rows: int = 40, columns: int = 50) -> torch.Tensor:
