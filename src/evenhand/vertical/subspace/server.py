@@ -86,7 +86,9 @@ class SubspaceServer(Server):
 
     def _new_block(self) -> DirectionBlock:
         sums, columns = self.terms.only_sums, (self.bands + self.history) * len(self.parties)
-        single = not sums and columns * self.terms.n_rows > MOST_COPIED and self.job.tol >= SINGLE
+        # Where people are counted, a row at the border must not change sides.
+        coarse = self.job.tol >= SINGLE and not self.problem.shifted.exact.any()
+        single = not sums and coarse and columns * self.terms.n_rows > MOST_COPIED
         return DirectionBlock(self.bands, self.history, LEAST_COLUMN if sums else 0.0, single=single)
 
     def start(self) -> Sends:
