@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from evenhand.errors import InputError
-from evenhand.reproductions import REPRODUCTIONS, find, postprocessing
+from evenhand.reproductions import REPRODUCTIONS, experiments, find, postprocessing
 from evenhand.reproductions.experiments import FairVFLProblem, Fit
 from evenhand.reproductions.papers import FIRST_TABLE1, TABLE1, TABLE2, fair
 from evenhand.reproductions.settings import Settings
-from evenhand.reproductions.writing import Recorded
+from evenhand.reproductions.writing import Recorded, as_written
 
 # A grid of two settings has nothing but edges.
 pytestmark = pytest.mark.filterwarnings("ignore::evenhand.errors.GridEdgeWarning")
@@ -113,6 +113,39 @@ def test_records_of_other_rounds_are_not_mixed(command: Any, sets_folder: Path, 
     assert (tmp_path / "fairvfl-fig1.json").read_bytes() == before
 
 
+def test_records_of_other_settings_are_not_mixed(
+    command: Any, sets_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["fairvfl-fig1", "--rounds", 5, "--set", "compas", "--source", sets_folder, "--out", tmp_path]
+    assert command(*asked, "--runs", 2)[0] == 0
+    before = (tmp_path / "fairvfl-fig1.json").read_bytes()
+    steps = {**experiments.PUBLISHED, "dual_step": 0.2}
+    monkeypatch.setattr(experiments, "PUBLISHED", steps)
+    code, _, errors = command(*asked, "--runs", 1)
+    assert code == 4
+    assert "made with other settings (steps {" in errors.replace("\n", " ")
+    assert "'dual_step': 0.1, 'damping': 0.001}, now {" in " ".join(errors.split())
+    assert (tmp_path / "fairvfl-fig1.json").read_bytes() == before
+    # All seeds anew, by their number or by asking for the whole set: nothing is left to disagree with.
+    for more in (["--runs", 3], []):
+        assert command(*asked, *more)[0] == 0
+        after = json.loads((tmp_path / "fairvfl-fig1.json").read_text())
+        assert after["constants"]["compas"]["steps"] == steps
+        assert {record["seed"] for record in after["records"]} == (set(range(10, 13)) if more else {10})
+
+
+def test_what_was_not_written_down_is_not_known_by_a_part_of_it() -> None:
+    def of(seed: int, **constants: Any) -> Recorded:
+        return Recorded("made", 1.0, [{"set": "compas", "seed": seed}], {}, constants=constants)
+
+    old, part = of(10), of(11, compas={"rows": 250})
+    old.check_takes(Settings(runs=1, seed=11, sets=("compas",)), part.constants, Path("page.json"))
+    assert old.with_part(part).constants == {}
+    assert old.with_part(part, ["compas"]).constants == part.constants
+    assert old.with_part(part, ["compas"]).records == part.records
+    assert part.with_part(of(12, compas={"rows": 250})).constants == part.constants
+
+
 def test_the_papers_tables_are_whole() -> None:
     for table in (TABLE1, TABLE2, FIRST_TABLE1):
         assert all(set(row) == {"adult", "compas", "communities-crime"} for row in table.values())
@@ -131,6 +164,10 @@ def test_registry() -> None:
         experiment = entry.load()
         assert callable(experiment.compute)
         assert callable(experiment.page)
+        for one in entry.sets:
+            constants = experiment.constants(one)
+            assert constants
+            assert as_written(as_written(constants)) == as_written(constants)
     with pytest.raises(InputError, match=r"no reproduction 'table9'; there is fairvfl-table1, "):
         find("table9")
 

@@ -23,7 +23,8 @@ Names:
 {_NAMES}
 
 A part (--set, --runs, --rounds, --seed) is written beside the whole page. With --out FOLDER it takes its place among
-the records that FOLDER holds of other sets and seeds; records of another number of rounds are not mixed with it.
+the records that FOLDER holds of other sets and seeds, if those were made with the same rounds and settings; --set
+without --runs and --seed is all of a set anew.
 
 \b
 Examples:

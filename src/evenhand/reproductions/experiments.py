@@ -32,6 +32,11 @@ NEVER_BINDS = 1e6
 Version = Literal["journal", "first"]
 
 
+def linear_constants(rounds: int, **more: Any) -> Record:
+    """What fits of linear models hang on here."""
+    return {"steps": PUBLISHED, "rounds": rounds, "most rounds of subspace": MOST_ROUNDS, **more}
+
+
 @dataclass(frozen=True, eq=False)
 class FairVFLProblem:
     """One draw: each party's encoded columns, labels (±1) and groups of training and test rows."""

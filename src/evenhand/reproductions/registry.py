@@ -22,6 +22,10 @@ class Experiment(Protocol):
 
     def compute(self, settings: Settings, meter: Meter) -> list[Record]: ...
 
+    def constants(self, name: str) -> Record:
+        """What the numbers of a set hang on besides seeds: records are put on one page only where it is the same."""
+        ...
+
     def page(self, records: pd.DataFrame) -> Page: ...
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from evenhand.reproductions.registry import find
 from evenhand.reproductions.settings import Meter, Settings
-from evenhand.reproductions.writing import Recorded, write_page
+from evenhand.reproductions.writing import Recorded, as_written, write_page
 from evenhand.runtime.files import make_folder
 
 
@@ -19,7 +19,8 @@ def reproduce(
     """Train what the table or figure needs, and write `out`/NAME.md with its records and figure.
 
     Records of other sets and seeds that are there already stay: a part run again takes its own place on the page, and
-    the rest is kept. Records of another number of rounds are of another experiment, and are refused before training.
+    the rest is kept. Records of another number of rounds, or of other settings, are of another experiment: parts of
+    both are not put together, which is said before training.
     """
     entry = find(name)
     experiment = entry.load()
@@ -28,13 +29,17 @@ def reproduce(
         recorded = Recorded.read(place)
     else:
         before = Recorded.read(place) if settings.part and place.exists() else None
+        constants = {one: as_written(experiment.constants(one)) for one in settings.sets}
         if before is not None:
-            before.check_same_rounds(settings.rounds, place)
+            before.check_takes(settings, constants, place)
         start = time.perf_counter()
         with Meter(show=show) as meter:
             records = experiment.compute(settings, meter)
-        recorded = Recorded(command, time.perf_counter() - start, records, rounds=settings.rounds)
+        seconds = time.perf_counter() - start
+        recorded = Recorded(command, seconds, records, rounds=settings.rounds, constants=constants)
         if before is not None:
-            recorded = before.with_part(recorded)
+            recorded = before.with_part(
+                recorded, [one for one in settings.sets if settings.replaces(one, before.seeds(one))]
+            )
     make_folder(out)
     return write_page(name, entry.title, recorded, experiment.page(pd.DataFrame(recorded.records)), out)

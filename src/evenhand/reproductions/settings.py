@@ -69,6 +69,12 @@ class Settings:
         usual = {name: runs if isinstance(runs, int) else runs[name] for name in self.sets}
         return [(name, self.seed + run) for name in self.sets for run in range(self.runs or usual[name])]
 
+    def replaces(self, name: str, seeds: set[int]) -> bool:
+        """Whether this run is all that there is to be of a set, whose records have these seeds so far."""
+        if self.runs is None:
+            return name in self.sets and self.seed == FIRST_SEED
+        return name in self.sets and seeds <= set(range(self.seed, self.seed + self.runs))
+
     def rounds_or(self, usual: int) -> int:
         return self.rounds or usual
 

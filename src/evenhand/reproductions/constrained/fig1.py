@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from evenhand.reproductions.constrained import curves
+from evenhand.reproductions.constrained import curves, methods
 from evenhand.reproductions.constrained.methods import BALANCED, SQP
 from evenhand.reproductions.constrained.problems import LOSS_LIMIT, neyman_pearson_problem
 from evenhand.reproductions.settings import Meter, Record, Settings
@@ -15,6 +15,10 @@ from evenhand.reproductions.writing import Page
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
     return curves.compute(settings, meter, (BALANCED, SQP), neyman_pearson_problem)
+
+
+def constants(name: str) -> Record:
+    return methods.constants(name, limit=LOSS_LIMIT, clients=curves.COUNT)
 
 
 def page(records: pd.DataFrame) -> Page:

@@ -22,7 +22,7 @@ PUBLISHED, BALANCED = "prox-al, fixed ρ", "prox-al, adaptive ρ"
 SQP, POOLED = "sqp", "cProx-AL (pooled)"
 ROUNDS: Final = {
     "breast-cancer-wisc": 20_000,
-    "monks-1": 20_000,
+    "monks-1": 40_000,
     "adult-a": 20_000,
     "adult-b": 5_000,
     "quadratic": 5_000,
@@ -60,6 +60,11 @@ METHODS: Final[Mapping[str, Callable[[ConstrainedProblem, int], Solution]]] = {
     SQP: _sqp,
     POOLED: _pooled,
 }
+
+
+def constants(name: str, **limits: float) -> Record:
+    """What runs on a set hang on; β, s̄ and ρ belong to the problem."""
+    return {"tolerance": TOLERANCE, "most rounds": ROUNDS[name], **limits}
 
 
 def timed(method: str, problem: ConstrainedProblem, rounds: int) -> tuple[Solution, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from evenhand.reproductions.constrained import pages
+from evenhand.reproductions.constrained import methods, pages
 from evenhand.reproductions.constrained.numbers import TABLE1, TABLE3
 from evenhand.reproductions.constrained.problems import LOSS_LIMIT, neyman_pearson_problem
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
@@ -15,6 +15,10 @@ RUNS = 10
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
     return pages.compute(settings, meter, RUNS, neyman_pearson_problem)
+
+
+def constants(name: str) -> Record:
+    return methods.constants(name, limit=LOSS_LIMIT)
 
 
 def page(records: pd.DataFrame) -> Page:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from evenhand.reproductions.constrained import pages
+from evenhand.reproductions.constrained import methods, pages
 from evenhand.reproductions.constrained.numbers import TABLE2
 from evenhand.reproductions.constrained.problems import (
     CLIENT_ROWS,
@@ -20,6 +20,10 @@ RUNS = 10
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
     return pages.compute(settings, meter, RUNS, fairness_problem)
+
+
+def constants(name: str) -> Record:
+    return methods.constants(name, limit=DISPARITY_LIMIT)
 
 
 def page(records: pd.DataFrame) -> Page:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.programs import QuadraticProgram, random_quadratic_programs
-from evenhand.reproductions.constrained import pages
+from evenhand.reproductions.constrained import methods, pages
 from evenhand.reproductions.constrained.methods import METHODS, POOLED, ROUNDS, SQP, TOLERANCE, measured
 from evenhand.reproductions.constrained.numbers import (
     QUADRATIC_CLIENTS,
@@ -19,7 +19,7 @@ from evenhand.reproductions.constrained.numbers import (
     TABLE4,
     Reference,
 )
-from evenhand.reproductions.constrained.problems import quadratic_problem
+from evenhand.reproductions.constrained.problems import NEARLY_EXACT, quadratic_problem
 from evenhand.reproductions.settings import Meter, Record, Settings
 from evenhand.reproductions.writing import Page, markdown_table, spread
 
@@ -81,6 +81,10 @@ def _optimum(programs: Sequence[QuadraticProgram]) -> float:
     system = np.block([[matrix, rows.T], [rows, np.zeros((len(rows), len(rows)))]])
     found = np.linalg.solve(system, np.concatenate([-linear, bounds]))[: len(linear)]
     return float(found @ (0.5 * matrix @ found + linear))
+
+
+def constants(name: str) -> Record:
+    return {**methods.constants(name), **NEARLY_EXACT, "sizes": SIZES, "clients": QUADRATIC_CLIENTS}
 
 
 def page(records: pd.DataFrame) -> Page:

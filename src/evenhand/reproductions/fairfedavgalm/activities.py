@@ -230,6 +230,18 @@ def _against(records: pd.DataFrame) -> list[str]:
     return lines
 
 
+def constants(name: str) -> Record:
+    return {
+        "preset": PRESET,
+        "clients": CLIENTS,
+        "alpha": ALPHA,
+        "options": SHORTER.get(name, {}),
+        "rounds": ROUNDS[name],
+        "rows": (ROWS, TEST_ROWS) if name == PAIRS_SET else None,
+        "agree": AGREE if name == PAIRS_SET else None,
+    }
+
+
 def page(records: pd.DataFrame) -> Page:
     preset = preset_of(PRESET, "fedavg")
     tables = []

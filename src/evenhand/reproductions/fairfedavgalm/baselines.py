@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from evenhand.reproductions.fairfedavgalm import pages
+from evenhand.reproductions.fairfedavgalm import methods, pages
 from evenhand.reproductions.fairfedavgalm.methods import (
     AS_PRINTED,
     BASELINES,
@@ -51,6 +51,10 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
             record = measured(task, method, PRINTED, seed, schedule=schedule)
             records.append(pages.with_description(task, record))
     return records
+
+
+def constants(name: str) -> Record:
+    return methods.constants(name)
 
 
 def page(records: pd.DataFrame) -> Page:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from evenhand.reproductions.fairfedavgalm import pages
+from evenhand.reproductions.fairfedavgalm import methods, pages
 from evenhand.reproductions.fairfedavgalm.methods import COMPARED, PaperSetting
 from evenhand.reproductions.fairfedavgalm.numbers import TABLE4
 from evenhand.reproductions.settings import Meter, Record, Settings
@@ -15,6 +15,10 @@ SETTINGS = tuple(PaperSetting(f"N = {clients}", clients=clients, many=True) for 
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
     return pages.run_all(settings, meter, SETTINGS, COMPARED)
+
+
+def constants(name: str) -> Record:
+    return methods.constants(name, conditions=[condition.name for condition in SETTINGS])
 
 
 def page(records: pd.DataFrame) -> Page:

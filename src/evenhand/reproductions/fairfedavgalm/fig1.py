@@ -18,7 +18,7 @@ import pandas as pd
 from evenhand.arrays import Array, Integers
 from evenhand.data import as_floats
 from evenhand.horizontal.problem import Single
-from evenhand.reproductions.fairfedavgalm import pages
+from evenhand.reproductions.fairfedavgalm import methods, pages
 from evenhand.reproductions.fairfedavgalm.gradcam import draw_heats
 from evenhand.reproductions.fairfedavgalm.heatmaps import decisions, gradcam
 from evenhand.reproductions.fairfedavgalm.methods import COMPARED, PaperSetting, fit, quality
@@ -99,6 +99,10 @@ def _looks(module: Any, task: TrainingTask) -> Record:
     total, inside = heat.sum(axis=(1, 2)), heat[:, ring:-ring, ring:-ring].sum(axis=(1, 2))
     some = total > 0
     return {"on the frame": float((1 - inside[some] / total[some]).mean()), "no evidence": float((~some).mean())}
+
+
+def constants(name: str) -> Record:
+    return methods.constants(name, pictures=EACH, measured=MEASURED)
 
 
 def page(records: pd.DataFrame) -> Page:

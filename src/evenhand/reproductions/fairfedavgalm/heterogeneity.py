@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from evenhand.reproductions.fairfedavgalm import pages
+from evenhand.reproductions.fairfedavgalm import methods, pages
 from evenhand.reproductions.fairfedavgalm.methods import COMPARED, PaperSetting
 from evenhand.reproductions.fairfedavgalm.numbers import TABLE3
 from evenhand.reproductions.settings import Meter, Record, Settings
@@ -17,6 +17,10 @@ LOST = "Of the paper's Table 3 only some numbers can be read in the text we have
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
     return pages.run_all(settings, meter, SETTINGS, COMPARED)
+
+
+def constants(name: str) -> Record:
+    return methods.constants(name, conditions=[condition.name for condition in SETTINGS])
 
 
 def page(records: pd.DataFrame) -> Page:

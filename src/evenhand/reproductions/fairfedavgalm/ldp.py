@@ -12,7 +12,7 @@ from evenhand.privacy.accounting import client_statements, noise_for, privacy_st
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
 from evenhand.privacy.published_bound import PublishedBound
 from evenhand.privacy.record_level import RecordGaussian, record_noise_for
-from evenhand.reproductions.fairfedavgalm import pages
+from evenhand.reproductions.fairfedavgalm import methods, pages
 from evenhand.reproductions.fairfedavgalm.methods import (
     FEDAVG,
     PUBLISHED,
@@ -101,6 +101,17 @@ def _of_records(constrained: bool, rows: int, rounds: int, epsilon: float) -> tu
     sigma = RECORD_CLIP * mechanism.noise_multiplier
     more = {"record epsilon": spent, "sigma": sigma, "noise multiplier": mechanism.noise_multiplier}
     return PaperSetting(f"ε ≤ {epsilon:g}, records", protect=mechanism), more
+
+
+def constants(name: str) -> Record:
+    return methods.constants(
+        name,
+        noises=NOISES,
+        epsilons=(EPSILONS, RECORD_EPSILONS),
+        delta=DELTA,
+        clips=(CLIP, DUAL_CLIP, RECORD_CLIP, MEASURE_CLIP),
+        quieter=QUIETER,
+    )
 
 
 def page(records: pd.DataFrame) -> Page:

@@ -19,7 +19,7 @@ from evenhand.metrics import (
     published_equal_opportunity,
 )
 from evenhand.protocol.job import Job
-from evenhand.reproductions.fairfedavgalm.tasks import TaskRows, TrainingTask
+from evenhand.reproductions.fairfedavgalm.tasks import CELLS, LABEL_NOISE, TaskRows, TrainingTask
 from evenhand.reproductions.settings import Record
 from evenhand.training.horizontal import HorizontalRun, train_clients
 
@@ -89,6 +89,12 @@ SCHEDULES: Final = {
     "framed-digits": TrainingSchedule(rounds=20, step=0.2, decay_every=15, rows=2_400, many_rows=480),
     "celeba": AS_PRINTED,
 }
+
+
+def constants(name: str, **more: Any) -> Record:
+    """What fits on a set hang on; all else is the preset's."""
+    digits = {"label noise": LABEL_NOISE, "cells": str(CELLS[name])} if name in CELLS else {}
+    return {"preset": PRESET, **vars(SCHEDULES[name]), **digits, **more}
 
 
 @dataclass(frozen=True)

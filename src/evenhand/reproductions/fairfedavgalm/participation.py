@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from evenhand.reproductions.fairfedavgalm import pages
+from evenhand.reproductions.fairfedavgalm import methods, pages
 from evenhand.reproductions.fairfedavgalm.methods import COMPARED, PaperSetting
 from evenhand.reproductions.fairfedavgalm.numbers import SUPPLEMENT_TABLE1
 from evenhand.reproductions.settings import Meter, Record, Settings
@@ -16,6 +16,10 @@ ROUNDED = "Of ten clients C = 0.25 makes two a round (2.5, rounded to even); the
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
     return pages.run_all(settings, meter, SETTINGS, COMPARED)
+
+
+def constants(name: str) -> Record:
+    return methods.constants(name, conditions=[condition.name for condition in SETTINGS])
 
 
 def page(records: pd.DataFrame) -> Page:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from evenhand.reproductions.fairfedavgalm import pages
+from evenhand.reproductions.fairfedavgalm import methods, pages
 from evenhand.reproductions.fairfedavgalm.methods import (
     AS_PRINTED,
     FEDAVG,
@@ -60,6 +60,10 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
                     record = measured(task, method, PaperSetting(words), seed, schedule=schedule)
                     records.append(pages.with_description(task, record))
     return records
+
+
+def constants(name: str) -> Record:
+    return methods.constants(name, penalties=PENALTIES, schedules=list(candidates(name)))
 
 
 def page(records: pd.DataFrame) -> Page:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.reproductions import convergence
-from evenhand.reproductions.experiments import curve, make_problem, published, subspace
+from evenhand.reproductions.experiments import curve, linear_constants, make_problem, published, subspace
 from evenhand.reproductions.papers import EPSILONS
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.writing import Page
@@ -37,6 +37,10 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
             for method, fit in fits.items():
                 records += curve(problem, method, fit, level=level)
     return records
+
+
+def constants(name: str) -> Record:
+    return linear_constants(ROUNDS, levels=LEVELS)
 
 
 def page(records: pd.DataFrame) -> Page:

@@ -34,6 +34,10 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
     return records
 
 
+def constants(name: str) -> Record:
+    return neural.constants(name, ADAM_ROUNDS[name], levels=LEVELS)
+
+
 def page(records: pd.DataFrame) -> Page:
     figure = convergence.figure(records, LEVELS, STYLES, "Neural parties: training objective and DEO over rounds")
     ran = [

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from evenhand.reproductions.experiments import ADAM, FairVFLProblem, Fit, measured, published
+from evenhand.reproductions.experiments import ADAM, HIDDEN, PUBLISHED, FairVFLProblem, Fit, measured, published
 from evenhand.reproductions.settings import SETS, Record
 
 RUNS: Final = 1
@@ -20,6 +20,12 @@ LAST_ROUNDS: Final = 2000
 """Of Adam, for the row that goes on for much longer."""
 MOVES: Final = 0.02
 """Of the objective: what falls by less than this in the second half of its rounds has stopped moving."""
+
+
+def constants(name: str, adam_rounds: int, **more: Any) -> Record:
+    """What fits of neural parties hang on here."""
+    rounds = {"rounds": ROUNDS[name], "many rounds": MANY_ROUNDS.get(name), "Adam's rounds": adam_rounds}
+    return {"steps": PUBLISHED, "Adam": ADAM, "hidden": HIDDEN, **rounds, **more}
 
 
 def steps(problem: FairVFLProblem, epsilon: float | None, rounds: int) -> Fit:

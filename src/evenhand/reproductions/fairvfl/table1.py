@@ -13,6 +13,7 @@ from evenhand.reproductions.comparing import BEST, ERROR_RATES, differences, tab
 from evenhand.reproductions.experiments import (
     FairVFLProblem,
     fitting,
+    linear_constants,
     make_problem,
     measured,
     published,
@@ -107,6 +108,17 @@ def _rates(problem: FairVFLProblem, method: str, choice: Choice) -> Record:
     )
     found = {"epsilon": chosen.epsilon, "alpha": chosen.alpha, "met": chosen.feasible}
     return measured(problem, method, fit, beside=BEST, **found)
+
+
+def constants(name: str) -> Record:
+    return linear_constants(
+        ROUNDS,
+        epsilons=EPSILONS,
+        folds=FOLDS,
+        temperature=TEMPERATURE,
+        bounds=BOUNDS[name],
+        choices={method: vars(choice) for method, choice in CHOICES.items()},
+    )
 
 
 def page(records: pd.DataFrame) -> Page:

@@ -57,6 +57,10 @@ def _run(problem: FairVFLProblem, settings: Settings, meter: Meter) -> list[Reco
     return records
 
 
+def constants(name: str) -> Record:
+    return neural.constants(name, neural.ADAM_ROUNDS, epsilons=EPSILONS, last_rounds=neural.LAST_ROUNDS)
+
+
 def page(records: pd.DataFrame) -> Page:
     notes = [
         "The papers give neither the number of rounds nor the widths of the layers. Plain steps of 0.01 from a random "

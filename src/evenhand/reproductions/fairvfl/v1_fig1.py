@@ -8,7 +8,7 @@ import pandas as pd
 
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.reproductions import reasons
-from evenhand.reproductions.experiments import make_problem, measured, published, subspace
+from evenhand.reproductions.experiments import linear_constants, make_problem, measured, published, subspace
 from evenhand.reproductions.figures import draw_effect_of_epsilon
 from evenhand.reproductions.papers import FIRST_EPSILONS
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
@@ -33,6 +33,10 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
             fit = subspace(problem, EqualOpportunity(epsilon))
             records.append(measured(problem, OURS, fit, epsilon=epsilon))
     return records
+
+
+def constants(name: str) -> Record:
+    return linear_constants(ROUNDS, epsilons=FIRST_EPSILONS[name])
 
 
 def page(records: pd.DataFrame) -> Page:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from evenhand.constraints.kinds import EqualOpportunity
-from evenhand.reproductions.experiments import curve, make_problem, published, subspace
+from evenhand.reproductions.experiments import curve, linear_constants, make_problem, published, subspace
 from evenhand.reproductions.figures import draw_local_steps
 from evenhand.reproductions.papers import LOCAL_STEPS
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
@@ -34,6 +34,10 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
             fit = subspace(problem, EqualOpportunity(epsilon))
             records += curve(problem, OURS, fit, epsilon=epsilon, place=place)
     return records
+
+
+def constants(name: str) -> Record:
+    return linear_constants(ROUNDS[name], epsilons=EPSILONS[name], local_steps=LOCAL_STEPS)
 
 
 def page(records: pd.DataFrame) -> Page:

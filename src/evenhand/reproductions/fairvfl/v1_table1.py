@@ -12,6 +12,7 @@ from evenhand.reproductions.comparing import Column, differences, tables
 from evenhand.reproductions.experiments import (
     FairVFLProblem,
     fitting,
+    linear_constants,
     make_problem,
     measured,
     published,
@@ -72,6 +73,10 @@ def _run(problem: FairVFLProblem, rounds: int, meter: Meter) -> list[Record]:
     )
     records.append(measured(problem, CHOSEN, fit, beside=FAIR, epsilon=chosen.epsilon, alpha=chosen.alpha))
     return records
+
+
+def constants(name: str) -> Record:
+    return linear_constants(ROUNDS, epsilon=EPSILON, folds=FOLDS[name], epsilons=EPSILONS, alphas=ALPHAS)
 
 
 def page(records: pd.DataFrame) -> Page:

@@ -106,6 +106,10 @@ def _means(name: str, found: Sequence[Finding]) -> Record:
     }
 
 
+def constants(name: str) -> Record:
+    return {"epsilon": EPSILON, "rounds": ROUNDS, "attacked rows": ATTACKED, "levels": LEVELS}
+
+
 def page(records: pd.DataFrame) -> Page:
     tables = []
     for name, part in records.groupby("set", sort=False):

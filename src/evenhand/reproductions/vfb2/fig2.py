@@ -94,6 +94,23 @@ def _with_speedup(records: list[Record]) -> list[Record]:
     return [{**r, "speedup": alone[r["seed"], r["rule"], r["method"]] / r["time"]} for r in records]
 
 
+def constants(name: str) -> Record:
+    return {
+        "rows": ROWS,
+        "columns": COLUMNS,
+        "entries": ENTRIES,
+        "length": LENGTH,
+        "noise": NOISE,
+        "parties": PARTIES,
+        "active": ACTIVE,
+        "batch": BATCH,
+        "step": STEP,
+        "rounds": ROUNDS,
+        "precision": PRECISION,
+        "clock": (SPEED, LATENCY),
+    }
+
+
 def page(records: pd.DataFrame) -> Page:
     def figure(path: Path) -> None:
         draw_speedup(records, path, f"Problem ({EQUATION}): q-parties speed-up, m = {ACTIVE}")

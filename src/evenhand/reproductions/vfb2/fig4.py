@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from evenhand.reproductions.vfb2.stragglers import experiment
+from evenhand.reproductions.vfb2 import stragglers
 
-compute, page = experiment("14")
+compute, page = stragglers.experiment("14")
+constants = stragglers.constants

@@ -136,6 +136,18 @@ def lowest(problem: VFB2Problem, equation: str) -> float:
     return float(found.fun)
 
 
+def constants(name: str) -> Record:
+    return {
+        "parties": (PARTIES, ACTIVE),
+        "straggler": (STRAGGLER, SLOWER),
+        "batch": BATCH,
+        "rounds": ROUNDS,
+        "steps": GRID,
+        "clock": (SPEED, LATENCY),
+        "ridge": RIDGE,
+    }
+
+
 def page(records: pd.DataFrame, equation: str) -> Page:
     def figure(path: Path) -> None:
         draw_stragglers(records, path, f"Problem ({equation}): distance from the lowest loss, with a straggler")

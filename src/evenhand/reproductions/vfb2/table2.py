@@ -10,7 +10,7 @@ import pandas as pd
 
 from evenhand.reproductions.papers import VFB2_TABLE2
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
-from evenhand.reproductions.vfb2.problems import REGULARISERS, TABLES, VFB2Problem, read, solve
+from evenhand.reproductions.vfb2.problems import REGULARISERS, RIDGE, TABLES, VFB2Problem, read, solve
 from evenhand.reproductions.writing import Page, markdown_table, spread
 
 RUNS: Final = {"credit-default": 10, "give-me-some-credit": 10, "a9a": 10, "20newsgroups": 3}
@@ -98,6 +98,10 @@ def _fit(
         "converged": run.certificate.converged,
         "seconds": seconds,
     }
+
+
+def constants(name: str) -> Record:
+    return {"parties": (PARTIES, ACTIVE, HALF), "stop": STOP[name], "most rounds": MOST_ROUNDS, "ridge": RIDGE}
 
 
 def page(records: pd.DataFrame) -> Page:
