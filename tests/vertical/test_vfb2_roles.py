@@ -477,29 +477,42 @@ def test_a_secrets_masks_never_repeat_and_are_told_by_nothing_else() -> None:
     assert abs(bits.mean() - 0.5) < 0.01
 
 
-def test_sagas_updates_are_work_outside_the_roles_lock_and_never_overlap() -> None:
-    job = make_job("vfb2-saga", {"batch_size": 8, "read_delay": 3, "growth": False}, max_rounds=1, tol=0.0)
-    roles = make_roles(job, active=(0,))
-    passive = next(role for role in roles if role.name == "p1")
-    seen: list[int] = []
-    inner = passive.finish
+@pytest.mark.parametrize("solver", EXACT)
+def test_sagas_updates_never_overlap_and_those_of_svrg_may(solver: str) -> None:
+    """As threads would have it: another ϑ comes while the update by the one before is under way."""
+    job = make_job(solver, {"batch_size": 8, "read_delay": 3, "growth": False}, max_rounds=1, tol=0.0)
+    transcript = Transcript(keep_messages=True)
+    InProcess(make_roles(job, active=(0,)), CLOCK, transcript).run()
+    heard = [message for message in transcript.messages or () if message.receiver == "p1"]
+    begins = [message.kind for message in heard].index(BEGIN.kind) + 1
+    during = {kind: [one for one in heard[begins:] if one.kind == kind] for kind in (SCORE_REQUEST.kind, THETA.kind)}
 
-    def finish(task: Task) -> Task | Sends:
-        assert isinstance(task, BlockWork)
-        if task.updates:
-            seen.append(len(task.updates))
-            assert passive._staleness.updating  # type: ignore[attr-defined]
-            # Whatever comes while they are under way begins no other update.
-            assert not any(isinstance(more, BlockWork) and more.updates for more in [passive._turn([])])  # type: ignore[attr-defined]
-        return inner(task)
+    party = next(role for role in make_roles(job, active=(0,)) if role.name == "p1")
+    assert isinstance(party, VFB2Party)
+    for message in [*heard[:begins], *during[SCORE_REQUEST.kind][:3]]:
+        party.receive(message)
+    before = party._block.weights.copy()
+    first = party.begin(during[THETA.kind][0])
+    assert updates_of(first) == [0]
+    assert isinstance(first, BlockWork)
+    second = party.begin(during[THETA.kind][1])
+    third = party.begin(during[THETA.kind][2])
+    assert updates_of(second) + updates_of(third) == ([] if solver == "vfb2-saga" else [1, 2])
+    assert np.array_equal(party._block.weights, before), "an update is work outside the role's lock"
+    first.run()
+    assert not np.array_equal(party._block.weights, before)
+    assert updates_of(party.finish(first)) == ([1, 2] if solver == "vfb2-saga" else [])
 
-    passive.finish = finish  # type: ignore[method-assign]
-    InProcess(roles, CLOCK).run()
-    assert sum(seen) == 9
+
+def updates_of(outcome: Task | Sends) -> list[int]:
+    return [step for step, _ in outcome.updates] if isinstance(outcome, BlockWork) else []
 
 
-@pytest.mark.parametrize("workers", [None, 1, 3])
-def test_threads_have_as_many_workers_as_asked_for(workers: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("active", [(0,), (0, 2), (0, 1, 3)])
+@pytest.mark.parametrize("workers", [None, 1, 2])
+def test_threads_have_as_many_workers_as_asked_for(
+    active: tuple[int, ...], workers: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[int] = []
 
     class Counted(Threads):
@@ -508,8 +521,13 @@ def test_threads_have_as_many_workers_as_asked_for(workers: int | None, monkeypa
             super().run()
 
     monkeypatch.setattr(running, "Threads", Counted)
-    train(make_job("vfb2-svrg", {"batch_size": 8}, max_rounds=2), runtime="threads", workers=workers)
-    assert made == [2 if workers is None else workers], "as many as there are active parties, unless told otherwise"
+    job = make_job("vfb2-svrg", {"batch_size": 8}, max_rounds=2)
+    train(job, active=active, runtime="threads", workers=workers)
+    expected = len(active) if workers is None else workers
+    assert made == [expected], "as many as there are active parties, unless told otherwise"
+
+
+def test_only_threads_have_workers() -> None:
     with pytest.raises(InputError, match="runtime 'messages' has none"):
         train(make_job("vfb2-svrg", {}), runtime="messages", workers=2)
 
