@@ -13,6 +13,7 @@ from support.hospitals import HospitalJob
 from evenhand import EqualizedOdds, HorizontalClassifier
 from evenhand.errors import InputError, JobError
 from evenhand.horizontal.averaging.batching import LEAST_STEPS, Batching
+from evenhand.horizontal.averaging.fairfed import FairFedOptions
 from evenhand.horizontal.averaging.presets import PRESETS, preset_options
 from evenhand.horizontal.solvers import SOLVERS
 from evenhand.protocol.job import Job
@@ -111,6 +112,10 @@ def test_the_tables_of_the_supplement() -> None:
     imsitu = preset_options("fairfedavgalm-imsitu", "fpfl")
     assert (imsitu["step"], imsitu["step_decay_every"], imsitu["step_decay_factor"]) == (0.02, 40, 0.5)
     assert (imsitu["penalty"], imsitu["dual_step"]) == (0.1, 0.2)
+    # Section 5: FairFed goes by DP on CelebA and by EO on imSitu.
+    assert "metric" not in preset_options("fairfedavgalm-celeba", "fairfed")
+    assert FairFedOptions().metric == "demographic-parity"
+    assert preset_options("fairfedavgalm-imsitu", "fairfed")["metric"] == "equal-opportunity"
     assert (PRESETS["fairfedavgalm-celeba"].rounds, PRESETS["fairfedavgalm-imsitu"].rounds) == (70, 200)
 
 

@@ -109,9 +109,7 @@ def counted_exact_steps(monkeypatch: pytest.MonkeyPatch) -> list[LocalStep]:
 
 
 @pytest.mark.parametrize("rho", [0.05, 1.0, 20.0])
-@pytest.mark.parametrize(
-    "kind", ["quadratic", "equalities, one Newton step", "slices of data, clients batched"]
-)
+@pytest.mark.parametrize("kind", ["quadratic", "equalities, one Newton step", "slices of data, clients batched"])
 def test_every_line_of_both_algorithms(rho: float, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = counted_exact_steps(monkeypatch)
     programs, server = programs_of(kind)

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from evenhand.errors import InputError, MissingExtraError
-from evenhand.reproductions.fairfedavgalm.gradcam import gradcam_figure
+from evenhand.reproductions.fairfedavgalm.gradcam import draw_heats, gradcam_figure
 from evenhand.reproductions.fairfedavgalm.heatmaps import decisions, gradcam
 
 
@@ -138,6 +138,15 @@ def test_models_are_left_as_they_were(make: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError):
         gradcam(model, images, [0, 1, 2, 7])
     assert [m.training for m in model.modules()] == modes
+
+
+def test_a_picture_that_is_white_at_its_edge_has_an_outline(tmp_path: Path) -> None:
+    white = [np.ones((8, 8))]
+    draw_heats(white, np.array([0]), {}, {}, out=tmp_path / "white.png", called=str)
+    drawn = np.asarray(imread(tmp_path / "white.png"))[..., :3].max(axis=2)
+    # The colour bar, below, is the other thing on the page that has a frame.
+    upper = drawn[: len(drawn) // 2]
+    assert ((upper < 0.95).mean(axis=0) > 0.3).sum() >= 2, "a line at the left and at the right"
 
 
 def test_the_picture(tmp_path: Path) -> None:

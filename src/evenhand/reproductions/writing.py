@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -170,6 +170,26 @@ def spread(values: pd.Series, scale: float = 1.0, digits: int = 3) -> str:
     numbers = scale * values.to_numpy(dtype=np.float64)
     mean = f"{numbers.mean():.{digits}f}"
     return mean if len(numbers) == 1 else f"{mean} ± {numbers.std(ddof=1):.{digits}f}"
+
+
+def counted(number: int, what: str = "run") -> str:
+    """3 runs, 1 run."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def seeds_of(seeds: Iterable[int]) -> str:
+    """Seeds 10-12, or seed 10; one by one where some between are missing."""
+    found = sorted({int(seed) for seed in seeds})
+    if len(found) == 1:
+        return f"seed {found[0]}"
+    whole = found == list(range(found[0], found[-1] + 1))
+    return f"seeds {found[0]}-{found[-1]}" if whole else f"seeds {', '.join(map(str, found))}"
+
+
+def runs_of(seeds: Iterable[int], what: str = "run") -> str:
+    """3 runs (seeds 10-12)."""
+    found = {int(seed) for seed in seeds}
+    return f"{counted(len(found), what)} ({seeds_of(found)})"
 
 
 def means(records: pd.DataFrame, column: str) -> pd.Series:

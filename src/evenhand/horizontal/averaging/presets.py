@@ -42,13 +42,13 @@ PRESETS: Final[Mapping[str, Preset]] = {
             "fairfedavgalm": {"growth": 1.05, "penalty": 5.0, "dual_step": 2.0},
         },
     ),
-    # Its supplement, C.2: imSitu.
+    # Its supplement, C.2: imSitu; which metric FairFed goes by is in its Section 5.
     "fairfedavgalm-imsitu": Preset(
         200,
         {**_SGD, "step": 0.02, "step_decay_every": 40, "step_decay_factor": 0.5},
         {
             "fedavg": {},
-            "fairfed": {"weight_step": 0.2},
+            "fairfed": {"weight_step": 0.2, "metric": "equal-opportunity"},
             "fairalm": {"growth": 1.01, "dual_step": 1.0},
             "fpfl": {"penalty": 0.1, "dual_step": 0.2},
             "fairfedavgalm": {"growth": 1.01, "penalty": 2.0, "dual_step": 1.0},

@@ -34,6 +34,10 @@ MEASURED: Final = 400
 """Test rows that the share of the heat on the frame is taken over: the first."""
 CELLS_ACROSS: Final = 8
 """Of the last feature map."""
+RING: Final = 1 - ((CELLS_ACROSS - 2) / CELLS_ACROSS) ** 2
+"""Share of the area that its outermost cells have."""
+SHARES: Final = "shares on the frame"
+"""Of each picture; None where the model has no map of it."""
 FRAMED: Final = "framed-digits"
 LABELS: Final = {"celeba": ("not attractive", "attractive")}
 DIGITS: Final = ("less than 5", "5 or more")
@@ -98,7 +102,12 @@ def _looks(module: Any, task: TrainingTask) -> Record:
     ring = heat.shape[-1] // CELLS_ACROSS
     total, inside = heat.sum(axis=(1, 2)), heat[:, ring:-ring, ring:-ring].sum(axis=(1, 2))
     some = total > 0
-    return {"on the frame": float((1 - inside[some] / total[some]).mean()), "no evidence": float((~some).mean())}
+    on_frame = np.divide(total - inside, total, out=np.full(len(total), np.nan), where=some)
+    return {
+        "on the frame": float(on_frame[some].mean()),
+        "no evidence": float((~some).mean()),
+        SHARES: [None if np.isnan(share) else round(float(share), 5) for share in on_frame],
+    }
 
 
 def constants(name: str) -> Record:
@@ -114,8 +123,8 @@ def page(records: pd.DataFrame) -> Page:
             "The paper's figure is of faces (CelebA), where FairFedAvgALM is said to look at smaller parts and away "
             "from what tells the sex. Here the sensitive mark is a frame, which lies on other pixels than the digit: "
             "how much of the evidence lies on it can be counted. (Maps are as coarse as the network's last layer, 8 × "
-            "8: what is counted are the outermost cells, 44 % of the picture, which hold the frame and hardly any "
-            "digit.)",
+            f"8: what is counted are the outermost cells, which hold the frame and hardly any digit. They are "
+            f"{100 * RING:.0f} % of the picture: that is what evidence spread evenly would have there.)",
             *_framed(chosen),
         ]
     elif first != "celeba":
@@ -129,21 +138,38 @@ def page(records: pd.DataFrame) -> Page:
 
 def _frame_table(records: pd.DataFrame) -> str:
     rows = [
-        [str(row["method"]), f"{100 * row['on the frame']:.1f}", f"{100 * row['no evidence']:.1f}"]
+        [str(row["method"]), f"{100 * row['on the frame']:.1f}", f"{100 * RING:.1f}", f"{100 * row['no evidence']:.1f}"]
         for row in records.to_dict("records")
     ]
-    return markdown_table(["method", "share of the heat on the frame, %", "pictures without any, %"], rows)
+    header = ["method", "share of the heat on the frame, %", "of the area, %", "pictures without any heat, %"]
+    return markdown_table(header, rows)
 
 
 def _framed(records: pd.DataFrame) -> list[str]:
-    share = 100 * records.set_index("method")["on the frame"]
-    plain, *others = share.items()
+    """Who has less of its evidence on the frame, on pictures of which both have a map."""
+    if SHARES not in records:
+        return [
+            "The shares are means over the pictures of which a method has a map, and these are not the same for all: "
+            "records of this run do not tell them apart, so that the methods cannot be compared by them."
+        ]
+    of = {str(row["method"]): np.array(row[SHARES], dtype=np.float64) for row in records.to_dict("records")}
+    (plain, theirs), *others = of.items()
     lines = []
-    for name, value in others:
-        verdict = "looks" if value < plain[1] else "does not look"
+    for name, own in others:
+        both = ~np.isnan(own) & ~np.isnan(theirs)
+        if both.sum() < 2:
+            lines.append(f"{name} and {plain} have maps of hardly any picture in common.")
+            continue
+        apart = 100 * (own - theirs)[both]
+        mean, error = float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(both.sum()))
+        verdict = "looks away from" if mean < 0 else "looks more at"
+        if abs(mean) <= 2 * error:
+            verdict = "looks neither more nor less, as far as these pictures tell, at"
         lines.append(
-            f"{name} has {value:.1f} % of its evidence on the frame, {plain[0]} {plain[1]:.1f} %: it {verdict} "
-            "away from the sensitive mark."
+            f"On the {both.sum()} of {len(own)} pictures of which both have a map, {name} has "
+            f"{100 * own[both].mean():.1f} % of its evidence on the frame, {plain} {100 * theirs[both].mean():.1f} % "
+            f"(evenly spread {100 * RING:.1f} %); difference {mean:+.1f} ± {error:.1f}: it {verdict} the sensitive "
+            "mark."
         )
     return lines
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 HEAT = colormaps["plasma"]
 # Width of a picture in inches: at 150 dots an inch, those of 128 x 128 pixels are enlarged to twice their size.
 CELL = 1.7
+OUTLINE = "0.6"
 
 
 def gradcam_figure(
@@ -102,7 +103,8 @@ def draw_heats(
                 axis.set_xlabel("no evidence for the label", fontsize=8, color="dimgray", labelpad=2)
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[])
-        axis.spines[:].set_visible(False)
+        # A picture that is white at its edge would otherwise have none on a white page.
+        axis.spines[:].set(linewidth=0.6, color=OUTLINE)
     for axis, name in zip(axes[0], ["picture", *heats], strict=True):
         place = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "center", "va": "bottom"}
         axis.annotate(fill(name, 16), (0.5, 1), (0, 16), weight="bold", fontsize=10, **place)

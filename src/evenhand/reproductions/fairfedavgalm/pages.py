@@ -21,7 +21,7 @@ from evenhand.reproductions.fairfedavgalm.methods import (
 from evenhand.reproductions.fairfedavgalm.numbers import METRICS, PaperTable, Printed
 from evenhand.reproductions.fairfedavgalm.tasks import CELLS, TrainingTask, load_task
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
-from evenhand.reproductions.writing import markdown_table, spread
+from evenhand.reproductions.writing import counted, markdown_table, seeds_of, spread
 
 RUNS = {"adult": 10, "biased-digits": 3, "symmetric-digits": 3, "celeba": 3}
 """The paper has three."""
@@ -89,7 +89,7 @@ def tables(records: pd.DataFrame, paper: PaperTable) -> list[tuple[str, str]]:
                 if metric in METRICS:
                     cells.append(_printed(numbers[metric]))
             rows.append([*cells, f"{runs['seconds'].mean():.1f}"])
-        result.append((f"{SETS[str(name)]} ({part['seed'].nunique()} runs)", markdown_table(header, rows)))
+        result.append((f"{SETS[str(name)]} ({counted(part['seed'].nunique())})", markdown_table(header, rows)))
     return result
 
 
@@ -102,8 +102,7 @@ def _printed(number: Printed | None) -> str:
 
 def ran(records: pd.DataFrame, *more: str) -> list[str]:
     runs = ", ".join(
-        f"{SETS[str(name)]} {part['seed'].nunique()} (seeds {part['seed'].min()}-{part['seed'].max()}, "
-        f"{part['seconds'].sum():.0f} s)"
+        f"{SETS[str(name)]} {part['seed'].nunique()} ({seeds_of(part['seed'])}, {part['seconds'].sum():.0f} s)"
         for name, part in records.groupby("set", sort=False)
     )
     lines = [
