@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 
 from evenhand.errors import InputError
-from evenhand.reproductions import REPRODUCTIONS, experiments, find, postprocessing
+from evenhand.reproductions import REPRODUCTIONS, convergence, experiments, find, postprocessing
 from evenhand.reproductions.experiments import FairVFLProblem, Fit
+from evenhand.reproductions.fairvfl import table2
 from evenhand.reproductions.papers import FIRST_TABLE1, TABLE1, TABLE2, fair
 from evenhand.reproductions.settings import Settings
-from evenhand.reproductions.writing import Recorded, as_written
+from evenhand.reproductions.writing import Recorded, as_written, runs_of
 
 # A grid of two settings has nothing but edges.
 pytestmark = pytest.mark.filterwarnings("ignore::evenhand.errors.GridEdgeWarning")
@@ -144,6 +145,66 @@ def test_what_was_not_written_down_is_not_known_by_a_part_of_it() -> None:
     assert old.with_part(part, ["compas"]).constants == part.constants
     assert old.with_part(part, ["compas"]).records == part.records
     assert part.with_part(of(12, compas={"rows": 250})).constants == part.constants
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        ([10], "1 run (seed 10)"),
+        ([12, 10, 11, 10], "3 runs (seeds 10-12)"),
+        ([10, 12], "2 runs (seeds 10, 12)"),
+    ],
+)
+def test_runs_are_said_as_they_are(seeds: list[int], said: str) -> None:
+    assert runs_of(pd.Series(seeds)) == said
+
+
+def curve(method: str, objectives: list[float], deo: float) -> pd.DataFrame:
+    rounds = range(1, len(objectives) + 1)
+    head = {"set": "compas", "level": "ε=0.01", "method": method, "seed": 10}
+    return pd.DataFrame(
+        [head | {"round": at, "objective": one, "DEO": deo} for at, one in zip(rounds, objectives, strict=True)]
+    )
+
+
+def test_a_curve_that_never_gets_as_low_as_the_slower_one_is_said_to() -> None:
+    slow = curve("slow", [0.9, 0.8, 0.7, 0.6], 0.01)
+    (line,) = convergence.first_below(pd.concat([slow, curve("fast", [0.7, 0.6, 0.5], 0.0)]), "ε=0.01", "slow", "fast")
+    assert line.endswith("fast is there, or lower, by round 2, and ends at 0.5000.")
+    (line,) = convergence.first_below(
+        pd.concat([slow, curve("fast", [0.7, 0.61, 0.62], 0.0)]), "ε=0.01", "slow", "fast"
+    )
+    assert line == (
+        "COMPAS, ε=0.01: slow ends at 0.6000 after 4 rounds; fast never gets as low: it is lowest at 0.6100, in round "
+        "2, and ends at 0.6200 after 3, with a DEO of 0.0000 where slow has 0.0100."
+    )
+
+
+def neural_records(**objectives: tuple[float, float, float]) -> pd.DataFrame:
+    """Of each method: the objective at the end and half way, and the DEO of the training rows."""
+    names = ["FedBCD", table2.PLAIN, *map(fair, table2.EPSILONS), *map(table2.ours, table2.EPSILONS)]
+    head = {"set": "compas", "seed": 10, "rounds": 50, "accuracy": 0.8, "train accuracy": 0.9}
+    rows = []
+    for name in names:
+        end, half, deo = objectives.get(name, (0.5, 0.5, 0.005))
+        rows.append(head | {"method": name, "objective": end, "half way": half, "train DEO": deo})
+    return pd.DataFrame(rows)
+
+
+def test_the_neural_table_says_which_gap_was_reached() -> None:
+    (line,) = table2._ends(neural_records(**{fair(0.01): (0.4, 0.5, 0.01004), table2.ours(0.01): (0.4, 0.5, 0.0185)}))
+    assert "FairVFL(ε=0.01) 0.4000 at a DEO of 0.0100 after 50 rounds" in line
+    assert "Adam and penalty (ε=0.01) 0.4000 at a DEO of 0.0185 (above the bound) after 50 rounds" in line
+
+
+def test_a_bound_that_ends_below_no_bound_is_explained() -> None:
+    assert table2._below_free(neural_records()) == []
+    (line,) = table2._below_free(neural_records(FedBCD=(0.5, 0.6, 0.1), **{fair(0.1): (0.45, 0.6, 0.1)}))
+    assert "FairVFL(ε=0.1) ends at 0.4500, below FedBCD's 0.5000" in line
+    assert "neither is at rest" in line
+    assert "fell by 25.0 % and 16.7 %" in line
+    (line,) = table2._below_free(neural_records(**{table2.ours(0.5): (0.45, 0.45, 0.1)}))
+    assert "a network has many minima" in line
 
 
 def test_the_papers_tables_are_whole() -> None:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pandas as pd
 
 from evenhand.reproductions.settings import SETS
-from evenhand.reproductions.writing import markdown_table, spread
+from evenhand.reproductions.writing import counted, markdown_table, spread
 
 PaperTable: TypeAlias = Mapping[str, Mapping[str, tuple[float, float, float]]]
 BEST = "best"
@@ -54,7 +54,7 @@ def tables(records: pd.DataFrame, columns: Sequence[Column], paper: PaperTable) 
             done = runs["rounds"].notna().all()
             cells += [f"{runs['rounds'].mean():.0f}", f"{runs['objective'].mean():.4f}"] if done else ["", ""]
             rows.append(cells)
-        result.append((f"{SETS[str(name)]} ({part['seed'].nunique()} runs)", markdown_table(header, rows)))
+        result.append((f"{SETS[str(name)]} ({counted(part['seed'].nunique())})", markdown_table(header, rows)))
     return result
 
 

@@ -48,17 +48,26 @@ def ends(records: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def first_below(records: pd.DataFrame, level: str, slow: str, fast: str) -> list[str]:
-    """When the faster method first stands as low as the slower one does at its end, both at bound `level`."""
+    """When the faster method first stands as low as the slower one does at its end, both at bound `level`.
+
+    Where it never does, that is said in its place. Curves are means over the runs that have the round.
+    """
     lines = []
     for name, part in records[records["level"] == level].groupby("set", sort=False):
-        slow_line = part[part["method"] == slow].sort_values("round")
-        fast_line = part[part["method"] == fast].sort_values("round")
-        end = slow_line.iloc[-1]
-        reached = fast_line[fast_line["objective"] <= end["objective"]]
+        curves = part.groupby(["method", "round"])[["objective", "DEO"]].mean()
+        slow_line, fast_line = curves.loc[slow], curves.loc[fast]
+        end, last = slow_line.iloc[-1], fast_line.iloc[-1]
+        reached = fast_line.index[fast_line["objective"] <= end["objective"]]
         if len(reached):
-            lines.append(
-                f"{SETS[str(name)]}, {level}: {slow} ends at {end['objective']:.4f} after {end['round']} rounds; "
-                f"{fast} is there, or lower, by round {reached['round'].iloc[0]}, and ends at "
-                f"{fast_line['objective'].iloc[-1]:.4f}."
+            there = f"is there, or lower, by round {reached[0]}, and ends at {last['objective']:.4f}"
+        else:
+            there = (
+                f"never gets as low: it is lowest at {fast_line['objective'].min():.4f}, in round "
+                f"{fast_line['objective'].idxmin()}, and ends at {last['objective']:.4f} after {fast_line.index[-1]}, "
+                f"with a DEO of {last['DEO']:.4f} where {slow} has {end['DEO']:.4f}"
             )
+        lines.append(
+            f"{SETS[str(name)]}, {level}: {slow} ends at {end['objective']:.4f} after {slow_line.index[-1]} rounds; "
+            f"{fast} {there}."
+        )
     return lines

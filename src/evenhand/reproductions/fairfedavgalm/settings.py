@@ -18,7 +18,7 @@ from evenhand.reproductions.fairfedavgalm.methods import (
     measured,
 )
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
-from evenhand.reproductions.writing import Page
+from evenhand.reproductions.writing import Page, seeds_of
 
 PENALTIES = ((5.0, 1.05, 2.0), (2.0, 1.02, 1.0), (1.0, 1.01, 0.5))
 """β, b, η_λ; the first are the paper's."""
@@ -68,8 +68,8 @@ def constants(name: str) -> Record:
 
 def page(records: pd.DataFrame) -> Page:
     ran = [
-        f"Every row is measured on validation rows that no client has, at seeds {records['seed'].min()}-"
-        f"{records['seed'].max()}; the tables use other rows and other seeds.",
+        f"Every row is measured on validation rows that no client has, at "
+        f"{seeds_of(records['seed'])}; the tables use other rows and other seeds.",
         *records.drop_duplicates("set")["task"],
     ]
     notes = [

@@ -11,7 +11,7 @@ from evenhand.reproductions import convergence
 from evenhand.reproductions.experiments import curve, linear_constants, make_problem, published, subspace
 from evenhand.reproductions.papers import EPSILONS
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
-from evenhand.reproductions.writing import Page
+from evenhand.reproductions.writing import Page, runs_of
 
 ROUNDS = 1000
 PUBLISHED, OURS = "FairVFL", "subspace"
@@ -47,7 +47,7 @@ def page(records: pd.DataFrame) -> Page:
     figure = convergence.figure(records, LEVELS, STYLES, "Linear model: training objective and DEO over rounds")
     rounds = records[records["method"] == PUBLISHED]["round"].max()
     ran = [
-        f"{records['seed'].nunique()} random run(s), first seed {records['seed'].min()}; six parties, one active; "
+        f"{runs_of(records['seed'], 'random run')}; six parties, one active; "
         f"FairVFL with η = 100, β = 0.1, c = 0.001, Q = 1 for {rounds} rounds; subspace to its own stopping rule.",
         "FedBCD's curve is FairVFL under a bound that never binds, and subspace's beside it is without constraint.",
     ]

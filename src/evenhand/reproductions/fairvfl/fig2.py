@@ -9,7 +9,7 @@ from evenhand.reproductions.experiments import HIDDEN, curve, make_problem
 from evenhand.reproductions.fairvfl import neural
 from evenhand.reproductions.papers import EPSILONS
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
-from evenhand.reproductions.writing import Page
+from evenhand.reproductions.writing import Page, runs_of
 
 ADAM_ROUNDS = {"adult": 60, "compas": 100, "communities-crime": 100}
 PLAIN, OURS = "FairVFL, plain steps", "Adam and penalty"
@@ -41,7 +41,7 @@ def constants(name: str) -> Record:
 def page(records: pd.DataFrame) -> Page:
     figure = convergence.figure(records, LEVELS, STYLES, "Neural parties: training objective and DEO over rounds")
     ran = [
-        f"{records['seed'].nunique()} random run(s), first seed {records['seed'].min()}; six parties, one active, two "
+        f"{runs_of(records['seed'], 'random run')}; six parties, one active, two "
         f"hidden layers of {HIDDEN[0]} and {HIDDEN[1]} units; η = 100, β = 0.1, c = 0.001, Q = 1; Adam with step 0.01 "
         "and a penalty of 1. FedBCD is a bound that never binds.",
     ]

@@ -23,7 +23,7 @@ from evenhand.reproductions.experiments import (
 from evenhand.reproductions.papers import EPSILONS, TABLE1, fair
 from evenhand.reproductions.postprocessing import HOW, fedbcd
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
-from evenhand.reproductions.writing import Page, means
+from evenhand.reproductions.writing import Page, means, runs_of
 
 ROUNDS = 1000
 FOLDS = 3
@@ -139,10 +139,9 @@ def page(records: pd.DataFrame) -> Page:
 
 
 def _ran(records: pd.DataFrame, rounds: int) -> list[str]:
-    seeds = sorted(records["seed"].unique())
     first, finer, _ = CHOICES.values()
     lines = [
-        f"{len(seeds)} random runs (seeds {seeds[0]}-{seeds[-1]} draw rows and columns), the paper's numbers of rows "
+        f"{runs_of(records['seed'], 'random run')}; a seed draws rows and columns; the paper's numbers of rows "
         "and features of each party, one active and five passive parties, μ = 2/n. Mean ± standard deviation.",
         f"FedBCD and FairVFL: η = 100, β = 0.1, c = 0.001, {rounds} rounds, one local step (Q = 1), as in their code.",
         HOW,

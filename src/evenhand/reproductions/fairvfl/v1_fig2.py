@@ -11,7 +11,7 @@ from evenhand.reproductions.experiments import curve, linear_constants, make_pro
 from evenhand.reproductions.figures import draw_local_steps
 from evenhand.reproductions.papers import LOCAL_STEPS
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
-from evenhand.reproductions.writing import Page, markdown_table
+from evenhand.reproductions.writing import Page, markdown_table, runs_of
 
 ROUNDS = {"adult": 200, "compas": 500, "communities-crime": 500}
 EPSILONS = {"adult": (0.01, 0.1, 0.4), "compas": (0.01, 0.1, 0.25), "communities-crime": (0.01, 0.1, 0.25)}
@@ -49,7 +49,7 @@ def page(records: pd.DataFrame) -> Page:
         f"{SETS[str(name)]} {last}" for name, last in published.groupby("set", sort=False)["round"].max().items()
     )
     ran = [
-        f"{records['seed'].nunique()} random run(s), first seed {records['seed'].min()}; six parties, all active; "
+        f"{runs_of(records['seed'], 'random run')}; six parties, all active; "
         f"η = 100, β = 0.1, c = 0.001; exactly Q local steps in a round. Rounds: {rounds}.",
         "subspace, to its own stopping rule, is drawn beside.",
     ]

@@ -22,7 +22,7 @@ from evenhand.reproductions.experiments import (
 from evenhand.reproductions.papers import FIRST_TABLE1, fair
 from evenhand.reproductions.postprocessing import CEO, EO, HOW, HOW_DEO, fedbcd
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
-from evenhand.reproductions.writing import Page, means
+from evenhand.reproductions.writing import Page, means, runs_of
 
 ROUNDS = 1000
 EPSILON = 0.01
@@ -102,10 +102,9 @@ def _reason(name: str, method: str) -> str:
 
 
 def _ran(records: pd.DataFrame) -> list[str]:
-    seeds = sorted(records["seed"].unique())
     rounds = int(records[records["method"] == "FedBCD"]["rounds"].max())
     lines = [
-        f"{len(seeds)} random runs (seeds {seeds[0]}-{seeds[-1]} draw rows and columns), the first version's numbers "
+        f"{runs_of(records['seed'], 'random run')}; a seed draws rows and columns; the first version's numbers "
         "of rows and features of each party, six parties, all active, μ = 2/n. Mean ± standard deviation.",
         f"FedBCD and FairVFL: η = 100, β = 0.1, c = 0.001, {rounds} rounds, one local step (Q = 1), as in their code; "
         "the paper does not say which Q its Table I has.",

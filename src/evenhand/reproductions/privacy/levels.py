@@ -18,7 +18,7 @@ from evenhand.estimators.auditing import trained_for_audit
 from evenhand.reproductions.experiments import FairVFLProblem, Fit, fitting, measured
 from evenhand.reproductions.privacy.problems import FARTHEST, LEAST_ROWS, PARTIES, dealt
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
-from evenhand.reproductions.writing import Page, markdown_table, spread
+from evenhand.reproductions.writing import Page, counted, markdown_table, seeds_of, spread
 
 RUNS: Final = 3
 EPSILON: Final = 0.01
@@ -113,9 +113,9 @@ def constants(name: str) -> Record:
 def page(records: pd.DataFrame) -> Page:
     tables = []
     for name, part in records.groupby("set", sort=False):
-        runs = part["seed"].nunique()
-        tables.append((f"{SETS[str(name)]} ({runs} runs): what is hidden", _hidden(part)))
-        tables.append((f"{SETS[str(name)]} ({runs} runs): what it costs", _cost(part)))
+        runs = counted(part["seed"].nunique())
+        tables.append((f"{SETS[str(name)]} ({runs}): what is hidden", _hidden(part)))
+        tables.append((f"{SETS[str(name)]} ({runs}): what it costs", _cost(part)))
     return Page(_ran(records), tables, NOTES, checks=_checks(records))
 
 
@@ -202,7 +202,7 @@ def _ran(records: pd.DataFrame) -> list[str]:
         seeds = sorted(part["seed"].unique())
         once = part[part["method"] == "encrypted"]["seed"].nunique() < len(seeds)
         rest = "; `encrypted` in the first run only, since it computes what `dealer` does to the bit" if once else ""
-        lines.append(f"{SETS[str(name)]}: seeds {', '.join(map(str, seeds))}{rest}.")
+        lines.append(f"{SETS[str(name)]}: {seeds_of(seeds)}{rest}.")
     return lines
 
 

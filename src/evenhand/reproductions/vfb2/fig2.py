@@ -13,7 +13,7 @@ from evenhand.reproductions.settings import Meter, Record, Settings
 from evenhand.reproductions.vfb2.figures import draw_speedup
 from evenhand.reproductions.vfb2.problems import VFB2Problem, solve
 from evenhand.reproductions.vfb2.stragglers import lowest
-from evenhand.reproductions.writing import Page, markdown_table
+from evenhand.reproductions.writing import Page, markdown_table, runs_of
 from evenhand.runtime.clock import VirtualClock
 
 EQUATION: Final = "14"
@@ -158,8 +158,7 @@ def _checks(records: pd.DataFrame) -> list[str]:
 def _ran(records: pd.DataFrame) -> list[str]:
     return [
         f"Problem ({EQUATION}), λ = 10⁻⁴, m = {ACTIVE} active parties (one where there is one party), {BATCH} rows in "
-        f"a message, γ = {STEP}; {records['seed'].nunique()} random run(s), first seed "
-        f"{records['seed'].min()}.",
+        f"a message, γ = {STEP}; {runs_of(records['seed'], 'random run')}.",
         f"A synthetic sparse set: {ROWS:,} rows of length {LENGTH:g}, {COLUMNS} columns, "
         f"{ENTRIES} entries drawn in a row; labels of a linear rule with logistic noise.",
         f"Time on the virtual clock until the objective is within {PRECISION:g} of the lowest that L-BFGS finds from "

@@ -17,7 +17,7 @@ from evenhand.errors import DivergenceError
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.vfb2.figures import draw_stragglers
 from evenhand.reproductions.vfb2.problems import RIDGE, VFB2Problem, read, solve
-from evenhand.reproductions.writing import Page, markdown_table
+from evenhand.reproductions.writing import Page, markdown_table, runs_of
 from evenhand.runtime.clock import VirtualClock
 from evenhand.vertical.problem import PartyColumns
 
@@ -215,7 +215,7 @@ def _ran(records: pd.DataFrame, equation: str) -> list[str]:
     )
     return [
         f"Problem ({equation}), λ = 10⁻⁴, {PARTIES} parties, {ACTIVE} of them active, {BATCH} rows in a message; "
-        f"{records['seed'].nunique()} random run(s), first seed {records['seed'].min()}; {records['epoch'].max()} "
+        f"{runs_of(records['seed'], 'random run')}; {records['epoch'].max()} "
         "epochs. A point is the look at all rows that opens an epoch; its cost is in the time.",
         f"VFB²: asynchronous, τ₁ = {3 * ACTIVE - 1}, τ₂ = 2. VFB: a new step begins when every party has done the "
         "last. The same γ for both: of the paper's grid 0.5, 0.1, 0.05, ..., that with the lowest loss after all "

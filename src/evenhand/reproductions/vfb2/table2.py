@@ -11,7 +11,7 @@ import pandas as pd
 from evenhand.reproductions.papers import VFB2_TABLE2
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
 from evenhand.reproductions.vfb2.problems import REGULARISERS, RIDGE, TABLES, VFB2Problem, read, solve
-from evenhand.reproductions.writing import Page, markdown_table, spread
+from evenhand.reproductions.writing import Page, markdown_table, runs_of, spread
 
 RUNS: Final = {"credit-default": 10, "give-me-some-credit": 10, "a9a": 10, "20newsgroups": 3}
 MORE_RUNS: Final = 3
@@ -190,10 +190,7 @@ def _ran(records: pd.DataFrame) -> list[str]:
         "as the paper does with news20; a9a has test rows of its own, so that only the deal of the columns changes.",
     ]
     for name, part in records.groupby("set", sort=False):
-        seeds = sorted(part["seed"].unique())
-        lines.append(
-            f"{SETS[str(name)]}: {len(seeds)} runs (seeds {seeds[0]}-{seeds[-1]}); {part['seconds'].sum():.0f} s."
-        )
+        lines.append(f"{SETS[str(name)]}: {runs_of(part['seed'])}; {part['seconds'].sum():.0f} s.")
     return lines
 
 
