@@ -258,8 +258,8 @@ def _against(records: pd.DataFrame) -> list[str]:
 
 def _fairfed(records: pd.DataFrame) -> list[str]:
     """Which metric FairFed went by; older records, which do not say, are of the solver's default."""
-    metrics = records["metric"].dropna() if "metric" in records else []
-    if "equal-opportunity" in set(metrics):
+    metrics = set(records["metric"]) if "metric" in records else set[Any]()
+    if "equal-opportunity" in metrics:
         return [
             "FairFed goes by EO, as the paper says of imSitu (Section 5). Here one model is judged on all pairs, and "
             "the EO of a client is the largest over all classes; the published code takes that of one pair, in a run "

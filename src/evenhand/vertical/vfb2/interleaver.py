@@ -1,10 +1,14 @@
 """All parties of VFB² in one compiled loop: deterministic, asynchronous within stated bounds, and fast.
 
 Every tick an active party (in turn) launches a dominated step: each party scores the batch's rows with its weights of
-that moment, masks the scores, and the sums go up the two trees. At most τ₁ ticks later the dominator has ϑ and updates
-its own block (VFB² Algorithm 2); at most τ₂ ticks after that each collaborator has it and updates its own block
-(VFB² Algorithm 3). How far each party is behind is drawn anew every tick, so blocks are read in states that never
-existed together: the paper's ŵ and w̄. A party takes the steps in the order of their launch, as `staleness` says.
+that moment. At most τ₁ ticks later the dominator has ϑ and updates its own block (VFB² Algorithm 2); at most τ₂ ticks
+after that each collaborator has it and updates its own block (VFB² Algorithm 3). How far each party is behind is drawn
+anew every tick, so blocks are read in states that never existed together: the paper's ŵ and w̄. A party takes the steps
+in the order of their launch, as `staleness` says.
+
+Nothing is masked here, and no message is made: masks would cancel in the sums that the two trees give, which are added
+in the same fixed point and come out the same to the bit. What would be sent is counted. Whoever wants the messages
+themselves, behind their masks, has the roles (`party`) exchange them: runtime "messages" or "threads".
 """
 
 from __future__ import annotations
