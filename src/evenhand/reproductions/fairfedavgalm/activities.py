@@ -33,7 +33,7 @@ from evenhand.reproductions.fairfedavgalm.numbers import METRICS
 from evenhand.reproductions.fairfedavgalm.pages import MEASURED, paired
 from evenhand.reproductions.fairfedavgalm.tasks import small_convolutions
 from evenhand.reproductions.settings import SETS, Meter, Record, Settings
-from evenhand.reproductions.writing import Page, markdown_table, runs_of, spread
+from evenhand.reproductions.writing import Page, counted, markdown_table, runs_of, spread
 from evenhand.training.horizontal import train_clients
 
 PRESET: Final = "fairfedavgalm-imsitu"
@@ -322,7 +322,7 @@ def page(records: pd.DataFrame) -> Page:
         seconds = part.drop_duplicates(["seed", "method"])["seconds"].sum()
         ran.append(
             f"{SETS[str(name)]}: {runs_of(part['seed'])}, "
-            f"{part['rounds'].max()} rounds{f', {own}' if own else ''}; {seconds:.0f} s."
+            f"{counted(part['rounds'].max(), 'round')}{f', {own}' if own else ''}; {seconds:.0f} s."
         )
     errors = 100 * records.groupby("set", sort=False)[["groups apart error", "DP error", "EO error"]].mean()
     notes = ["DP and EO are differences of rates within groups, on the test rows of a pair's two labels."]
