@@ -193,6 +193,13 @@ def test_a_statement_is_about_records_and_counts_every_release() -> None:
     assert privacy_statement(NOISY, 0, 1e-5).epsilon == 0.0
 
 
+def test_a_search_for_the_noise_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("dp_accounting")
+    # With so little noise the accountant leaves orders out, and would say so for each.
+    assert privacy_statement(RecordGaussian(1.0, 0.5, 0.05, 20), 20, 1e-5).epsilon > 8.0
+    assert not caplog.records
+
+
 def test_the_noise_for_an_epsilon_keeps_within_it() -> None:
     pytest.importorskip("dp_accounting")
 
