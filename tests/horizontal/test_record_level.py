@@ -86,6 +86,90 @@ def test_what_is_said_of_slices_changes_by_no_more_than_the_noise_is_for() -> No
         assert most_parts(learner(NOISY, constraint)._rows) == parts
 
 
+# -- what dp-accounting is told of the noise is what is drawn; standard deviations of 4,000 numbers are good to 1.1 %
+
+LOUD = replace(NOISY, dual_noise_multiplier=1.0)
+DRAWS = 2000
+
+
+def at_zero(one: RecordLearner) -> tuple[Any, Any]:
+    zero = np.zeros(5, dtype=np.float32), np.zeros(0, dtype=np.float32)
+    one.clients.network.load(*zero)
+    return zero
+
+
+def test_a_step_has_the_noise_that_is_accounted_for() -> None:
+    one, moved = learner(LOUD), []
+    for draw in range(DRAWS):
+        at_zero(one)
+        one._step(np.zeros(0, dtype=np.int64), torch.zeros(2), 1.0, np.random.default_rng(draw))
+        moved.append(one.clients.network.weights.copy())
+    expected = LOUD.clip * LOUD.noise_multiplier / (LOUD.rate * 90)
+    np.testing.assert_allclose(np.std(moved, axis=0), expected, rtol=0.08)
+    assert np.std(moved) == pytest.approx(expected, rel=0.03)
+
+
+def test_every_row_is_in_every_step_with_the_same_chance_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, taken = learner(replace(LOUD, steps=DRAWS)), []
+    monkeypatch.setattr(one, "_step", lambda rows, *_: taken.append(np.isin(np.arange(90), rows)))
+    one.note(TrainRequest(one.name, 1, *at_zero(one), np.array([0.0])))
+    one.train()
+    chosen = np.array(taken)
+    assert chosen.shape == (DRAWS, 90)
+    # Four standard errors of a share and more; how many are in a step varies as independent draws do.
+    np.testing.assert_allclose(chosen.mean(axis=0), LOUD.rate, atol=0.045)
+    assert chosen.mean() == pytest.approx(LOUD.rate, abs=0.005)
+    assert chosen.sum(axis=1).var() == pytest.approx(90 * LOUD.rate * (1 - LOUD.rate), rel=0.15)
+
+
+def test_slices_sums_have_the_noise_that_is_accounted_for() -> None:
+    one = learner(LOUD)
+    zero, counts = at_zero(one), one.clients.data.counts[one.name].astype(np.float64)
+    values = np.array([one._values(*zero, counts, np.random.default_rng(draw)) for draw in range(2 * DRAWS)])
+    assert LOUD.measure_clip is not None
+    expected = LOUD.measure_clip * 1.0 * np.sqrt((counts**-2).sum())
+    assert values.std() == pytest.approx(expected, rel=0.05)
+
+
+def test_slices_counts_have_the_noise_that_is_accounted_for_and_are_released_once() -> None:
+    one = learner(LOUD)
+    exact, found = one.clients.data.counts[one.name], []
+    for draw in range(DRAWS):
+        one._secret = draw.to_bytes(32, "little")
+        found.append(one._counts() - exact)
+        np.testing.assert_array_equal(one._counts() - exact, found[-1])
+    assert np.std(found) == pytest.approx(1.0, rel=0.05)
+
+
+def test_no_row_counts_for_more_in_a_slices_sum_than_the_bound() -> None:
+    one = learner(replace(LOUD, measure_clip=0.5, dual_noise_multiplier=1e-12))
+    weights, nothing = np.array([3.0, 0.0, 0.0, 0.0, 0.0], dtype=np.float32), np.zeros(0, dtype=np.float32)
+    (rows,) = rows_of()
+    losses = np.logaddexp(0.0, -rows.labels * (np.asarray(rows.features)[:, 0] * 3.0))
+    assert (losses > 0.5).any()
+    inside = np.asarray(rows.groups["group"]) == "a"
+    counts = one.clients.data.counts[one.name].astype(np.float64)
+    (value,) = one._values(weights, nothing, counts, np.random.default_rng(0))
+    cut = np.minimum(losses, 0.5)
+    assert abs(value) == pytest.approx(abs(cut[inside].mean() - cut[~inside].mean()), abs=1e-6)
+
+
+def test_with_a_secret_of_its_own_nothing_follows_from_the_jobs_seed() -> None:
+    one = learner(LOUD)
+    zero = at_zero(one)
+
+    def trained(secret: bytes | None, multiplier: float = 0.0) -> Any:
+        one._secret = secret
+        one.note(TrainRequest(one.name, 1, *zero, np.array([multiplier])))
+        return one.train().weights.copy()
+
+    first = trained(b"a" * 32)
+    # A round that is gone through again repeats what was sent.
+    np.testing.assert_array_equal(trained(b"a" * 32), first)
+    for other in (trained(None), trained(b"b" * 32)):
+        assert np.abs(other - first).max() > 1e-3
+
+
 def test_runs_repeat_and_rounds_have_noise_of_their_own() -> None:
     first, again = run(NOISY, LossParity(0.0)), run(NOISY, LossParity(0.0))
     np.testing.assert_array_equal(first.weights, again.weights)
@@ -107,6 +191,13 @@ def test_a_statement_is_about_records_and_counts_every_release() -> None:
     without = replace(NOISY, measure_clip=None, dual_noise_multiplier=None)
     assert privacy_statement(without, 4, 1e-5).epsilon < stated.epsilon
     assert privacy_statement(NOISY, 0, 1e-5).epsilon == 0.0
+
+
+def test_a_search_for_the_noise_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("dp_accounting")
+    # With so little noise the accountant leaves orders out, and would say so for each.
+    assert privacy_statement(RecordGaussian(1.0, 0.5, 0.05, 20), 20, 1e-5).epsilon > 8.0
+    assert not caplog.records
 
 
 def test_the_noise_for_an_epsilon_keeps_within_it() -> None:

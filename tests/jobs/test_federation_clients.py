@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,8 @@ from evenhand.jobs.federation.clients import ClientEnd, client_program, clients_
 from evenhand.jobs.federation.files import ClientsJob, read_federation_job, read_party
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.federation.here import at
-from evenhand.jobs.federation.noise import SecretNoise
 from evenhand.jobs.file import read_job
 from evenhand.jobs.horizontal.runs import run_horizontal_job, score_clients
-from evenhand.privacy.mechanism import ClippedGaussian
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread
@@ -90,27 +89,46 @@ def test_a_client_scores_its_own_table_with_its_own_side_of_the_run(tmp_path: Pa
     pd.testing.assert_frame_equal(alone, score_clients(together.folder).loc[["north"]])
 
 
-def test_clients_updates_have_noise_that_the_job_does_not_give_away(tmp_path: Path) -> None:
+CLIPPED = {"mechanism": "clipped-gaussian", "clip": 1.0, "noise_multiplier": 1.0}
+OF_RECORDS = {"mechanism": "record-gaussian", "clip": 1.0, "noise_multiplier": 1.0, "rate": 0.3, "steps": 4}
+
+
+@pytest.mark.parametrize("privacy", [CLIPPED, OF_RECORDS], ids=lambda one: one["mechanism"])
+def test_clients_updates_have_noise_that_the_job_does_not_give_away(privacy: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    privacy = {"mechanism": "clipped-gaussian", "clip": 1.0, "noise_multiplier": 1.0}
-    paths = write_clinics(tmp_path, {"solver": "fedavg", "max_rounds": 2}, privacy=privacy)
+    job = {"solver": "fedavg", "max_rounds": 2}
+    paths = write_clinics(tmp_path, job, privacy=privacy)
     ends = run(paths)
+    weights = ends["north"].state["weights"]
+    # Neither what one process draws from the job's seed, nor the same again, nor none at all.
     together = run_horizontal_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
-    weights = together.folder.read_model("weights")["weights"]
-    assert not np.array_equal(ends["north"].state["weights"], weights)
+    (tmp_path / "bare").mkdir()
+    for other in (
+        together.folder.read_model("weights")["weights"],
+        run(paths)["north"].state["weights"],
+        run(write_clinics(tmp_path / "bare", job))["north"].state["weights"],
+    ):
+        assert np.abs(weights - other).max() > 1e-3
     assert ends["server"]["privacy"].keys() == set(CLIENTS)
 
 
-def test_a_round_that_is_gone_through_again_has_the_same_noise() -> None:
-    noise = ClippedGaussian(1.0, None, 1.0)
-    delta = np.ones(4, dtype=np.float32)
-
-    def sent(secret: bytes, round_: int) -> Any:
-        return SecretNoise(noise, secret).protect(delta, np.zeros(0), np.random.default_rng(round_))[0]
-
-    np.testing.assert_array_equal(sent(b"a" * 32, 1), sent(b"a" * 32, 1))
-    assert not np.array_equal(sent(b"a" * 32, 1), sent(b"b" * 32, 1))
-    assert not np.array_equal(sent(b"a" * 32, 1), sent(b"a" * 32, 2))
+def test_what_is_stated_of_a_federation_is_of_secret_noise(tmp_path: Path) -> None:
+    for name in ("torch", "dp_accounting"):
+        pytest.importorskip(name)
+    paths = write_clinics(tmp_path, {"solver": "fedavg", "max_rounds": 2}, privacy=OF_RECORDS)
+    together = run_horizontal_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    for folder in (tmp_path, *(paths[name].parent for name in CLIENTS)):
+        (folder / "encoder.json").write_text(json.dumps(together.folder.read_model("encoder")), encoding="utf-8")
+    for name in ("job", "together"):
+        content = tomllib.loads(paths[name].read_text())
+        content["data"] |= {"encoder": "encoder.json", "groups": {"sex": ["f", "m"]}}
+        paths[name].write_text(tomli_w.dumps(content))
+    alone = run_horizontal_job(read_job(paths["together"]), tmp_path, tmp_path / "again").result  # type: ignore[arg-type]
+    stated, simulated = run(paths)["server"]["privacy"]["north"], alone["privacy"]["north"]
+    assert stated["epsilon"] == simulated["epsilon"]
+    assert stated["epsilon"] is not None
+    assert simulated["words"].startswith("Simulated")
+    assert "Simulated" not in stated["words"]
 
 
 def test_no_row_leaves_a_client(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from evenhand.reproductions import REPRODUCTIONS, convergence, experiments, find
 from evenhand.reproductions.experiments import FairVFLProblem, Fit
 from evenhand.reproductions.fairvfl import table2
 from evenhand.reproductions.papers import FIRST_TABLE1, TABLE1, TABLE2, fair
+from evenhand.reproductions.recording import Making, Recorded, as_written
 from evenhand.reproductions.settings import Settings
-from evenhand.reproductions.writing import Recorded, as_written, runs_of
+from evenhand.reproductions.writing import runs_of
 
 # A grid of two settings has nothing but edges.
 pytestmark = pytest.mark.filterwarnings("ignore::evenhand.errors.GridEdgeWarning")
@@ -84,10 +85,13 @@ def test_a_part_run_again_takes_its_own_place_and_leaves_the_rest(
     assert code == 0, errors
     again = json.loads((folder / "fairvfl-fig1.json").read_text())
     assert again["records"] == full["records"]
-    assert again["parts"] == ["evenhand reproduce fairvfl-fig1 --runs 1 --rounds 5 --set communities-crime"]
+    part = ["evenhand reproduce fairvfl-fig1 --runs 1 --rounds 5 --set communities-crime"]
+    assert [one["commands"] for one in again["made"]] == [full["made"][0]["commands"], part]
+    assert [one["draws"] for one in again["made"]] == [{"compas": [10]}, {"communities-crime": [10]}]
     page = (folder / "fairvfl-fig1.md").read_text(encoding="utf-8")
     assert "    evenhand reproduce fairvfl-fig1 --runs 1 --rounds 5 --set compas --set communities-crime\n" in page
-    assert f"    {again['parts'][0]}\n" in page
+    assert f"    {part[0]}\n" in page
+    assert " seconds in all, with runs that were replaced since.\n" in page
     code, _, _ = command(*whole, "--seed", 11, "--set", "compas", "--out", folder)
     more = json.loads((folder / "fairvfl-fig1.json").read_text())["records"]
     assert code == 0
@@ -95,13 +99,35 @@ def test_a_part_run_again_takes_its_own_place_and_leaves_the_rest(
     assert {(record["set"], record["seed"]) for record in more if record["seed"] != 10} == {("compas", 11)}
 
 
-def test_a_page_names_every_version_its_records_are_of() -> None:
-    def of(version: str, seed: int) -> Recorded:
-        return Recorded("made", 1.0, [{"set": "compas", "seed": seed}], {"evenhand": version})
+def made(command: str, *seeds: int, version: str = "0.2.0", **constants: Any) -> Recorded:
+    by = Making([command], 1.0, {"evenhand": version}, {"compas": list(seeds)})
+    return Recorded([by], [{"set": "compas", "seed": seed} for seed in seeds], constants=constants)
 
-    both = of("0.1.0", 10).with_part(of("0.2.0", 11))
-    assert both.versions == {"evenhand": "0.1.0 and 0.2.0"}
-    assert both.with_part(of("0.2.0", 12)).versions == both.versions
+
+def test_a_page_names_every_version_and_command_its_records_are_of_and_no_other() -> None:
+    both = made("first", 10, 11, version="0.1.0").with_part(made("second", 11))
+    assert both.versions == {"evenhand": ["0.1.0", "0.2.0"]}
+    assert [(one.commands, one.draws, one.replaced) for one in both.made] == [
+        (["first"], {"compas": [10]}, True),
+        (["second"], {"compas": [11]}, False),
+    ]
+    after = both.with_part(made("third", 10))
+    assert after.versions == {"evenhand": ["0.2.0"]}
+    assert [one.commands for one in after.made] == [["second"], ["third"]]
+    assert sum(one.seconds for one in after.made) == 2.0
+
+
+def test_records_of_files_that_do_not_say_which_command_made_what(tmp_path: Path) -> None:
+    records = [{"set": "compas", "seed": seed} for seed in (10, 11)]
+    top = {"command": "first", "seconds": 3.0, "versions": {"evenhand": "0.1.0 and 0.2.0"}, "parts": ["second"]}
+    (tmp_path / "old.json").write_text(json.dumps(top | {"records": records}))
+    found = Recorded.read(tmp_path / "old.json")
+    (one,) = found.made
+    assert one.commands == ["first", "second"]
+    assert one.draws == {"compas": [10, 11]}
+    assert found.versions == {"evenhand": ["0.1.0", "0.2.0"]}
+    found.write(tmp_path / "new.json")
+    assert Recorded.read(tmp_path / "new.json") == found
 
 
 def test_records_of_other_rounds_are_not_mixed(command: Any, sets_folder: Path, tmp_path: Path) -> None:
@@ -136,15 +162,12 @@ def test_records_of_other_settings_are_not_mixed(
 
 
 def test_what_was_not_written_down_is_not_known_by_a_part_of_it() -> None:
-    def of(seed: int, **constants: Any) -> Recorded:
-        return Recorded("made", 1.0, [{"set": "compas", "seed": seed}], {}, constants=constants)
-
-    old, part = of(10), of(11, compas={"rows": 250})
+    old, part = made("first", 10), made("second", 11, compas={"rows": 250})
     old.check_takes(Settings(runs=1, seed=11, sets=("compas",)), part.constants, Path("page.json"))
     assert old.with_part(part).constants == {}
     assert old.with_part(part, ["compas"]).constants == part.constants
     assert old.with_part(part, ["compas"]).records == part.records
-    assert part.with_part(of(12, compas={"rows": 250})).constants == part.constants
+    assert part.with_part(made("third", 12, compas={"rows": 250})).constants == part.constants
 
 
 @pytest.mark.parametrize(

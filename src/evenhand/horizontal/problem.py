@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from evenhand.arrays import Array, Integers
 from evenhand.constraints.groups import Groups, crossed_name, group_codes, groups_frame, with_crossing
 from evenhand.errors import DataError
 from evenhand.models.pictures import Pictures
+from evenhand.privacy.record_level import RecordGaussian
 from evenhand.protocol.names import check_name
 
 Single = npt.NDArray[np.float32]
@@ -138,12 +139,16 @@ class ModelStart:
     multipliers: Array = field(default_factory=lambda: np.zeros(0))
 
 
-class Protection(Protocol):
+class UpdateProtection(Protocol):
     """What a client does to its update before it is sent, for instance clipping and Gaussian noise."""
 
     def protect(
         self, delta_weights: Single, delta_multipliers: Array, rng: np.random.Generator
     ) -> tuple[Single, Array]: ...
+
+
+Protection: TypeAlias = UpdateProtection | RecordGaussian
+"""Noise on an update that has been made, or in the making of it."""
 
 
 def noise_shares(protect: Protection | None) -> int:
@@ -187,9 +192,13 @@ class ClientData:
         What it does to its updates before it sends them.
     device
         Where torch computes, ``"cuda"`` for instance, for models that are no perceptrons. Everybody's own business.
+    secret
+        What the randomness of `protect` comes from, known to nobody else. None takes the job's seed, which everybody
+        knows: good for a simulation only.
     """
 
     rows: ClientRows
     network: Any = None
     protect: Protection | None = None
     device: str = "cpu"
+    secret: bytes | None = None

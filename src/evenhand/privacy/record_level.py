@@ -18,12 +18,8 @@ from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 from typing import Any, Final
 
-import numpy as np
-
-from evenhand.arrays import Array
 from evenhand.errors import InputError
 from evenhand.numbers import is_number, is_whole
-from evenhand.privacy.mechanism import Single
 
 MEASURED_A_ROUND: Final = 2
 """Releases of the slices' sums."""
@@ -74,12 +70,6 @@ class RecordGaussian:
         """Of a step's gradients, and of what is said of slices if anything is."""
         dual = self.dual_noise_multiplier
         return (self.noise_multiplier,) if dual is None else (self.noise_multiplier, dual)
-
-    def protect(
-        self, delta_weights: Single, delta_multipliers: Array, rng: np.random.Generator
-    ) -> tuple[Single, Array]:
-        """As they are: the noise was added while they were made."""
-        return delta_weights, delta_multipliers
 
     def event(self, accounting: Any, rounds: int) -> Any:
         """All that a client released in these rounds, for dp-accounting."""

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from evenhand.reproductions.recording import Recorded, as_written
 from evenhand.reproductions.registry import find
 from evenhand.reproductions.settings import Meter, Settings
-from evenhand.reproductions.writing import Recorded, as_written, write_page
+from evenhand.reproductions.writing import write_page
 from evenhand.runtime.files import make_folder
 
 
@@ -36,7 +37,7 @@ def reproduce(
         with Meter(show=show) as meter:
             records = experiment.compute(settings, meter)
         seconds = time.perf_counter() - start
-        recorded = Recorded(command, seconds, records, rounds=settings.rounds, constants=constants)
+        recorded = Recorded.by(command, seconds, records, settings.rounds, constants)
         if before is not None:
             recorded = before.with_part(
                 recorded, [one for one in settings.sets if settings.replaces(one, before.seeds(one))]

@@ -54,10 +54,9 @@ def client_privacy(
     delta: float,
     *,
     learned: Sequence[str] = (),
+    secret_noise: bool = False,
 ) -> Privacy:
     """A statement for each client, or the reason why there is none.
-
-    Noise comes from the job's seed, so that runs can be repeated: statements say that they are those of a simulation.
 
     Parameters
     ----------
@@ -65,6 +64,9 @@ def client_privacy(
         What protected the updates: one mechanism for all, or by client.
     learned
         Names of what was learned from the clients' rows before the first round and is not covered by any noise.
+    secret_noise
+        Whether each client's noise comes from a secret of its own. In one process it comes from the job's seed, so that
+        runs can be repeated, and statements say that they are those of a simulation.
     """
     sent: dict[str, dict[str, int]] = {name: {} for name in clients}
     # Masked answers do not say of which kind they are; whoever was told this was asked to measure models.
@@ -82,14 +84,16 @@ def client_privacy(
         rounds = kinds.get(masked.MASKED.kind, kinds.get(UPDATE.kind, 0))
         key = (id(mechanism), rounds, others)
         if key not in found:
-            found[key] = _statement(mechanism, rounds, delta, others)
+            found[key] = _statement(mechanism, rounds, delta, others, secret_noise)
         answers[name] = found[key]
     return answers
 
 
-def _statement(mechanism: Any, rounds: int, delta: float, others: tuple[str, ...]) -> PrivacyStatement | NoStatement:
+def _statement(
+    mechanism: Any, rounds: int, delta: float, others: tuple[str, ...], secret_noise: bool
+) -> PrivacyStatement | NoStatement:
     try:
-        return privacy_statement(mechanism, rounds, delta, unprotected=others)
+        return privacy_statement(mechanism, rounds, delta, unprotected=others, secret_noise=secret_noise)
     except EvenhandError as error:
         # A refusal, or dp-accounting is not installed: the run is done, and is worth keeping without a statement.
         agreed = any(name in others for name in (LEARNED_COLUMNS, LEARNED_GROUPS))

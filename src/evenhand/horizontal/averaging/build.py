@@ -93,7 +93,7 @@ class _Builder:
             if not isinstance(own.protect, RecordGaussian):
                 return batched.BatchedLearner(together, own.rows.name)
             record_level = importlib.import_module("evenhand.horizontal.averaging.record_level")
-            return record_level.RecordLearner(together, own.rows.name, means, own.protect)
+            return record_level.RecordLearner(together, own.rows.name, means, own.protect, own.secret)
 
         client = self._kind(terms, "SharingClient", self._client)
         return [
@@ -106,7 +106,9 @@ class _Builder:
                 seed=job.seed,
                 max_rounds=job.max_rounds,
                 report_every=_every(terms, options),
-                protect=own.protect,
+                # Noise of that kind is added while an update is made, by its learner.
+                protect=None if isinstance(own.protect, RecordGaussian) else own.protect,
+                secret=own.secret,
             )
             for name, own in owns.items()
         ]

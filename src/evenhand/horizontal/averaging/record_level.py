@@ -23,7 +23,7 @@ from evenhand.horizontal.averaging.local_objective import loss_slope, measure_sl
 from evenhand.horizontal.averaging.options import RoundSettings
 from evenhand.horizontal.averaging.rounds import Trained, TrainRequest
 from evenhand.horizontal.problem import Single
-from evenhand.horizontal.seeds import generator
+from evenhand.horizontal.seeds import Purpose, secret_generator
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.models.stacked import one_thread
 from evenhand.privacy.record_level import RecordGaussian
@@ -37,9 +37,23 @@ _LACKING = 3.0
 
 
 class RecordLearner(BatchedLearner):
-    """One client's learner, which trains by itself."""
+    """One client's learner, which trains by itself.
 
-    def __init__(self, clients: BatchedClients, name: str, rows: SliceMeans, mechanism: RecordGaussian) -> None:
+    Parameters
+    ----------
+    secret
+        The client's own, which noise and the rows of each step come from: that nobody else knows either is what the ε
+        stands on. None takes the job's seed.
+    """
+
+    def __init__(
+        self,
+        clients: BatchedClients,
+        name: str,
+        rows: SliceMeans,
+        mechanism: RecordGaussian,
+        secret: bytes | None = None,
+    ) -> None:
         super().__init__(clients, name)
         if clients.network.statistics.size:
             raise InputError(
@@ -52,6 +66,7 @@ class RecordLearner(BatchedLearner):
             raise InputError("under constraints record-level noise needs measure_clip and dual_noise_multiplier")
         self._rows = rows
         self._mechanism = mechanism
+        self._secret = secret
         self._bounds = BoundTensors(rows.bounds)
         self._request: TrainRequest | None = None
         self._deviation = np.sqrt(most_parts(rows)) * (mechanism.dual_noise_multiplier or 0.0)
@@ -65,8 +80,9 @@ class RecordLearner(BatchedLearner):
         assert request is not None
         self._request = None
         settings = clients.options.settings(request.round)
-        noise = generator(clients.seed, self.name, request.round, "protection")
-        chosen = generator(clients.seed, self.name, request.round, "batches")
+        asked = (request.weights, request.statistics, request.multipliers)
+        noise = self._draws(request.round, "protection", *asked)
+        chosen = self._draws(request.round, "batches", *asked)
         with one_thread():
             counts = self._counts()
             tilt = self._tilt(request, settings, counts, noise)
@@ -78,12 +94,15 @@ class RecordLearner(BatchedLearner):
             weights = clients.network.weights
             return Trained(weights, request.statistics, self._values(weights, request.statistics, counts, noise))
 
+    def _draws(self, round_number: int, purpose: Purpose, *asked: Array | Single) -> np.random.Generator:
+        return secret_generator(self._secret, self.clients.seed, self.name, round_number, purpose, *asked)
+
     # -- what is known of slices
 
     def _counts(self) -> Array:
         """Noisy counts of the slices: the same noise in every round, so they are released once."""
         exact = self.clients.data.counts[self.name]
-        drawn = generator(self.clients.seed, self.name, 0, "protection").standard_normal(len(exact))
+        drawn = self._draws(0, "protection").standard_normal(len(exact))
         counts = exact + self._deviation * drawn
         return np.where(counts >= max(1.0, _LACKING * self._deviation), counts, np.nan)
 

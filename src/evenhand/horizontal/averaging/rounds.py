@@ -20,8 +20,8 @@ from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.messages import MODEL, SUMS, UPDATE
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.server import ClosingServer
-from evenhand.horizontal.problem import ModelStart, Protection, Single, noise_shares
-from evenhand.horizontal.seeds import generator
+from evenhand.horizontal.problem import ModelStart, Single, UpdateProtection, noise_shares
+from evenhand.horizontal.seeds import generator, secret_generator
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message
@@ -198,7 +198,8 @@ class AveragingClient(ClosingClient):
         seed: int,
         max_rounds: int,
         report_every: int,
-        protect: Protection | None = None,
+        protect: UpdateProtection | None = None,
+        secret: bytes | None = None,
     ) -> None:
         super().__init__(name, sizes, learner)
         self.options = options
@@ -207,6 +208,7 @@ class AveragingClient(ClosingClient):
         self.max_rounds = max_rounds
         self.report_every = report_every
         self.protect = protect
+        self.secret = secret
         self.request: TrainRequest | None = None
 
     @property
@@ -254,9 +256,9 @@ class AveragingClient(ClosingClient):
         change = np.concatenate([trained.weights - request.weights, trained.statistics - request.statistics])
         multipliers = self._ascent(trained.values)
         if self.protect is not None:
-            # Running statistics are means over the client's rows and need protection as much as weights do. Noise from
-            # the job's seed makes a simulation repeatable; whoever knows the seed knows the noise.
-            rng = generator(self.seed, self.name, self.round, "protection")
+            # Running statistics are means over the client's rows and need protection as much as weights do.
+            asked = (request.weights, request.statistics, request.multipliers)
+            rng = secret_generator(self.secret, self.seed, self.name, self.round, "protection", *asked)
             change, multipliers = self.protect.protect(change, multipliers, rng)
         return self.update(change[: request.weights.size], change[request.weights.size :], multipliers)
 

@@ -25,7 +25,6 @@ from evenhand.jobs.federation.counting import counted_cells, measured_quality, s
 from evenhand.jobs.federation.enrolling import accepted_terms, check_enrolled
 from evenhand.jobs.federation.files import ClientsJob, PartyFile
 from evenhand.jobs.federation.keeping import Keeping, messages_of, own_secret, to_its_end
-from evenhand.jobs.federation.noise import SecretNoise
 from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, servers_result, stated_privacy
 from evenhand.jobs.horizontal.tables import (
     agreed_encoder,
@@ -117,8 +116,9 @@ def client_program(
     terms = replace(offered, groups=held_values(offered.groups, [training]))
 
     protect = job.to_protection()
-    noise = None if protect is None else SecretNoise(protect, secret or own_secret(keeping))
-    role = protected_client(terms, SOLVERS[terms.job.solver].client(terms, name, ClientData(training, None, noise)))
+    drawn_from = None if protect is None else secret or own_secret(keeping)
+    its = ClientData(training, protect=protect, secret=drawn_from)
+    role = protected_client(terms, SOLVERS[terms.job.solver].client(terms, name, its))
     yield from to_its_end(keeping, role, terms.to_plain(), training.features, training.labels, training.groups)
 
     measuring = MeasureClient(name, lambda model: counted_cells(rows, scorer(_state(model))(rows.features)))
@@ -168,7 +168,9 @@ def clients_server_program(
     )
     result = {**said, **measured_quality(job, labels, cells)}
     if job.privacy is not None:
-        result["privacy"] = stated_privacy(job, names, job.to_protection(), trained_with, data.encoder is None)
+        result["privacy"] = stated_privacy(
+            job, names, job.to_protection(), trained_with, data.encoder is None, secret_noise=True
+        )
     return result
 
 

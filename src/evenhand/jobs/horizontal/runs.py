@@ -176,12 +176,19 @@ def servers_result(
 
 
 def stated_privacy(
-    job: HorizontalJobFile, clients: Sequence[str], protect: Any, transcript: Transcript, columns_learned: bool
+    job: HorizontalJobFile,
+    clients: Sequence[str],
+    protect: Any,
+    transcript: Transcript,
+    columns_learned: bool,
+    *,
+    secret_noise: bool = False,
 ) -> dict[str, Any]:
     """What is stated of each client's privacy."""
     assert job.privacy is not None
     learned = learned_before(job, columns_learned)
-    stated = client_privacy(clients, protect, transcript, job.privacy.delta, learned=learned)
+    delta = job.privacy.delta
+    stated = client_privacy(clients, protect, transcript, delta, learned=learned, secret_noise=secret_noise)
     return {name: one.as_dict() for name, one in stated.items()}
 
 
