@@ -17,6 +17,7 @@ from evenhand.constraints import EqualizedOdds, EqualOpportunity, NeymanPearson
 from evenhand.errors import DataError, DivergenceError, InputError, ProtocolError
 from evenhand.privacy.fixed_point import decode_scalar
 from evenhand.protocol.job import Job
+from evenhand.protocol.transcript import Transcript
 from evenhand.runtime import checkpoints
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
@@ -287,6 +288,17 @@ def test_the_messages_that_would_have_been_sent_are_counted() -> None:
     assert (sent.loc[sent["kind"] == "theta", "nbytes"] == 8 * 11 * sent.loc[sent["kind"] == "theta", "messages"]).all()
     assert made.history["bytes"].is_monotonic_increasing
     assert made.transcript.by_link()["nbytes"].sum() == made.transcript.total_bytes
+
+
+def test_whoever_keeps_messages_has_them_sent() -> None:
+    problem = small(seed=1, rows=30, columns=4)
+    job, parties = Job(solver="vfb2-sgd", max_rounds=1), deal(problem, [[0, 1], [2, 3]], (0,))
+    hows: list[dict[str, Any]] = [{"keep_messages": True}, {"transcript": Transcript(keep_messages=True)}]
+    for how in hows:
+        run = train_vertical(job, parties, problem.labels, **how)
+        assert {"theta", "masked-scores"} <= {message.kind for message in run.transcript.messages or ()}
+        with pytest.raises(InputError, match="sends none that could be kept"):
+            train_vertical(job, parties, problem.labels, runtime="interleaved", **how)
 
 
 def test_a_step_that_is_too_long_is_said_to_be() -> None:

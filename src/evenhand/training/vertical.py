@@ -107,7 +107,7 @@ def train_vertical(
         ``"messages"``: server and parties take turns and exchange messages. ``"interleaved"``: one compiled loop does
         everybody's work and counts the messages (VFB² only). ``"threads"``: a group of threads for each party, for
         solvers that stand it (VFB², FairVFL, FedBCD); no two such runs are the same. ``"auto"``: interleaved where the
-        solver can and no clock is given, else messages.
+        solver can, no clock is given and nobody keeps the messages, else messages.
     workers
         k, the threads of each party with ``"threads"``; by default as many as there are active parties, as in the
         paper's experiments.
@@ -128,8 +128,9 @@ def train_vertical(
     if workers is not None and runtime != "threads":
         raise InputError(f"workers are the threads of runtime 'threads'; runtime {runtime!r} has none")
     threads = None if runtime != "threads" else len(holdings.terms.active) if workers is None else workers
+    kept = keep_messages or (transcript is not None and transcript.messages is not None)
     finished = carry_out(
-        lambda: _build_roles(runtime, clock, holdings),
+        lambda: _build_roles(runtime, clock, kept, holdings),
         RunSettings(clock, folder, checkpoint_seconds, on_round, keep_messages, threads, transcript),
         lambda _: holdings.identity(),
     )
@@ -247,8 +248,10 @@ def _models(roles: Sequence[Role], terms: VerticalTerms) -> dict[str, Scorer]:
     return {role.name: solvers.solvers_party(role).model for role in roles if role.name in terms.names}
 
 
-def _build_roles(runtime: RuntimeName, clock: VirtualClock | None, holdings: Holdings) -> tuple[Role, Sequence[Role]]:
-    """The role that does everybody's work, alone, or server and parties."""
+def _build_roles(
+    runtime: RuntimeName, clock: VirtualClock | None, kept: bool, holdings: Holdings
+) -> tuple[Role, Sequence[Role]]:
+    """The role that does everybody's work, alone, or server and parties; whoever keeps messages needs them sent."""
     job = holdings.terms.job
     if clock is not None and runtime in ("interleaved", "threads"):
         raise InputError(f"a virtual clock tells the time of roles; runtime {runtime!r} has none")
@@ -259,7 +262,9 @@ def _build_roles(runtime: RuntimeName, clock: VirtualClock | None, holdings: Hol
         raise InputError(
             f"solver {job.solver!r} does not run in threads; choose VFB², FairVFL or FedBCD, or 'messages'"
         )
-    if runtime == "interleaved" or (runtime == "auto" and clock is None):
+    if kept and runtime == "interleaved":
+        raise InputError("runtime 'interleaved' counts messages and sends none that could be kept; choose 'messages'")
+    if runtime == "interleaved" or (runtime == "auto" and clock is None and not kept):
         whole = solvers.compiled(holdings.terms, holdings.server, holdings.parties)
         if whole is not None:
             return whole, ()
