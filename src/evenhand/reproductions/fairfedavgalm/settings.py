@@ -81,6 +81,7 @@ def page(records: pd.DataFrame) -> Page:
         "accuracy 83.0 against 84.7).",
         "On the digits networks that average over the picture, and such without normalisation, learned too little in "
         "these rounds; batches of 32 and 64 made no difference worth their time. With α = 0.2 and seed 0 none of them "
-        "learned more than to give everybody the same label. That was with 250 rows a client, as was the choice itself.",
+        "learned more than to give everybody the same label. That was with 250 rows a client, as was the choice of T "
+        "and η_w.",
     ]
     return Page(ran, pages.tables(records, {}), notes)
