@@ -102,6 +102,7 @@ class Point:
         """
         of = self.lagrangian
         losses, slopes = of.loss.value_and_derivative(self.scores, of.labels)
+        # Also where slopes were asked for before: from here on they are these, whatever the order of questions was.
         self.__dict__["_loss_derivative"] = slopes
         mean = float(losses.mean() if of.shares is None else of.shared(losses).sum())
         rows = {one: places for one, places in of.constraints.measures.items() if one.name == "loss"}
