@@ -83,6 +83,20 @@ def test_the_order_of_questions_does_not_matter(constraint: Constraint) -> None:
     after = lagrangian.at(scores)
     assert (after.loss, after.violation) == (first[0], used.violation)
     np.testing.assert_allclose(after.derivative(multipliers), fresh, rtol=1e-13)
+    # Once the loss is known, to the bit: a run that is resumed asks for it first, one that is not may have asked later.
+    np.testing.assert_array_equal(after.derivative(multipliers), used.derivative(multipliers))
+
+
+def test_a_point_keeps_its_slopes_and_not_what_each_row_loses() -> None:
+    """Of a million rows, several points are there at once."""
+    lagrangian = _lagrangian(EqualOpportunity(0.05))
+    point = lagrangian.at(np.random.default_rng(4).normal(size=40))
+    assert point.loss > 0.0
+    assert len(point.values)
+    slopes = lagrangian.loss.value_and_derivative(point.scores, lagrangian.labels)[1]
+    held = [value for value in vars(point).values() if isinstance(value, np.ndarray) and len(value) == 40]
+    assert len(held) == 2
+    np.testing.assert_array_equal(held[1], slopes)
 
 
 def test_without_constraints_nu_is_the_mean_loss_derivative() -> None:

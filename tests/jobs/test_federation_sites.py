@@ -360,6 +360,7 @@ def test_a_job_for_a_federation_is_checked_and_holds_nothing_private(
 def test_a_site_loads_nothing_heavy_that_it_has_no_use_for() -> None:
     """A Flower party is a new process at every visit."""
     heavy = ("sklearn", "fairlearn", "scipy.stats", "scipy.optimize", "matplotlib", "duckdb", "torch", "lightgbm")
+    heavy += ("numba",)
     code = f"import sys, evenhand.jobs.federation.parts; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

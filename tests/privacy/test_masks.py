@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from evenhand.errors import InputError
-from evenhand.privacy import fixed_point
+from evenhand.privacy import compiled, fixed_point
 from evenhand.privacy import masks as masking
 from evenhand.privacy.sum_trees import two_trees
 
@@ -87,8 +87,8 @@ def test_compiled_and_array_versions_agree(bits: int, data: st.DataObject) -> No
     limit = fixed_point.largest(1, bits)
     value = data.draw(st.floats(-limit, limit))
     encoded = fixed_point.encode([value], bits)
-    assert fixed_point.encode_scalar(value, 2.0**bits) == encoded[0]
-    assert fixed_point.decode_scalar(encoded[0], 2.0**bits) == fixed_point.decode(encoded, bits)[0]
+    assert compiled.encode_scalar(value, 2.0**bits) == encoded[0]
+    assert compiled.decode_scalar(encoded[0], 2.0**bits) == fixed_point.decode(encoded, bits)[0]
 
 
 def _secret(rows: int) -> np.ndarray:
@@ -97,7 +97,7 @@ def _secret(rows: int) -> np.ndarray:
 
 def _compiled(rows: int) -> np.ndarray:
     states = masking.mask_states(3, 2)
-    return np.array([masking.next_mask(states, 1) for _ in range(rows)], dtype=np.uint64)
+    return np.array([compiled.next_mask(states, 1) for _ in range(rows)], dtype=np.uint64)
 
 
 @pytest.mark.parametrize("source", [_secret, _compiled])
@@ -120,14 +120,14 @@ def test_fresh_masks_fill_all_bits_and_never_repeat() -> None:
 def test_the_stream_of_one_party_moves_on_alone() -> None:
     states = masking.mask_states(1, 3)
     before = states.copy()
-    masking.next_mask(states, 1)
+    compiled.next_mask(states, 1)
     assert (states != before).tolist() == [False, True, False]
 
 
 def test_splitmix64_gives_its_published_first_outputs() -> None:
     states = np.array([1234567], dtype=np.uint64)
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
-    assert [int(masking.next_mask(states, 0)) for _ in range(3)] == expected
+    assert [int(compiled.next_mask(states, 0)) for _ in range(3)] == expected
 
 
 @pytest.mark.parametrize("parties", [3, 4, 7, 16])
@@ -156,13 +156,13 @@ def _compiled_sum(
 ) -> float:
     masked, masks = np.empty(len(scores), np.uint64), np.empty(len(scores), np.uint64)
     for party in range(len(scores)):
-        masks[party] = masking.next_mask(states, party)
-        masked[party] = fixed_point.encode_scalar(scores[party], fixed_point.SCALE) + masks[party]
+        masks[party] = compiled.next_mask(states, party)
+        masked[party] = compiled.encode_scalar(scores[party], fixed_point.SCALE) + masks[party]
     for party in first_order[:-1]:
         masked[first[party]] += masked[party]
     for party in order[:-1]:
         masks[second[party]] += masks[party]
-    return fixed_point.decode_scalar(masked[order[-1]] - masks[order[-1]], fixed_point.SCALE)
+    return compiled.decode_scalar(masked[order[-1]] - masks[order[-1]], fixed_point.SCALE)
 
 
 def test_the_helpers_work_inside_a_compiled_loop() -> None:

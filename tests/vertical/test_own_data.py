@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -194,3 +196,10 @@ def test_a_run_is_taken_up_only_with_what_it_was_begun_with(change: str, tmp_pat
     with pytest.raises(RunError, match="another job or other data"):
         train(**other[change])
     train()
+
+
+def test_whoever_trains_across_columns_loads_neither_the_compiler_nor_what_others_need() -> None:
+    heavy = ("numba", "torch", "lightgbm", "sklearn", "fairlearn", "scipy.stats", "scipy.optimize", "clarabel")
+    code = f"import sys, evenhand.training.vertical; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -401,3 +401,13 @@ def test_columns_side_by_side_and_wherever_they_are_give_the_same(constraint: Co
     np.testing.assert_allclose(found.coefficients, expected.coefficients, atol=1e-9)
     some = listed.some(np.array([3, 4999])).scores(np.ones(5))
     np.testing.assert_allclose(some, problem.columns[[3, 4999]].sum(axis=1))
+
+
+def test_what_is_known_of_the_start_is_used_and_changes_nothing() -> None:
+    problem = Problem(EqualOpportunity(0.02))
+    known = problem.lagrangian.at(problem.scores)
+    assert known.loss > 0.0
+    assert problem.solve(known=known, limit=0).point is known
+    found, alone = problem.solve(known=known), problem.solve()
+    np.testing.assert_array_equal(found.coefficients, alone.coefficients)
+    np.testing.assert_array_equal(found.multipliers, alone.multipliers)

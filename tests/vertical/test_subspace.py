@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from support.contracts import Reborn, assert_same_ends
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small, train
 
 from evenhand.constraints.binding import bind
@@ -29,10 +31,12 @@ from evenhand.models import preconditioner
 from evenhand.models.preconditioner import make_preconditioner
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
+from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.inprocess import InProcess
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
-from evenhand.vertical.problem import PartyColumns
+from evenhand.vertical.problem import PartyColumns, Start
 from evenhand.vertical.subspace import server
-from evenhand.vertical.subspace.blocks import DirectionBlock
+from evenhand.vertical.subspace.blocks import DirectionBlock, split_step
 from evenhand.vertical.subspace.options import SubspaceOptions
 from evenhand.vertical.subspace.party import SubspaceParty
 
@@ -327,3 +331,53 @@ def test_steps_kept_in_single_precision_cost_no_round_and_the_certificate_stays_
         kept.clear()
         subspace(problem, counted, blocks, **{**options, "tol": tol})
         assert kept == {"float64"}
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize("bands", [1, 2])
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_run_on_a_large_table_can_be_gone_on_with_at_any_moment(
+    bands: int, warm: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit, where steps are in single precision and new ones take the places of old ones."""
+    monkeypatch.setattr(server, "MOST_COPIED", 0)
+    problem, rng = small(3, 400, 12, "ab"), np.random.default_rng(0)
+    parties = deal(problem, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]])
+    options = {"own_columns": False, "history": 3, "bands": bands}
+    job = Job("subspace", (), tol=1e-5, protection="none", options=options)
+    weights = {one.name: rng.normal(size=4 + one.active) for one in parties}
+    begin = Start(weights, np.zeros((2, 0))) if warm else None
+
+    def make() -> dict[str, Any]:
+        one, others = Holdings.of(job, parties, problem.labels, problem.sensitive, begin).roles()
+        return {role.name: role for role in (one, *others)}
+
+    clock = VirtualClock(latency=3e-7, speeds={"p1": 3e7})
+    whole, reborn = InProcess(list(make().values()), clock), Reborn(make, clock, tmp_path, to_disk_every=5)
+    whole.run()
+    reborn.run()
+    assert_same_ends(reborn, whole)
+
+
+@pytest.mark.parametrize("single", [True, False])
+@pytest.mark.parametrize(("bands", "history"), [(1, 0), (1, 1), (1, 3), (2, 1), (2, 3), (2, 4)])
+def test_steps_are_what_their_coefficients_say_wherever_they_are_kept(bands: int, history: int, single: bool) -> None:
+    rng, rows = np.random.default_rng(0), 5000
+    block = DirectionBlock(bands, history, single=single)
+    known: list[np.ndarray] = []
+    memory = set()
+    for _ in range(6):
+        size = bands + history
+        numbers = {name: np.array(1.0) for name in ("squared_norm", "squared_gradient", "decrement")}
+        scores = rng.normal(size=(bands, rows))
+        block.take({"scores": scores, "gram": np.eye(size), "linear": np.zeros(size), **numbers})
+        share = rng.normal(size=block.width)
+        expected = split_step(share, bands) @ np.array([*scores, *known])
+        block.go(share)
+        known = [*expected.astype(np.float32 if single else np.float64), *known][:history]
+        kept = [step for name, step in block.snapshot().items() if name.startswith("step")]
+        assert len(kept) == len(known)
+        for step, right in zip(kept, known, strict=True):
+            np.testing.assert_allclose(step, right, rtol=1e-5 if single else 1e-12, atol=1e-6 if single else 1e-12)
+        memory |= {step.__array_interface__["data"][0] for step in block._steps}
+    assert len(memory) <= history + single

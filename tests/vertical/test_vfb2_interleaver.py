@@ -15,7 +15,7 @@ from support.problems import Problem, Reference, ReferenceRow, deal, parity_rows
 
 from evenhand.constraints import EqualizedOdds, EqualOpportunity, NeymanPearson
 from evenhand.errors import DataError, DivergenceError, InputError, ProtocolError
-from evenhand.privacy.fixed_point import decode_scalar
+from evenhand.privacy.compiled import decode_scalar
 from evenhand.protocol.job import Job
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime import checkpoints

@@ -95,14 +95,22 @@ class Point:
         self.scores = scores
 
     @cached_property
-    def _loss(self) -> tuple[Array, Array]:
-        return self.lagrangian.loss.value_and_derivative(self.scores, self.lagrangian.labels)
+    def _of_loss(self) -> tuple[float, dict[Measure, Array]]:
+        """The mean loss, and the values of the rows that bound losses.
+
+        What each row of data loses is let go of: a point of a million rows is not to have it beside its slopes.
+        """
+        of = self.lagrangian
+        losses, slopes = of.loss.value_and_derivative(self.scores, of.labels)
+        # Also where slopes were asked for before: from here on they are these, whatever the order of questions was.
+        self.__dict__["_loss_derivative"] = slopes
+        mean = float(losses.mean() if of.shares is None else of.shared(losses).sum())
+        rows = {one: places for one, places in of.constraints.measures.items() if one.name == "loss"}
+        return mean, {measure: of.constraints.row_values(losses, places) for measure, places in rows.items()}
 
     @cached_property
     def _loss_derivative(self) -> Array:
-        # An active party's local steps need no loss values: spare their logarithms unless they are there already.
-        if "_loss" in self.__dict__:
-            return self._loss[1]
+        # An active party's local steps need no loss values: it spares their logarithms unless they were asked for.
         return self.lagrangian.loss.derivative(self.scores, self.lagrangian.labels)
 
     @cached_property
@@ -114,11 +122,10 @@ class Point:
             if measure.name != "loss"
         }
 
-    @cached_property
+    @property
     def loss(self) -> float:
         """Mean loss over all rows of data."""
-        whole = self.lagrangian.shares is None
-        return float(self._loss[0].mean() if whole else self.lagrangian.shared(self._loss[0]).sum())
+        return self._of_loss[0]
 
     @cached_property
     def values(self) -> Array:
@@ -126,8 +133,10 @@ class Point:
         rows = self.lagrangian.constraints
         values = np.zeros(len(rows))
         for measure, indices in rows.measures.items():
-            measured = self._loss if measure.name == "loss" else self._other_measures[measure]
-            values[indices] = rows.row_values(measured[0], indices)
+            if measure.name == "loss":
+                values[indices] = self._of_loss[1][measure]
+            else:
+                values[indices] = rows.row_values(self._other_measures[measure][0], indices)
         return values
 
     @cached_property

@@ -86,6 +86,10 @@ class TreesModel:
         self._matrix = readable(matrix)
 
     @property
+    def intercept_value(self) -> float:
+        return float(self.weights[-1]) if self.intercept else 0.0
+
+    @property
     def effort(self) -> float:
         """Additions of one tree: every column of every row once a level."""
         return float(self.rows * self.columns * max(self.shape.depth, 4))

@@ -10,7 +10,6 @@ a number have the range of `HIGH_BITS` and a precision of some 2⁻⁷⁰ (`enco
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -18,7 +17,7 @@ from evenhand.errors import InputError
 
 FRACTION_BITS = 32
 SCALE = 2.0**FRACTION_BITS
-"""One, in the default fixed point: what `encode_scalar` and `decode_scalar` take as `scale`."""
+"""One, in the default fixed point: what `encode_scalar` and `decode_scalar` (`compiled.py`) take as `scale`."""
 ROW_BITS = 50
 """Binary places of numbers a row of data: sums may reach 8192, and are off by some 10⁻¹⁵."""
 LEAST_COLUMN = 2.0**-30
@@ -90,18 +89,3 @@ def decode_wide(sums: NDArray[np.uint64], parties: int = 1) -> NDArray[np.float6
 def _low_bits(parties: int) -> int:
     """What is left is at most half a unit, so that a sum of it fits with as many fraction bits."""
     return 62 - parties.bit_length()
-
-
-@numba.njit(cache=True, nogil=True)
-def encode_scalar(value: float, scale: float) -> np.uint64:
-    """`encode` for one number, with scale = 2^fraction_bits.
-
-    Unchecked: the caller makes sure that abs(value) <= largest(parties, fraction_bits), which is false for NaN.
-    """
-    return np.uint64(np.int64(np.rint(value * scale)))
-
-
-@numba.njit(cache=True, nogil=True)
-def decode_scalar(total: np.uint64, scale: float) -> float:
-    """`decode` for one number, with scale = 2^fraction_bits."""
-    return np.int64(total) / scale

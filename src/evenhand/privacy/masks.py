@@ -3,8 +3,8 @@
 A real mask of any finite spread hides a real number only partly, and rounding keeps it from cancelling. A value in
 fixed point (`fixed_point.py`) plus a mask that is uniform over all 64 bits is itself uniform, whatever the value.
 
-**Where masks come from.** The compiled generator here makes simulated runs repeatable. It is statistical, not
-cryptographic: whoever sees one of its masks can work out the others, and who knows the seed needs not even that.
+**Where masks come from.** The compiled generator (`compiled.py`) makes simulated runs repeatable. It is statistical,
+not cryptographic: whoever sees one of its masks can work out the others, and who knows the seed needs not even that.
 Outside simulation a party draws a secret from the operating system's generator (`fresh_masks`) and takes its masks from
 that (`secret_masks`): nobody else can work them out, and a party that went down and came back sends what it had sent.
 Or masks are agreed on by two (`pairwise.py`).
@@ -16,7 +16,6 @@ import hashlib
 import os
 from typing import Final
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,21 +36,5 @@ def secret_masks(secret: NDArray[np.uint64], number: int, rows: int) -> NDArray[
 
 
 def mask_states(seed: int, parties: int) -> NDArray[np.uint64]:
-    """Where the parties' streams start, for `next_mask`."""
+    """Where the parties' streams start, for `next_mask` (`compiled.py`)."""
     return np.random.SeedSequence(seed).generate_state(parties, dtype=np.uint64).astype(np.uint64)
-
-
-# The compiled loops take these; LLVM inlines them. Arithmetic on uint64 wraps round, as it must.
-
-
-@numba.njit(cache=True, nogil=True)
-def next_mask(states: NDArray[np.uint64], party: int) -> np.uint64:
-    """The next mask of one party (splitmix64), whose entry of `states` moves on: for simulation only.
-
-    A mask tells the state: one who sees a single mask knows all that follow.
-    """
-    states[party] += np.uint64(0x9E3779B97F4A7C15)
-    mixed = states[party]
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))

@@ -20,8 +20,6 @@ from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
 from evenhand.models.trees import TreesModel
 from evenhand.programs.combining.columns import Columns, DenseColumns
-from evenhand.programs.combining.leaf_values import LeafProblem, is_better
-from evenhand.programs.combining.leaves import LeafColumns
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
 from evenhand.protocol.messages import Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
@@ -29,14 +27,9 @@ from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import PER_ROW, message_sizes
 from evenhand.vertical.problem import LabelData, own_lagrangian
 from evenhand.vertical.subspace.rates import LADDER, RateSchedule
-from evenhand.vertical.trees.options import TreesOptions
 
 MOST_COLUMNS: Final = 256
 """Of the holder's own that are fitted one by one; of more, how much all of them together count."""
-MOST_TREES: Final = 5
-"""That the holder of the labels grows alone; those after the best are let go."""
-_HOLDS: Final = 1e-5
-"""Smaller violations are none."""
 
 JOINT_SCORES = Schema(
     "joint-scores",
@@ -82,6 +75,9 @@ class FinishParty(Follower):
         if self.done:
             raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
         if isinstance(self.model, TreesModel):
+            # With the compiler, which only trees need.
+            from evenhand.vertical.trees.finishing import grow_on
+
             grow_on(self.model, self.lagrangian, message["scores"], self.terms)
         else:
             assert isinstance(self.model, LinearModel)
@@ -105,7 +101,7 @@ class FinishParty(Follower):
         self.model.weights = np.array(state["weights"])
         if isinstance(self.model, TreesModel):
             self.model.head, self.model.trees = str(state["head"]), list(state["trees"])
-            self.model.keep(self.model.values, _intercept(self.model))
+            self.model.keep(self.model.values, self.model.intercept_value)
 
 
 def refit(model: LinearModel, lagrangian: Lagrangian, scores: Array, regulariser: float) -> None:
@@ -143,27 +139,3 @@ def _solved(lagrangian: Lagrangian, scores: Array, columns: Columns, norms: Quad
         raise AssertionError("nothing is proven of new people under label privacy")
 
     return schedule.solve(len(LADDER) + 1, solve, measure, far=False)
-
-
-def grow_on(model: TreesModel, lagrangian: Lagrangian, scores: Array, terms: VerticalTerms) -> None:
-    """Grow a few trees more on one's own columns, where the others' are as they are: boosting alone."""
-    options = TreesOptions(**terms.job.options)
-    problem = LeafProblem(lagrangian, options.shrinkage, terms.regulariser, options.exact_rates)
-    values, intercept = model.values, _intercept(model)
-    multipliers, held_out = lagrangian.constraints.bounds.no_multipliers(), scores
-    missed = problem.violation(lagrangian.at(scores), scores)
-    best, loss, kept = max(missed, _HOLDS), float(lagrangian.losses(scores).sum()), len(values)
-    for _ in range(MOST_TREES):
-        point = lagrangian.at(scores)
-        leaves = model.grow(*problem.derivatives(point, multipliers), 1, options.shrinkage)
-        fit = problem.fit(LeafColumns(leaves, np.array(model.leaf_counts[-1:])), scores, held_out, multipliers)
-        scores, held_out, multipliers = fit.scores, fit.held_out, fit.solution.multipliers
-        values = [*values, fit.values]
-        now = max(fit.violation, _HOLDS), float(lagrangian.losses(held_out).sum())
-        if is_better(*now, best, loss, terms.job.tol)[0]:
-            (best, loss), kept = now, len(values)
-    model.keep(values[:kept], intercept)
-
-
-def _intercept(model: TreesModel) -> float:
-    return float(model.weights[-1]) if model.intercept else 0.0

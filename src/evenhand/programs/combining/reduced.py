@@ -110,10 +110,10 @@ class ReducedSolution:
 class _Trial:
     """Coefficients and what they give; each quantity is computed once, when first asked for."""
 
-    def __init__(self, search: _Search, coefficients: Array) -> None:
+    def __init__(self, search: _Search, coefficients: Array, point: Point | None = None) -> None:
         self._search = search
         self.coefficients = coefficients
-        self.point = search.lagrangian.at(search.start + search.columns.scores(coefficients))
+        self.point = search.at(coefficients) if point is None else point
 
     @cached_property
     def objective(self) -> float:
@@ -151,6 +151,7 @@ def solve_reduced(
     limit: int = 50,
     sample: SampledColumns | None = None,
     root: Array | None = None,
+    known: Point | None = None,
 ) -> ReducedSolution:
     """Minimise over the coefficients of `columns`; see the module for the problem.
 
@@ -175,12 +176,16 @@ def solve_reduced(
         Rows of data to take the curvature from; None: from all.
     root
         `ReducedSolution.root` of a like problem nearby, to begin with.
+    known
+        The Lagrangian at `scores`, as far as it has been computed.
     """
     given = DenseColumns(columns) if isinstance(columns, np.ndarray) else columns
-    first = np.zeros(given.width) if start is None else start
-    return _Search(lagrangian, scores, given, regulariser, sample).run(
-        first, multipliers, penalty, tolerance, feasibility, limit, root
-    )
+    search = _Search(lagrangian, scores, given, regulariser, sample)
+    if start is None:
+        first = _Trial(search, np.zeros(given.width), lagrangian.at(scores) if known is None else known)
+    else:
+        first = _Trial(search, start)
+    return search.run(first, multipliers, penalty, tolerance, feasibility, limit, root)
 
 
 class _Search:
@@ -203,7 +208,7 @@ class _Search:
 
     def run(
         self,
-        first: Array,
+        now: _Trial,
         multipliers: Array,
         penalty: float,
         tolerance: float,
@@ -211,7 +216,6 @@ class _Search:
         limit: int,
         given: Array | None,
     ) -> ReducedSolution:
-        now = _Trial(self, first)
         # Rows that each hold within the tolerance may add up to this.
         allowed = max(feasibility, now.point.violation), max(feasibility * len(self.rows), now.missed)
         safe = now
@@ -250,6 +254,11 @@ class _Search:
             if now.point.violation <= allowed[0] and now.missed <= allowed[1]:
                 safe = now
         return self.finish(safe, multipliers, penalty, root, status, iteration)
+
+    def at(self, coefficients: Array) -> Point:
+        scores = self.columns.scores(coefficients)
+        scores += self.start
+        return self.lagrangian.at(scores)
 
     def step(self, now: _Trial, root: Array, penalty: float) -> ElasticStep:
         values = now.point.values

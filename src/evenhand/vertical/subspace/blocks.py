@@ -90,6 +90,7 @@ class DirectionBlock(PartyBlock):
         self._bands, self._history, self._least = bands, history, least
         self._kept_as = np.dtype(np.float32 if single else np.float64)
         self._steps: list[Array] = []
+        self._room: list[Array] = []
         self._answer: Mapping[str, Array] = {}
 
     def take(self, answer: Mapping[str, Array]) -> None:
@@ -124,19 +125,32 @@ class DirectionBlock(PartyBlock):
 
     def go(self, coefficients: Array) -> float:
         width, columns = self.width, [*self._answer["scores"], *self._steps]
-        rows = len(columns[0])
-        steps: list[Array] = [np.empty(rows, self._kept_as) for _ in range(self._bands)]
-        for step, shares in zip(steps, split_step(coefficients, self._bands), strict=True):
-            for start in range(0, rows, CACHED):
-                part = slice(start, start + CACHED)
-                total = np.zeros(min(CACHED, rows - start))
-                for weight, column in zip(shares, columns, strict=True):
-                    total += weight * column[part]
+        rows, shares = len(columns[0]), split_step(coefficients, self._bands)[: self._history]
+        kept = self._steps[: self._history - len(shares)]
+        steps = self._places(self._steps[len(kept) :], len(shares), rows)
+        for start in range(0, rows, CACHED):
+            part = slice(start, start + CACHED)
+            totals = np.zeros((len(shares), min(CACHED, rows - start)))
+            for weights, column in zip(shares.T, columns, strict=True):
+                totals += weights[:, None] * column[part]
+            # Here and not before: a step may take the place of one that it is made of.
+            for step, total in zip(steps, totals, strict=True):
                 step[part] = total
-        self._steps = [*steps, *self._steps][: self._history]
+        self._steps = [*steps, *kept]
         gram, linear = self._answer["gram"][:width, :width], self._answer["linear"][:width]
         self._answer = {}
         return float(coefficients @ (2.0 * linear + gram @ coefficients))
+
+    def _places(self, leaving: list[Array], count: int, rows: int) -> list[Array]:
+        """Memory for so many new steps: that of steps which leave, then what is there, then more.
+
+        Two in single precision are made at once: gaps between them would be too small for anything else of a round.
+        """
+        self._room = [*leaving, *self._room]
+        while len(self._room) < count:
+            self._room.extend(np.empty((8 // self._kept_as.itemsize, rows), self._kept_as))
+        taken, self._room = self._room[:count], self._room[count:]
+        return taken
 
     def snapshot(self) -> State:
         steps = {f"step {age}": step.copy() for age, step in enumerate(self._steps)}

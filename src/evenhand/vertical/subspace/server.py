@@ -319,6 +319,7 @@ class SubspaceServer(Server):
                 limit=30,
                 sample=sample,
                 root=root,
+                known=self.present() if lagrangian is self.present().lagrangian else None,
             )
             self.effort += solution.iterations * float(len(self.scores)) * size**2
             multipliers, root = solution.multipliers, solution.root

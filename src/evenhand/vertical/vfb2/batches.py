@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenhand.privacy.fixed_point import encode_scalar
-from evenhand.privacy.masks import next_mask
+from evenhand.privacy.compiled import encode_scalar, next_mask
 from evenhand.vertical.vfb2.interleaver import SAGA, SGD
 from evenhand.vertical.vfb2.kernels import compiled, dense_move, row_remember, row_score, row_update, theta
 

@@ -9,7 +9,8 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Integers, Matrix
 from evenhand.errors import DataError
-from evenhand.privacy.fixed_point import decode_scalar, largest
+from evenhand.privacy.compiled import decode_scalar
+from evenhand.privacy.fixed_point import largest
 from evenhand.vertical.vfb2.kernels import (
     BOUNDED,
     DENSE_BOUNDED,

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.privacy.fixed_point import decode_scalar
-from evenhand.privacy.masks import next_mask
+from evenhand.privacy.compiled import decode_scalar, next_mask
 from evenhand.privacy.sum_trees import two_trees
 from evenhand.vertical.vfb2.blocks import Block
 from evenhand.vertical.vfb2.kernels import (

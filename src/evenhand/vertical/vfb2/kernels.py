@@ -18,7 +18,7 @@ from typing import Any, Final
 import numba
 import numpy as np
 
-from evenhand.privacy.fixed_point import encode_scalar
+from evenhand.privacy.compiled import encode_scalar
 
 FRACTION_BITS: Final = 44
 """Of the fixed point that masks need: a term is off by less than 10⁻¹³, and sums of scores may reach ±500,000."""
