@@ -143,11 +143,13 @@ class FaultyInProcess(InProcess):
             self._ends[owner, peer] = LinkEnd(peer, self._links, self.time)
         return self._ends[owner, peer]
 
-    def _send(self, time: float, sender: str, message: Message) -> None:
-        self._check_address(sender, message)
-        self.transcript.add(time, message)
-        self._end(sender, message.receiver).post(message)
-        self._transmit(time, sender, message.receiver)
+    def _send(self, time: float, sender: str, sends: Sends) -> None:
+        for message in sends:
+            if message.sender != sender or message.receiver not in self.mailboxes:
+                raise self._misaddressed(sender, message)
+            self.transcript.add(time, message)
+            self._end(sender, message.receiver).post(message)
+            self._transmit(time, sender, message.receiver)
 
     def _transmit(self, time: float, owner: str, peer: str) -> None:
         """Send what is due on a link, and see to it that nobody forgets what is due later."""
@@ -187,7 +189,7 @@ class FaultyInProcess(InProcess):
 
     # -- events
 
-    def _happened(self, event: Event) -> bool:
+    def _has_turn(self, event: Event) -> bool:
         owner = event.role
         if event.number in self._farewells:
             self._tell_of_loss(owner, self._farewells.pop(event.number))

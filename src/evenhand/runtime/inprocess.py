@@ -87,20 +87,21 @@ class InProcess:
                 self._after(name, mailbox, 0.0, mailbox.role.start())
         while self.events:
             event = heapq.heappop(self.events)
-            self.time = event.time
-            if self._happened(event):
-                self._serve(event.role, self.mailboxes[event.role])
+            self.time, _, _, name, message = event
+            mailbox = self.mailboxes[name]
+            if message is not None:
+                mailbox.inbox.append(message)
+                if mailbox.idle:
+                    self._serve(name, mailbox)
+            elif self._has_turn(event):
+                self._serve(name, mailbox)
         waiting = [name for name, mailbox in self.mailboxes.items() if not mailbox.role.done]
         if waiting:
             raise ProtocolError(f"the run stalled: nothing is under way, yet {', '.join(waiting)} wait for messages")
 
-    def _happened(self, event: Event) -> bool:
-        """Take in an event; whether its role has a turn now."""
-        if event.message is None:
-            return True
-        mailbox = self.mailboxes[event.role]
-        mailbox.inbox.append(event.message)
-        return mailbox.idle
+    def _has_turn(self, event: Event) -> bool:
+        """Whether an event without a message is its role's next turn; under faults there are others."""
+        return True
 
     def _serve(self, name: str, mailbox: Mailbox) -> None:
         role = mailbox.role
@@ -120,8 +121,8 @@ class InProcess:
         if role.effort != effort_before:
             finished += self.clock.computing(name, role.effort - effort_before)
         bytes_until_now = self.transcript.total_bytes
-        for message in sends:
-            self._send(finished, name, message)
+        if sends:
+            self._send(finished, name, sends)
         if role.traffic:
             for traffic in role.take_traffic():
                 self.transcript.count(finished, traffic)
@@ -134,21 +135,22 @@ class InProcess:
                 if self.on_report is not None:
                     self.on_report({**report, "bytes": bytes_until_now, "time": finished})
 
-    def _check_address(self, sender: str, message: Message) -> None:
-        if message.sender != sender or message.receiver not in self.mailboxes:
-            raise ProtocolError(f"{sender} tried to send {message.kind!r} from {message.sender} to {message.receiver}")
+    def _send(self, time: float, sender: str, sends: Sends) -> None:
+        for message in sends:
+            receiver = message.receiver
+            if message.sender != sender or receiver not in self.mailboxes:
+                raise self._misaddressed(sender, message)
+            nbytes = self.transcript.add(time, message)
+            link = (sender, receiver)
+            arrival = time + self.clock.sending(sender, receiver, nbytes)
+            last = self.last_arrival.get(link, 0.0)
+            if arrival < last:
+                arrival = last
+            self.last_arrival[link] = arrival
+            self._schedule(arrival, ARRIVAL, receiver, message)
 
-    def _send(self, time: float, sender: str, message: Message) -> None:
-        self._check_address(sender, message)
-        nbytes = self.transcript.add(time, message)
-        receiver = message.receiver
-        link = (sender, receiver)
-        arrival = time + self.clock.sending(sender, receiver, nbytes)
-        last = self.last_arrival.get(link, 0.0)
-        if arrival < last:
-            arrival = last
-        self.last_arrival[link] = arrival
-        self._schedule(arrival, ARRIVAL, receiver, message)
+    def _misaddressed(self, sender: str, message: Message) -> ProtocolError:
+        return ProtocolError(f"{sender} tried to send {message.kind!r} from {message.sender} to {message.receiver}")
 
     def _schedule(self, time: float, rank: int, role: str, message: Message | None) -> None:
         # As a tuple at once: by way of its names it would take twice as long as all the rest.
