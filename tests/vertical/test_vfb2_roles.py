@@ -527,10 +527,13 @@ def test_masks_cancel() -> None:
         while waiting:
             place, tree, sender, values = waiting.pop()
             passed = parties[place].add(7, dominator, tree, sender, values)
-            if passed is not None and passed.parent >= 0:
-                waiting.append((passed.parent, tree, place, passed.values))
-            elif passed is not None:
-                totals.append((place, passed.values))
+            if passed is None:
+                continue
+            parent, total = passed
+            if parent >= 0:
+                waiting.append((parent, tree, place, total))
+            else:
+                totals.append((place, total))
         assert [place for place, _ in totals] == [root]
         np.testing.assert_array_equal(totals[0][1], scores.sum(axis=0, dtype=np.uint64))
         assert not any(party.expects(7) for party in parties)

@@ -38,7 +38,8 @@ class VFB2ActiveParty(VFB2Party):
         self._launched = 0
         # All steps before this one have ϑ.
         self._heard = 0
-        self._handlers |= {COMBINED_SCORES.kind: self._take_scores, PROCEED.kind: self._proceed}
+        self._take(COMBINED_SCORES, self._take_scores)
+        self._take(PROCEED, self._proceed)
 
     def _take_scores(self, message: Message) -> Sends:
         nu = self.lagrangian.at(message["scores"]).derivative(message["multipliers"])
