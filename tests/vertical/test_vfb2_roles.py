@@ -372,9 +372,9 @@ class Watched:
         self.scores: list[np.ndarray] = []
         inner, block = role.score, role._block
 
-        def score(step: int, masks: Any, sums: Any) -> float:
+        def score(step: int, sums: Any) -> float:
             self.scores.append(block.scores()[role._steps.batches[step]])
-            return inner(step, masks, sums)
+            return inner(step, sums)
 
         role.score = score  # type: ignore[method-assign]
 

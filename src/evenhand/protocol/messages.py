@@ -292,9 +292,7 @@ def all_finite(array: npt.NDArray[Any]) -> bool:
         return True
     # A few numbers are sooner added by Python, which warns of nothing, than numpy is told not to warn.
     if array.size <= _FEW:
-        if array.ndim == 1:
-            return math.isfinite(sum(array.tolist()))
-        return math.isfinite(sum(array.ravel().tolist()))
+        return math.isfinite(sum(array.tolist() if array.ndim == 1 else array.ravel().tolist()))
     with np.errstate(over="ignore", invalid="ignore"):
         return math.isfinite(_sum(array))
 

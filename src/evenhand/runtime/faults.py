@@ -190,16 +190,16 @@ class FaultyInProcess(InProcess):
     # -- events
 
     def _has_turn(self, event: Event) -> bool:
-        owner = event.role
-        if event.number in self._farewells:
-            self._tell_of_loss(owner, self._farewells.pop(event.number))
+        _, _, number, owner, _ = event
+        if number in self._farewells:
+            self._tell_of_loss(owner, self._farewells.pop(number))
             return False
         if owner in self._gone:
             return False
-        if event.number in self._alarms:
-            self._rings(event.number, owner, self._alarms.pop(event.number))
-        elif event.number in self._under_way:
-            sender, content = self._under_way.pop(event.number)
+        if number in self._alarms:
+            self._rings(number, owner, self._alarms.pop(number))
+        elif number in self._under_way:
+            sender, content = self._under_way.pop(number)
             if self.time >= self._away_until[owner]:
                 self._packet_arrived(owner, sender, content)
         else:

@@ -32,17 +32,14 @@ def mask_values(values: Any, scale: float, limit: float, masks: Any, sums: Any) 
 
 
 @compiled
-def batch_scores(
-    starts: Any, indices: Any, data: Any, columns: Any, rows: Any, limit: float, masks: Any, sums: Any
-) -> float:
-    """w_ℓᵀ(x_i)_ℓ + mask for the rows of a batch (VFB² Algorithm 1, steps 2-3).
+def batch_scores(starts: Any, indices: Any, data: Any, columns: Any, rows: Any, limit: float, sums: Any) -> float:
+    """Add w_ℓᵀ(x_i)_ℓ to the mask of each row of a batch (VFB² Algorithm 1, steps 2-3).
 
     Returns the number of multiplications, or −1 if a partial score is too large to be masked.
     """
     multiplications = 0.0
     for place in range(len(rows)):
         row = rows[place]
-        sums[place] = masks[place]
         if row >= 0:
             score, size = row_score(indices, data, starts[row], starts[row + 1], columns)
             if not size <= limit:

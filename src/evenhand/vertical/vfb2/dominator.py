@@ -34,6 +34,7 @@ class VFB2ActiveParty(VFB2Party):
         self._number = self.setting.active.index(self.place)
         self._weighting = self.lagrangian.constraints.bounds.no_multipliers()
         self._theta_inputs = theta_inputs(self.lagrangian, self._weighting, self.setting.order)
+        self._ahead = self.setting.options.launch_ahead
         self._launching = False
         self._launched = 0
         # All steps before this one have ϑ.
@@ -80,11 +81,12 @@ class VFB2ActiveParty(VFB2Party):
         return super()._turn(sends)
 
     def _launch_what_may_be(self, sends: list[Message]) -> None:
-        ahead = self.setting.options.launch_ahead
-        while (step := self._next_step()) < len(self._steps) and step - self._heard <= ahead:
+        steps, step = len(self._steps), self._next_step()
+        while step < steps and step - self._heard <= self._ahead:
             self._launch(step, sends)
+            step = self._next_step()
         # Its own last step is the one before the next that it would launch.
-        if step >= len(self._steps) and self._heard > step - len(self.setting.active):
+        if step >= steps and self._heard > step - len(self.setting.active):
             self._launching = False
             sends.append(FINISHED.message(self.name, SERVER, round=self.round))
 

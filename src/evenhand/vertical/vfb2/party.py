@@ -25,7 +25,7 @@ from evenhand.vertical.vfb2.batches import batch_scores, batch_update
 from evenhand.vertical.vfb2.block_work import BlockWork
 from evenhand.vertical.vfb2.blocks import Block
 from evenhand.vertical.vfb2.full_pass import FullPass
-from evenhand.vertical.vfb2.interleaver import RULES
+from evenhand.vertical.vfb2.interleaver import RULES, SAGA
 from evenhand.vertical.vfb2.kernels import FRACTION_BITS, WEIGHT
 from evenhand.vertical.vfb2.messages import (
     APPLIED,
@@ -72,6 +72,8 @@ class VFB2Party(GradientParty):
         self.others = tuple(other for other in setting.names if other != name)
         self._places = {other: place for place, other in enumerate(setting.names) if other != name}
         self._synchronous = setting.options.pace == "synchronous"
+        self._moves = setting.moves(self.place)
+        self._rule = RULES.index(setting.rule)
         self._block = Block(name, own.matrix, terms.regulariser, setting.options, has_intercept(terms, name))
         self._block.columns[:, WEIGHT] = self.model.weights
         self._block.sort_rows(setting.order)
@@ -121,7 +123,7 @@ class VFB2Party(GradientParty):
         if task.updates:
             self._count_updates(task.updates, sends)
         answered = False
-        for (step, masks), sums in zip(task.scorings, task.sums, strict=True):
+        for step, masks, sums in task.scored:
             self._steps.progress[step] = ADDED
             hidden = self._masks.agreed(sums, "scores", self.round, step)
             answered |= self._add(step, 0, self.place, hidden, sends)
@@ -133,7 +135,7 @@ class VFB2Party(GradientParty):
         """What is to be done now, after these messages: updates and scorings that are due."""
         staleness = self._staleness
         # In SAGA table and mean gradient must change together, so no two of its updates may overlap.
-        alone = self.setting.rule == "saga" and staleness.updating
+        alone = self._rule == SAGA and staleness.updating
         updates = [] if alone else staleness.release()
         scorings = [(step, self._masks.take(self.setting.batch_size)) for step in staleness.to_score()]
         if updates or scorings:
@@ -151,26 +153,33 @@ class VFB2Party(GradientParty):
     # -- arithmetic, free of any state but the block's
 
     def update(self, step: int, theta: Array) -> float:
-        block, rows = self._block, self._steps.batches[step]
-        if not self.setting.moves(self.place):
+        if not self._moves:
             return 0.0
-        return float(
-            batch_update(
-                *(block.starts, block.indices, block.data, block.columns, block.regulariser),
-                *(RULES.index(self.setting.rule), self._step),
-                *(rows, self._weights, theta, self._references),
-            )
-        )
-
-    def score(self, step: int, masks: Sums, sums: Sums) -> float:
         block = self._block
-        effort = batch_scores(
-            *(block.starts, block.indices, block.data, block.columns),
-            *(self._steps.batches[step], self.setting.largest_score, masks, sums),
+        effort: float = batch_update(
+            block.starts,
+            block.indices,
+            block.data,
+            block.columns,
+            block.regulariser,
+            self._rule,
+            self._step,
+            self._steps.batches[step],
+            self._weights,
+            theta,
+            self._references,
+        )
+        return effort
+
+    def score(self, step: int, sums: Sums) -> float:
+        """Add the scores of a step's rows to their masks."""
+        block, rows = self._block, self._steps.batches[step]
+        effort: float = batch_scores(
+            block.starts, block.indices, block.data, block.columns, rows, self.setting.largest_score, sums
         )
         if effort < 0:
             raise self._divergence()
-        return float(effort)
+        return effort
 
     def _divergence(self) -> DivergenceError:
         return DivergenceError(
@@ -276,8 +285,6 @@ class VFB2Party(GradientParty):
 
     def _add_to_scores(self, message: Message) -> Task | Sends:
         step = self._steps.known(message.integer("request"))
-        if message.integer("dominator") != self._steps.dominator(step):
-            raise ProtocolError(f"{message.sender} names the wrong dominator of step {step}; its sum is refused")
         if self._steps.progress[step] >= ADDED and not self._sums.expects(step):
             raise ProtocolError(f"{self.name} has all sums of step {step}; that of {message.sender} is refused")
         sends: list[Message] = []
@@ -299,16 +306,15 @@ class VFB2Party(GradientParty):
 
     def _add(self, step: int, tree: int, sender: int, values: Sums, sends: list[Message]) -> bool:
         """A sum for the rows of one step, from a child or from the party itself; whether ϑ is known by it."""
-        dominator = self._steps.dominator(step)
-        passed = self._sums.add(step, dominator, tree, sender, values)
+        passed = self._sums.add(step, self._steps.dominator(step), tree, sender, values)
         if passed is None:
             return False
         parent, total = passed
         if parent == ROOT:
             self._send_theta(step, decode(total, FRACTION_BITS), sends)
             return True
-        body = {"dominator": dominator, "request": step, "tree": tree, "sum": total.view(np.int64)}
-        sends.append(MASKED_SCORES.message(self.name, self.setting.names[parent], **body))
+        receiver = self.setting.names[parent]
+        sends.append(MASKED_SCORES.message(self.name, receiver, request=step, tree=tree, sum=total.view(np.int64)))
         return False
 
     def _send_theta(self, step: int, scores: Array, sends: list[Message]) -> None:
