@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -135,14 +135,9 @@ class Adds:
     even: tuple[str, ...] = ()
 
 
-class Expected(NamedTuple):
-    """What a field of a message must be, at known sizes; None is any size."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int | None, ...]
-    is_real: bool
-    """Whether its numbers are to be finite."""
+Expected: TypeAlias = tuple[str, np.dtype[Any], tuple[int | None, ...], bool]
+"""What a field of a message must be, at known sizes: its name, dtype and shape (None is any size), and whether its
+numbers are to be finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +247,7 @@ class Schema:
         found = self._worked_out.get(known)
         if found is None:
             found = [
-                Expected(name, DTYPES[field.dtype], field.sized(sizes), field.dtype.startswith("f"))
+                (name, DTYPES[field.dtype], field.sized(sizes), field.dtype.startswith("f"))
                 for name, field in self.fields.items()
             ]
             self._worked_out[known] = found

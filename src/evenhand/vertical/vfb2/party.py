@@ -104,17 +104,24 @@ class VFB2Party(GradientParty):
 
     # -- one message after the other
 
+    def begin(self, message: Message) -> Task | Sends:
+        return self._checked(message).handler(message)
+
     def check(self, message: Message) -> None:
-        """Parties of VFB² also hear each other."""
+        self._checked(message)
+
+    def handle(self, message: Message) -> Task | Sends:
+        return self._takes[message.kind].handler(message)
+
+    def _checked(self, message: Message) -> Taken:
+        """Refuse what does not fit, and look up once what is to be done; parties of VFB² also hear each other."""
         taken = self._takes.get(message.kind)
         if taken is None:
             raise ProtocolError(f"{self.name} takes no {message.kind!r}; it is refused")
         if message.sender not in taken.senders:
             raise ProtocolError(f"{self.name} takes no {message.kind!r} of {message.sender!r}; it is refused")
         taken.schema.check_sized(message, taken.fields, self.sizes)
-
-    def handle(self, message: Message) -> Task | Sends:
-        return self._takes[message.kind].handler(message)
+        return taken
 
     def finish(self, task: Task) -> Task | Sends:
         assert isinstance(task, BlockWork)
@@ -137,8 +144,9 @@ class VFB2Party(GradientParty):
         # In SAGA table and mean gradient must change together, so no two of its updates may overlap.
         alone = self._rule == SAGA and staleness.updating
         updates = [] if alone else staleness.release()
-        scorings = [(step, self._masks.take(self.setting.batch_size)) for step in staleness.to_score()]
-        if updates or scorings:
+        steps = staleness.to_score()
+        if updates or steps:
+            scorings = [(step, self._masks.take(self.setting.batch_size)) for step in steps]
             return BlockWork(self.update, self.score, sends, updates, scorings)
         if self._full_pass.waits and staleness.updated == len(self._steps):
             sends += self._answer_full_pass()
