@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenhand.privacy.fixed_point import encode_scalar
+from evenhand.privacy.fixed_point import decode_scalar, encode_scalar
 from evenhand.privacy.masks import next_mask
 from evenhand.vertical.vfb2.interleaver import SAGA, SGD
-from evenhand.vertical.vfb2.kernels import compiled, dense_move, row_remember, row_score, row_update, theta
+from evenhand.vertical.vfb2.kernels import SCALE, compiled, dense_move, row_remember, row_score, row_update, theta
 
 
 @compiled
@@ -50,22 +50,21 @@ def batch_scores(starts: Any, indices: Any, data: Any, columns: Any, rows: Any, 
 
 
 @compiled
-def batch_theta(theta_inputs: Any, rows: Any, values: Any) -> None:
-    """VFB² Algorithm 2, step 4: the scores of a batch's rows become their ϑ, in place."""
+def batch_theta(theta_inputs: Any, rows: Any, sums: Any, thetas: Any) -> None:
+    """VFB² Algorithm 2, step 4: ϑ of a batch's rows, from the sums of their scores in fixed point."""
     for place in range(len(rows)):
         row = rows[place]
+        thetas[place] = 0.0
         if row >= 0:
-            values[place] = theta(
+            thetas[place] = theta(
                 theta_inputs.loss,
-                values[place],
+                decode_scalar(sums[place], SCALE),
                 theta_inputs.labels[row],
                 theta_inputs.cells[row],
                 theta_inputs.tilts,
                 theta_inputs.measures,
                 theta_inputs.temperatures,
             )
-        else:
-            values[place] = 0.0
 
 
 @compiled

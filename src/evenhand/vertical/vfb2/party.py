@@ -12,7 +12,6 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError, ProtocolError
-from evenhand.privacy.fixed_point import decode
 from evenhand.privacy.sum_trees import ROOT
 from evenhand.protocol.messages import Expected, Message, Schema
 from evenhand.protocol.roles import SERVER, Sends, State, Task
@@ -26,7 +25,7 @@ from evenhand.vertical.vfb2.block_work import BlockWork
 from evenhand.vertical.vfb2.blocks import Block
 from evenhand.vertical.vfb2.full_pass import FullPass
 from evenhand.vertical.vfb2.interleaver import RULES, SAGA
-from evenhand.vertical.vfb2.kernels import FRACTION_BITS, WEIGHT
+from evenhand.vertical.vfb2.kernels import WEIGHT
 from evenhand.vertical.vfb2.messages import (
     APPLIED,
     BEGIN,
@@ -88,6 +87,8 @@ class VFB2Party(GradientParty):
         self._references: Array = np.zeros(terms.n_rows if setting.rule != "sgd" else 0)
         self._step = 0.0
         self._best: Array = np.zeros(0)
+        self._launching = False
+        """Whether steps of its own are to be launched: only ever at active parties."""
         self._takes: dict[str, Taken] = {}
         self._take(FULL_PASS, self._begin_full_pass)
         self._take(MASKED_TOTALS, self._add_to_total)
@@ -140,6 +141,8 @@ class VFB2Party(GradientParty):
 
     def _turn(self, sends: list[Message]) -> Task | Sends:
         """What is to be done now, after these messages: updates and scorings that are due."""
+        if self._launching:
+            self._launch_what_may_be(sends)
         staleness = self._staleness
         # In SAGA table and mean gradient must change together, so no two of its updates may overlap.
         alone = self._rule == SAGA and staleness.updating
@@ -319,13 +322,16 @@ class VFB2Party(GradientParty):
             return False
         parent, total = passed
         if parent == ROOT:
-            self._send_theta(step, decode(total, FRACTION_BITS), sends)
+            self._send_theta(step, total, sends)
             return True
         receiver = self.setting.names[parent]
         sends.append(MASKED_SCORES.message(self.name, receiver, request=step, tree=tree, sum=total.view(np.int64)))
         return False
 
-    def _send_theta(self, step: int, scores: Array, sends: list[Message]) -> None:
+    def _launch_what_may_be(self, sends: list[Message]) -> None:
+        raise ProtocolError(f"{self.name} is passive and launches nothing")
+
+    def _send_theta(self, step: int, sums: Sums, sends: list[Message]) -> None:
         raise ProtocolError(f"{self.name} is passive and knows no ϑ")
 
     def to_others(self, schema: Schema, **values: Any) -> list[Message]:
