@@ -6,7 +6,6 @@ one process.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -29,7 +28,7 @@ class VirtualClock:
 
     speed: float = 1e9
     latency: float = 0.0
-    bandwidth: float = math.inf
+    bandwidth: float = float("inf")
     speeds: Mapping[str, float] = field(default_factory=dict)
     latencies: Mapping[str, float] = field(default_factory=dict)
 
@@ -49,8 +48,3 @@ class VirtualClock:
         if self.latencies:
             latency = max((self.latencies[end] for end in (sender, receiver) if end in self.latencies), default=latency)
         return latency + nbytes / self.bandwidth
-
-    @property
-    def keeps_order(self) -> bool:
-        """Whether all messages on a link are under way for the same time, so that none overtakes another."""
-        return self.bandwidth == math.inf

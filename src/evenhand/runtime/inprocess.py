@@ -131,23 +131,20 @@ class InProcess:
 
     def _send(self, time: float, sender: str, sends: Sends) -> None:
         # What is looked up once a turn need not be once a message: nothing here takes longer than a look-up.
-        mailboxes, events, keeps_order = self.mailboxes, self.events, self.clock.keeps_order
+        mailboxes, events, last_arrival = self.mailboxes, self.events, self.last_arrival
         add, sending = self.transcript.add, self.clock.sending
         for message in sends:
             receiver = message.receiver
             if message.sender != sender or receiver not in mailboxes:
                 raise self._misaddressed(sender, message)
+            link = (sender, receiver)
             arrival = time + sending(sender, receiver, add(time, message))
-            if not keeps_order:
-                arrival = self._after_the_last(sender, receiver, arrival)
+            last = last_arrival.get(link, 0.0)
+            if arrival < last:
+                arrival = last
+            last_arrival[link] = arrival
             heapq.heappush(events, (arrival, ARRIVAL, self.scheduled, receiver, message))
             self.scheduled += 1
-
-    def _after_the_last(self, sender: str, receiver: str, arrival: float) -> float:
-        """When a message arrives that is not to overtake an earlier and longer one."""
-        arrival = max(arrival, self.last_arrival.get((sender, receiver), 0.0))
-        self.last_arrival[sender, receiver] = arrival
-        return arrival
 
     def _misaddressed(self, sender: str, message: Message) -> ProtocolError:
         return ProtocolError(f"{sender} tried to send {message.kind!r} from {message.sender} to {message.receiver}")
