@@ -46,6 +46,33 @@ def test_values_are_brought_to_the_schemas_types() -> None:
     NOTE.check(message, {"rows": ROWS})
 
 
+def test_what_is_equal_to_what_is_expected_passes_as_what_is_the_same_does() -> None:
+    """A machine may have two types of eight bytes; they are one to whoever counts bytes."""
+    other = np.array(3, dtype=np.longlong)
+    assert other.dtype == np.int64
+    NOTE.check(_note(size=other), {"rows": ROWS})
+    anything = Schema("any", {"values": Field("f8", (None,))}, reveals="Nothing: it is a test.")
+    for size in (0, 5):
+        anything.check(anything.message("a", "b", values=np.ones(size)), {})
+    with pytest.raises(ProtocolError, match="not finite"):
+        anything.check(anything.message("a", "b", values=[1.0, np.nan]), {})
+
+
+def test_a_whole_number_that_messages_share_cannot_be_written_to() -> None:
+    values = np.ones((ROWS, 2))
+    first, second = (NOTE.message("a", other, size=3, values=values) for other in ("b", "c"))
+    with pytest.raises(ValueError, match="read-only"):
+        first["size"][...] = 4
+    assert second.integer("size") == 3
+    assert NOTE.message("a", "b", size=True, values=values)["size"].dtype == np.int64
+
+
+@pytest.mark.parametrize("size", [2**63, -(2**63) - 1, 10**30])
+def test_a_whole_number_that_eight_bytes_cannot_hold_is_refused(size: int) -> None:
+    with pytest.raises(ProtocolError, match="note: size cannot be"):
+        NOTE.message("a", "b", size=size, values=np.ones((ROWS, 2)))
+
+
 def test_a_message_cannot_be_made_with_wrong_fields() -> None:
     with pytest.raises(ProtocolError, match=r"note takes \['size', 'values'\], was given \['size'\]"):
         NOTE.message("a", "b", size=3)

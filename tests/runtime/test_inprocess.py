@@ -112,7 +112,11 @@ def test_a_small_message_does_not_overtake_a_large_one_on_its_link() -> None:
     assert runtime.time == pytest.approx(10.0)
 
 
-@given(sizes=st.lists(st.booleans(), min_size=1, max_size=8), latency=st.floats(0, 3), bandwidth=st.floats(1, 100))
+@given(
+    sizes=st.lists(st.booleans(), min_size=1, max_size=8),
+    latency=st.floats(0, 3),
+    bandwidth=st.floats(1, 100) | st.just(float("inf")),
+)
 def test_messages_keep_their_order_on_a_link(sizes: list[bool], latency: float, bandwidth: float) -> None:
     sends = [(_bulk if large else _ping)("a", "b", number) for number, large in enumerate(sizes)]
     b = Toy("b", "a", effort=3)

@@ -33,7 +33,9 @@ from evenhand.runtime.threads import Threads
 from evenhand.training import run as running
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.vfb2.aggregation import Aggregation
+from evenhand.vertical.vfb2.batches import batch_theta
 from evenhand.vertical.vfb2.block_work import BlockWork
+from evenhand.vertical.vfb2.kernels import FRACTION_BITS, sigmoid
 from evenhand.vertical.vfb2.messages import BEGIN, MASKED_SCORES, MASKED_TOTALS, SCORE_REQUEST, STALENESS, THETA
 from evenhand.vertical.vfb2.party import VFB2Party
 from evenhand.vertical.vfb2.setting import NORM_BITS
@@ -372,9 +374,9 @@ class Watched:
         self.scores: list[np.ndarray] = []
         inner, block = role.score, role._block
 
-        def score(step: int, masks: Any, sums: Any) -> float:
+        def score(step: int, sums: Any) -> float:
             self.scores.append(block.scores()[role._steps.batches[step]])
-            return inner(step, masks, sums)
+            return inner(step, sums)
 
         role.score = score  # type: ignore[method-assign]
 
@@ -545,13 +547,61 @@ def test_masks_cancel() -> None:
         while waiting:
             place, tree, sender, values = waiting.pop()
             passed = parties[place].add(7, dominator, tree, sender, values)
-            if passed is not None and passed.parent >= 0:
-                waiting.append((passed.parent, tree, place, passed.values))
-            elif passed is not None:
-                totals.append((place, passed.values))
+            if passed is None:
+                continue
+            parent, total = passed
+            if parent >= 0:
+                waiting.append((parent, tree, place, total))
+            else:
+                totals.append((place, total))
         assert [place for place, _ in totals] == [root]
         np.testing.assert_array_equal(totals[0][1], scores.sum(axis=0, dtype=np.uint64))
         assert not any(party.expects(7) for party in parties)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_a_sum_is_taken_once_and_only_of_a_child(data: st.DataObject) -> None:
+    """Whatever has come before it, and if its own tree is done while the other is not."""
+    place, dominator = data.draw(st.integers(0, 6)), data.draw(st.integers(0, 1))
+    roots = (1, 4)
+    expected = [(tree, one) for tree in (0, 1) for one in contributors(place, roots[dominator], tree)]
+    sums, values = Aggregation(place, 7, roots), np.ones(1, dtype=np.uint64)
+    done: list[tuple[int, int]] = []
+    for tree, sender in data.draw(st.permutations(expected)):
+        for wrong in [
+            *done,
+            *((tree, other) for other in range(7) if (tree, other) not in expected),
+            (2, place),
+            (-1, 0),
+        ]:
+            before = sums.snapshot()
+            with pytest.raises(ProtocolError, match="not expected"):
+                sums.add(5, dominator, wrong[0], wrong[1], values)
+            assert str(sums.snapshot()) == str(before)
+        sums.add(5, dominator, tree, sender, values)
+        done.append((tree, sender))
+        assert sums.expects(5) == (len(done) < len(expected))
+        again = Aggregation(place, 7, roots)
+        again.restore(sums.snapshot())
+        sums = again
+
+
+def contributors(place: int, root: int, tree: int) -> list[int]:
+    return [place, *map(int, two_trees(7, root)[tree].children(place))]
+
+
+def test_theta_follows_from_the_sum_as_messages_have_it() -> None:
+    """One compiled call takes the sum out of fixed point, to the bit as `decode` does; unused places have no ϑ."""
+    party = make_roles(make_job("vfb2-svrg", {"batch_size": 4}))[1]
+    rng = np.random.default_rng(2)
+    sums = rng.integers(-(2**47), 2**47, 3).view(np.uint64)
+    rows, thetas = np.array([5, -1, 9]), np.full(3, np.nan)
+    inputs = party._theta_inputs  # type: ignore[attr-defined]
+    batch_theta(inputs, rows, sums, thetas)
+    margins = inputs.labels[rows] * decode(sums, FRACTION_BITS)
+    expected = -inputs.labels[rows] * [sigmoid(-margin) for margin in margins]
+    np.testing.assert_array_equal(thetas, np.where(rows >= 0, expected, 0.0))
 
 
 # -- refusals

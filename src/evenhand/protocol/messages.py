@@ -10,8 +10,8 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final, NamedTuple
+from functools import cached_property, lru_cache
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,9 @@ from evenhand.printing import listed, quoted
 
 # Comparing with a dtype is several times faster than with its name, and every field of every message is compared.
 DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "f2", "i8", "u1")}
+_WHOLE: Final = DTYPES["i8"]
 _FEW: Final = 64
+_new: Final = object.__new__
 _set: Final = object.__setattr__
 LONGEST: Final = 2**30
 """Most entries of a dimension that has no size of its own: what is longer is refused."""
@@ -82,7 +84,10 @@ class Message:
     @property
     def nbytes(self) -> int:
         """Bytes of content: what the arithmetic needs, without a transport's framing."""
-        return sum([array.nbytes for array in self.body.values()])
+        total = 0
+        for array in self.body.values():
+            total += array.nbytes
+        return total
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         return self.body[name]
@@ -130,14 +135,9 @@ class Adds:
     even: tuple[str, ...] = ()
 
 
-class Expected(NamedTuple):
-    """What a field of a message must be, at known sizes; None is any size."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int | None, ...]
-    is_real: bool
-    """Whether its numbers are to be finite."""
+Expected: TypeAlias = tuple[str, np.dtype[Any], tuple[int | None, ...], bool]
+"""What a field of a message must be, at known sizes: its name, dtype and shape (None is any size), and whether its
+numbers are to be finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,28 +151,39 @@ class Schema:
 
     def message(self, sender: str, receiver: str, **values: Any) -> Message:
         """Make a message of this kind; values are brought to the schema's dtypes."""
-        return self._with_body(sender, receiver, self._body(**values))
+        return self._with_body(sender, receiver, self._body(values))
 
     def messages(self, sender: str, receivers: Iterable[str], **values: Any) -> list[Message]:
         """The same to everybody."""
-        body = self._body(**values)
+        body = self._body(values)
         return [self._with_body(sender, receiver, body) for receiver in receivers]
 
-    def _body(self, **values: Any) -> dict[str, npt.NDArray[Any]]:
+    def _body(self, values: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
         """The fields of a message of this kind, for one receiver or for many."""
         if values.keys() != self.fields.keys():
             raise ProtocolError(f"{self.kind} takes {sorted(self.fields)}, was given {sorted(values)}")
-        body = {}
-        for name, dtype in self._dtypes:
-            value = values[name]
-            body[name] = value if type(value) is np.ndarray and value.dtype is dtype else self._array(name, value)
+        body: dict[str, npt.NDArray[Any]] = {}
+        value: Any = None
+        name = ""
+        try:
+            for name, dtype in self._dtypes:
+                value = values[name]
+                if type(value) is np.ndarray and value.dtype is dtype:
+                    body[name] = value
+                # Most fields are whole numbers: rounds, steps, places.
+                elif type(value) is int and dtype is _WHOLE:
+                    body[name] = _whole_number(value)
+                else:
+                    body[name] = _as_array(value, dtype)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise ProtocolError(f"{self.kind}: {name} cannot be {quoted(value)} ({error})") from error
         return body
 
     def _with_body(self, sender: str, receiver: str, body: dict[str, npt.NDArray[Any]]) -> Message:
         """A message with fields that `_body` has made: they are not looked at again."""
         if not (type(sender) is type(receiver) is str):
             return Message(sender, receiver, self.kind, body)
-        made = object.__new__(Message)
+        made = _new(Message)
         _set(made, "sender", sender)
         _set(made, "receiver", receiver)
         _set(made, "kind", self.kind)
@@ -182,22 +193,6 @@ class Schema:
     @cached_property
     def _dtypes(self) -> list[tuple[str, np.dtype[Any]]]:
         return [(name, DTYPES[field.dtype]) for name, field in self.fields.items()]
-
-    def _array(self, name: str, value: Any) -> npt.NDArray[Any]:
-        try:
-            # Most fields are whole numbers: rounds, steps, places.
-            if type(value) is int and self.fields[name].dtype == "i8":
-                return np.array(value, dtype=np.int64)
-            found = np.asarray(value)
-            if found.dtype == DTYPES[self.fields[name].dtype]:
-                return found
-            if found.dtype.kind == "c":
-                raise TypeError("complex numbers are not sent")
-            # Whole numbers have no NaN, and a number that is none must not become another.
-            with np.errstate(invalid="raise"):
-                return np.asarray(found, dtype=self.fields[name].dtype)
-        except (TypeError, ValueError, ArithmeticError) as error:
-            raise ProtocolError(f"{self.kind}: {name} cannot be {quoted(value)} ({error})") from error
 
     def nbytes(self, sizes: Mapping[str, int]) -> int:
         """Bytes of content of a message of this kind."""
@@ -212,6 +207,20 @@ class Schema:
 
     def check_sized(self, message: Message, expected: Sequence[Expected], sizes: Mapping[str, int]) -> None:
         """`check`, where a role has worked out once what is expected at its sizes."""
+        body = message.body
+        fits = len(body) == len(expected)
+        for name, dtype, sized, is_real in expected:
+            array = body.get(name)
+            # Nearly all are just what is expected, and are not asked anything else.
+            if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != sized:
+                fits = False
+            elif is_real and not all_finite(array):
+                raise ProtocolError(f"{_where(message)}: {name} holds numbers that are not finite")
+        if not fits:
+            self._check_closely(message, expected, sizes)
+
+    def _check_closely(self, message: Message, expected: Sequence[Expected], sizes: Mapping[str, int]) -> None:
+        """Refuse what cannot pass for what is expected, and say why."""
         if message.body.keys() != self.fields.keys():
             raise ProtocolError(
                 f"{_where(message)}: fields are {listed(sorted(message.body))}, expected {listed(sorted(self.fields))}"
@@ -221,8 +230,7 @@ class Schema:
             # Nor a kind of array of its own, such as a masked one: a wire would not carry what is particular to it.
             if type(array) is not np.ndarray:
                 raise ProtocolError(f"{_where(message)}: {name} is a {type(array).__name__}, expected an array")
-            same_dtype = array.dtype is dtype or array.dtype == dtype
-            if not same_dtype or not (array.shape == sized or _fits(array.shape, sized)):
+            if array.dtype != dtype or not _fits(array.shape, sized):
                 field = self.fields[name]
                 shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in field.shape)
                 raise ProtocolError(
@@ -239,7 +247,7 @@ class Schema:
         found = self._worked_out.get(known)
         if found is None:
             found = [
-                Expected(name, DTYPES[field.dtype], field.sized(sizes), field.dtype.startswith("f"))
+                (name, DTYPES[field.dtype], field.sized(sizes), field.dtype.startswith("f"))
                 for name, field in self.fields.items()
             ]
             self._worked_out[known] = found
@@ -254,13 +262,32 @@ class Schema:
         return {}
 
 
+@lru_cache(1024)
+def _whole_number(value: int) -> npt.NDArray[np.int64]:
+    """A whole number as a message has it. A step's is said in dozens of messages, all of which share one array."""
+    array = np.array(value, dtype=np.int64)
+    array.flags.writeable = False
+    return array
+
+
+def _as_array(value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    found = np.asarray(value)
+    if found.dtype == dtype:
+        return found
+    if found.dtype.kind == "c":
+        raise TypeError("complex numbers are not sent")
+    # Whole numbers have no NaN, and a number that is none must not become another.
+    with np.errstate(invalid="raise"):
+        return np.asarray(found, dtype=dtype)
+
+
 def all_finite(array: npt.NDArray[Any]) -> bool:
     """Whether every number of a message's array is finite; those so large that their sum is not are none either."""
     if array.size == 0 or array.dtype.kind != "f":
         return True
     # A few numbers are sooner added by Python, which warns of nothing, than numpy is told not to warn.
     if array.size <= _FEW:
-        return math.isfinite(sum(array.ravel().tolist()) if array.ndim else array.item())
+        return math.isfinite(sum(array.tolist() if array.ndim == 1 else array.ravel().tolist()))
     with np.errstate(over="ignore", invalid="ignore"):
         return math.isfinite(_sum(array))
 

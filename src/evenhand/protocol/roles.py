@@ -92,8 +92,10 @@ class Role(ABC):
 
     def receive(self, message: Message) -> Sends:
         """One message in, any number out."""
-        sends: list[Message] = []
         outcome = self.begin(message)
+        if not isinstance(outcome, Task):
+            return outcome
+        sends: list[Message] = []
         while isinstance(outcome, Task):
             sends += outcome.sends
             outcome.run()

@@ -8,7 +8,7 @@ from typing import Any
 from evenhand.errors import RunError
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import State
-from evenhand.runtime.inprocess import Event, InProcess
+from evenhand.runtime.inprocess import InProcess
 
 
 def take(runtime: InProcess) -> dict[str, State]:
@@ -17,7 +17,8 @@ def take(runtime: InProcess) -> dict[str, State]:
     own: State = {"time": runtime.time, "scheduled": runtime.scheduled, "started": runtime.started}
     # A list that heapq made is a heap; kept in its order it is the same heap again.
     own["events"] = [
-        [e.time, e.rank, e.number, e.role, _head(own, f"event {e.number}", e.message)] for e in runtime.events
+        [time, rank, number, role, _head(own, f"event {number}", message)]
+        for time, rank, number, role, message in runtime.events
     ]
     own["inboxes"] = {
         name: [_head(own, f"inbox {name} {place}", message) for place, message in enumerate(mailbox.inbox)]
@@ -48,7 +49,7 @@ def _put_back(runtime: InProcess, states: dict[str, State]) -> None:
         mailbox.idle = own["idle"][name]
     runtime.time, runtime.scheduled, runtime.started = own["time"], own["scheduled"], own["started"]
     runtime.events = [
-        Event(time, rank, number, role, _message(own, head)) for time, rank, number, role, head in own["events"]
+        (time, rank, number, role, _message(own, head)) for time, rank, number, role, head in own["events"]
     ]
     runtime.last_arrival = {(sender, receiver): time for sender, receiver, time in own["last_arrival"]}
 

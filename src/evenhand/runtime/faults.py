@@ -143,11 +143,13 @@ class FaultyInProcess(InProcess):
             self._ends[owner, peer] = LinkEnd(peer, self._links, self.time)
         return self._ends[owner, peer]
 
-    def _send(self, time: float, sender: str, message: Message) -> None:
-        self._check_address(sender, message)
-        self.transcript.add(time, message)
-        self._end(sender, message.receiver).post(message)
-        self._transmit(time, sender, message.receiver)
+    def _send(self, time: float, sender: str, sends: Sends) -> None:
+        for message in sends:
+            if message.sender != sender or message.receiver not in self.mailboxes:
+                raise self._misaddressed(sender, message)
+            self.transcript.add(time, message)
+            self._end(sender, message.receiver).post(message)
+            self._transmit(time, sender, message.receiver)
 
     def _transmit(self, time: float, owner: str, peer: str) -> None:
         """Send what is due on a link, and see to it that nobody forgets what is due later."""
@@ -187,17 +189,17 @@ class FaultyInProcess(InProcess):
 
     # -- events
 
-    def _happened(self, event: Event) -> bool:
-        owner = event.role
-        if event.number in self._farewells:
-            self._tell_of_loss(owner, self._farewells.pop(event.number))
+    def _has_turn(self, event: Event) -> bool:
+        _, _, number, owner, _ = event
+        if number in self._farewells:
+            self._tell_of_loss(owner, self._farewells.pop(number))
             return False
         if owner in self._gone:
             return False
-        if event.number in self._alarms:
-            self._rings(event.number, owner, self._alarms.pop(event.number))
-        elif event.number in self._under_way:
-            sender, content = self._under_way.pop(event.number)
+        if number in self._alarms:
+            self._rings(number, owner, self._alarms.pop(number))
+        elif number in self._under_way:
+            sender, content = self._under_way.pop(number)
             if self.time >= self._away_until[owner]:
                 self._packet_arrived(owner, sender, content)
         else:

@@ -10,7 +10,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
 from evenhand.errors import ProtocolError
 from evenhand.protocol.messages import Message
@@ -22,17 +22,11 @@ ARRIVAL, READY = 0, 1
 """Arrivals come before a role turns to its own work at the same instant: "while no new information" in the papers."""
 
 
-class Event(NamedTuple):
-    """Something that happens at a time; `number` breaks ties in the order of scheduling."""
+Event: TypeAlias = tuple[float, int, int, str, Message | None]
+"""Something that happens: when, `ARRIVAL` or `READY`, its number, to which role, and the message that arrives.
 
-    time: float
-    rank: int
-    number: int
-    role: str
-    message: Message | None
-
-
-_as_event = tuple.__new__
+Numbers break ties in the order of scheduling.
+"""
 
 
 @dataclass
@@ -87,20 +81,21 @@ class InProcess:
                 self._after(name, mailbox, 0.0, mailbox.role.start())
         while self.events:
             event = heapq.heappop(self.events)
-            self.time = event.time
-            if self._happened(event):
-                self._serve(event.role, self.mailboxes[event.role])
+            self.time, _, _, name, message = event
+            mailbox = self.mailboxes[name]
+            if message is not None:
+                mailbox.inbox.append(message)
+                if mailbox.idle:
+                    self._serve(name, mailbox)
+            elif self._has_turn(event):
+                self._serve(name, mailbox)
         waiting = [name for name, mailbox in self.mailboxes.items() if not mailbox.role.done]
         if waiting:
             raise ProtocolError(f"the run stalled: nothing is under way, yet {', '.join(waiting)} wait for messages")
 
-    def _happened(self, event: Event) -> bool:
-        """Take in an event; whether its role has a turn now."""
-        if event.message is None:
-            return True
-        mailbox = self.mailboxes[event.role]
-        mailbox.inbox.append(event.message)
-        return mailbox.idle
+    def _has_turn(self, event: Event) -> bool:
+        """Whether an event without a message is its role's next turn; under faults there are others."""
+        return True
 
     def _serve(self, name: str, mailbox: Mailbox) -> None:
         role = mailbox.role
@@ -120,8 +115,8 @@ class InProcess:
         if role.effort != effort_before:
             finished += self.clock.computing(name, role.effort - effort_before)
         bytes_until_now = self.transcript.total_bytes
-        for message in sends:
-            self._send(finished, name, message)
+        if sends:
+            self._send(finished, name, sends)
         if role.traffic:
             for traffic in role.take_traffic():
                 self.transcript.count(finished, traffic)
@@ -134,23 +129,26 @@ class InProcess:
                 if self.on_report is not None:
                     self.on_report({**report, "bytes": bytes_until_now, "time": finished})
 
-    def _check_address(self, sender: str, message: Message) -> None:
-        if message.sender != sender or message.receiver not in self.mailboxes:
-            raise ProtocolError(f"{sender} tried to send {message.kind!r} from {message.sender} to {message.receiver}")
+    def _send(self, time: float, sender: str, sends: Sends) -> None:
+        # What is looked up once a turn need not be once a message: nothing here takes longer than a look-up.
+        mailboxes, events, last_arrival = self.mailboxes, self.events, self.last_arrival
+        add, sending = self.transcript.add, self.clock.sending
+        for message in sends:
+            receiver = message.receiver
+            if message.sender != sender or receiver not in mailboxes:
+                raise self._misaddressed(sender, message)
+            link = (sender, receiver)
+            arrival = time + sending(sender, receiver, add(time, message))
+            last = last_arrival.get(link, 0.0)
+            if arrival < last:
+                arrival = last
+            last_arrival[link] = arrival
+            heapq.heappush(events, (arrival, ARRIVAL, self.scheduled, receiver, message))
+            self.scheduled += 1
 
-    def _send(self, time: float, sender: str, message: Message) -> None:
-        self._check_address(sender, message)
-        nbytes = self.transcript.add(time, message)
-        receiver = message.receiver
-        link = (sender, receiver)
-        arrival = time + self.clock.sending(sender, receiver, nbytes)
-        last = self.last_arrival.get(link, 0.0)
-        if arrival < last:
-            arrival = last
-        self.last_arrival[link] = arrival
-        self._schedule(arrival, ARRIVAL, receiver, message)
+    def _misaddressed(self, sender: str, message: Message) -> ProtocolError:
+        return ProtocolError(f"{sender} tried to send {message.kind!r} from {message.sender} to {message.receiver}")
 
     def _schedule(self, time: float, rank: int, role: str, message: Message | None) -> None:
-        # As a tuple at once: by way of its names it would take twice as long as all the rest.
-        heapq.heappush(self.events, _as_event(Event, (time, rank, self.scheduled, role, message)))
+        heapq.heappush(self.events, (time, rank, self.scheduled, role, message))
         self.scheduled += 1

@@ -5,7 +5,7 @@ A child's sum may come before the party itself has been asked; whatever comes fi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,9 +53,9 @@ class MaskStream:
         fill_masks(self._state, masks)
         return masks
 
-    def agreed(self, label: str, values: Sums) -> Sums:
+    def agreed(self, values: Sums, *label: str | int) -> Sums:
         """Values behind masks that are agreed on for this label, which everybody uses once."""
-        return values if self._pairs is None else values + self._pairs.mask(label, len(values))
+        return values if self._pairs is None else values + self._pairs.mask(" ".join(map(str, label)), len(values))
 
     def snapshot(self) -> State:
         """For the party itself: with secrets of its own, this holds them."""
@@ -72,11 +72,18 @@ class MaskStream:
             self._pairs = PairwiseMasks(self._pairs.name, seeds)
 
 
-class Passed(NamedTuple):
-    """A finished sum and the party it goes to; the whole total where that is `ROOT`."""
+Passed: TypeAlias = tuple[int, Sums]
+"""The party that a finished sum goes to, and the sum; the whole total where that is `ROOT`."""
 
-    parent: int
-    values: Sums
+
+class Unfinished:
+    """The sums of one key in both trees: who is missing, and what those who are not come to."""
+
+    __slots__ = ("missing", "sums")
+
+    def __init__(self, missing: list[int], sums: list[Sums | None]) -> None:
+        self.missing = missing
+        self.sums = sums
 
 
 class Aggregation:
@@ -98,51 +105,52 @@ class Aggregation:
         self._contributors = [
             [sum(1 << child for child in (place, *tree.children(place))) for tree in pair] for pair in pairs
         ]
-        self._missing: dict[int, list[int]] = {}
-        self._sums: dict[int, list[Sums | None]] = {}
+        self._unfinished: dict[int, Unfinished] = {}
 
     def add(self, key: int, dominator: int, tree: int, sender: int, values: Sums) -> Passed | None:
         """Take in one sum (a child's, or the party's own); what the party has to pass on, if that completes it."""
-        parents, contributors = self._parents[dominator], self._contributors[dominator]
-        missing = self._missing.get(key, contributors)
+        found = self._unfinished.get(key)
+        missing = self._contributors[dominator] if found is None else found.missing
         if not 0 <= tree <= 1 or not missing[tree] >> sender & 1:
             raise ProtocolError(f"a sum of party {sender} for step {key}, tree {tree}, is not expected; it is refused")
-        if key not in self._missing:
-            missing = self._missing[key] = list(contributors)
-            self._sums[key] = [None, None]
-        sums = self._sums[key]
-        before = sums[tree]
-        total = sums[tree] = values if before is None else before + values
+        if found is None:
+            found = self._unfinished[key] = Unfinished(list(missing), [None, None])
+            missing = found.missing
+        before = found.sums[tree]
+        total = found.sums[tree] = values if before is None else before + values
         missing[tree] &= ~(1 << sender)
         if missing[tree]:
             return None
-        both = not any(missing)
+        both = not missing[1 - tree]
         if both:
-            del self._missing[key], self._sums[key]
-        if parents[tree] != ROOT:
-            return Passed(parents[tree], total)
+            del self._unfinished[key]
+        parent = self._parents[dominator][tree]
+        if parent != ROOT:
+            return parent, total
         if not both:
             return None
-        masked, masks = sums
+        masked, masks = found.sums
         assert masked is not None
         assert masks is not None
-        return Passed(ROOT, masked - masks)
+        return ROOT, masked - masks
 
     def expects(self, key: int) -> bool:
         """Whether a sum has been begun and not finished."""
-        return key in self._missing
+        return key in self._unfinished
 
     def snapshot(self) -> State:
-        state: State = {"sums": [[key, *missing] for key, missing in self._missing.items()]}
-        for key, sums in self._sums.items():
-            for tree, values in enumerate(sums):
+        state: State = {"sums": [[key, *found.missing] for key, found in self._unfinished.items()]}
+        for key, found in self._unfinished.items():
+            for tree, values in enumerate(found.sums):
                 if values is not None:
                     state[f"sum {key} {tree}"] = values.view(np.int64).copy()
         return state
 
     def restore(self, state: State) -> None:
-        self._missing = {key: missing for key, *missing in state["sums"]}
-        self._sums = {key: [self._read(state, f"sum {key} {tree}") for tree in (0, 1)] for key in self._missing}
+        self._unfinished = {
+            key: Unfinished(missing, [self._read(state, f"sum {key} {tree}") for tree in (0, 1)])
+            for key, *missing in state["sums"]
+        }
 
     def _read(self, state: State, name: str) -> Sums | None:
         return np.array(state[name]).view(np.uint64) if name in state else None

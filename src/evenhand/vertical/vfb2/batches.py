@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenhand.privacy.compiled import encode_scalar, next_mask
+from evenhand.privacy.compiled import decode_scalar, encode_scalar, next_mask
 from evenhand.vertical.vfb2.interleaver import SAGA, SGD
-from evenhand.vertical.vfb2.kernels import compiled, dense_move, row_remember, row_score, row_update, theta
+from evenhand.vertical.vfb2.kernels import SCALE, compiled, dense_move, row_remember, row_score, row_update, theta
 
 
 @compiled
@@ -31,17 +31,14 @@ def mask_values(values: Any, scale: float, limit: float, masks: Any, sums: Any) 
 
 
 @compiled
-def batch_scores(
-    starts: Any, indices: Any, data: Any, columns: Any, rows: Any, limit: float, masks: Any, sums: Any
-) -> float:
-    """w_ℓᵀ(x_i)_ℓ + mask for the rows of a batch (VFB² Algorithm 1, steps 2-3).
+def batch_scores(starts: Any, indices: Any, data: Any, columns: Any, rows: Any, limit: float, sums: Any) -> float:
+    """Add w_ℓᵀ(x_i)_ℓ to the mask of each row of a batch (VFB² Algorithm 1, steps 2-3).
 
     Returns the number of multiplications, or −1 if a partial score is too large to be masked.
     """
     multiplications = 0.0
     for place in range(len(rows)):
         row = rows[place]
-        sums[place] = masks[place]
         if row >= 0:
             score, size = row_score(indices, data, starts[row], starts[row + 1], columns)
             if not size <= limit:
@@ -52,22 +49,21 @@ def batch_scores(
 
 
 @compiled
-def batch_theta(theta_inputs: Any, rows: Any, values: Any) -> None:
-    """VFB² Algorithm 2, step 4: the scores of a batch's rows become their ϑ, in place."""
+def batch_theta(theta_inputs: Any, rows: Any, sums: Any, thetas: Any) -> None:
+    """VFB² Algorithm 2, step 4: ϑ of a batch's rows, from the sums of their scores in fixed point."""
     for place in range(len(rows)):
         row = rows[place]
+        thetas[place] = 0.0
         if row >= 0:
-            values[place] = theta(
+            thetas[place] = theta(
                 theta_inputs.loss,
-                values[place],
+                decode_scalar(sums[place], SCALE),
                 theta_inputs.labels[row],
                 theta_inputs.cells[row],
                 theta_inputs.tilts,
                 theta_inputs.measures,
                 theta_inputs.temperatures,
             )
-        else:
-            values[place] = 0.0
 
 
 @compiled

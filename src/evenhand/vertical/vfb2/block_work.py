@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from evenhand.arrays import Array
 from evenhand.protocol.roles import Sends, Task
 from evenhand.vertical.vfb2.aggregation import Sums
@@ -21,13 +19,18 @@ class BlockWork(Task):
     updates
         Steps with their ϑ.
     scorings
-        Steps with the masks for their rows; `sums` are the masked scores.
+        Steps with the masks for their rows.
+
+    Attributes
+    ----------
+    scored
+        The same with the masked scores.
     """
 
     def __init__(
         self,
         update: Callable[[int, Array], float],
-        score: Callable[[int, Sums, Sums], float],
+        score: Callable[[int, Sums], float],
         sends: Sends,
         updates: list[tuple[int, Array]],
         scorings: list[tuple[int, Sums]],
@@ -35,7 +38,7 @@ class BlockWork(Task):
         self.sends = sends
         self.updates = updates
         self.scorings = scorings
-        self.sums: list[Sums] = []
+        self.scored: list[tuple[int, Sums, Sums]] = []
         self.effort = 0.0
         self._update = update
         self._score = score
@@ -44,6 +47,6 @@ class BlockWork(Task):
         for step, theta in self.updates:
             self.effort += self._update(step, theta)
         for step, masks in self.scorings:
-            sums = np.empty_like(masks)
-            self.effort += self._score(step, masks, sums)
-            self.sums.append(sums)
+            sums = masks.copy()
+            self.effort += self._score(step, sums)
+            self.scored.append((step, masks, sums))

@@ -11,6 +11,7 @@ from evenhand.protocol.roles import SERVER, Sends, State, Task
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES
 from evenhand.vertical.problem import PartyData, party_lagrangian
+from evenhand.vertical.vfb2.aggregation import Sums
 from evenhand.vertical.vfb2.batches import batch_theta
 from evenhand.vertical.vfb2.epochs import cell_tilts, theta_inputs
 from evenhand.vertical.vfb2.messages import FINISHED, PROCEED, SCORE_REQUEST, THETA
@@ -34,11 +35,12 @@ class VFB2ActiveParty(VFB2Party):
         self._number = self.setting.active.index(self.place)
         self._weighting = self.lagrangian.constraints.bounds.no_multipliers()
         self._theta_inputs = theta_inputs(self.lagrangian, self._weighting, self.setting.order)
-        self._launching = False
+        self._ahead = self.setting.options.launch_ahead
         self._launched = 0
         # All steps before this one have ϑ.
         self._heard = 0
-        self._handlers |= {COMBINED_SCORES.kind: self._take_scores, PROCEED.kind: self._proceed}
+        self._take(COMBINED_SCORES, self._take_scores)
+        self._take(PROCEED, self._proceed)
 
     def _take_scores(self, message: Message) -> Sends:
         nu = self.lagrangian.at(message["scores"]).derivative(message["multipliers"])
@@ -73,17 +75,13 @@ class VFB2ActiveParty(VFB2Party):
         """The one that is this party's to launch next, if the epoch has it."""
         return self._number + len(self.setting.active) * self._launched
 
-    def _turn(self, sends: list[Message]) -> Task | Sends:
-        if self._launching:
-            self._launch_what_may_be(sends)
-        return super()._turn(sends)
-
     def _launch_what_may_be(self, sends: list[Message]) -> None:
-        ahead = self.setting.options.launch_ahead
-        while (step := self._next_step()) < len(self._steps) and step - self._heard <= ahead:
+        steps, step = len(self._steps), self._next_step()
+        while step < steps and step - self._heard <= self._ahead:
             self._launch(step, sends)
+            step = self._next_step()
         # Its own last step is the one before the next that it would launch.
-        if step >= len(self._steps) and self._heard > step - len(self.setting.active):
+        if step >= steps and self._heard > step - len(self.setting.active):
             self._launching = False
             sends.append(FINISHED.message(self.name, SERVER, round=self.round))
 
@@ -93,13 +91,13 @@ class VFB2ActiveParty(VFB2Party):
         self._ask(step)
         sends += self.to_others(SCORE_REQUEST, request=step, rows=self._steps.rows[step])
 
-    def _send_theta(self, step: int, scores: Array, sends: list[Message]) -> None:
+    def _send_theta(self, step: int, sums: Sums, sends: list[Message]) -> None:
         """VFB² Algorithm 2, steps 4-5: ϑ, to everybody."""
-        rows = self._steps.batches[step]
-        batch_theta(self._theta_inputs, rows, scores)
+        rows, theta = self._steps.batches[step], np.empty(len(sums))
+        batch_theta(self._theta_inputs, rows, sums, theta)
         self.effort += EFFORT_OF_THETA * len(rows)
-        sends += self.to_others(THETA, request=step, theta=scores)
-        self._hear(step, scores)
+        sends += self.to_others(THETA, request=step, theta=theta)
+        self._hear(step, theta)
 
     def _hear(self, step: int, theta: Array) -> None:
         super()._hear(step, theta)

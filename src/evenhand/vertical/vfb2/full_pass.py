@@ -51,7 +51,7 @@ class FullPass:
         if not mask_values(values, 2.0**bits, largest(len(self._setting.names), bits), masks, sums):
             return None
         sends: list[Message] = []
-        hidden = self._masks.agreed(f"total {round_number} {what}", sums)
+        hidden = self._masks.agreed(sums, "total", round_number, what)
         for tree, part in enumerate((hidden, masks)):
             passed = self._sums.add(FULL_SUM, 0, tree, self._setting.names.index(self._name), part)
             sends += self._pass_on(tree, passed, round_number, what)
@@ -68,11 +68,12 @@ class FullPass:
     def _pass_on(self, tree: int, passed: Passed | None, round_number: int, what: int) -> list[Message]:
         if passed is None:
             return []
-        if passed.parent == ROOT:
-            total = decode(passed.values, _fraction_bits(what))
+        parent, values = passed
+        if parent == ROOT:
+            total = decode(values, _fraction_bits(what))
             return [TOTALS.message(self._name, SERVER, round=round_number, what=what, total=total)]
-        body = {"round": round_number, "tree": tree, "sum": passed.values.view(np.int64)}
-        return [MASKED_TOTALS.message(self._name, self._setting.names[passed.parent], **body)]
+        body = {"round": round_number, "tree": tree, "sum": values.view(np.int64)}
+        return [MASKED_TOTALS.message(self._name, self._setting.names[parent], **body)]
 
 
 def _fraction_bits(what: int) -> int:

@@ -61,7 +61,7 @@ SCORE_REQUEST = Schema(
 )
 MASKED_SCORES = Schema(
     "masked-scores",
-    {"dominator": INTEGER, "request": INTEGER, "tree": INTEGER, "sum": BATCH_ROWS},
+    {"request": INTEGER, "tree": INTEGER, "sum": BATCH_ROWS},
     reveals=(
         "The same as masked-totals for the rows of one step: uniform modulo 2⁶⁴. With two parties there is nothing to "
         "hide behind: each has the other's partial score by subtraction."

@@ -6,15 +6,14 @@ Nothing waits for anything but what is said in `staleness`; sums that come early
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError, ProtocolError
-from evenhand.privacy.fixed_point import decode
 from evenhand.privacy.sum_trees import ROOT
-from evenhand.protocol.messages import Message, Schema
+from evenhand.protocol.messages import Expected, Message, Schema
 from evenhand.protocol.roles import SERVER, Sends, State, Task
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES, WEIGHTED_DERIVATIVE
@@ -25,8 +24,8 @@ from evenhand.vertical.vfb2.batches import batch_scores, batch_update
 from evenhand.vertical.vfb2.block_work import BlockWork
 from evenhand.vertical.vfb2.blocks import Block
 from evenhand.vertical.vfb2.full_pass import FullPass
-from evenhand.vertical.vfb2.interleaver import RULES
-from evenhand.vertical.vfb2.kernels import FRACTION_BITS, WEIGHT
+from evenhand.vertical.vfb2.interleaver import RULES, SAGA
+from evenhand.vertical.vfb2.kernels import WEIGHT
 from evenhand.vertical.vfb2.messages import (
     APPLIED,
     BEGIN,
@@ -50,6 +49,15 @@ FROM_SERVER = {schema.kind for schema in (FULL_PASS, CHANCES, BEGIN, WEIGHTED_DE
 """What only the server says; everything else comes from other parties."""
 
 
+class Taken(NamedTuple):
+    """A kind of message that a party takes: of whom, what it must be, and what is done with it."""
+
+    senders: set[str]
+    schema: Schema
+    fields: list[Expected]
+    handler: Callable[[Message], Task | Sends]
+
+
 class VFB2Party(GradientParty):
     """What active and passive parties share. Where there is work to do, it is answered with a task."""
 
@@ -62,8 +70,9 @@ class VFB2Party(GradientParty):
         self.place = setting.names.index(name)
         self.others = tuple(other for other in setting.names if other != name)
         self._places = {other: place for place, other in enumerate(setting.names) if other != name}
-        # Worked out once: there are many messages, and of a few kinds.
-        self._expected = {schema.kind: (schema, schema.expected(self.sizes)) for schema in VOCABULARY}
+        self._synchronous = setting.options.pace == "synchronous"
+        self._moves = setting.moves(self.place)
+        self._rule = RULES.index(setting.rule)
         self._block = Block(name, own.matrix, terms.regulariser, setting.options, has_intercept(terms, name))
         self._block.columns[:, WEIGHT] = self.model.weights
         self._block.sort_rows(setting.order)
@@ -78,84 +87,110 @@ class VFB2Party(GradientParty):
         self._references: Array = np.zeros(terms.n_rows if setting.rule != "sgd" else 0)
         self._step = 0.0
         self._best: Array = np.zeros(0)
-        self._handlers: dict[str, Callable[[Message], Task | Sends]] = {
-            FULL_PASS.kind: self._begin_full_pass,
-            MASKED_TOTALS.kind: self._add_to_total,
-            CHANCES.kind: self._take_chances,
-            BEGIN.kind: self._begin_epoch,
-            SCORE_REQUEST.kind: self._take_request,
-            MASKED_SCORES.kind: self._add_to_scores,
-            THETA.kind: self._take_theta,
-        }
+        self._launching = False
+        """Whether steps of its own are to be launched: only ever at active parties."""
+        self._takes: dict[str, Taken] = {}
+        self._take(FULL_PASS, self._begin_full_pass)
+        self._take(MASKED_TOTALS, self._add_to_total)
+        self._take(CHANCES, self._take_chances)
+        self._take(BEGIN, self._begin_epoch)
+        self._take(SCORE_REQUEST, self._take_request)
+        self._take(MASKED_SCORES, self._add_to_scores)
+        self._take(THETA, self._take_theta)
+
+    def _take(self, schema: Schema, handler: Callable[[Message], Task | Sends]) -> None:
+        """Take messages of a kind. What they must be is worked out once: there are many, and of a few kinds."""
+        senders = {SERVER} if schema.kind in FROM_SERVER else set(self._places)
+        self._takes[schema.kind] = Taken(senders, schema, schema.expected(self.sizes), handler)
 
     # -- one message after the other
 
+    def begin(self, message: Message) -> Task | Sends:
+        return self._checked(message).handler(message)
+
     def check(self, message: Message) -> None:
-        """Parties of VFB² also hear each other."""
-        kind = message.kind
-        if kind not in self._handlers:
-            raise ProtocolError(f"{self.name} takes no {kind!r}; it is refused")
-        expected = message.sender == SERVER if kind in FROM_SERVER else message.sender in self._places
-        if not expected:
-            raise ProtocolError(f"{self.name} takes no {kind!r} of {message.sender!r}; it is refused")
-        schema, fields = self._expected[kind]
-        schema.check_sized(message, fields, self.sizes)
+        self._checked(message)
 
     def handle(self, message: Message) -> Task | Sends:
-        return self._handlers[message.kind](message)
+        return self._takes[message.kind].handler(message)
+
+    def _checked(self, message: Message) -> Taken:
+        """Refuse what does not fit, and look up once what is to be done; parties of VFB² also hear each other."""
+        taken = self._takes.get(message.kind)
+        if taken is None:
+            raise ProtocolError(f"{self.name} takes no {message.kind!r}; it is refused")
+        if message.sender not in taken.senders:
+            raise ProtocolError(f"{self.name} takes no {message.kind!r} of {message.sender!r}; it is refused")
+        taken.schema.check_sized(message, taken.fields, self.sizes)
+        return taken
 
     def finish(self, task: Task) -> Task | Sends:
         assert isinstance(task, BlockWork)
         self.effort += task.effort
         sends: list[Message] = []
-        self._count_updates(task.updates, sends)
-        for (step, masks), sums in zip(task.scorings, task.sums, strict=True):
+        if task.updates:
+            self._count_updates(task.updates, sends)
+        answered = False
+        for step, masks, sums in task.scored:
             self._steps.progress[step] = ADDED
-            self._add(step, 0, self.place, self._masks.agreed(f"scores {self.round} {step}", sums), sends)
-            self._add(step, 1, self.place, masks, sends)
-        return self._turn(sends)
+            hidden = self._masks.agreed(sums, "scores", self.round, step)
+            answered |= self._add(step, 0, self.place, hidden, sends)
+            answered |= self._add(step, 1, self.place, masks, sends)
+        # Scores alone leave nothing new to do, unless they were the last that a dominator waited for.
+        return self._turn(sends) if task.updates or answered else sends
 
     def _turn(self, sends: list[Message]) -> Task | Sends:
         """What is to be done now, after these messages: updates and scorings that are due."""
+        if self._launching:
+            self._launch_what_may_be(sends)
+        staleness = self._staleness
         # In SAGA table and mean gradient must change together, so no two of its updates may overlap.
-        alone = self.setting.rule == "saga" and self._staleness.updating
-        updates = [] if alone else self._staleness.release()
-        scorings = [(step, self._masks.take(self.setting.batch_size)) for step in self._staleness.to_score()]
-        if updates or scorings:
+        alone = self._rule == SAGA and staleness.updating
+        updates = [] if alone else staleness.release()
+        steps = staleness.to_score()
+        if updates or steps:
+            scorings = [(step, self._masks.take(self.setting.batch_size)) for step in steps]
             return BlockWork(self.update, self.score, sends, updates, scorings)
-        if self._full_pass.waits and self._staleness.updated == len(self._steps):
+        if self._full_pass.waits and staleness.updated == len(self._steps):
             sends += self._answer_full_pass()
         return sends
 
     def _count_updates(self, updates: Sequence[tuple[int, Array]], sends: list[Message]) -> None:
         for step, _ in updates:
             self._staleness.made(step)
-        if self.setting.options.pace == "synchronous":
+        if self._synchronous:
             sends += [APPLIED.message(self.name, SERVER, round=self.round, step=step) for step, _ in updates]
 
     # -- arithmetic, free of any state but the block's
 
     def update(self, step: int, theta: Array) -> float:
-        block, rows = self._block, self._steps.batches[step]
-        if not self.setting.moves(self.place):
+        if not self._moves:
             return 0.0
-        return float(
-            batch_update(
-                *(block.starts, block.indices, block.data, block.columns, block.regulariser),
-                *(RULES.index(self.setting.rule), self._step),
-                *(rows, self._weights, theta, self._references),
-            )
-        )
-
-    def score(self, step: int, masks: Sums, sums: Sums) -> float:
         block = self._block
-        effort = batch_scores(
-            *(block.starts, block.indices, block.data, block.columns),
-            *(self._steps.batches[step], self.setting.largest_score, masks, sums),
+        effort: float = batch_update(
+            block.starts,
+            block.indices,
+            block.data,
+            block.columns,
+            block.regulariser,
+            self._rule,
+            self._step,
+            self._steps.batches[step],
+            self._weights,
+            theta,
+            self._references,
+        )
+        return effort
+
+    def score(self, step: int, sums: Sums) -> float:
+        """Add the scores of a step's rows to their masks."""
+        block, rows = self._block, self._steps.batches[step]
+        effort: float = batch_scores(
+            block.starts, block.indices, block.data, block.columns, rows, self.setting.largest_score, sums
         )
         if effort < 0:
             raise self._divergence()
-        return float(effort)
+        return effort
 
     def _divergence(self) -> DivergenceError:
         return DivergenceError(
@@ -250,7 +285,7 @@ class VFB2Party(GradientParty):
     def _take_request(self, message: Message) -> Task | Sends:
         step = self._steps.known(message.integer("request"))
         wrong = message.sender != self._steps.dominator_name(step) or self._steps.progress[step] != UNASKED
-        if wrong or not np.array_equal(message["rows"], self._steps.rows[step]):
+        if wrong or not self._steps.has_rows(step, message["rows"]):
             raise ProtocolError(f"{self.name} does not expect {message.sender} to ask for step {step}; it is refused")
         self._ask(step)
         return self._turn([])
@@ -261,8 +296,6 @@ class VFB2Party(GradientParty):
 
     def _add_to_scores(self, message: Message) -> Task | Sends:
         step = self._steps.known(message.integer("request"))
-        if message.integer("dominator") != self._steps.dominator(step):
-            raise ProtocolError(f"{message.sender} names the wrong dominator of step {step}; its sum is refused")
         if self._steps.progress[step] >= ADDED and not self._sums.expects(step):
             raise ProtocolError(f"{self.name} has all sums of step {step}; that of {message.sender} is refused")
         sends: list[Message] = []
@@ -284,18 +317,21 @@ class VFB2Party(GradientParty):
 
     def _add(self, step: int, tree: int, sender: int, values: Sums, sends: list[Message]) -> bool:
         """A sum for the rows of one step, from a child or from the party itself; whether ϑ is known by it."""
-        dominator = self._steps.dominator(step)
-        passed = self._sums.add(step, dominator, tree, sender, values)
+        passed = self._sums.add(step, self._steps.dominator(step), tree, sender, values)
         if passed is None:
             return False
-        if passed.parent == ROOT:
-            self._send_theta(step, decode(passed.values, FRACTION_BITS), sends)
+        parent, total = passed
+        if parent == ROOT:
+            self._send_theta(step, total, sends)
             return True
-        body = {"dominator": dominator, "request": step, "tree": tree, "sum": passed.values.view(np.int64)}
-        sends.append(MASKED_SCORES.message(self.name, self.setting.names[passed.parent], **body))
+        receiver = self.setting.names[parent]
+        sends.append(MASKED_SCORES.message(self.name, receiver, request=step, tree=tree, sum=total.view(np.int64)))
         return False
 
-    def _send_theta(self, step: int, scores: Array, sends: list[Message]) -> None:
+    def _launch_what_may_be(self, sends: list[Message]) -> None:
+        raise ProtocolError(f"{self.name} is passive and launches nothing")
+
+    def _send_theta(self, step: int, sums: Sums, sends: list[Message]) -> None:
         raise ProtocolError(f"{self.name} is passive and knows no ϑ")
 
     def to_others(self, schema: Schema, **values: Any) -> list[Message]:
@@ -337,7 +373,7 @@ class VFB2PassiveParty(VFB2Party):
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
-        self._handlers[WEIGHTED_DERIVATIVE.kind] = self._take_nu
+        self._take(WEIGHTED_DERIVATIVE, self._take_nu)
 
     def _take_nu(self, message: Message) -> Sends:
         return self._open(message, message["nu"][self.setting.order])

@@ -87,7 +87,7 @@ class Staleness:
     def made(self, step: int) -> None:
         """The update is in the block."""
         self._under_way.remove(step)
-        self.updated = min(self._under_way, default=self._released)
+        self.updated = min(self._under_way) if self._under_way else self._released
 
     def snapshot(self) -> State:
         """Between two changes of the party's state: no update is under way then."""

@@ -29,16 +29,18 @@ class EpochSteps:
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
+        self._dominators = [setting.names[place] for place in setting.active]
         self.batches: Integers = np.zeros((0, setting.batch_size), dtype=np.int64)
         self.rows = self.batches
-        self.progress = np.zeros(0, dtype=np.int8)
+        # Bytes, since single entries of them are read and written several times as fast as an array's.
+        self.progress = bytearray()
 
     def __len__(self) -> int:
-        return len(self.batches)
+        return len(self.progress)
 
     def begin(self, sampler: RowSampler, round_number: int) -> None:
         self._draw(sampler, round_number)
-        self.progress = np.zeros(len(self.batches), dtype=np.int8)
+        self.progress = bytearray(len(self.batches))
 
     def _draw(self, sampler: RowSampler, round_number: int) -> None:
         size = self._setting.batch_size
@@ -49,19 +51,23 @@ class EpochSteps:
 
     def known(self, step: int) -> int:
         """The step, if the epoch has it."""
-        if not 0 <= step < len(self.batches):
-            raise ProtocolError(f"this epoch has {len(self.batches)} steps, and none {step}; it is refused")
+        if not 0 <= step < len(self.progress):
+            raise ProtocolError(f"this epoch has {len(self)} steps, and none {step}; it is refused")
         return step
+
+    def has_rows(self, step: int, rows: Integers) -> bool:
+        """Whether a step's rows are these, as messages have them."""
+        return rows.tobytes() == self.rows[step].tobytes()
 
     def dominator(self, step: int) -> int:
         """Whose step it is: a place among the active parties, who launch steps in turn."""
-        return step % len(self._setting.active)
+        return step % len(self._dominators)
 
     def dominator_name(self, step: int) -> str:
-        return self._setting.names[self._setting.active[self.dominator(step)]]
+        return self._dominators[step % len(self._dominators)]
 
     def snapshot(self) -> State:
-        return {"progress": self.progress.copy()}
+        return {"progress": np.frombuffer(self.progress, dtype=np.int8).copy()}
 
     def restore(self, state: State, sampler: RowSampler | None, round_number: int) -> None:
         """The rows follow from the round."""
@@ -69,4 +75,4 @@ class EpochSteps:
         self.rows = self.batches
         if sampler is not None and round_number > 0:
             self._draw(sampler, round_number)
-        self.progress = np.array(state["progress"])
+        self.progress = bytearray(np.asarray(state["progress"], dtype=np.int8).tobytes())
