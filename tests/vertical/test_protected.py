@@ -95,6 +95,23 @@ def test_dealt_and_encrypted_products_are_those_in_the_clear_bit_for_bit(solver:
     assert weights(runs[0]) == weights(runs[1]) == in_the_clear(job_of(solver, "dealer", max_rounds=4, tol=0.0))
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_effort_only_grows_so_that_no_ones_clock_goes_back(level: str) -> None:
+    class Watched(InProcess):
+        def _serve(self, name: str, mailbox: Any) -> None:
+            before = mailbox.role.effort
+            super()._serve(name, mailbox)
+            assert mailbox.role.effort >= before
+
+    roles = make(job_of("subspace", level, max_rounds=3, tol=0.0))
+    open_roles = make(job_of("subspace", "none", max_rounds=3, tol=0.0, options={"own_columns": True}))
+    Watched(list(roles.values()), CLOCK).run()
+    InProcess(list(open_roles.values()), CLOCK).run()
+    # What a protection costs counts as well; products are the label holder's in one level, and the parties' in another.
+    more = [name for name, role in open_roles.items() if roles[name].effort > 1.2 * role.effort]
+    assert more or level == "masked"
+
+
 @pytest.mark.parametrize(("solver", "level"), CASES)
 def test_a_run_goes_on_from_any_checkpoint(solver: str, level: str) -> None:
     job = job_of(solver, level, max_rounds=2, tol=0.0)

@@ -125,6 +125,19 @@ def test_sums_in_fixed_point_end_with_a_true_certificate_too(given: Any) -> None
     check_certificate(run, deal(problem, blocks), problem.labels, rows, 2.0 / len(problem.labels))
 
 
+@pytest.mark.parametrize("seed", [28, 62, 82])
+def test_rounding_of_sums_that_are_all_but_zero_makes_no_scores(seed: int) -> None:
+    """Problems on which certificates were off by some per cent: coefficients of millions for columns of 10⁻⁹."""
+    problem = small(seed, 28, 6, "ab")
+    matrix = problem.matrix.copy()
+    matrix[:, 1] = matrix[:, 0]
+    matrix[:, 4] *= 1e4
+    problem, blocks = Problem(matrix, problem.labels, problem.sensitive), [[0], [1], [3, 2, 4, 5]]
+    run = subspace(problem, EqualOpportunity(0.01), blocks, max_rounds=15, protection="masked")
+    rows = bind(EqualOpportunity(0.01), problem.labels, problem.sensitive)
+    check_certificate(run, deal(problem, blocks), problem.labels, rows, 2.0 / 28)
+
+
 @pytest.mark.parametrize("blocks", [None, [[0, 1], [2, 3]], [[3], [1], [0], [2]]])
 @pytest.mark.parametrize(
     ("constraint", "labels"),

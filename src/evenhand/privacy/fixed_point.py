@@ -20,8 +20,9 @@ SCALE = 2.0**FRACTION_BITS
 """One, in the default fixed point: what `encode_scalar` and `decode_scalar` (`compiled.py`) take as `scale`."""
 ROW_BITS = 50
 """Binary places of numbers a row of data: sums may reach 8192, and are off by some 10⁻¹⁵."""
-LEAST_COLUMN = 2.0**-30
-"""What a column of such numbers must reach somewhere: of a smaller one, too few digits are left."""
+LEAST_COLUMN = 2.0**-20
+"""What a column of such numbers must reach somewhere: of a smaller one, too few digits are left. Near the optimum sums
+of directions are all but zero, and a coefficient of millions would make a score of their rounding."""
 HIGH_BITS = 16
 """Fraction bits of the first of two words: sums may reach ±2⁴⁷."""
 

@@ -203,7 +203,7 @@ class DealtServer(ProductServer):
         sends: list[Message] = []
         for name, correction in zip(self.members, np.split(corrections, np.cumsum(widths)[:-1]), strict=True):
             words = times(self._columns[name], mask) + correction
-            self.inner.effort += float(self._columns[name].size)
+            self.spent += float(self._columns[name].size)
             sends.append(HIDDEN_DERIVATIVE.message(SERVER, name, **body, words=words.view(np.int64)))
         return sends
 

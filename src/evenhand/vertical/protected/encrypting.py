@@ -90,7 +90,7 @@ class EncryptedParty(ProductParty):
             total = seal.bfv_vector(context, self._blind(message.integer("number"), place)[0])
             for chunk, column in chunks.items():
                 total = total + nu[chunk] * column
-                self.inner.effort += _EFFORT
+                self.spent += _EFFORT
             found.append(total.serialize())
         # What is needed to know the product when it comes: not the ciphertexts.
         body = heads(message) | {name: message.integer(name) for name in ("number", "scale")}

@@ -16,11 +16,19 @@ class Layer(Role):
     ----------
     own
         The kinds it speaks itself.
+
+    Attributes
+    ----------
+    spent
+        Multiplications of the layer itself, beside those of the inner role.
     """
+
+    kept = frozenset({"spent"})
 
     def __init__(self, inner: Role, own: Vocabulary) -> None:
         super().__init__(inner.name, inner.sizes)
         self.inner = inner
+        self.spent = 0.0
         self._own = own
         self.vocabulary = Vocabulary(*inner.vocabulary, *own)
 
@@ -59,7 +67,7 @@ class Layer(Role):
 
     def _settled(self, sends: Sends) -> Sends:
         over = self.inner.done and not self.done
-        self.done, self.effort = self.inner.done, self.inner.effort
+        self.done, self.effort = self.inner.done, self.inner.effort + self.spent
         self.reports += self.inner.take_reports()
         self.traffic += self.inner.take_traffic()
         self.opened += self.inner.take_opened()
