@@ -6,8 +6,9 @@ compilation not), beside scikit-learn's LogisticRegression with the solvers saga
 each the fewest epochs (liblinear: the loosest tolerance) that get there are found first, and that run is timed,
 in turn, the best of several. liblinear regularises the intercept, as the last of its columns; that column is
 scaled up to make it nearly free. The optimum is L-BFGS's.
-(b) Microseconds a step, with its share of the full passes, on 24,000 × 90 dense rows: the interleaver, parties
-that take turns exchanging messages, and parties in threads.
+(b) Microseconds a step, with its share of the full passes (an epoch by messages has 200 steps here, so that share is
+large), on 24,000 × 90 dense rows: the interleaver, parties that take turns exchanging messages, and parties in threads;
+and a step by messages alone.
 (c) How far apart the three end.
 (d) Parties in threads, one of which takes 1.4 times as long for everything: synchronous over asynchronous seconds for
 the same epochs.
@@ -163,10 +164,20 @@ def step_costs(problem: VFB2Problem) -> None:
         return lambda: train_vertical(job, parties, problem.labels, runtime=runtime)
 
     def epoch(runtime: Any, options: Mapping[str, Any]) -> float:
-        """Seconds of a round, without what is done once: the difference between three rounds and one."""
+        """Seconds of a round, without what is done once: the difference between six rounds and one, of the best of
+        five each.
+        """
         run(runtime, 1, options)()
-        few, many = (min(seconds(run(runtime, rounds, options)) for _ in range(3)) for rounds in (1, 3))
-        return (many - few) / 2
+        few, many = (min(seconds(run(runtime, rounds, options)) for _ in range(REPEATS)) for rounds in (1, 6))
+        return (many - few) / 5
+
+    def alone(batch: int, steps: int) -> float:
+        """Seconds of a step by messages without full passes: the difference between long and short epochs, two each."""
+        times = {}
+        for length in (steps, 4 * steps):
+            action = run("messages", 2, {"batch_size": batch, "epoch": length * batch / rows})
+            times[length] = min(seconds(action) for _ in range(REPEATS))
+        return (times[4 * steps] - times[steps]) / (6 * steps)
 
     print(f"\na step on {rows:,} x {problem.train.shape[1]} dense rows, {PARTIES} parties: µs, and µs a row")
     cost = 1e6 * epoch("interleaved", {"batch_size": 1}) / rows
@@ -177,6 +188,8 @@ def step_costs(problem: VFB2Problem) -> None:
             cost = 1e6 * epoch(runtime, options) / steps
             asked = "  (asked: at most 300)" if (runtime, batch) == ("messages", 1) else ""
             print(f"  {runtime:<11}, {batch:>4} rows a step   {cost:10.1f} {cost / batch:10.2f}{asked}")
+    cost = 1e6 * alone(1, STEPS[1])
+    print(f"  messages   ,    1 row a step   {cost:10.1f} {cost:10.2f}  without the share of full passes")
 
 
 # -- (c)
