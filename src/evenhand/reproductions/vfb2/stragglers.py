@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from evenhand.reproductions.vfb2.figures import draw_stragglers
 from evenhand.reproductions.vfb2.problems import RIDGE, VFB2Problem, read, solve
 from evenhand.reproductions.writing import Page, markdown_table, runs_of
 from evenhand.runtime.clock import VirtualClock
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 
 RULES: Final = ("SGD", "SVRG", "SAGA")
@@ -51,22 +53,27 @@ def _curves(problem: VFB2Problem, equation: str, rounds: int, meter: Meter) -> l
     parties = problem.parties(PARTIES, ACTIVE)
     best = lowest(problem, equation)
     records = []
+
+    def timed(rule: str, method: str, step: float) -> tuple[VerticalRun, float]:
+        pace = "asynchronous" if method == ASYNCHRONOUS else "synchronous"
+        return solve(
+            f"vfb2-{rule.lower()}",
+            parties,
+            problem.labels,
+            equation=equation,
+            rounds=rounds,
+            seed=problem.seed,
+            clock=clock(parties, 1.0 if method == NO_STRAGGLER else SLOWER),
+            options={"batch_size": BATCH, "growth": False, "pace": pace, "step": step},
+        )
+
     for rule in RULES:
         meter.at(f"{SETS[problem.name]}, seed {problem.seed}: γ of {rule}")
         step = best_step(rule, parties, problem, equation, rounds)
+        step, asynchronous = shorter_if_lower(step, partial(timed, rule, ASYNCHRONOUS))
         for method in (ASYNCHRONOUS, SYNCHRONOUS, NO_STRAGGLER):
             meter.at(f"{SETS[problem.name]}, seed {problem.seed}: {method}, {rule}")
-            pace = "asynchronous" if method == ASYNCHRONOUS else "synchronous"
-            run, seconds = solve(
-                f"vfb2-{rule.lower()}",
-                parties,
-                problem.labels,
-                equation=equation,
-                rounds=rounds,
-                seed=problem.seed,
-                clock=clock(parties, 1.0 if method == NO_STRAGGLER else SLOWER),
-                options={"batch_size": BATCH, "growth": False, "pace": pace, "step": step},
-            )
+            run, seconds = asynchronous if method == ASYNCHRONOUS else timed(rule, method, step)
             for row in run.history.to_dict("records"):
                 records.append(
                     {
@@ -103,8 +110,27 @@ def best_step(rule: str, parties: list[PartyColumns], problem: VFB2Problem, equa
             )
         except DivergenceError:
             continue
-        ends[step] = float(run.history["objective"].iloc[-1])
+        ends[step] = _end(run)
     return min(ends, key=lambda step: ends[step])
+
+
+def shorter_if_lower(
+    step: float, timed: Callable[[float], tuple[VerticalRun, float]]
+) -> tuple[float, tuple[VerticalRun, float]]:
+    """The step, or a shorter one of the grid as long as the run to be shown ends lower with it, and that run: the delays
+    that a straggler makes are longer than those that are drawn in one loop.
+    """
+    found = timed(step)
+    for shorter in [one for one in GRID if one < step]:
+        other = timed(shorter)
+        if not _end(other[0]) < _end(found[0]):
+            break
+        step, found = shorter, other
+    return step, found
+
+
+def _end(run: VerticalRun) -> float:
+    return float(run.history["objective"].iloc[-1])
 
 
 def clock(parties: list[PartyColumns], slower: float) -> VirtualClock:
@@ -218,8 +244,9 @@ def _ran(records: pd.DataFrame, equation: str) -> list[str]:
         f"{runs_of(records['seed'], 'random run')}; {records['epoch'].max()} "
         "epochs. A point is the look at all rows that opens an epoch; its cost is in the time.",
         f"VFB²: asynchronous, τ₁ = {3 * ACTIVE - 1}, τ₂ = 2. VFB: a new step begins when every party has done the "
-        "last. The same γ for both: of the paper's grid 0.5, 0.1, 0.05, ..., that with the lowest loss after all "
-        f"epochs of an asynchronous run in one loop: {steps}.",
+        "last. The same γ for both, of the paper's grid 0.5, 0.1, 0.05, ...: that with the lowest loss after all "
+        "epochs of an asynchronous run in one loop, or a shorter one as long as the run shown ends lower with it: "
+        f"{steps}.",
         f"Time is the virtual clock's: on average {SPEED:.0e} multiplications a second, in such shares that every "
         f"party goes through its columns in the same time; {STRAGGLER}, which is active, takes {SLOWER} times as "
         f"long, in both paces. A message is under way for {1e6 * LATENCY:.0f} µs, as with MPI inside a machine.",
@@ -235,6 +262,8 @@ def _notes(records: pd.DataFrame) -> list[str]:
         "The clock was changed once after a first look: with equal speeds and a passive straggler that has few entries "
         "the straggler cost nothing, because others had more to do. How much asynchrony gains hangs on the clock: "
         "slower links and smaller messages make it more, faster ones less.",
+        "γ was first that of one loop alone: on 20 Newsgroups it was too long for the straggler's delays (SAGA left 16 % "
+        "of the gap on problem 13, where its synchronous run left 0.05 %, and runs jumped on problem 14).",
         *_staleness(records),
         *_saga_against_sgd(records),
     ]
@@ -252,10 +281,7 @@ def _staleness(records: pd.DataFrame) -> list[str]:
     alike = "Epoch by epoch both paces come down alike: with delays as bounded here, stale updates cost hardly anything"
     if not costly:
         return [f"{alike} at these steps."]
-    return [
-        f"{alike}, but for {', '.join(costly)}, of what is left after all epochs: there the grid's γ, which suits the "
-        "delays that are drawn in one loop, is too long for those that the straggler makes."
-    ]
+    return [f"{alike}, but for {', '.join(costly)}, of what is left after all epochs."]
 
 
 def _saga_against_sgd(records: pd.DataFrame) -> list[str]:
