@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,19 @@ def test_the_table_has_the_papers_numbers_beside_ours(small: Any) -> None:
 
 
 @needs_credit
+def test_a_step_is_shortened_as_long_as_the_run_that_is_shown_ends_lower() -> None:
+    ends = {0.1: 3.0, 0.05: 2.0, 0.01: 2.5, 0.005: 1.0}
+    tried = []
+
+    def timed(step: float) -> Any:
+        tried.append(step)
+        return SimpleNamespace(history=pd.DataFrame({"objective": [9.0, ends[step]]})), 1.0
+
+    step, (run, _) = vfb2_stragglers.shorter_if_lower(0.1, timed)
+    assert (step, run.history["objective"].iloc[-1]) == (0.05, 2.0)
+    assert tried == [0.1, 0.05, 0.01]
+
+
 def test_synchronous_runs_take_longer_and_the_straggler_costs_them(small: Any) -> None:
     records = pd.DataFrame(json.loads((small("vfb2-fig3", "credit-default") / "vfb2-fig3.json").read_text())["records"])
     ends = records.groupby(["rule", "method"])["time"].max().unstack()

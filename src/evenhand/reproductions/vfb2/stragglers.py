@@ -117,8 +117,8 @@ def best_step(rule: str, parties: list[PartyColumns], problem: VFB2Problem, equa
 def shorter_if_lower(
     step: float, timed: Callable[[float], tuple[VerticalRun, float]]
 ) -> tuple[float, tuple[VerticalRun, float]]:
-    """The step, or a shorter one of the grid as long as the run to be shown ends lower with it, and that run: the delays
-    that a straggler makes are longer than those that are drawn in one loop.
+    """The step, or a shorter one of the grid as long as the run to be shown ends lower with it, and that run: a
+    straggler makes longer delays than those that are drawn in one loop.
     """
     found = timed(step)
     for shorter in [one for one in GRID if one < step]:
@@ -262,8 +262,8 @@ def _notes(records: pd.DataFrame) -> list[str]:
         "The clock was changed once after a first look: with equal speeds and a passive straggler that has few entries "
         "the straggler cost nothing, because others had more to do. How much asynchrony gains hangs on the clock: "
         "slower links and smaller messages make it more, faster ones less.",
-        "γ was first that of one loop alone: on 20 Newsgroups it was too long for the straggler's delays (SAGA left 16 % "
-        "of the gap on problem 13, where its synchronous run left 0.05 %, and runs jumped on problem 14).",
+        "γ was first that of one loop alone: on 20 Newsgroups it was too long for the straggler's delays (SAGA left "
+        "16 % of the gap on problem 13, where its synchronous run left 0.05 %, and runs jumped on problem 14).",
         *_staleness(records),
         *_saga_against_sgd(records),
     ]
