@@ -189,8 +189,8 @@ def _comes_apart(records: pd.DataFrame) -> list[str]:
     return [
         f"{SETS[str(name)]}, ε ≤ ..., records: FairFedAvgALM has less right than a constant. That is not the noise: "
         "with next to none it was so as well, and with gradients of ten times the length allowed it was not (both "
-        "tried once). A row's gradient is shortened after it has been weighted, so that a small negative weight may pull as "
-        "hard as a large positive one, and what the constraint pushes by stays for all steps of a round."
+        "tried once). A row's gradient is shortened after it has been weighted, so that a small negative weight may "
+        "pull as hard as a large positive one, and what the constraint pushes by stays for all steps of a round."
         for name, mean in right.items()
         if mean < pages.MAJORITY.get(str(name), 0.0)
     ]
