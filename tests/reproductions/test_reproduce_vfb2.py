@@ -87,7 +87,6 @@ def test_the_table_has_the_papers_numbers_beside_ours(small: Any) -> None:
             assert float(row[1]) == pytest.approx(100 * ours, abs=0.006)
 
 
-@needs_credit
 def test_a_step_is_shortened_as_long_as_the_run_that_is_shown_ends_lower() -> None:
     ends = {0.1: 3.0, 0.05: 2.0, 0.01: 2.5, 0.005: 1.0}
     tried = []
@@ -101,6 +100,7 @@ def test_a_step_is_shortened_as_long_as_the_run_that_is_shown_ends_lower() -> No
     assert tried == [0.1, 0.05, 0.01]
 
 
+@needs_credit
 def test_synchronous_runs_take_longer_and_the_straggler_costs_them(small: Any) -> None:
     records = pd.DataFrame(json.loads((small("vfb2-fig3", "credit-default") / "vfb2-fig3.json").read_text())["records"])
     ends = records.groupby(["rule", "method"])["time"].max().unstack()
