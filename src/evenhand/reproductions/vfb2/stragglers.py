@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -56,16 +56,8 @@ def _curves(problem: VFB2Problem, equation: str, rounds: int, meter: Meter) -> l
 
     def timed(rule: str, method: str, step: float) -> tuple[VerticalRun, float]:
         pace = "asynchronous" if method == ASYNCHRONOUS else "synchronous"
-        return solve(
-            f"vfb2-{rule.lower()}",
-            parties,
-            problem.labels,
-            equation=equation,
-            rounds=rounds,
-            seed=problem.seed,
-            clock=clock(parties, 1.0 if method == NO_STRAGGLER else SLOWER),
-            options={"batch_size": BATCH, "growth": False, "pace": pace, "step": step},
-        )
+        machines = clock(parties, 1.0 if method == NO_STRAGGLER else SLOWER)
+        return _fit(rule, parties, problem, equation, rounds, {"pace": pace, "step": step}, clock=machines)
 
     for rule in RULES:
         meter.at(f"{SETS[problem.name]}, seed {problem.seed}: γ of {rule}")
@@ -95,19 +87,10 @@ def _curves(problem: VFB2Problem, equation: str, rounds: int, meter: Meter) -> l
 def best_step(rule: str, parties: list[PartyColumns], problem: VFB2Problem, equation: str, rounds: int) -> float:
     """γ of the grid with the lowest loss after all epochs: in one loop, with the same delays allowed."""
     ends: dict[float, float] = {}
-    delay = {"read_delay": 3 * ACTIVE - 1, "batch_size": BATCH, "growth": False}
     for step in GRID:
+        options = {"read_delay": 3 * ACTIVE - 1, "step": step}
         try:
-            run, _ = solve(
-                f"vfb2-{rule.lower()}",
-                parties,
-                problem.labels,
-                equation=equation,
-                rounds=rounds,
-                seed=problem.seed,
-                runtime="interleaved",
-                options={**delay, "step": step},
-            )
+            run, _ = _fit(rule, parties, problem, equation, rounds, options, runtime="interleaved")
         except DivergenceError:
             continue
         ends[step] = _end(run)
@@ -127,6 +110,27 @@ def shorter_if_lower(
             break
         step, found = shorter, other
     return step, found
+
+
+def _fit(
+    rule: str,
+    parties: list[PartyColumns],
+    problem: VFB2Problem,
+    equation: str,
+    rounds: int,
+    options: Record,
+    **runtime: Any,
+) -> tuple[VerticalRun, float]:
+    return solve(
+        f"vfb2-{rule.lower()}",
+        parties,
+        problem.labels,
+        equation=equation,
+        rounds=rounds,
+        seed=problem.seed,
+        options={"batch_size": BATCH, "growth": False, **options},
+        **runtime,
+    )
 
 
 def _end(run: VerticalRun) -> float:
