@@ -1,4 +1,4 @@
-"""Random numbers that depend on who draws them, in which round and for what, and on nothing else.
+"""Random numbers that depend on who draws them, in which round and for what, and on nothing but a seed or a secret.
 
 So the order of clients, who else takes part and where a run was taken up again change nothing.
 """
