@@ -62,9 +62,9 @@ soak: .venv/installed-dev .venv-nvflare/installed
 	$(BIN)/pytest -m soak -o faulthandler_timeout=0
 	.venv-nvflare/bin/pytest -m soak -s -o faulthandler_timeout=0 tests/engines
 
-# problems.py is what the benchmarks share, engines_flower.py a part of engines.py; compare.py and trees_peers.py need others to compare with.
+# problems.py is what the benchmarks share, engines_flower.py a part of engines.py; trees_peers.py needs others to compare with.
 bench: .venv/installed-dev
-	for file in $(filter-out %/problems.py %/engines_flower.py %/compare.py %/trees_peers.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
+	for file in $(filter-out %/problems.py %/engines_flower.py %/trees_peers.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -40,7 +40,7 @@ CONSTRAINTS: dict[str, tuple[Constraint, ...]] = {
 }
 RATES = ("equalized odds of errors ≤ .02", "demographic parity ≤ .02")
 OLD_TOL = 1e-4
-"""The default of 0.1.0."""
+"""The default of the first version."""
 
 
 def measure(source: Path | None, seeds: int, tolerances: dict[str, float]) -> pd.DataFrame:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
-
     from evenhand.constraints import (
         DemographicParity,
         EqualizedOdds,
@@ -93,18 +90,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _OldModules:
-    """Asked for a module after everybody else: it may be one of 0.1.0, which has moved."""
-
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if not name.startswith("evenhand."):
-            return None
-        from evenhand.moved import find_spec
-
-        return find_spec(name)
-
-
-sys.meta_path.append(_OldModules)

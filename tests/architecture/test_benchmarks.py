@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# What compares versions knows the names of earlier ones as well.
-FILES = sorted(
-    path
-    for folder in ("benchmarks", "examples", "docs")
-    for path in (ROOT / folder).rglob("*.py")
-    if path.name != "compare.py"
-)
+FILES = sorted(path for folder in ("benchmarks", "examples", "docs") for path in (ROOT / folder).rglob("*.py"))
 
 
 def imported(path: Path) -> list[tuple[str, str]]:

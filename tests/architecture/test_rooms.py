@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("vertical", "horizontal"),
     ("models", "privacy", "data", "metrics", "central", "programs"),
     ("constraints", "protocol"),
-    ("arrays", "errors", "moved", "numbers", "printing"),
+    ("arrays", "errors", "numbers", "printing"),
 )
 # A solver is a state machine without input, output or a clock: style.md, point 1.
 NOT_FOR_SOLVERS = {"socket", "ssl", "threading", "multiprocessing", "asyncio", "concurrent", "subprocess", "time"}

@@ -294,8 +294,8 @@ def test_nothing_to_fit_on() -> None:
         PartyEncoder().transform(FRAME)
 
 
-NUMBER = {"name": "age", "kind": "number", "mean": 40.0, "scale": 2.0}
-LEVEL = {"name": "job", "kind": "text", "levels": ["clerk", "cook"]}
+NUMBER = {"name": "age", "kind": "number", "missing": "refused", "mean": 40.0, "scale": 2.0}
+LEVEL = {"name": "job", "kind": "text", "missing": "refused", "levels": ["clerk", "cook"]}
 
 
 def scaled(**content: Any) -> dict[str, Any]:
@@ -367,9 +367,10 @@ def test_rows_too_far_from_those_fitted_on_are_refused() -> None:
         PartyEncoder.from_state(scaled(divisors=[5e-324])).transform(sparse.csr_array([[1.0]]))
 
 
-def test_state_of_a_later_version() -> None:
-    with pytest.raises(DataError, match="version 99"):
-        PartyEncoder.from_state({"version": 99, "scale": True, "columns": []})
+@pytest.mark.parametrize("version", [0, 2, 99])
+def test_state_of_another_version(version: int) -> None:
+    with pytest.raises(DataError, match=f"has version {version}; this evenhand reads version 1"):
+        PartyEncoder.from_state({"version": version, "scale": True, "columns": []})
 
 
 def test_summaries_of_clients_add_up_to_the_encoder_of_all_rows() -> None:

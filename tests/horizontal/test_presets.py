@@ -168,7 +168,7 @@ def test_job_files_take_presets(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("method", methods.BASELINES, ids=lambda method: method.name)
 def test_reproductions_train_with_the_settings_of_the_supplement(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the digit what they were when these were the defaults of 0.1.0."""
+    """To the digit what they were when these were the defaults of the first version."""
     seen: list[Job] = []
     monkeypatch.setattr(methods, "train_clients", lambda job, *_, **__: seen.append(job))
     task: Any = type("Task", (), {"name": "adult", "network": None, "deal": lambda *_, **__: [], "test": None})()

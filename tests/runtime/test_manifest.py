@@ -113,6 +113,13 @@ def test_what_no_run_writes_is_refused_though_its_digest_is_right(content: dict[
         Manifest.read(tmp_path)
 
 
+@pytest.mark.parametrize("found", [None, "1", FORMAT + 1])
+def test_another_format_is_refused_and_named(found: Any, tmp_path: Path) -> None:
+    sealed({"format": found, "run": "x", "evenhand": "x", "status": "running", "files": {}, "records": {}}, tmp_path)
+    with pytest.raises(RunError, match=rf"has format {found!r}; this evenhand reads format {FORMAT}"):
+        Manifest.read(tmp_path)
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"1", b"{", b"\xff", b"[" * 100_000, b'{"a":' * 100_000])
 def test_files_that_are_no_json_object_are_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_bytes(content)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
-import re
 import shutil
 import sys
 import tomllib
@@ -308,12 +308,14 @@ def cut_a_party_out(run: Path, other: Path, rng: Random) -> str:
     return "run.toml"
 
 
-def claim_an_old_version(run: Path, other: Path, rng: Random) -> str:
-    """As if 0.1.0, which kept no manifest, had written the folder."""
-    (run / "manifest.json").unlink()
-    text = (run / "run.toml").read_text().replace("format = 2\n", 'status = "finished"\n')
-    (run / "run.toml").write_text(re.sub(r'evenhand = ".*"', 'evenhand = "0.1.0"', text))
-    return "manifest.json and run.toml"
+def claim_another_format(run: Path, other: Path, rng: Random) -> str:
+    """Write another format into the manifest, with a digest that fits."""
+    path = run / "manifest.json"
+    content = json.loads(path.read_bytes()) | {"format": int(rng.integers(2, 10))}
+    del content["digest"]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(content | {"digest": digest}))
+    return "manifest.json"
 
 
 DAMAGES: list[Callable[[Path, Path, Random], str]] = [
@@ -332,5 +334,5 @@ DAMAGES: list[Callable[[Path, Path, Random], str]] = [
     edit_a_key,
     edit_a_key,
     cut_a_party_out,
-    claim_an_old_version,
+    claim_another_format,
 ]

@@ -58,7 +58,7 @@ def test_the_bound_holds_in_every_round(seed: int, constraint: Any) -> None:
 
 @pytest.mark.parametrize("constraint", [None, EqualOpportunity(0.05)])
 def test_tol_is_the_distance_from_the_optimum(constraint: Any) -> None:
-    """Columns that go together and are dealt to all parties; 0.1.0 stopped at 13 and 16 times tol here."""
+    """Columns that go together and are dealt to all parties; the first version stopped at 13 and 16 times tol here."""
     plain = small(5, rows=500, columns=60)
     problem = Problem(plain.matrix @ np.tril(np.ones((60, 60))) / 6.0, plain.labels, plain.sensitive)
     _, best = optimum(problem, constraint, 2.0 / 500)

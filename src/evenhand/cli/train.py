@@ -91,8 +91,7 @@ def train(
 
 def _end_short(result: dict[str, Any]) -> None:
     """Where the model falls short of what was asked for: say it last, and with the exit code. The run is kept."""
-    # Runs of 0.1.0 did not look.
-    if found := result.get("shortfalls"):
+    if found := result["shortfalls"]:
         sys.stdout.flush()
         for one in found:
             remark(f"fell short: {one}")

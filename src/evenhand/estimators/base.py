@@ -55,10 +55,6 @@ class VerticalEstimator(WithConstraintParameters):
     """Base of the classifier and the regressor."""
 
     _loss: LossName
-    # Estimators that were saved with 0.1.0 have none of their own.
-    protection: Protection = "auto"
-    label_privacy: Mapping[str, Any] | None = None
-    checkpoints: str | Path | None = None
     _scenes: list[Scene] | None = None
     """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
 

@@ -146,8 +146,8 @@ class HorizontalClassifier(ScoresAcrossClients):
     ----------
     classes_ : the labels, sorted.
     clients_ : names of the clients.
-    coef_, intercept_ : of a logistic model, over the encoded features: (n,) and a number, as 0.1.0 has them; for more
-        than two classes one row each, as scikit-learn has them.
+    coef_, intercept_ : of a logistic model, over the encoded features: (n,) and a number; for more than two
+        classes one row each, as scikit-learn has them.
     n_rounds_, n_iter_, bytes_sent_ : communication rounds, and bytes of all messages.
     history_ : DataFrame, one row a round.
     certificate_ : stationarity, violation and complementarity at the returned model.
@@ -159,14 +159,6 @@ class HorizontalClassifier(ScoresAcrossClients):
     run_ : the whole run, with its transcript.
     """
 
-    # Estimators that 0.1.0 has saved do not have them.
-    preset: str | None = None
-    protection: ProtectionLevel = "auto"
-    device: str = "cpu"
-    crop: int | None = None
-    start: str | Path | None = None
-    warm_start: bool = False
-    checkpoints: str | Path | None = None
     _scenes: list[HorizontalScene] | None = None
     """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
 

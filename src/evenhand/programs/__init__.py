@@ -1,7 +1,6 @@
 """Constrained programs spread over clients: the interface, and the programs that come with it."""
 
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
-from evenhand.moved import keep_old_names
 from evenhand.programs.classification import Federated, Sample, constrained, neyman_pearson
 from evenhand.programs.optimality import Residual, Solution, SolveStatus, measure
 from evenhand.programs.pooled import Pooled
@@ -37,5 +36,3 @@ __all__ = [
     "neyman_pearson",
     "random_quadratic_programs",
 ]
-
-keep_old_names(__name__)

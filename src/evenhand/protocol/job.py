@@ -18,16 +18,6 @@ Protection = Literal["auto", "none", "masked", "dealer", "encrypted"]
 PROTECTIONS: Final[tuple[Protection, ...]] = ("none", "masked", "dealer", "encrypted")
 """How much is kept from the others, least first; ``"auto"`` is the solver's choice."""
 RUNTIMES: tuple[RuntimeName, ...] = ("auto", "messages", "interleaved", "threads")
-OLD_RUNTIMES: Final[Mapping[str, RuntimeName]] = {"roles": "messages"}
-"""Names of 0.1.0, which its job files and saved estimators say."""
-
-
-def runtime_name(given: str) -> RuntimeName:
-    """The runtime that is meant, by its present name."""
-    known: dict[str, RuntimeName] = {**{name: name for name in RUNTIMES}, **OLD_RUNTIMES}
-    if given not in known:
-        raise InputError(f"runtime is {given!r}; choose one of {', '.join(map(repr, RUNTIMES))}")
-    return known[given]
 
 
 @dataclass(frozen=True)

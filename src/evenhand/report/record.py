@@ -43,7 +43,7 @@ class RunRecord:
     weights
         Each owner's weights by the name of the column, where the model has one for each.
     files
-        Digest and owner of each file; empty of a folder of 0.1.0, which keeps none.
+        Digest and owner of each file.
     importances
         Each owner's columns by what splits on them gained, where the model is trees and LightGBM is there to read them.
     audit

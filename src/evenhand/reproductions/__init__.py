@@ -4,9 +4,6 @@ A reproduction is a module with `compute` (train, and return records: plain numb
 notes and a figure). The records are kept beside the page, so that a page can be written again without training.
 """
 
-from evenhand.moved import keep_old_names
 from evenhand.reproductions.registry import REPRODUCTIONS, Reproduction, find
 
 __all__ = ["REPRODUCTIONS", "Reproduction", "find"]
-
-keep_old_names(__name__)

@@ -18,7 +18,6 @@ import json
 import secrets
 import shutil
 import tomllib
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib.metadata import version
@@ -27,7 +26,7 @@ from typing import Any, Final
 
 import tomli_w
 
-from evenhand.errors import EvenhandWarning, RunError
+from evenhand.errors import RunError
 from evenhand.protocol.roles import Report, State
 from evenhand.protocol.transcript import Entry
 from evenhand.runtime.checkpointfiles import Checkpoint, CheckpointFolder
@@ -50,7 +49,7 @@ from evenhand.runtime.statefiles import Mark, state_bytes, state_from
 DESCRIPTION: Final = "run.toml"
 _RESULT: Final = "result.json"
 _METRICS, _TRANSCRIPT = "metrics.jsonl", "transcript.jsonl"
-_NOT_OF_THE_JOB: Final = {"status", "evenhand", "base", "format", "run"}
+_NOT_OF_THE_JOB: Final = {"evenhand", "base", "format", "run"}
 _LEFT_BY_A_KILL_AT_THE_START: Final = {LOCK, MANIFEST, MANIFEST + PARTIAL, DESCRIPTION + PARTIAL}
 
 
@@ -61,7 +60,6 @@ class RunFolder:
         self.path = path
         self._records = {name: Record(path / name) for name in (_METRICS, _TRANSCRIPT)}
         self._known: Manifest | None = None
-        self._of_old = False
 
     @classmethod
     def create(cls, path: Path, description: Mapping[str, Any]) -> RunFolder:
@@ -86,30 +84,14 @@ class RunFolder:
     # -- what it is
 
     @property
-    def _manifest(self) -> Manifest | None:
-        """What the folder holds; None of a folder of 0.1.0, which does not say."""
-        if self._known is None and not self._of_old:
-            if (self.path / MANIFEST).exists():
-                self._known = Manifest.read(self.path)
-            else:
-                self._check_old(self._parsed(read_bytes(self.path / DESCRIPTION)))
-                self._of_old = True
+    def _manifest(self) -> Manifest:
+        """Return the manifest; read it on first use."""
+        if self._known is None:
+            self._known = Manifest.read(self.path)
         return self._known
 
-    def _check_old(self, description: Mapping[str, Any]) -> None:
-        """Only of the first version's folders it is in order that there is no manifest."""
-        if "format" in description or _text(description, "evenhand", self.path / DESCRIPTION) != "0.1.0":
-            raise RunError(f"{self.path / MANIFEST} is missing; {RESTORE}")
-        warnings.warn(
-            f"{self.path} was written by evenhand 0.1.0, which kept no digests: whether its files are those of the run "
-            "cannot be checked",
-            EvenhandWarning,
-            stacklevel=4,
-        )
-
     def _content(self, name: str) -> bytes:
-        manifest = self._manifest
-        return read_bytes(self.path / name) if manifest is None else manifest.content(self.path, name)
+        return self._manifest.content(self.path, name)
 
     @property
     def description(self) -> dict[str, Any]:
@@ -140,8 +122,8 @@ class RunFolder:
 
     @property
     def files(self) -> dict[str, FileEntry]:
-        """Owner, size and digest of each file; nothing of a folder of 0.1.0, which keeps none."""
-        return {} if self._manifest is None else dict(self._manifest.files)
+        """Owner, size and digest of each file."""
+        return dict(self._manifest.files)
 
     @property
     def base(self) -> Path:
@@ -150,26 +132,17 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        manifest = self._manifest
-        if manifest is not None:
-            return manifest.status == "finished"
-        return _text(self.description, "status", self.path / DESCRIPTION) == "finished"
+        return self._manifest.status == "finished"
 
     def check(self) -> None:
-        """Read every file of the run and compare it with what the run wrote; of 0.1.0 only states can be checked."""
-        if self._manifest is None:
-            for path in self.path.rglob("*.safetensors"):
-                state_from(read_bytes(path), path)
-        else:
-            for name in self._manifest.files:
-                self._content(name)
+        """Read every file of the run and compare it with its digest in the manifest."""
+        for name in self._manifest.files:
+            self._content(name)
 
     # -- while the run goes on
 
     @property
     def _checkpoints(self) -> CheckpointFolder:
-        if self._manifest is None:
-            raise RunError(f"the run in {self.path} was begun by evenhand 0.1.0; start a new one in another folder")
         return CheckpointFolder(self.path / "checkpoints", self._manifest.run, self._manifest.evenhand)
 
     def append(self, history: Iterable[Report], transcript: Iterable[Entry]) -> None:
@@ -216,8 +189,8 @@ class RunFolder:
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         """The rows of a record; of a run that goes on, those that are there by now."""
-        path, manifest = self.path / name, self._manifest
-        if manifest is not None and manifest.status == "finished":
+        path = self.path / name
+        if self.finished:
             return rows(path, self._content(name))
         content = read_bytes(path) if path.exists() else b""
         # Whoever writes may be in the middle of a line.
@@ -271,11 +244,10 @@ class RunFolder:
         content, path = self._content(name), self.path / name
         return state_from(content, path, self._mark(owner)) if what == "weights" else parse_json(path, content)
 
-    def _mark(self, owner: str) -> Mark | None:
-        return None if self._manifest is None else Mark(self._manifest.run, owner)
+    def _mark(self, owner: str) -> Mark:
+        return Mark(self._manifest.run, owner)
 
     def _write(self, name: str, owner: str, content: bytes) -> None:
-        assert self._manifest is not None
         write_bytes(self.path / name, content, private=True)
         self._manifest.files[name] = entry(owner, content)
 
@@ -283,7 +255,6 @@ class RunFolder:
 
     def finish(self, result: Mapping[str, Any]) -> None:
         manifest = self._manifest
-        assert manifest is not None
         self._write(_RESULT, OF_RUN, json.dumps(result, indent=1).encode())
         manifest.files |= {name: record.entry for name, record in self._records.items() if record.path.exists()}
         # With this one step the run is finished: all it lists is on the disk by now.
@@ -294,7 +265,6 @@ class RunFolder:
     def begin_again(self) -> None:
         """Take back that the run has finished: others have not, and all do it once more."""
         manifest = self._manifest
-        assert manifest is not None
         manifest.files = {name: known for name, known in manifest.files.items() if name == DESCRIPTION}
         manifest.status = "running"
         manifest.write(self.path)
@@ -315,8 +285,6 @@ class RunFolder:
 
     def clean(self) -> None:
         """Remove what kills have left: files half written and, of a run that has finished, its checkpoints."""
-        if self._manifest is None:
-            return
         if self.finished:
             self._checkpoints.remove()
         else:

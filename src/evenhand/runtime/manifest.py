@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, NamedTuple
 from evenhand.errors import RunError
 from evenhand.runtime.files import write_bytes
 
-FORMAT: Final = 2
-"""Of run folders. Those of 0.1.0, the first, have no manifest and say nothing of a format."""
+FORMAT: Final = 1
+"""Format of run folders."""
 MANIFEST: Final = "manifest.json"
 OF_RUN: Final = "the run"
 """The owner of what is nobody's in particular."""
@@ -64,8 +64,10 @@ class Manifest:
         content = read_json(path)
         if content.pop("digest", None) != _digest(content):
             raise RunError(f"{path} was changed: it does not match its own digest; {RESTORE}")
-        if content.pop("format", None) != FORMAT:
-            raise RunError(f"{path} is of a format that this version of evenhand does not know; use a later one")
+        if (found := content.pop("format", None)) != FORMAT:
+            raise RunError(
+                f"{path} has format {found!r}; this evenhand reads format {FORMAT}: use the one that wrote the folder"
+            )
         try:
             for kind in ("files", "records"):
                 content[kind] = {name: _checked(FileEntry(**value)) for name, value in content[kind].items()}

@@ -20,7 +20,6 @@ from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServer
 from evenhand.horizontal.solver import HorizontalClient, HorizontalModel, HorizontalServer
 from evenhand.horizontal.solvers import SOLVERS, model_name, protected_client, protected_server
 from evenhand.models.pictures import Pictures
-from evenhand.moved import keep_old_names
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job
@@ -31,8 +30,6 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
 from evenhand.training.preparing import Preparation
 from evenhand.training.run import Finished, RunSettings, carry_out, certified
-
-keep_old_names(__name__)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,15 +21,12 @@ from evenhand.horizontal.solver import HorizontalClient
 from evenhand.horizontal.sqp.client import SQPClient
 from evenhand.horizontal.sqp.options import SQPOptions
 from evenhand.horizontal.sqp.server import SQPServer
-from evenhand.moved import keep_old_names
 from evenhand.programs.optimality import SHARED, Solution
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import ZERO, Regulariser
 from evenhand.protocol.names import check_name
 from evenhand.protocol.roles import Report
 from evenhand.training.run import RunSettings, carry_out
-
-keep_old_names(__name__)
 
 Clients = Sequence[Program] | Mapping[str, Program]
 

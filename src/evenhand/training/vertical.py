@@ -16,10 +16,9 @@ from evenhand.constraints.groups import groups_frame
 from evenhand.constraints.proving import Proof
 from evenhand.errors import DataError, ExactRatesWarning, InputError, UnprovenWarning
 from evenhand.models.base import Scorer
-from evenhand.moved import keep_old_names
 from evenhand.privacy.randomised_response import AnswerKey, LabelStatement
 from evenhand.protocol.certificate import Certificate
-from evenhand.protocol.job import Job, RuntimeName, runtime_name
+from evenhand.protocol.job import RUNTIMES, Job, RuntimeName
 from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
@@ -31,8 +30,6 @@ from evenhand.vertical import solvers
 from evenhand.vertical.finishing import FinishParty, FinishServer
 from evenhand.vertical.problem import LabelData, PartyColumns, PartyData, ServerData, Start, answered
 from evenhand.vertical.server import CompiledRun, Server
-
-keep_old_names(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +119,8 @@ def train_vertical(
     key
         What randomised responses are drawn from, where labels have privacy; None is the job's seed, for simulations.
     """
-    runtime = runtime_name(runtime)
+    if runtime not in RUNTIMES:
+        raise InputError(f"runtime is {runtime!r}; choose one of {', '.join(map(repr, RUNTIMES))}")
     key = AnswerKey.from_seed(job.seed) if key is None else key
     holdings = Holdings.of(job, parties, labels, sensitive, start, terms, sample_weight, key)
     if workers is not None and runtime != "threads":

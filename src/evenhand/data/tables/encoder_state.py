@@ -15,8 +15,7 @@ from evenhand.data.tables.columns import PARTS, Column, GapColumn, Level, LevelC
 from evenhand.data.tables.raw import DATE, LEVEL_TYPES, NUMBER
 from evenhand.errors import DataError
 
-VERSION: Final = 2
-"""Of named columns since 0.2.0, which knows of gaps and dates. What 0.1.0 wrote, and all of matrices, is version 1."""
+VERSION: Final = 1
 _WIDEST: Final = 2**31 - 1
 
 
@@ -34,13 +33,13 @@ class Learned:
     as_is: bool = False
 
     def to_state(self) -> dict[str, Any]:
-        head: dict[str, Any] = {"version": 1, "scale": self.scale}
+        head: dict[str, Any] = {"version": VERSION, "scale": self.scale}
         if self.divisors is not None:
             return {**head, "divisors": self.divisors.tolist()}
         if self.columns is None:
             return {**head, "unscaled": self.width}
         kept = {"as_is": True} if self.as_is else {}
-        return {**head, "version": VERSION, **kept, "columns": [column.to_state() for column in self.columns]}
+        return {**head, **kept, "columns": [column.to_state() for column in self.columns]}
 
 
 def from_json(content: bytes) -> Any:
@@ -55,8 +54,11 @@ def learned_from_state(state: Any) -> Learned:
     """Take a state back."""
     version: Any = state.get("version") if isinstance(state, dict) else None
     _require(type(version) is int, "version", "a number")
-    if version not in (1, VERSION):
-        raise DataError(f"the encoder's state has version {version}; this evenhand reads 1 and {VERSION}")
+    if version != VERSION:
+        raise DataError(
+            f"the encoder's state has version {version}; this evenhand reads version {VERSION}: use the evenhand that "
+            "wrote it"
+        )
     scale: Any = state.get("scale")
     _require(isinstance(scale, bool), "scale", "true or false")
     if "divisors" in state:
@@ -73,10 +75,7 @@ def learned_from_state(state: Any) -> Learned:
     _require_keys(state, ("version", "scale", *(["as_is"] if as_is else []), "columns"), "the state")
     _require(not as_is or (state["as_is"] is True and not scale), "as_is", "true, of an encoder that does not scale")
     _require(isinstance(state["columns"], list), "columns", "a list")
-    columns = tuple(
-        (_old_column if version == 1 else _column)(one, f"columns[{k}]", scale)
-        for k, one in enumerate(state["columns"])
-    )
+    columns = tuple(_column(one, f"columns[{k}]", scale) for k, one in enumerate(state["columns"]))
     features = [feature for column in columns for feature in _told_apart_by(column)]
     _require(len(set(features)) == len(features), "columns", "a list of different names")
     return Learned(scale, columns, as_is=as_is)
@@ -106,15 +105,15 @@ def _column(state: Any, where: str, scale: bool) -> Column:
     _require(isinstance(other, bool), f"{where}.other", "true or false")
     if kind in (NUMBER, DATE) and missing != "refused":
         fill = _number(rest.pop("fill", None), f"{where}.fill")
-    column = _old_column(rest, where, scale)
+    column = _plain_column(rest, where, scale)
     if isinstance(column, LevelColumn):
         return replace(column, missing=missing, other=other)
     _require(not other, f"{where}.other", "said of a number")
     return replace(column, missing=missing, fill=fill)
 
 
-def _old_column(state: Any, where: str, scale: bool) -> NumberColumn | LevelColumn:
-    """A column as 0.1.0 wrote it, whose gaps are refused."""
+def _plain_column(state: Any, where: str, scale: bool) -> NumberColumn | LevelColumn:
+    """Read a column of numbers or levels, without its rules for missing values."""
     kind: Any = state.get("kind") if isinstance(state, dict) else None
     known = kind in (NUMBER, DATE) or (isinstance(kind, str) and kind in LEVEL_TYPES)
     _require(known, f"{where}.kind", "a known kind")

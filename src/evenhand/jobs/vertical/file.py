@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.data.tables.readers import TableSource
@@ -26,13 +26,8 @@ from evenhand.jobs.schema import (
     located,
     parsed,
 )
-from evenhand.protocol.job import OLD_RUNTIMES, Job, ModelName, RuntimeName
+from evenhand.protocol.job import Job, ModelName, RuntimeName
 from evenhand.vertical.solvers import SOLVERS, check_job, check_takes_weights, solver_name, stopping_at
-
-
-def _as_runtime(given: Any) -> Any:
-    """A runtime by its present name; what is none is left for the section to refuse."""
-    return OLD_RUNTIMES.get(given, given) if isinstance(given, str) else given
 
 
 class LabelPrivacySection(Strict):
@@ -52,7 +47,7 @@ class VerticalJobSection(TrainingSection):
     tol: float | None = None
     fit_intercept: bool = True
     scale: bool = True
-    runtime: Annotated[RuntimeName, BeforeValidator(_as_runtime)] = "auto"
+    runtime: RuntimeName = "auto"
     ids: Literal["equal", "inner"] = "equal"
     label_privacy: LabelPrivacySection | None = None
 

@@ -19,7 +19,6 @@ Past steps cost no messages: the server keeps their columns, the party keeps the
 Bounds on rates need some care of the server's own: see `rates.py`.
 """
 
-from evenhand.moved import keep_old_names
 from evenhand.protocol.job import PROTECTIONS
 from evenhand.vertical.solver import Solver
 from evenhand.vertical.subspace.options import SubspaceOptions
@@ -40,5 +39,3 @@ SOLVER = Solver(
     masked_by_default=True,
     hides_labels=True,
 )
-
-keep_old_names(__name__)
