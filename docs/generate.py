@@ -20,8 +20,7 @@ from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.metrics.names import METRICS
 from evenhand.protocol.messages import TEXT, Schema
-from evenhand.report.disclosure import FAMILIES
-from evenhand.report.who_sees import WAYS, at_levels, with_label_privacy
+from evenhand.report.disclosure import VOCABULARIES, schemas
 
 HERE = Path(__file__).parent
 SYMBOLS = {"rows": "n", "constraints": "R", "basis": "(h + b)", "bands": "b", "batch": "B"}
@@ -39,8 +38,8 @@ def messages_page() -> str:
     ]
     lines += _levels_table()
     told: set[str] = set()
-    for family, vocabulary in FAMILIES.items():
-        lines += [f"## {family}", ""]
+    for vocabulary in VOCABULARIES:
+        lines += [f"## {vocabulary.title}", ""]
         for schema in vocabulary:
             lines += [f"### {schema.kind}", ""]
             if schema.kind in told:
@@ -63,11 +62,9 @@ def _levels_table() -> list[str]:
         '| message | goes | `"masked"` | `"dealer"`, `"encrypted"` | with `label_privacy` |',
         "|---|---|---|---|---|",
     ]
-    kinds = {schema.kind: schema for vocabulary in FAMILIES.values() for schema in vocabulary}
-    for kind, schema in kinds.items():
-        masked, hidden = at_levels(schema)
-        way = WAYS.get(kind, "only where it is named below")
-        lines.append(f"| {kind} | {way} | {masked} | {hidden} | {with_label_privacy(schema)} |")
+    for schema in schemas().values():
+        cells = (schema.direction, schema.at_level("masked"), schema.at_level("dealer"), schema.with_label_privacy())
+        lines.append(f"| {schema.kind} | {' | '.join(map(str, cells))} |")
     return [*lines, ""]
 
 

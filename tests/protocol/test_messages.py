@@ -11,10 +11,11 @@ from support.problems import deal, small
 
 from evenhand.constraints import EqualOpportunity
 from evenhand.errors import ProtocolError
+from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import Role
-from evenhand.report.disclosure import FAMILIES
+from evenhand.report.disclosure import VOCABULARIES
 from evenhand.training.vertical import Holdings
 from evenhand.vertical.messages import (
     COMBINED_SCORES,
@@ -26,7 +27,12 @@ from evenhand.vertical.messages import (
 )
 
 ROWS = 12
-NOTE = Schema("note", {"size": Field("i8"), "values": Field("f8", ("rows", 2))}, reveals="Nothing: it is a test.")
+NOTE = Schema(
+    "note",
+    {"size": Field("i8"), "values": Field("f8", ("rows", 2))},
+    direction=PARTICIPANT_TO_SERVER,
+    reveals="Nothing: it is a test.",
+)
 
 
 def _note(**changes: Any) -> Message:
@@ -51,7 +57,9 @@ def test_what_is_equal_to_what_is_expected_passes_as_what_is_the_same_does() -> 
     other = np.array(3, dtype=np.longlong)
     assert other.dtype == np.int64
     NOTE.check(_note(size=other), {"rows": ROWS})
-    anything = Schema("any", {"values": Field("f8", (None,))}, reveals="Nothing: it is a test.")
+    anything = Schema(
+        "any", {"values": Field("f8", (None,))}, direction=PARTICIPANT_TO_SERVER, reveals="Nothing: it is a test."
+    )
     for size in (0, 5):
         anything.check(anything.message("a", "b", values=np.ones(size)), {})
     with pytest.raises(ProtocolError, match="not finite"):
@@ -270,7 +278,7 @@ def test_message_sizes_are_the_arithmetic_ones() -> None:
 
 
 def test_many_numbers_of_two_bytes_are_finite_though_their_sum_is_not_one_of_them() -> None:
-    schema = Schema("halves", {"x": Field("f2", ("rows",))}, reveals="Nothing.")
+    schema = Schema("halves", {"x": Field("f2", ("rows",))}, direction=PARTICIPANT_TO_SERVER, reveals="Nothing.")
     schema.check(schema.message("a", "b", x=np.full(10_000, 60_000.0)), {"rows": 10_000})
     with pytest.raises(ProtocolError, match="not finite"):
         schema.check(schema.message("a", "b", x=np.array([1.0, np.inf])), {"rows": 2})
@@ -279,7 +287,7 @@ def test_many_numbers_of_two_bytes_are_finite_though_their_sum_is_not_one_of_the
 def test_a_kind_means_one_thing_wherever_it_is_said() -> None:
     """What a transcript says was sent is looked up by kind alone."""
     meanings: dict[str, set[str]] = {}
-    for vocabulary in FAMILIES.values():
+    for vocabulary in VOCABULARIES:
         for schema in vocabulary:
             meanings.setdefault(schema.kind, set()).add(f"{schema.reveals} {schema.fields}")
     assert [kind for kind, found in meanings.items() if len(found) > 1] == []

@@ -1,4 +1,4 @@
-"""The table of who sees what is true of every message that a rehearsed run sends."""
+"""Every message of a rehearsed run goes where its schema says, and levels of protection do what it says."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from evenhand.horizontal.solvers import SOLVERS as HORIZONTAL
 from evenhand.jobs.auditing import plan_of
 from evenhand.jobs.horizontal.file import parse_horizontal
 from evenhand.jobs.vertical.file import parse_vertical
-from evenhand.report.disclosure import FAMILIES
-from evenhand.report.who_sees import WAYS, at_levels
+from evenhand.report.disclosure import VOCABULARIES, schemas
 from evenhand.vertical.solvers import SOLVERS as VERTICAL
 
 FAIR = {"kind": "equal-opportunity", "epsilon": 0.1}
@@ -37,40 +36,46 @@ def horizontal(solver: str, protection: str) -> dict[str, Any]:
     return {"job": job, "data": data, "client": [{"name": name, "table": "a.csv"} for name in ("a", "b", "c")]}
 
 
-def assert_goes_as_said(kind: str, sender: str, receiver: str) -> None:
-    begins, _, ends = WAYS[kind].partition(" → ")
-    assert ("server" in begins) == (sender == "server"), (kind, sender)
-    assert ("server" in ends) == (receiver == "server"), (kind, receiver)
-    if "label holder" in begins or begins == "active parties":
-        assert sender == "bank", kind
-    if ends in ("passive parties", "active parties"):
-        assert (receiver == "bank") == (ends == "active parties"), kind
+PARTIES = {"bank": "active", "shop": "passive", "social": "passive"}
+CLIENTS = dict.fromkeys(("a", "b", "c"), "client")
+
+
+def assert_goes_as_said(kind: str, sender: str, receiver: str, participants: dict[str, str]) -> None:
+    direction = schemas()[kind].direction
+    assert direction.allows(sender, receiver, participants), f"{kind} went from {sender} to {receiver}, not {direction}"
 
 
 @pytest.mark.parametrize("solver", [name for name in VERTICAL if not name.startswith("vfb2") or name == "vfb2-sgd"])
 def test_messages_of_vertical_solvers_go_as_the_table_says(solver: str) -> None:
     for kind, sender, receiver in planned(vertical(solver)):
-        assert_goes_as_said(kind, sender, receiver)
+        assert_goes_as_said(kind, sender, receiver, PARTIES)
 
 
 @pytest.mark.parametrize("solver", HORIZONTAL)
 def test_messages_of_horizontal_solvers_go_as_the_table_says(solver: str) -> None:
     for kind, sender, receiver in planned(horizontal(solver, "none")):
-        assert_goes_as_said(kind, sender, receiver)
+        assert_goes_as_said(kind, sender, receiver, CLIENTS)
 
 
 @pytest.mark.parametrize("solver", ["sqp", "prox-al", "trees", "fairfed"])
 def test_under_masks_no_answer_that_adds_up_leaves_a_client_as_it_is(solver: str) -> None:
     pytest.importorskip("nacl")
-    adding = {one.kind for family in FAMILIES.values() for one in family if one.adds is not None}
+    adding = {one.kind for vocabulary in VOCABULARIES for one in vocabulary if one.adds is not None}
     sent = planned(horizontal(solver, "masked"))
     assert not {kind for kind, _, _ in sent} & adding
     for kind, sender, receiver in sent:
-        assert_goes_as_said(kind, sender, receiver)
+        assert_goes_as_said(kind, sender, receiver, CLIENTS)
 
 
 def test_levels_say_what_becomes_of_a_message() -> None:
-    kinds = {one.kind: one for family in FAMILIES.values() for one in family}
-    assert at_levels(kinds["update"])[0] == "the server learns the sum over clients"
-    assert at_levels(kinds["derivative"]) == ("as it is", "not sent to passive parties: each learns X_kᵀν")
-    assert set(at_levels(kinds["direction"])) == {"the server learns the sum over passive parties"}
+    kinds = schemas()
+    assert kinds["update"].at_level("masked") == "the server learns the sum over clients"
+    assert kinds["update"].at_level("dealer") == "–"
+    assert kinds["derivative"].at_level("masked") == kinds["derivative"].at_level("none") == "as it is"
+    for level in ("dealer", "encrypted"):
+        assert kinds["derivative"].at_level(level) == "not sent to passive parties: each learns X_kᵀν"
+    for level in ("masked", "dealer", "encrypted"):
+        assert kinds["direction"].at_level(level) == "the server learns the sum over passive parties"
+    assert kinds["direction"].at_level("none") == "as it is"
+    assert kinds["derivative"].with_label_privacy() == "from randomised responses"
+    assert kinds["ids"].with_label_privacy() == "as it is"

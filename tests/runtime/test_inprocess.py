@@ -13,14 +13,20 @@ from support.problems import small, train
 
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.errors import InputError, ProtocolError
+from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import Role, Sends
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.vertical import VerticalRun
 
-PING = Schema("ping", {"number": Field("i8")}, reveals="Nothing: it is a test.")
-BULK = Schema("bulk", {"number": Field("i8"), "load": Field("f8", ("load",))}, reveals="Nothing: it is a test.")
+PING = Schema("ping", {"number": Field("i8")}, direction=PARTICIPANT_TO_SERVER, reveals="Nothing: it is a test.")
+BULK = Schema(
+    "bulk",
+    {"number": Field("i8"), "load": Field("f8", ("load",))},
+    direction=PARTICIPANT_TO_SERVER,
+    reveals="Nothing: it is a test.",
+)
 
 
 class Toy(Role):

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenhand.errors import InputError, ProtocolError, RunError
+from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER
 from evenhand.protocol.messages import TEXT, Message, Schema, Vocabulary
 from evenhand.protocol.roles import Role, Sends
 from evenhand.runtime.clock import VirtualClock
@@ -20,7 +21,7 @@ from evenhand.runtime.links import LinkEnd, LinkSettings, Packet
 from evenhand.runtime.packets import checksum, packet_bytes, packet_from
 
 QUICK = LinkSettings(window=4, retry=1.0, longest_retry=8.0, ping=10.0, patience=5000.0, slowest=float("inf"))
-NOTE = Schema("note", {"text": TEXT}, reveals="Nothing.")
+NOTE = Schema("note", {"text": TEXT}, direction=PARTICIPANT_TO_SERVER, reveals="Nothing.")
 
 
 def note(number: int) -> Message:

@@ -13,6 +13,7 @@ from support.schedules import NAMES, assert_ended_as_it_should, case_of
 
 from evenhand.constraints import EqualOpportunity
 from evenhand.errors import DivergenceError, InputError, ProtocolError, RunError
+from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import Report, Role, Sends, Task
@@ -21,7 +22,7 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.threads import Threads
 from evenhand.training.vertical import Holdings, train_vertical
 
-NOTE = Schema("note", {"number": Field("i8")}, reveals="A number.")
+NOTE = Schema("note", {"number": Field("i8")}, direction=PARTICIPANT_TO_SERVER, reveals="A number.")
 
 
 def note(sender: str, receiver: str, number: int) -> Message:

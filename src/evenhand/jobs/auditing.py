@@ -33,8 +33,7 @@ from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.terms import Part
 from evenhand.protocol.transcript import Transcript
-from evenhand.report.disclosure import reveals
-from evenhand.report.who_sees import FROM_LABELS
+from evenhand.report.disclosure import schemas
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.horizontal import train_clients
@@ -160,13 +159,13 @@ def plan_of(job: JobFile | AnyJob) -> list[PlannedMessage]:
         warnings.simplefilter("ignore")
         transcript = _rehearse_horizontal(job) if isinstance(job, HorizontalJobFile) else _rehearse_vertical(job)
     said = dict.fromkeys((entry.sender, entry.receiver, entry.kind) for entry in transcript)
-    return [PlannedMessage(*link, reveals()[link[2]] + _with_privacy(job, link[2])) for link in said]
+    return [PlannedMessage(*link, schemas()[link[2]].reveals + _with_privacy(job, link[2])) for link in said]
 
 
 def _with_privacy(job: JobFile | AnyJob, kind: str) -> str:
     """What label privacy makes of a message that tells labels."""
     asked = None if isinstance(job, HorizontalJobFile) else job.to_job().label_privacy
-    return "" if asked is None or kind not in FROM_LABELS else f" {asked.words}"
+    return "" if asked is None or not schemas()[kind].coverage.from_labels else f" {asked.words}"
 
 
 def _made_up(rows: int, seed: int) -> tuple[Array, Array]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from evenhand.errors import ProtocolError
 from evenhand.privacy.pairwise import KEY_BYTES, PairwiseMasks, new_secret, public_half
+from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Role, Sends, State
 
@@ -20,18 +21,20 @@ KEY: Final = Field("u1", (KEY_BYTES,))
 PUBLIC_KEY = Schema(
     "public-key",
     {"key": KEY},
+    direction=PARTY_TO_SERVER,
     reveals="Nothing: the public half of an X25519 key that was drawn for this run.",
 )
 PUBLIC_KEYS = Schema(
     "public-keys",
     {"keys": Field("u1", (None, KEY_BYTES))},
+    direction=SERVER_TO_PARTIES,
     reveals=(
         "Nothing: everybody's public halves, from which each two have a secret in common that the server lacks. A "
         "server that passed on keys of its own instead could unmask everything: masks are against a server that keeps "
         "to the protocol and is curious."
     ),
 )
-VOCABULARY = Vocabulary(PUBLIC_KEY, PUBLIC_KEYS)
+VOCABULARY = Vocabulary(PUBLIC_KEY, PUBLIC_KEYS, title="Before training: agreeing on keys")
 
 
 class KeyParty(Role):

@@ -22,12 +22,14 @@ from nacl import bindings
 from evenhand.arrays import Integers
 from evenhand.errors import DataError, ProtocolError
 from evenhand.protocol.align import COMMON_ROWS, UNMATCHED, id_kind, id_text, too_few
+from evenhand.protocol.disclosure import PARTY_TO_PARTY, PARTY_TO_SERVER
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Role, Sends, State
 
 BLINDED_IDS = Schema(
     "blinded-ids",
     {"owner": TEXT, "passes": Field("i8"), "points": Field("u1", (None, 32))},
+    direction=PARTY_TO_PARTY,
     reveals=(
         "To the next party: how many rows the owner has. Points are blinded by the keys of all they have passed, the "
         "owner's first; whoever lacks one of them can conclude nothing about ids."
@@ -36,12 +38,15 @@ BLINDED_IDS = Schema(
 FULLY_BLINDED_IDS = Schema(
     "fully-blinded-ids",
     {"owner": TEXT, "points": Field("u1", (None, 32))},
+    direction=PARTY_TO_SERVER,
     reveals=(
         "To the server: how many rows the owner has, and which of them other parties have too, without their ids. Of "
         "the party that holds the labels, whose ids the server knows, it learns which people each other party has."
     ),
 )
-VOCABULARY = Vocabulary(BLINDED_IDS, FULLY_BLINDED_IDS, COMMON_ROWS, UNMATCHED)
+VOCABULARY = Vocabulary(
+    BLINDED_IDS, FULLY_BLINDED_IDS, COMMON_ROWS, UNMATCHED, title="Before training: aligning rows privately"
+)
 _DOMAIN: Final = b"evenhand private align 1 "
 Points = npt.NDArray[np.uint8]
 

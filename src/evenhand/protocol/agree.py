@@ -14,6 +14,7 @@ import numpy as np
 from evenhand.arrays import Array, Integers
 from evenhand.errors import ProtocolError
 from evenhand.protocol.answers import Answers
+from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS, Coverage, Direction
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
 
@@ -23,6 +24,7 @@ Summary: TypeAlias = Mapping[str, Any]
 SUMMARY = Schema(
     "summary",
     {"summary": TEXT},
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "What a client has, summed up. Where nothing was agreed beforehand: of each numeric column and date its number "
         "of values, mean, sum of squares about it and range, of each other column the levels that occur (with "
@@ -31,10 +33,12 @@ SUMMARY = Schema(
         "solvers that weigh everybody's rows alike from the first round on: how many rows the client has, in all and "
         "in each slice of the constraint rows. Only sums over clients are used."
     ),
+    coverage=Coverage(noise_covers=True),
 )
 AGREED = Schema(
     "agreed",
     {"agreed": TEXT},
+    direction=SERVER_TO_CLIENTS,
     reveals=(
         "What came out, to every client: how columns are encoded (means and deviations over everybody's rows, all "
         "levels), the classes and groups, the crossings that are compared, the number of rows in all and in each slice."
@@ -43,9 +47,10 @@ AGREED = Schema(
 LABELS = Schema(
     "labels",
     {"labels": Field("f8", ("rows",)), "groups": Field("i8", ("attributes", "rows"))},
+    direction=Direction("server", "active party"),
     reveals="All labels, and everybody's groups, to a party that the terms name as active.",
 )
-VOCABULARY = Vocabulary(SUMMARY, AGREED, LABELS)
+VOCABULARY = Vocabulary(SUMMARY, AGREED, LABELS, title="Before training: agreeing")
 
 
 class AgreeServer(Role):

@@ -15,6 +15,7 @@ import pandas as pd
 
 from evenhand.arrays import Integers
 from evenhand.errors import DataError, ProtocolError
+from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
 
@@ -42,6 +43,7 @@ _AT_ONCE: Final = 1 << 16
 IDS = Schema(
     "ids",
     {"kind": TEXT, "n_rows": Field("i8"), "sums": Field("i8", (None, 2))},
+    direction=PARTY_TO_SERVER,
     reveals=(
         "To the server: how many rows the party has, what its ids are (integers, text, dates), and for each row a sum "
         "of its id, or the id itself where it is a number. Whoever can list likely ids learns which of them the party "
@@ -51,14 +53,16 @@ IDS = Schema(
 COMMON_ROWS = Schema(
     "common-rows",
     {"places": Field("i8", (None,))},
+    direction=SERVER_TO_PARTIES,
     reveals="Which of the receiver's own rows every other party has too, and the order in which all take them.",
 )
 UNMATCHED = Schema(
     "unmatched",
     {"reason": TEXT, "places": Field("i8", (None,))},
+    direction=SERVER_TO_PARTIES,
     reveals="Why rows cannot be aligned, and which of the receiver's own rows some other party lacks.",
 )
-VOCABULARY = Vocabulary(IDS, COMMON_ROWS, UNMATCHED)
+VOCABULARY = Vocabulary(IDS, COMMON_ROWS, UNMATCHED, title="Before training: aligning rows")
 
 
 class Lack(NamedTuple):

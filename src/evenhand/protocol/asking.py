@@ -14,12 +14,14 @@ from evenhand.arrays import Integers
 from evenhand.errors import DataError, ProtocolError
 from evenhand.protocol.align import id_sums
 from evenhand.protocol.answers import Answers
+from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
 
 ASKED = Schema(
     "asked",
     {"kind": TEXT, "sums": Field("i8", (None, 2))},
+    direction=SERVER_TO_PARTIES,
     reveals=(
         "To every party: of whom scores are wanted, as a sum of each id, or the id itself where it is a number. Who "
         "can list likely ids learns which of them are meant, its own customers or not."
@@ -28,14 +30,16 @@ ASKED = Schema(
 HELD = Schema(
     "held",
     {"held": Field("u1", (None,))},
+    direction=PARTY_TO_SERVER,
     reveals="To the server: which of the people that were asked for the party has rows of.",
 )
 TAKEN = Schema(
     "taken",
     {"places": Field("i8", (None,))},
+    direction=SERVER_TO_PARTIES,
     reveals="Which of those that were asked for all parties have, and are scored now.",
 )
-VOCABULARY = Vocabulary(ASKED, HELD, TAKEN)
+VOCABULARY = Vocabulary(ASKED, HELD, TAKEN, title="After training: asking for new people")
 
 
 class AskServer(Role):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from evenhand.errors import ProtocolError
+from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER, SERVER_TO_PARTICIPANTS, Coverage
 from evenhand.protocol.messages import TEXT, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
 from evenhand.protocol.terms import Terms
@@ -20,20 +21,34 @@ Policy: TypeAlias = Callable[[Terms], str | None]
 OFFER = Schema(
     "offer",
     {"terms": TEXT},
+    direction=SERVER_TO_PARTICIPANTS,
     reveals=(
         "The terms, to every participant: what is trained, under which constraints and by which solver, who takes part "
         "and in which part; in the second offer also how many rows there are, which groups, and of clients what was "
         "agreed about columns and slices. Nothing else of anybody's rows."
     ),
 )
-ACCEPTED = Schema("accepted", {"terms": TEXT}, reveals="That the sender takes part on terms with this digest.")
-REFUSED = Schema("refused", {"reason": TEXT}, reveals="That the sender does not take part, and why, in its own words.")
+ACCEPTED = Schema(
+    "accepted",
+    {"terms": TEXT},
+    direction=PARTICIPANT_TO_SERVER,
+    reveals="That the sender takes part on terms with this digest.",
+    coverage=Coverage(noise_covers=True),
+)
+REFUSED = Schema(
+    "refused",
+    {"reason": TEXT},
+    direction=PARTICIPANT_TO_SERVER,
+    reveals="That the sender does not take part, and why, in its own words.",
+    coverage=Coverage(noise_covers=True),
+)
 OUTCOME = Schema(
     "outcome",
     {"reason": TEXT},
+    direction=SERVER_TO_PARTICIPANTS,
     reveals="That everybody has accepted (no reason), or who has not, and why, to every participant.",
 )
-VOCABULARY = Vocabulary(OFFER, ACCEPTED, REFUSED, OUTCOME)
+VOCABULARY = Vocabulary(OFFER, ACCEPTED, REFUSED, OUTCOME, title="Before training: enrolling")
 
 
 def anything(_: Terms) -> str | None:

@@ -12,24 +12,29 @@ import numpy as np
 from evenhand.errors import ProtocolError
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.answers import Answers
+from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
 
 MODEL = Schema(
     "trained-model",
     {"model": Field("u1", (None,))},
+    direction=SERVER_TO_CLIENTS,
     reveals="The trained model, which all clients share.",
 )
 CELLS = Schema(
     "counts-by-group",
     {"cells": TEXT},
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "To the server: in each combination of label and groups that a client has, of training rows and of held-out "
         "ones, how many rows there are, how many the model decides positively, and the sums of their losses."
     ),
 )
-MEASURED = Schema("measured", {"clients": Field("i8")}, reveals="That the server has everybody's counts.")
-VOCABULARY = Vocabulary(MODEL, CELLS, MEASURED)
+MEASURED = Schema(
+    "measured", {"clients": Field("i8")}, direction=SERVER_TO_CLIENTS, reveals="That the server has everybody's counts."
+)
+VOCABULARY = Vocabulary(MODEL, CELLS, MEASURED, title="After training: measuring across rows")
 
 
 class MeasureServer(Role):

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from evenhand.errors import ProtocolError
 from evenhand.printing import listed, quoted
+from evenhand.protocol.disclosure import NOT_SENT, SENT_AS_IT_IS, UNCOVERED, Coverage, Direction, Level
 
 # Comparing with a dtype is several times faster than with its name, and every field of every message is compared.
 DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "f2", "i8", "u1")}
@@ -142,12 +143,42 @@ numbers are to be finite."""
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """What a kind of message must look like, what it reveals, and how it adds up if sums are all that is needed."""
+    """What a kind of message must look like, where it goes, what it reveals, and which protections cover it.
+
+    Attributes
+    ----------
+    reveals
+        What the receiver learns, in plain words.
+    direction
+        From which part to which part it goes.
+    adds
+        How it adds up over clients, where sums are all that the server needs; masks then hide single answers.
+    coverage
+        Which other protections cover it.
+    """
 
     kind: str
     fields: Mapping[str, Field]
     reveals: str
+    direction: Direction
     adds: Adds | None = None
+    coverage: Coverage = UNCOVERED
+
+    def at_level(self, level: Level) -> str:
+        """Say what becomes of messages of this kind at a level of protection."""
+        if level in ("dealer", "encrypted") and self.direction.is_between_clients:
+            return NOT_SENT
+        if level != "none" and self.adds is not None:
+            return "the server learns the sum over clients"
+        if level != "none" and self.coverage.summed:
+            return "the server learns the sum over passive parties"
+        if level in ("dealer", "encrypted") and self.coverage.hides_nu:
+            return "not sent to passive parties: each learns X_kᵀν"
+        return SENT_AS_IT_IS
+
+    def with_label_privacy(self) -> str:
+        """Say what becomes of messages of this kind where labels have privacy."""
+        return "from randomised responses" if self.coverage.from_labels else SENT_AS_IT_IS
 
     def message(self, sender: str, receiver: str, **values: Any) -> Message:
         """Make a message of this kind; values are brought to the schema's dtypes."""
@@ -310,10 +341,11 @@ def _where(message: Message) -> str:
 
 
 class Vocabulary:
-    """The kinds of messages one family of solvers speaks."""
+    """The kinds of messages of one exchange or of one family of solvers; `title` names it in the documentation."""
 
-    def __init__(self, *schemas: Schema) -> None:
+    def __init__(self, *schemas: Schema, title: str = "") -> None:
         self._schemas = {schema.kind: schema for schema in schemas}
+        self.title = title
 
     def __iter__(self) -> Iterator[Schema]:
         return iter(self._schemas.values())

@@ -10,27 +10,36 @@ from collections.abc import Sequence
 
 from evenhand.errors import ProtocolError
 from evenhand.protocol.answers import Answers
+from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER, SERVER_TO_PARTICIPANTS
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
 
 CHECKPOINT = Schema(
     "checkpoint",
     {"number": Field("i8")},
+    direction=SERVER_TO_PARTICIPANTS,
     reveals="That everybody now keeps where it is, and the number of that checkpoint.",
 )
-KEPT = Schema("kept", {"number": Field("i8")}, reveals="That a party has the checkpoint of this number on its disk.")
+KEPT = Schema(
+    "kept",
+    {"number": Field("i8")},
+    direction=PARTICIPANT_TO_SERVER,
+    reveals="That a party has the checkpoint of this number on its disk.",
+)
 HAVE = Schema(
     "have",
     {"numbers": Field("i8", (None,))},
+    direction=PARTICIPANT_TO_SERVER,
     reveals="Of which numbers a party has checkpoints of the run that is to go on.",
 )
 GO_ON = Schema(
     "go-on",
     {"number": Field("i8")},
+    direction=SERVER_TO_PARTICIPANTS,
     reveals="The newest checkpoint that everybody has, from which all go on; zero is the beginning.",
 )
-CUTS = Vocabulary(CHECKPOINT, KEPT)
-VOCABULARY = Vocabulary(HAVE, GO_ON)
+CUTS = Vocabulary(CHECKPOINT, KEPT, title="Between machines: checkpoints")
+VOCABULARY = Vocabulary(HAVE, GO_ON, title="Between machines: resuming")
 
 
 class ResumeServer(Role):

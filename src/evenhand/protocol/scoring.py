@@ -14,12 +14,14 @@ import numpy.typing as npt
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
 from evenhand.protocol.answers import Answers
+from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES, Direction
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Role, Sends, State
 
 PARTIAL_SCORES = Schema(
     "partial-scores",
     {"scores": Field("f8", ("rows",))},
+    direction=PARTY_TO_SERVER,
     reveals=(
         "To the server: what the party's columns add to the score of each common row, held-out rows too. One number a "
         "row; as many such numbers as the party has columns, each under other weights, would tell its rows."
@@ -28,6 +30,7 @@ PARTIAL_SCORES = Schema(
 SIDES = Schema(
     "sides",
     {"sides": Field("u1", (None, None))},
+    direction=Direction("party", "label holder"),
     reveals=(
         "To the party that holds the labels, where trees cross parties: for each of the party's splits that were kept, "
         "to which side each common row goes, held-out rows too. Neither column nor threshold is named."
@@ -36,10 +39,13 @@ SIDES = Schema(
 ACROSS_SCORES = Schema(
     "across-scores",
     {"scores": Field("f8", ("rows",))},
+    direction=Direction("label holder", "server"),
     reveals="To the server: what trees that cross parties add to the score of each common row, held-out rows too.",
 )
-SCORED = Schema("scored", {"rows": Field("i8")}, reveals="That the server has everybody's scores.")
-VOCABULARY = Vocabulary(PARTIAL_SCORES, SIDES, ACROSS_SCORES, SCORED)
+SCORED = Schema(
+    "scored", {"rows": Field("i8")}, direction=SERVER_TO_PARTIES, reveals="That the server has everybody's scores."
+)
+VOCABULARY = Vocabulary(PARTIAL_SCORES, SIDES, ACROSS_SCORES, SCORED, title="After training: scoring")
 
 
 class ScoreServer(Role):

@@ -10,14 +10,11 @@ from evenhand.errors import EvenhandError
 from evenhand.horizontal.averaging.messages import FAIRNESS, TILT, UPDATE
 from evenhand.horizontal.masked import messages as masked
 from evenhand.privacy.accounting import PrivacyStatement, privacy_statement
-from evenhand.protocol import enrol
-from evenhand.protocol.agree import SUMMARY
 from evenhand.protocol.transcript import Transcript
+from evenhand.report.disclosure import schemas
 
 LEARNED_COLUMNS = "means, deviations and levels of columns"
 LEARNED_GROUPS = "which groups occur"
-# Updates have the noise; exchanges before the first round say what `learned` names, and nothing else of any rows.
-_COVERED = {UPDATE.kind, SUMMARY.kind, *(schema.kind for schema in (*enrol.VOCABULARY, *masked.VOCABULARY))}
 MEASURED = "what models do on its rows"
 _ADVICE = "; how columns are encoded and which groups there are can be agreed beforehand, with encoder and groups"
 
@@ -78,7 +75,8 @@ def client_privacy(
     answers: dict[str, PrivacyStatement | NoStatement] = {}
     for name, kinds in sent.items():
         mechanism = protect.get(name) if isinstance(protect, Mapping) else protect
-        others = (*learned, *sorted(f"messages of kind {kind!r}" for kind in kinds if kind not in _COVERED))
+        uncovered = sorted(kind for kind in kinds if not schemas()[kind].coverage.noise_covers)
+        others = (*learned, *(f"messages of kind {kind!r}" for kind in uncovered))
         if masked.MASKED.kind in kinds and name in measuring:
             others = (*others, MEASURED)
         rounds = kinds.get(masked.MASKED.kind, kinds.get(UPDATE.kind, 0))

@@ -21,6 +21,7 @@ from evenhand.models.linear import LinearModel
 from evenhand.models.trees import TreesModel
 from evenhand.programs.combining.columns import Columns, DenseColumns
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
+from evenhand.protocol.disclosure import Coverage, Direction
 from evenhand.protocol.messages import Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
 from evenhand.protocol.terms import VerticalTerms
@@ -34,12 +35,14 @@ MOST_COLUMNS: Final = 256
 JOINT_SCORES = Schema(
     "joint-scores",
     {"scores": PER_ROW},
+    direction=Direction("server", "label holder"),
     reveals=(
         "The sum of all parties' scores at the end of a run with label privacy, to the party that holds the labels. It "
         "fits its own part to the true labels, and answers nothing."
     ),
+    coverage=Coverage(from_labels=True),
 )
-VOCABULARY = Vocabulary(JOINT_SCORES)
+VOCABULARY = Vocabulary(JOINT_SCORES, title="Vertical: the label holder's own end")
 
 
 class FinishServer(Role):

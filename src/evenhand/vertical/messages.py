@@ -6,6 +6,7 @@ of parts a subspace party's direction has, `basis` that and the number of past s
 
 from __future__ import annotations
 
+from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES, Coverage, Direction
 from evenhand.protocol.messages import Field, Schema, Vocabulary
 from evenhand.protocol.terms import VerticalTerms
 
@@ -16,7 +17,9 @@ PER_ROW = Field("f8", ("rows",))
 SPECTRUM = Schema(
     "spectrum",
     {"squared_norm": NUMBER},
+    direction=PARTY_TO_SERVER,
     reveals="One number: the squared spectral norm of the party's columns. Says how large and how correlated they are.",
+    coverage=Coverage(summed=True),
 )
 
 SCORES = Schema(
@@ -28,22 +31,26 @@ SCORES = Schema(
         "squared_norm": NUMBER,
         "squared_move": NUMBER,
     },
+    direction=PARTY_TO_SERVER,
     reveals=(
         "The party's contribution X_k θ_k to every row's score, ‖θ_k‖² and the size of its last move. Rows with equal "
         "columns have equal scores. Over as many rounds as the party has columns, the scores span its column space: "
         "the receiver then knows X_k up to an unknown linear map. (The papers call this secure because infinitely "
         "many X_k explain the scores; that is true of X_k itself, not of everything computed from it.)"
     ),
+    coverage=Coverage(summed=True),
 )
 
 WEIGHTED_DERIVATIVE = Schema(
     "weighted-derivative",
     {"round": INTEGER, "last": INTEGER, "step": NUMBER, "nu": PER_ROW},
+    direction=Direction("server", "passive party"),
     reveals=(
         "ν of FairVFL Eq. 12 to a passive party. With the logistic loss and a positive sample weight the sign of ν_i "
         "is the opposite of the label, its size gives the whole score, and the tilt of the slices gives away the "
         "sensitive group: this message discloses labels and groups, although the papers argue that it does not."
     ),
+    coverage=Coverage(from_labels=True, hides_nu=True),
 )
 
 COMBINED_SCORES = Schema(
@@ -56,24 +63,29 @@ COMBINED_SCORES = Schema(
         "scores": PER_ROW,
         "multipliers": Field("f8", (2, "constraints")),
     },
+    direction=Direction("server", "active party"),
     reveals=(
         "The sum of all parties' scores and the multipliers, to an active party, which holds labels and groups anyway. "
         "It learns the others' joint contribution to every row's score."
     ),
+    coverage=Coverage(from_labels=True),
 )
 
 DERIVATIVE = Schema(
     "derivative",
     {"round": INTEGER, "last": INTEGER, "nu": PER_ROW},
+    direction=SERVER_TO_PARTIES,
     reveals=(
         "ν, to every party, with which it forms a direction of its own. What is said of weighted-derivative holds "
         "here too: to a passive party it discloses labels and groups. It is sent a dozen times rather than a thousand."
     ),
+    coverage=Coverage(from_labels=True, hides_nu=True),
 )
 
 OWN_COLUMNS = Schema(
     "own-columns",
     {"columns": Field("f8", (None, "rows")), "weights": Field("f8", (None,))},
+    direction=Direction("label holder", "server"),
     reveals=(
         "All columns and weights of the party that holds the labels, to the server, which works at its side: nothing "
         "leaves the organisation. Where the server is with somebody else, own_columns = false keeps them; no columns "
@@ -84,10 +96,12 @@ OWN_COLUMNS = Schema(
 PRODUCT = Schema(
     "product",
     {"round": INTEGER, "last": INTEGER, "step": NUMBER, "product": Field("f8", ("columns",))},
+    direction=Direction("server", "passive party"),
     reveals=(
         "X_kᵀν to a passive party in place of ν: as many numbers as it has columns. Never sent as such: what hides ν "
         "from the party finds it there."
     ),
+    coverage=Coverage(from_labels=True),
 )
 
 DIRECTION = Schema(
@@ -101,12 +115,14 @@ DIRECTION = Schema(
         "squared_gradient": NUMBER,
         "decrement": NUMBER,
     },
+    direction=PARTY_TO_SERVER,
     reveals=(
         "What the party's direction would change in every row's score, and inner products of its direction, its past "
         "steps and its weights with each other. One such vector already has as many different values as the party has "
         "different records, so it tells who is alike in all columns, and of columns of zeros and ones often which. "
         "After as many rounds as the party has columns the receiver knows X_k up to a linear map."
     ),
+    coverage=Coverage(summed=True),
 )
 
 COEFFICIENTS = Schema(
@@ -118,22 +134,28 @@ COEFFICIENTS = Schema(
         "coefficients": Field("f8", ("basis",)),
         "intercept": NUMBER,
     },
+    direction=SERVER_TO_PARTIES,
     reveals=(
         "How far the party is to go along its own direction and past steps, and whether to keep the model that comes "
         "of it as the best so far: a few numbers."
     ),
+    coverage=Coverage(from_labels=True),
 )
 
 GO_BACK = Schema(
     "go-back",
     {"round": INTEGER},
+    direction=SERVER_TO_PARTIES,
     reveals="That the best model was the one that the party was last told to keep; it takes it up again.",
+    coverage=Coverage(from_labels=True),
 )
 
 GRADIENT_NORM = Schema(
     "gradient-norm",
     {"squared_gradient": NUMBER},
+    direction=PARTY_TO_SERVER,
     reveals="One number: how far the party's own weights are from stationary.",
+    coverage=Coverage(summed=True),
 )
 
 VOCABULARY = Vocabulary(
@@ -148,6 +170,7 @@ VOCABULARY = Vocabulary(
     COEFFICIENTS,
     GO_BACK,
     GRADIENT_NORM,
+    title="Vertical: subspace, FairVFL, FedBCD",
 )
 
 

@@ -7,6 +7,7 @@ constraint rows need, `classes` and `groups` those of FairFed's rates.
 
 from __future__ import annotations
 
+from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS, Coverage
 from evenhand.protocol.messages import Adds, Field, Schema, Vocabulary
 
 INTEGER = Field("i8")
@@ -19,6 +20,7 @@ PER_PART = Field("f8", ("parts",))
 MODEL = Schema(
     "model",
     {"round": INTEGER, "weights": WEIGHTS, "statistics": STATISTICS, "multipliers": MULTIPLIERS},
+    direction=SERVER_TO_CLIENTS,
     reveals=(
         "The model and the multipliers, to every client that takes part in the round. They are averages over clients; "
         "with two clients each can tell the other's update from its own."
@@ -34,6 +36,7 @@ UPDATE = Schema(
         "statistics": STATISTICS,
         "multipliers": MULTIPLIERS,
     },
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "How local training changed the client's weights, and how many rows it has. Sums of gradients of the client's "
         "own rows: from few rows and few steps they can be reconstructed, labels first. The change of a multiplier is "
@@ -42,6 +45,7 @@ UPDATE = Schema(
         "statistics and multipliers are changed by it before they are sent; the number of rows is not."
     ),
     adds=Adds(alike=("round",), means=("weights", "statistics", "multipliers"), weight="rows", even=("rows",)),
+    coverage=Coverage(noise_covers=True),
 )
 
 SUMS = Schema(
@@ -54,6 +58,7 @@ SUMS = Schema(
         "exact": PER_PART,
         "counts": PER_PART,
     },
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "The received model's loss on the client's rows, and for each slice of the constraint rows how many rows the "
         "client has in it, the sum of their measure and of their exact errors or positive decisions. Only sums over "
@@ -73,6 +78,7 @@ RATES = Schema(
         "class_rows": Field("i8", ("classes", "groups")),
         "hits": Field("i8", ("classes", "groups")),
     },
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "FairFed: how many rows of each group (and of each class in it) the client has, how many the received model "
         "gives each class, and how many rightly: the client's group sizes, base rates, local fairness and accuracy. "
@@ -90,6 +96,7 @@ FAIRNESS = Schema(
         "accuracy": NUMBER,
         "attributes": Field("i8", (None,)),
     },
+    direction=SERVER_TO_CLIENTS,
     reveals=(
         "FairFed in sums: the gap between groups and the accuracy of the received model over the participants' rows "
         "together, and how many groups each attribute has."
@@ -99,6 +106,7 @@ FAIRNESS = Schema(
 DIFFERENCE = Schema(
     "difference",
     {"round": INTEGER, "difference": NUMBER},
+    direction=CLIENT_TO_SERVER,
     reveals="FairFed in sums: how far the client's gap is from everybody's. Under masks: the server learns the sum.",
     adds=Adds(alike=("round",)),
 )
@@ -106,12 +114,14 @@ DIFFERENCE = Schema(
 SHARE = Schema(
     "share",
     {"round": INTEGER, "mean": NUMBER, "rows": INTEGER},
+    direction=SERVER_TO_CLIENTS,
     reveals="FairFed in sums: how far clients are from everybody on average, and how many rows they have together.",
 )
 
 SHARED_UPDATE = Schema(
     "shared-update",
     {"round": INTEGER, "share": NUMBER, "weights": WEIGHTS, "statistics": STATISTICS},
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "FairFed in sums: how local training changed the client's weights, and its share, which only the client knows. "
         "Under masks: the server learns the sum of shares and the mean of changes."
@@ -122,18 +132,21 @@ SHARED_UPDATE = Schema(
 FINAL = Schema(
     "final",
     {"round": INTEGER, "weights": WEIGHTS, "statistics": STATISTICS, "measure": INTEGER},
+    direction=SERVER_TO_CLIENTS,
     reveals="The final model, to every client, and whether it is asked to measure it on its own rows.",
 )
 
 TILT = Schema(
     "tilt",
     {"rows": INTEGER, "tilt": PER_PART},
+    direction=SERVER_TO_CLIENTS,
     reveals="The number of all clients' rows and one weight for each slice: the multipliers over the slice's size.",
 )
 
 GRADIENT = Schema(
     "gradient",
     {"weights": WEIGHTS},
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "The client's part of the gradient of the Lagrangian at the final model: a weighted sum of the gradients of "
         "its rows. Only the sum over clients is used."
@@ -141,4 +154,17 @@ GRADIENT = Schema(
     adds=Adds(),
 )
 
-VOCABULARY = Vocabulary(MODEL, UPDATE, SUMS, RATES, FAIRNESS, DIFFERENCE, SHARE, SHARED_UPDATE, FINAL, TILT, GRADIENT)
+VOCABULARY = Vocabulary(
+    MODEL,
+    UPDATE,
+    SUMS,
+    RATES,
+    FAIRNESS,
+    DIFFERENCE,
+    SHARE,
+    SHARED_UPDATE,
+    FINAL,
+    TILT,
+    GRADIENT,
+    title="Horizontal: FedAvg and its fair relatives",
+)

@@ -6,6 +6,7 @@ Sizes: `model` is d, `weights` is d and the z of shared constraint rows, `own` t
 
 from __future__ import annotations
 
+from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS
 from evenhand.protocol.messages import Adds, Field, Schema, Vocabulary
 
 INTEGER = Field("i8")
@@ -17,12 +18,14 @@ SHARED = Field("f8", ("shared",))
 BEGIN = Schema(
     "prox-al begin",
     {"weights": MODEL},
+    direction=SERVER_TO_CLIENTS,
     reveals="w⁰, where the run begins, to every client. Sent only where there are shared constraint rows.",
 )
 
 SUMMANDS = Schema(
     "prox-al summands",
     {"summands": SHARED},
+    direction=CLIENT_TO_SERVER,
     reveals="The client's summand of each shared constraint row at w⁰: where its z begins.",
     adds=Adds(even=("summands",)),
 )
@@ -30,6 +33,7 @@ SUMMANDS = Schema(
 OUTER = Schema(
     "prox-al outer",
     {"outer": INTEGER, "weights": WEIGHTS, "shared_net": SHARED},
+    direction=SERVER_TO_CLIENTS,
     reveals=(
         "w^k, the model after k steps of the multipliers, to every client; of shared constraint rows also everybody's "
         "z, which is close to everybody's summand, and the multipliers."
@@ -52,6 +56,7 @@ OUTCOME = Schema(
         "missed": NUMBER,
         "missed_slope": WEIGHTS,
     },
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "The paper's messages: by how much the client's multipliers changed (its worst excess, times beta), and its "
         "first ADMM vector, a known point minus the gradient of its augmented Lagrangian. For certificate and history: "
@@ -66,12 +71,14 @@ OUTCOME = Schema(
 STEP = Schema(
     "prox-al step",
     {"outer": INTEGER, "inner": INTEGER, "weights": WEIGHTS, "tolerance": NUMBER},
+    direction=SERVER_TO_CLIENTS,
     reveals="The server's iterate w^{t+1}, an average over clients, and how exactly the client is to answer.",
 )
 
 ANSWER = Schema(
     "prox-al answer",
     {"outer": INTEGER, "inner": INTEGER, "anchor": WEIGHTS, "strength": NUMBER, "residual": NUMBER},
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "The client's own iterate plus its scaled multiplier of consensus, its rho, and how far it is from agreeing "
         "(proximal AL Eqs. 21 and 22). Differences between rounds are close to gradients of its augmented Lagrangian."
@@ -79,6 +86,10 @@ ANSWER = Schema(
     adds=Adds(alike=("outer", "inner"), means=("anchor",), weight="strength", even=("strength",)),
 )
 
-FINISH = Schema("prox-al finish", {"weights": MODEL}, reveals="The final model, to every client.")
+FINISH = Schema(
+    "prox-al finish", {"weights": MODEL}, direction=SERVER_TO_CLIENTS, reveals="The final model, to every client."
+)
 
-VOCABULARY = Vocabulary(BEGIN, SUMMANDS, OUTER, OUTCOME, STEP, ANSWER, FINISH)
+VOCABULARY = Vocabulary(
+    BEGIN, SUMMANDS, OUTER, OUTCOME, STEP, ANSWER, FINISH, title="Horizontal: proximal augmented Lagrangian"
+)

@@ -7,6 +7,7 @@ rows that people are counted in, none where no rates are bounded.
 
 from __future__ import annotations
 
+from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS
 from evenhand.protocol.messages import Adds, Field, Schema, Vocabulary
 
 INTEGER = Field("i8")
@@ -20,6 +21,7 @@ TRIALS = Schema(
         "own_net": Field("f8", ("own",)),
         "shared_net": Field("f8", ("shared",)),
     },
+    direction=SERVER_TO_CLIENTS,
     reveals=(
         "Where to look: a few models, the multipliers of the client's own rows and of the shared ones. Models are "
         "functions of sums over clients; with two clients each can tell the other's summand from its own."
@@ -45,6 +47,7 @@ JUDGED = Schema(
         "shared_squares": Field("f8", ("shared parts",)),
         "shared_smooth": Field("f8", ("shared parts",)),
     },
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "The client's objective, its own rows and its summands of the shared rows at each model, and at the first "
         "their derivatives and the second derivatives of its Lagrangian and objective. Where rates are bounded, also "
@@ -68,6 +71,7 @@ LEAVE_OUT = Schema(
         "shared_held": Field("f8", ("shared", "weights")),
         "shared_smooth": Field("f8", ("shared parts",)),
     },
+    direction=SERVER_TO_CLIENTS,
     reveals=(
         "Where a constraint is to hold among new people: a model with its multipliers, how the weights answer changes "
         "of the gradient and of the client's constraint rows (from sums of everybody's second derivatives), and sums "
@@ -78,6 +82,7 @@ LEAVE_OUT = Schema(
 LEFT_OUT = Schema(
     "sqp left out",
     {"round": INTEGER, "own_sums": Field("f8", ("own parts",)), "shared_sums": Field("f8", ("shared parts",))},
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "How many people of each slice a model would err on, or select, that was trained without each of them in turn. "
         "Of shared slices only sums over clients are used."
@@ -85,6 +90,8 @@ LEFT_OUT = Schema(
     adds=Adds(alike=("round",)),
 )
 
-FINISH = Schema("sqp finish", {"weights": WEIGHTS}, reveals="The final model, to every client.")
+FINISH = Schema(
+    "sqp finish", {"weights": WEIGHTS}, direction=SERVER_TO_CLIENTS, reveals="The final model, to every client."
+)
 
-VOCABULARY = Vocabulary(TRIALS, JUDGED, LEAVE_OUT, LEFT_OUT, FINISH)
+VOCABULARY = Vocabulary(TRIALS, JUDGED, LEAVE_OUT, LEFT_OUT, FINISH, title="Horizontal: SQP")

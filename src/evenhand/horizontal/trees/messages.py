@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from evenhand.horizontal.trees.binning import CELLS, FULLEST, PARTS
 from evenhand.models.binned_trees import MOST_BINS, SIDES
+from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS
 from evenhand.protocol.messages import Adds, Field, Schema, Vocabulary
 
 INTEGER = Field("i8")
 ONLY_SUMS = " Only the sum over clients is used, so it can be masked."
 SUMMED = Adds(alike=("round",))
 
-COUNT = Schema("trees count", {"round": INTEGER}, reveals="Nothing: it asks how many values are where.")
+COUNT = Schema(
+    "trees count",
+    {"round": INTEGER},
+    direction=SERVER_TO_CLIENTS,
+    reveals="Nothing: it asks how many values are where.",
+)
 
 COUNTED = Schema(
     "trees counted",
@@ -25,6 +31,7 @@ COUNTED = Schema(
         "codes": Field("i8", ("columns",)),
         "labels": Field("i8", (2,)),
     },
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "How many of the client's values of each column are in each of 4,096 cells of the line, which columns hold "
         "codes of categories, and how many rows have which label." + ONLY_SUMS
@@ -35,12 +42,14 @@ COUNTED = Schema(
 REFINE = Schema(
     "trees refine",
     {"round": INTEGER, "cells": Field("i8", ("columns", FULLEST))},
+    direction=SERVER_TO_CLIENTS,
     reveals="Of each column the cells in which everybody together has most values.",
 )
 
 REFINED = Schema(
     "trees refined",
     {"round": INTEGER, "parts": Field("i8", ("columns", FULLEST, PARTS))},
+    direction=CLIENT_TO_SERVER,
     reveals="How many of the client's values are in each of 256 parts of these cells." + ONLY_SUMS,
     adds=SUMMED,
 )
@@ -53,6 +62,7 @@ EDGES = Schema(
         "edges": Field("f4", ("columns", MOST_BINS - 1)),
         "intercept": Field("f8"),
     },
+    direction=SERVER_TO_CLIENTS,
     reveals="Where columns are cut into bins, about the quantiles of everybody's values, and the share of labels.",
 )
 
@@ -66,6 +76,7 @@ ROOT = Schema(
         "exact": Field("i8", (2, "parts")),
         "smooth": Field("i8", ("parts",)),
     },
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "Sums of first and second derivatives over the client's rows, and numbers of rows, by bin of each column; how "
         "the present model does on them: the loss, and how many of each slice it errs on or selects." + ONLY_SUMS
@@ -82,12 +93,14 @@ SPLITS = Schema(
         "sides": Field("u1", (None, SIDES // 8)),
         "asked": Field("i8", (None,)),
     },
+    direction=SERVER_TO_CLIENTS,
     reveals="How nodes of the tree that is being grown are split, which is part of the model.",
 )
 
 HISTOGRAMS = Schema(
     "trees histograms",
     {"round": INTEGER, "sums": Field("i8", (None, "bins", 3))},
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "For some nodes of the tree that is being grown: sums of derivatives over the client's rows, and numbers of "
         "rows, by bin of each column. In nodes with few rows they come close to the rows themselves." + ONLY_SUMS
@@ -98,6 +111,7 @@ HISTOGRAMS = Schema(
 LEAF_SUMS = Schema(
     "trees leaf sums",
     {"round": INTEGER, "sums": Field("i8", ("slots", 3))},
+    direction=CLIENT_TO_SERVER,
     reveals=(
         "How many of the client's rows are in each leaf, by label and group and by the step of the score they have so "
         "far (a sixty-fourth where decisions are near), and the sums of their scores." + ONLY_SUMS
@@ -113,9 +127,28 @@ VALUES = Schema(
         "responses": Field("f8", ("leaves",)),
         "multipliers": Field("f8", (2, "constraints")),
     },
+    direction=SERVER_TO_CLIENTS,
     reveals="Values of the new leaves, which are part of the model, how they answer, and multipliers of all rows.",
 )
 
-FINISH = Schema("trees finish", {"trees": INTEGER}, reveals="How many of the trees, which clients have, are the model.")
+FINISH = Schema(
+    "trees finish",
+    {"trees": INTEGER},
+    direction=SERVER_TO_CLIENTS,
+    reveals="How many of the trees, which clients have, are the model.",
+)
 
-VOCABULARY = Vocabulary(COUNT, COUNTED, REFINE, REFINED, EDGES, ROOT, SPLITS, HISTOGRAMS, LEAF_SUMS, VALUES, FINISH)
+VOCABULARY = Vocabulary(
+    COUNT,
+    COUNTED,
+    REFINE,
+    REFINED,
+    EDGES,
+    ROOT,
+    SPLITS,
+    HISTOGRAMS,
+    LEAF_SUMS,
+    VALUES,
+    FINISH,
+    title="Horizontal: boosted trees",
+)

@@ -7,7 +7,7 @@ import pandas as pd
 from rich.filesize import decimal
 
 from evenhand.protocol.roles import SERVER
-from evenhand.report.disclosure import reveals
+from evenhand.report.disclosure import schemas
 from evenhand.report.page.charts import WIDTH
 from evenhand.report.page.markup import Markup, details, section, table, tag, void
 from evenhand.report.record import RunRecord
@@ -98,7 +98,7 @@ def _diagram(others: list[str], links: pd.DataFrame) -> Markup:
 
 
 def _kinds(traffic: pd.DataFrame) -> Markup:
-    known, rows = reveals(), []
+    known, rows = schemas(), []
     for kind, of_kind in traffic.groupby("kind", sort=False):
         senders = sorted({"server" if name == SERVER else "others" for name in of_kind["sender"]})
         sent = int(of_kind["nbytes"].sum())
@@ -108,7 +108,7 @@ def _kinds(traffic: pd.DataFrame) -> Markup:
                 " and ".join(senders),
                 (f"{int(of_kind['messages'].sum()):,}", int(of_kind["messages"].sum())),
                 (decimal(sent), sent),
-                known.get(str(kind), ""),
+                known[str(kind)].reveals if str(kind) in known else "",
             ]
         )
     return table(

@@ -20,11 +20,11 @@ from evenhand.privacy.key_exchange import PUBLIC_KEY, PUBLIC_KEYS
 from evenhand.privacy.pairwise import PairwiseMasks, Words, new_secret, public_half
 from evenhand.protocol.messages import Message, Schema, as_bytes
 from evenhand.protocol.roles import SERVER, Role, Sends, State
-from evenhand.vertical.messages import DIRECTION, GRADIENT_NORM, SCORES, SPECTRUM
+from evenhand.vertical.messages import VOCABULARY
 from evenhand.vertical.protected.layer import Layer, readdressed
 from evenhand.vertical.protected.messages import MASKED, MASKS
 
-SUMMED: Final[Mapping[str, Schema]] = {one.kind: one for one in (SPECTRUM, SCORES, DIRECTION, GRADIENT_NORM)}
+SUMMED: Final[Mapping[str, Schema]] = {one.kind: one for one in VOCABULARY if one.coverage.summed}
 """Kinds of messages that are added up."""
 _PIECE: Final = 1 << 15
 """Numbers a row that are brought to fixed point at a time."""

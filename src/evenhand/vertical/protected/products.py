@@ -15,6 +15,7 @@ import numpy as np
 from evenhand.errors import ProtocolError
 from evenhand.privacy.fixed_products import ProductGrid, times
 from evenhand.privacy.pairwise import Words
+from evenhand.protocol.disclosure import Coverage, Direction
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Role, Sends, State
 from evenhand.vertical.messages import DERIVATIVE, PRODUCT, WEIGHTED_DERIVATIVE
@@ -24,7 +25,9 @@ from evenhand.vertical.protected.messages import INTEGER
 FIXED_DERIVATIVE = Schema(
     "fixed-derivative",
     {"round": INTEGER, "last": INTEGER, "step": Field("f8"), "scale": INTEGER, "nu": Field("i8", ("rows",))},
+    direction=Direction("server", "passive party"),
     reveals="ν in fixed point: what derivative reveals. For comparison with the levels that hide it.",
+    coverage=Coverage(from_labels=True),
 )
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from evenhand.protocol.disclosure import PARTY_TO_PARTY, PARTY_TO_SERVER, SERVER_TO_PARTIES, Direction
 from evenhand.protocol.messages import Field, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Traffic
 from evenhand.vertical.messages import COMBINED_SCORES, INTEGER, NUMBER, PER_ROW, WEIGHTED_DERIVATIVE
@@ -22,11 +23,13 @@ BATCH = Field("f8", ("batch",))
 FULL_PASS = Schema(
     "full-pass",
     {"round": INTEGER, "what": INTEGER},
+    direction=SERVER_TO_PARTIES,
     reveals="That the server wants a sum over all rows: of squared norms (what = 0) or of scores (what = 1).",
 )
 MASKED_TOTALS = Schema(
     "masked-totals",
     {"round": INTEGER, "tree": INTEGER, "sum": MASKED_ROWS},
+    direction=PARTY_TO_PARTY,
     reveals=(
         "For every row the sum over the sender's subtree, of partial scores plus masks (tree 0) or of masks alone "
         "(tree 1). Modulo 2⁶⁴ such a sum is uniform and says nothing by itself; no party sees both halves of any sum "
@@ -37,31 +40,37 @@ MASKED_TOTALS = Schema(
 TOTALS = Schema(
     "totals",
     {"round": INTEGER, "what": INTEGER, "total": PER_ROW},
+    direction=Direction("active party", "server"),
     reveals="The sum over all parties for every row, of scores or of squared norms, from the root to the server.",
 )
 CHANCES = Schema(
     "chances",
     {"chances": PER_ROW},
+    direction=SERVER_TO_PARTIES,
     reveals="How often each row is drawn, and with it (unless sampling is uniform) the norm of its whole data row.",
 )
 NORMS = Schema(
     "norms",
     {"round": INTEGER, "squared_gradient": NUMBER, "penalty": NUMBER},
+    direction=PARTY_TO_SERVER,
     reveals="Two numbers: how far the party's weights are from stationary, and the size of its regulariser.",
 )
 BEGIN = Schema(
     "begin",
     {"round": INTEGER, "keep": INTEGER},
+    direction=SERVER_TO_PARTIES,
     reveals="That an epoch begins, and whether the model so far is the best one: the party then keeps its weights.",
 )
 SCORE_REQUEST = Schema(
     "score-request",
     {"request": INTEGER, "rows": BATCH_ROWS},
+    direction=Direction("active party", "party"),
     reveals="Which rows an active party wants the scores of; they follow from a seed that all parties know.",
 )
 MASKED_SCORES = Schema(
     "masked-scores",
     {"request": INTEGER, "tree": INTEGER, "sum": BATCH_ROWS},
+    direction=PARTY_TO_PARTY,
     reveals=(
         "The same as masked-totals for the rows of one step: uniform modulo 2⁶⁴. With two parties there is nothing to "
         "hide behind: each has the other's partial score by subtraction."
@@ -70,6 +79,7 @@ MASKED_SCORES = Schema(
 THETA = Schema(
     "theta",
     {"request": INTEGER, "theta": BATCH},
+    direction=Direction("active party", "party"),
     reveals=(
         "ϑ, the derivative of the loss at the whole score, to every party, passive ones too. For the logistic loss its "
         "sign is the opposite of the label and its size gives back wᵀx_i, which the masks had hidden; VFB² Theorem 7 "
@@ -80,21 +90,25 @@ THETA = Schema(
 FINISHED = Schema(
     "finished",
     {"round": INTEGER},
+    direction=Direction("active party", "server"),
     reveals="That an active party has launched all its steps of the epoch.",
 )
 APPLIED = Schema(
     "applied",
     {"round": INTEGER, "step": INTEGER},
+    direction=PARTY_TO_SERVER,
     reveals="That a party has done a step: only with synchronous pace.",
 )
 PROCEED = Schema(
     "proceed",
     {"round": INTEGER, "step": INTEGER},
+    direction=SERVER_TO_PARTIES,
     reveals="That everybody has done a step and the next may begin: only with synchronous pace.",
 )
 STALENESS = Schema(
     "staleness",
     {"staleness": Field("i8", ("delays",))},
+    direction=PARTY_TO_SERVER,
     reveals="How many of the party's updates were how stale, in updates, once, at the end.",
 )
 
@@ -114,6 +128,7 @@ VOCABULARY = Vocabulary(
     APPLIED,
     PROCEED,
     STALENESS,
+    title="Vertical: VFB²",
 )
 
 

@@ -1,0 +1,91 @@
+"""Say of a kind of message from whom to whom it goes, and which protections cover it.
+
+Schemas declare both where they are defined. Notices to participants, privacy statements, audits and the documentation
+read them from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+SENT_AS_IT_IS: Final = "as it is"
+NOT_SENT: Final = "–"
+Level = Literal["none", "masked", "dealer", "encrypted"]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """From which part to which part a message goes.
+
+    Each end is "server", "client", "party", "active party", "passive party", "label holder" (the first active party),
+    "dealer" or "participant" (anyone but the server), or two of them joined by " or ".
+    """
+
+    sender: str
+    receiver: str
+
+    def __str__(self) -> str:
+        return f"{self.sender} → {self.receiver}"
+
+    @property
+    def is_between_clients(self) -> bool:
+        """Whether clients, and no parties, send or receive it."""
+        return "client" in (self.sender, self.receiver)
+
+    def allows(self, sender: str, receiver: str, participants: Mapping[str, str]) -> bool:
+        """Return whether a message between these two goes this way; `participants` are those of the terms."""
+        return _is_part(self.sender, sender, participants) and _is_part(self.receiver, receiver, participants)
+
+
+def _is_part(part: str, name: str, participants: Mapping[str, str]) -> bool:
+    own = participants.get(name)
+    holder = next((one for one, other in participants.items() if other == "active"), None)
+    known = {
+        "server": name == "server",
+        "client": own == "client",
+        "party": own in ("active", "passive"),
+        "active party": own == "active",
+        "passive party": own == "passive",
+        "label holder": name == holder,
+        "dealer": own == "dealer",
+        "participant": own is not None,
+    }
+    return any(known[one] for one in part.split(" or "))
+
+
+PARTY_TO_SERVER: Final = Direction("party", "server")
+SERVER_TO_PARTIES: Final = Direction("server", "party")
+PARTY_TO_PARTY: Final = Direction("party", "party")
+CLIENT_TO_SERVER: Final = Direction("client", "server")
+SERVER_TO_CLIENTS: Final = Direction("server", "client")
+PARTICIPANT_TO_SERVER: Final = Direction("participant", "server")
+SERVER_TO_PARTICIPANTS: Final = Direction("server", "participant")
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Which protections cover a kind of message.
+
+    Attributes
+    ----------
+    from_labels
+        It follows from labels. With label privacy it follows from randomised responses, and tells no more than they do.
+    noise_covers
+        The noise that a client adds to its updates covers it, or it says nothing about rows that the privacy statement
+        does not name anyway.
+    summed
+        From "masked" on, the server learns its sum over the passive parties only. Messages that clients sum say so in
+        `Schema.adds`.
+    hides_nu
+        It holds ν, one number a row. At "dealer" and "encrypted" a passive party gets X_kᵀν in its place.
+    """
+
+    from_labels: bool = False
+    noise_covers: bool = False
+    summed: bool = False
+    hides_nu: bool = False
+
+
+UNCOVERED: Final = Coverage()
