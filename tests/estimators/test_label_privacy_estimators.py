@@ -85,7 +85,7 @@ def test_more_than_two_classes_would_add_up() -> None:
 
 def test_clients_have_another_way() -> None:
     with pytest.raises(InputError, match="for parties that hold columns"):
-        check_horizontal(Job(solver="fedavg", label_privacy=ASKED), model="logistic")  # type: ignore[arg-type]
+        check_horizontal(Job(solver="fedavg", label_privacy=ASKED))  # type: ignore[arg-type]
 
 
 def test_choosing_by_the_truth_is_refused_and_looking_is_not() -> None:

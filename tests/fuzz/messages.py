@@ -169,7 +169,7 @@ def _horizontal(solver: str) -> Play:
     rows = deal_rows(PROBLEM, unequal(PROBLEM, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SmallSliceWarning)
-        terms = horizontal_terms(job, rows, model="trees" if solver == "trees" else "logistic")
+        terms = horizontal_terms(job, rows)
     clients = {client.name: ClientData(client) for client in rows}
     return _played(lambda: _named(build_roles(terms, HorizontalServerData(), clients)))
 

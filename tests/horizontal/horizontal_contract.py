@@ -43,7 +43,7 @@ from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.horizontal.solver import HorizontalServer, HorizontalSolver
-from evenhand.horizontal.solvers import SOLVERS, model_name, protected_client, protected_server
+from evenhand.horizontal.solvers import SOLVERS, protected_client, protected_server
 from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Report, Role
@@ -98,7 +98,7 @@ class Case:
 
     def is_linear(self) -> None:
         """What is found from outside is found of linear models."""
-        if "logistic" not in self.declared.models:
+        if "linear" not in self.declared.models:
             pytest.skip(f"{self.solver} trains no linear model")
 
     def job(self, **changes: Any) -> Job:
@@ -121,7 +121,7 @@ class Case:
 
     def terms(self, job: Job) -> HorizontalTerms:
         clients, scope = deal_rows(PROBLEM, PARTS), ConstraintScope(self.scope)
-        return horizontal_terms(job, clients, model=model_name(job), scope=scope)
+        return horizontal_terms(job, clients, scope=scope)
 
     def maker(self, job: Job) -> Make:
         """Makes all roles anew each time, on the same terms."""

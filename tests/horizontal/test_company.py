@@ -117,7 +117,7 @@ def test_alone_and_in_company_a_client_says_the_same(solver: str, company: Compa
         seed=company.seed,
         max_rounds=1,
     )
-    terms = horizontal_terms(job, clients, model="mlp" if company.hidden else "logistic", classes=company.classes)
+    terms = horizontal_terms(job, clients, classes=company.classes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batched, "_STACKED_AT_ONCE", company.at_once)
         together, backwards = said(clients, terms), said(clients[::-1], terms)

@@ -22,11 +22,11 @@ CLIENTS = deal_rows(PROBLEM, unequal(PROBLEM, 3))
 @pytest.mark.parametrize(
     ("model", "constrained", "two_classes", "protected", "expected"),
     [
-        ("logistic", False, True, False, "sqp"),
-        ("logistic", True, True, False, "sqp"),
-        ("logistic", True, False, False, "fairfedavgalm"),
-        ("logistic", True, True, True, "fairfedavgalm"),
-        ("logistic", False, True, True, "fedavg"),
+        ("linear", False, True, False, "sqp"),
+        ("linear", True, True, False, "sqp"),
+        ("linear", True, False, False, "fairfedavgalm"),
+        ("linear", True, True, True, "fairfedavgalm"),
+        ("linear", False, True, True, "fedavg"),
         ("mlp", True, True, False, "fairfedavgalm"),
         ("module", False, True, False, "fedavg"),
     ],
@@ -39,7 +39,7 @@ def test_auto(model: str, constrained: bool, two_classes: bool, protected: bool,
 
 def test_terms_name_the_solver_and_what_it_trains_under() -> None:
     assert horizontal_terms(Job(), CLIENTS).job.solver == "sqp"
-    assert horizontal_terms(Job(), CLIENTS, model="mlp").job.solver == "fedavg"
+    assert horizontal_terms(Job(model="mlp"), CLIENTS).job.solver == "fedavg"
     terms = horizontal_terms(Job("fairalm"), CLIENTS)
     assert terms.job.constraints == (LossParity(0.0),)
     # Only where a client must weigh its rows against everybody's is it told how many there are.
@@ -56,7 +56,7 @@ def test_terms_name_the_solver_and_what_it_trains_under() -> None:
         ({"solver": "fairfed", "constraints": (LossParity(0.0),)}, {}, "trains without constraints"),
         ({"solver": "fedavg", "loss": "squared"}, {}, "loss is 'squared'"),
         ({"solver": "sqp", "loss": "squared"}, {}, "loss is 'squared'"),
-        ({"solver": "sqp"}, {"model": "mlp"}, "'sqp' trains linear models"),
+        ({"solver": "sqp", "model": "mlp"}, {}, "'sqp' trains linear models"),
         ({"solver": "prox-al"}, {"protected": True}, "cannot protect what clients send; choose 'fedavg' or"),
         ({"solver": "fpfl"}, {"scope": ConstraintScope("local")}, "scope 'local' cannot be had with solver 'fpfl'"),
         ({"solver": "fpfl"}, {"scope": ConstraintScope(limits={"server": 0.1})}, "limits or rows of the server's own"),
@@ -68,7 +68,7 @@ def test_terms_name_the_solver_and_what_it_trains_under() -> None:
 )
 def test_what_a_solver_would_not_heed_is_refused(job: dict[str, Any], settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        check_job(Job(**job), **{"model": "logistic", **settings})
+        check_job(Job(**job), **settings)
 
 
 def test_an_unknown_solver_is_refused_with_the_names_of_all() -> None:

@@ -239,7 +239,7 @@ def test_leaf_values_from_sums_are_those_of_the_rows_themselves() -> None:
     people, constraint = People(2500), EqualizedOdds(0.05, measure="error")
     job = Job(solver="trees", constraints=(constraint,), model="trees")
     rows = people.client("c0", np.arange(2500))
-    terms = horizontal_terms(job, [rows], model="trees")
+    terms = horizontal_terms(job, [rows])
     cells, rng = SliceCells(terms), np.random.default_rng(0)
     leaf, scores = rng.integers(0, 4, 2500), rng.normal(size=2500)
     own = cells.lagrangian(rows)
@@ -298,7 +298,7 @@ def test_messages_that_fit_no_tree_are_refused() -> None:
     people = People(100)
     job = Job(solver="trees", max_rounds=12)
     rows = people.client("c0", np.arange(100))
-    terms = horizontal_terms(job, [rows], model="trees")
+    terms = horizontal_terms(job, [rows])
     server, (client,) = build_roles(terms, HorizontalServerData(), {"c0": ClientData(rows)})
     (asked,) = server.start()
     for _ in range(2):

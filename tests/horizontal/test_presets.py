@@ -26,12 +26,12 @@ from evenhand.reproductions.fairfedavgalm import methods
 AVERAGING = ("fedavg", "fairfedavgalm", "fairalm", "fairfed", "fpfl")
 
 
-def terms(solver: str, model: str = "logistic", columns: int = 9, **job: Any) -> HorizontalTerms:
+def terms(solver: str, model: Any = "linear", columns: int = 9, **job: Any) -> HorizontalTerms:
     clients: Any = {f"c{number}": "client" for number in range(4)}
-    return HorizontalTerms(Job(solver=solver, max_rounds=50, **job), clients, 0, {}, (columns,), None, model)
+    return HorizontalTerms(Job(solver=solver, model=model, max_rounds=50, **job), clients, 0, {}, (columns,))
 
 
-def resolved(solver: str, model: str = "logistic", columns: int = 9, **options: Any) -> dict[str, Any]:
+def resolved(solver: str, model: str = "linear", columns: int = 9, **options: Any) -> dict[str, Any]:
     agreed = terms(solver, model, columns, options=options)
     return asdict(check_options(solver, SOLVERS[solver].options, options).resolved(agreed))
 
@@ -49,7 +49,7 @@ def table(rows: int, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, pd.Series
 
 
 @pytest.mark.parametrize("solver", AVERAGING)
-@pytest.mark.parametrize("model", ["logistic", "mlp"])
+@pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_on_tables_steps_follow_from_the_columns(solver: str, model: str) -> None:
     assert resolved(solver, model, columns=9)["step"] == 0.2
     assert resolved(solver, model, columns=159)["step"] == 0.05

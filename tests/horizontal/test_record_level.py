@@ -38,7 +38,7 @@ def run(protect: Any, constraint: Any = None, rounds: int = 3, **options: Any) -
     solver = "fairfedavgalm" if constraints else "fedavg"
     given = {"step": 0.3, "batch_size": None, "clip": None, "local_epochs": 1} if not constraints else FAIR
     job = Job(solver, constraints, max_rounds=rounds, options={"local_epochs": 1, **given, **options})
-    return train_clients(job, rows_of(), model="logistic", protect=protect, groups={"group": ("a", "b")})
+    return train_clients(job, rows_of(), protect=protect, groups={"group": ("a", "b")})
 
 
 def learner(mechanism: RecordGaussian, constraint: Any = None) -> RecordLearner:
@@ -233,7 +233,7 @@ def test_models_and_methods_that_it_does_not_cover_are_refused() -> None:
     with pytest.raises(InputError, match="replace BatchNorm"):
         train_clients(job, rows_of(), model=module, protect=NOISY)
     with pytest.raises(InputError, match="not made for"):
-        train_clients(Job("fairalm", (LossParity(0.0),), max_rounds=1), rows_of(), model="logistic", protect=NOISY)
+        train_clients(Job("fairalm", (LossParity(0.0),), max_rounds=1), rows_of(), protect=NOISY)
     bare = replace(NOISY, measure_clip=None, dual_noise_multiplier=None)
     with pytest.raises(InputError, match="needs measure_clip"):
         run(bare, LossParity(0.0))

@@ -205,7 +205,7 @@ def lyon(**keys: Any) -> Callable[[HospitalJob], None]:
         (lyon(limt=0.1), "unknown key client.1.limt; did you mean 'limit'"),
         (section("job", solver="magic"), "solver is 'magic'.*'sqp'"),
         (section("job", solver="fedavg"), "trains without constraints"),
-        (section("job", model="linear"), "key job.model: Input should be 'logistic', 'mlp', 'resnet18' or 'trees'"),
+        (section("job", model="logistic"), "key job.model: Input should be 'linear', 'mlp', 'resnet18' or 'trees'"),
         (section("job", scope="near"), "key job.scope"),
         (section("job", solver="fpfl", scope="local"), "scope 'local' cannot be had with solver 'fpfl'"),
         (section("job", options={"stp": 1.0}), "job.options: solver 'sqp' has no key 'stp'"),
@@ -443,7 +443,7 @@ def test_the_order_of_clients_and_the_format_of_tables_change_nothing(hospitals:
     assert plain.result["quality"]["test"] == pytest.approx(other.result["quality"]["test"])
 
 
-@pytest.mark.parametrize("model", ["logistic", "mlp"])
+@pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_new_rows_are_scored_as_the_model_scores_them(hospitals: HospitalJob, model: str) -> None:
     hospitals.averaging()
     hospitals.content["job"]["model"] = model

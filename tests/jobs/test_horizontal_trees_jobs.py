@@ -13,6 +13,8 @@ from support.hospitals import HospitalJob
 
 from evenhand import EqualizedOdds, HorizontalClassifier
 from evenhand.errors import InputError, RunError
+from evenhand.jobs.auditing import audit_run, plan_of
+from evenhand.jobs.checking import check_job_file
 from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_clients
 
 
@@ -58,6 +60,15 @@ def test_trees_that_were_changed_are_told(hospitals: HospitalJob) -> None:
     finished.folder.write_model("weights", {**state, "sizes": state["sizes"] + 1})
     with pytest.raises(RunError, match="do not fit"):
         read_model(finished.folder)
+
+
+def test_check_and_audit_take_what_train_takes(hospitals: HospitalJob) -> None:
+    """`solver = "trees"` says the model; neither `check` nor `audit` may ask for `model` again."""
+    assert "model" not in hospitals.content["job"]
+    finished = hospitals.run()
+    assert check_job_file(hospitals.read(), hospitals.folder).problems == []
+    assert audit_run(finished.folder).split == "horizontal"
+    assert "trees histograms" in {one.kind for one in plan_of(hospitals.read())}
 
 
 def people(rows: int = 1500, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray]:

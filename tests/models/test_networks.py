@@ -63,7 +63,7 @@ def test_named_modules_begin_where_the_seed_says_and_leave_torch_alone() -> None
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert not Network(make_module("logistic", (3,), 1, (), 5), (3,), None).weights.any()
+    assert not Network(make_module("linear", (3,), 1, (), 5), (3,), None).weights.any()
 
 
 def test_a_given_module_is_copied_and_a_function_is_called_under_the_seed() -> None:
@@ -101,7 +101,7 @@ def test_a_module_for_other_rows_is_refused() -> None:
         make_module("resnet18", (4,), 1, (), 0)
     with pytest.raises(InputError, match="mlp takes rows of numbers"):
         make_module("mlp", (3, 8, 8), 1, (4,), 0)
-    with pytest.raises(InputError, match="choose 'logistic', 'mlp', 'resnet18'"):
+    with pytest.raises(InputError, match="choose 'linear', 'mlp', 'resnet18'"):
         make_module("forest", (4,), 1, (), 0)
 
 

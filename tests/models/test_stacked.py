@@ -11,7 +11,7 @@ from torch import nn
 from evenhand.models.stacked import LANES, Passes, StackedPerceptron, one_thread
 
 SHAPES = {
-    "logistic": lambda: nn.Sequential(nn.Linear(5, 1)),
+    "linear": lambda: nn.Sequential(nn.Linear(5, 1)),
     "relu": lambda: nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1)),
     "tanh": lambda: nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2)),
     "no bias": lambda: nn.Sequential(nn.Linear(5, 4, bias=False), nn.ReLU(), nn.Linear(4, 3)),

@@ -38,7 +38,7 @@ def made_rows(count: int, seed: int = 0) -> TaskRows:
 
 @pytest.fixture
 def task() -> TrainingTask:
-    return TrainingTask("adult", made_rows(4000), made_rows(300, 1), made_rows(600, 2), "logistic", "Made rows.")
+    return TrainingTask("adult", made_rows(4000), made_rows(300, 1), made_rows(600, 2), "linear", "Made rows.")
 
 
 def test_rows_are_dealt_without_repetition_and_by_the_seed(task: TrainingTask) -> None:
@@ -56,7 +56,7 @@ def test_cells_have_their_shares() -> None:
     cells = CELLS["biased-digits"]
     assert sum(cells.values()) == pytest.approx(1)
     rows = made_rows(4000)
-    task = TrainingTask("biased-digits", rows, rows, rows, "logistic", "Made rows.", cells)
+    task = TrainingTask("biased-digits", rows, rows, rows, "linear", "Made rows.", cells)
     dealt = task.deal(0, clients=4, rows=100, alpha=5.0)
     found = pd.DataFrame(
         {

@@ -61,8 +61,6 @@ class HorizontalScene:
         That all share; its weights are changed by attacks.
     statistics
         The model's running ones at the end.
-    linear
-        Whether weights are one for each column, and the intercept.
     terms
         What everybody knew.
     """
@@ -71,8 +69,12 @@ class HorizontalScene:
     clients: Mapping[str, ClientRows]
     model: HorizontalModel
     statistics: Single
-    linear: bool
     terms: HorizontalTerms
+
+    @property
+    def linear(self) -> bool:
+        """Whether the model has one weight for each column, and an intercept."""
+        return self.terms.job.model == "linear"
 
     def losses(self, weights: Array, features: Array, labels: Array) -> Array:
         """Of each row under given weights."""

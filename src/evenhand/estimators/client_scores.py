@@ -39,7 +39,7 @@ class ScoresAcrossClients(ClassifierMixin, WithConstraintParameters):  # type: i
     def coefficients(self) -> pd.DataFrame:
         """``coef_`` as a table: a line for each encoded feature, by name; a column for each class of more than two."""
         if not hasattr(self, "coef_"):
-            raise InputError("only a fitted logistic model has one weight for each feature")
+            raise InputError("only a fitted linear model has one weight for each feature")
         columns = ["weight"] if len(self.classes_) == 2 else list(self.classes_)
         names = pd.Index(self.get_feature_names_out(), name="feature")
         return pd.DataFrame(np.atleast_2d(self.coef_).T, index=names, columns=columns)

@@ -37,7 +37,7 @@ from evenhand.horizontal.agreeing import draft_terms
 from evenhand.horizontal.averaging.presets import preset_options, rounds_of
 from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import ClientRows, ModelStart, Protection
-from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, model_name
+from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver
 from evenhand.protocol.job import Job
 from evenhand.protocol.job import Protection as ProtectionLevel
 from evenhand.report.progress import Progress
@@ -48,7 +48,7 @@ from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client
 from evenhand.training.shortfalls import shortfalls
 from evenhand.training.starting import start_from
 
-_MODELS = ("logistic", "mlp", "resnet18", "trees")
+_MODELS = ("linear", "mlp", "resnet18", "trees")
 
 
 class HorizontalClassifier(ScoresAcrossClients):
@@ -68,14 +68,14 @@ class HorizontalClassifier(ScoresAcrossClients):
         ``"fedavg"`` (takes no constraint), ``"fairfedavgalm"``, ``"fairalm"``, ``"fpfl"``, ``"fairfed"`` (which has no
         constraint but shares that follow its metric): local SGD, averaged; for any model, with the ``torch`` extra.
         ``"prox-al"`` and ``"sqp"``: linear models of two classes, to the optimum and with multipliers. ``"trees"``:
-        boosted trees by summed histograms. ``"auto"`` is ``"sqp"`` for a logistic model of two classes without
+        boosted trees by summed histograms. ``"auto"`` is ``"sqp"`` for a linear model of two classes without
         protection, which needs about a dozen rounds; ``"trees"`` for trees; otherwise ``"fairfedavgalm"`` under a
         constraint and ``"fedavg"`` without.
     constraint
         One constraint or several, for instance ``EqualOpportunity(0.01)``. None trains without, or under what the
         solver has by default (``LossParity(0)`` of FairFedAvgALM and FairALM, ``GroupAgainstOverall(0)`` of FPFL).
     model
-        ``"logistic"``, ``"mlp"``, ``"resnet18"`` (images), ``"trees"`` (of two classes; values may be missing, and
+        ``"linear"``, ``"mlp"``, ``"resnet18"`` (images), ``"trees"`` (of two classes; values may be missing, and
         categories are taken as they are), a `torch.nn.Module`, which begins with its own weights, or a function without
         arguments that makes one. With K > 2 classes a module has K outputs. Pictures of bytes are shown to it as
         numbers from 0 to 1.
@@ -146,7 +146,7 @@ class HorizontalClassifier(ScoresAcrossClients):
     ----------
     classes_ : the labels, sorted.
     clients_ : names of the clients.
-    coef_, intercept_ : of a logistic model, over the encoded features: (n,) and a number; for more than two
+    coef_, intercept_ : of a linear model, over the encoded features: (n,) and a number; for more than two
         classes one row each, as scikit-learn has them.
     n_rounds_, n_iter_, bytes_sent_ : communication rounds, and bytes of all messages.
     history_ : DataFrame, one row a round.
@@ -167,7 +167,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         *,
         solver: str = "auto",
         constraint: Constraints = None,
-        model: Any = "logistic",
+        model: Any = "linear",
         scope: Scope = "global",
         limits: Mapping[str, float] | None = None,
         lacking: Lacking = "refuse",
@@ -263,10 +263,11 @@ class HorizontalClassifier(ScoresAcrossClients):
             X, sensitive_features = split_off(X, columns, "X")
         inputs = read_inputs(X, y, sensitive_features, clients)
         classes, positive, codes = class_codes(inputs.labels, self.positive)
-        job, model = self._job(two_classes=len(classes) == 2), self._model
+        job = self._job(two_classes=len(classes) == 2)
+        network = None if isinstance(self.model, str) else self.model
         protected = self.protect is not None
         settings: dict[str, Any] = {"scope": where, "has_server": server_rows is not None, "protected": protected}
-        check_job(job, model=model_name(job, model), **settings)
+        check_job(job, **settings)
         if len(classes) > 2 and not SOLVERS[job.solver].many_classes:
             raise DataError(
                 f"y has {len(classes)} classes, solver {job.solver!r} trains with two: Only binary classification is "
@@ -281,7 +282,6 @@ class HorizontalClassifier(ScoresAcrossClients):
             draft_terms(
                 job,
                 names,
-                model=model_name(job, model),
                 scope=where,
                 protected=protected,
                 two_classes=len(classes) == 2,
@@ -294,8 +294,12 @@ class HorizontalClassifier(ScoresAcrossClients):
         elif len(inputs.X.shape) > 2:
             raise DataError("encoder is given, but X holds images, which are not encoded")
         features = encoded(encoder, inputs.X)
-        rows = [self._rows(name, inputs.clients == name, features, codes, inputs.sensitive) for name in names]
-        if job.model == "trees" and encoder is not None:
+        trees = job.model == "trees"
+        rows = [
+            rows_of(name, inputs.clients == name, features, codes, inputs.sensitive, self.crop, gaps=trees)
+            for name in names
+        ]
+        if trees and encoder is not None:
             rows = [replace(one, categorical=encoder.categorical) for one in rows]
         server = None if server_rows is None else self._server(encoder, server_rows, classes, positive)
         known = None if len(classes) == 2 else len(classes)
@@ -307,7 +311,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             run = train_clients(
                 job,
                 rows,
-                model=model,
+                model=network,
                 scope=where,
                 server=server,
                 groups=self.groups,
@@ -328,9 +332,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         if self._scenes is not None:
             everybody = {one.name: one for one in rows}
             messages = run.transcript.messages or ()
-            self._scenes.append(
-                HorizontalScene(messages, everybody, run.model, run.statistics, self._linear, run.terms)
-            )
+            self._scenes.append(HorizontalScene(messages, everybody, run.model, run.statistics, run.terms))
         self.privacy_ = None
         if protected:
             learned = [] if encoder is None or not self._learned(encoder) else [LEARNED_COLUMNS]
@@ -341,22 +343,6 @@ class HorizontalClassifier(ScoresAcrossClients):
         return self
 
     # -- what is asked for
-
-    @property
-    def _model(self) -> Any:
-        """Solver ``"trees"`` says the model already, and ``"logistic"`` is what an estimator has that says nothing."""
-        return "trees" if self.solver == "trees" and self._named("logistic") else self.model
-
-    def _named(self, name: str) -> bool:
-        return isinstance(self.model, str) and self.model == name
-
-    @property
-    def _takes_gaps(self) -> bool:
-        return isinstance(self._model, str) and self._model == "trees"
-
-    @property
-    def _linear(self) -> bool:
-        return self._named("logistic") and self.solver != "trees"
 
     def _learned(self, encoder: PartyEncoder) -> bool:
         return self.encoder is None and learns_from_rows(encoder)
@@ -377,9 +363,10 @@ class HorizontalClassifier(ScoresAcrossClients):
 
     def _job(self, two_classes: bool) -> Job:
         constraints = tuple(as_list(self.constraint))
+        model: Any = self.model if isinstance(self.model, str) else "module"
         solver = choose_solver(
             self.solver,
-            model=self._model if isinstance(self.model, str) else "module",
+            model=model,
             constrained=bool(constraints),
             two_classes=two_classes,
             protected=self.protect is not None,
@@ -390,7 +377,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         return Job(
             solver=solver,
             constraints=constraints,
-            model="linear" if self._linear else "trees" if self._takes_gaps else "mlp",
+            model=model,
             alpha=self.alpha,
             max_rounds=rounds if self.max_rounds is None else self.max_rounds,
             tol=self.tol,
@@ -402,11 +389,6 @@ class HorizontalClassifier(ScoresAcrossClients):
 
     # -- rows
 
-    def _rows(
-        self, name: str, inside: npt.NDArray[np.bool_], features: npt.NDArray[Any], codes: Array, sensitive: Any
-    ) -> ClientRows:
-        return rows_of(name, inside, features, codes, sensitive, self.crop, self._takes_gaps)
-
     def _start(self, shape: tuple[int, ...], classes: int | None, job: Job) -> ModelStart | None:
         if self.warm_start and hasattr(self, "run_"):
             # Multipliers of other constraints would mean nothing.
@@ -416,7 +398,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             return (last if alike else ModelStart(last.weights, last.statistics)) if same else None
         if self.start is None:
             return None
-        return start_from(Path(self.start), self._model, shape, classes, job)
+        return start_from(Path(self.start), job, shape, classes, None if isinstance(self.model, str) else self.model)
 
     def _server(
         self, encoder: PartyEncoder | None, server_rows: tuple[Any, ...], classes: npt.NDArray[Any], positive: Any
@@ -429,7 +411,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             raise DataError(f"server_rows needs one label for each of its {X.shape[0]} rows, each one of {classes}")
         everything = np.ones(len(labels), dtype=bool)
         signs = np.where(labels == positive, 1.0, -1.0)
-        return self._rows("rows of the server", everything, encoded(encoder, X), signs, sensitive)
+        return rows_of("rows of the server", everything, encoded(encoder, X), signs, sensitive, self.crop, gaps=False)
 
     # -- what is kept
 
@@ -443,7 +425,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         for name in ("coef_", "intercept_"):
             # Of an earlier fit with another model.
             self.__dict__.pop(name, None)
-        if self._linear:
+        if run.terms.job.model == "linear":
             weights = np.asarray(run.weights, dtype=np.float64)
             outputs = 1 if classes == 2 else classes
             coefficients, intercepts = weights[:-outputs].reshape(outputs, -1), weights[-outputs:]

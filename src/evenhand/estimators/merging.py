@@ -68,7 +68,7 @@ def merged_pipeline(run: Path | str) -> Pipeline:
     labels, states, weights, intercept = folder.labels, {}, [], 0.0
     for owner, read in folder.owners.items():
         state = read("weights")
-        if state.get("model") not in ("linear", "logistic"):
+        if state.get("model") != "linear":
             raise InputError(f"{run} holds models of kind {state.get('model')!r}; only linear ones are merged")
         states[owner] = read("encoder")
         try:

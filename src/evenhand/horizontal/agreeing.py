@@ -40,7 +40,6 @@ def horizontal_terms(
     job: Job,
     clients: Sequence[ClientRows],
     *,
-    model: str = "logistic",
     server: ClientRows | None = None,
     groups: Mapping[str, Sequence[Hashable]] | None = None,
     classes: int | None = None,
@@ -55,8 +54,6 @@ def horizontal_terms(
 
     Parameters
     ----------
-    model
-        Its name, or ``"module"``.
     groups
         The values each sensitive attribute may take, agreed beforehand; None takes those that occur.
     classes
@@ -69,7 +66,6 @@ def horizontal_terms(
         job,
         [client.name for client in clients],
         clients,
-        model=model,
         server=server,
         groups=groups,
         classes=classes,
@@ -95,7 +91,6 @@ def coming_to_terms(
     names: Sequence[str],
     here: Sequence[ClientRows],
     *,
-    model: str = "logistic",
     server: ClientRows | None = None,
     groups: Mapping[str, Sequence[Hashable]] | None = None,
     classes: int | None = None,
@@ -138,8 +133,8 @@ def coming_to_terms(
         everybody = [*(RowsSummary.from_plain(name, one) for name, one in known.items()), summarise(server)]
         common_shape(everybody)
         common_classes(everybody, found)
-    settings: dict[str, Any] = {"model": model, "scope": scope, "protected": protected}
-    draft = draft_terms(job, names, two_classes=found is None, server_rows=server is not None, **settings)
+    at_server = server is not None
+    draft = draft_terms(job, names, two_classes=found is None, server_rows=at_server, scope=scope, protected=protected)
     agreed = held_values(common["groups"], here)
     check_known_groups([summarise(one) for one in (*here, *([] if server is None else [server]))], agreed, crosses)
     if learns_crossings(job.constraints, agreed):
@@ -158,7 +153,6 @@ def draft_terms(
     job: Job,
     names: Sequence[str],
     *,
-    model: str = "logistic",
     scope: ConstraintScope = EVERYWHERE,
     protected: bool = False,
     two_classes: bool = True,
@@ -166,11 +160,11 @@ def draft_terms(
 ) -> HorizontalTerms:
     """What can be offered before anything is known of anybody's rows."""
     solver = choose_solver(
-        job.solver, model=model, constrained=bool(job.constraints), two_classes=two_classes, protected=protected
+        job.solver, model=job.model, constrained=bool(job.constraints), two_classes=two_classes, protected=protected
     )
     named = with_solver(job, solver, SOLVERS[solver].default_constraints)
     participants: dict[str, Part] = dict.fromkeys(sorted(names), "client")
-    return HorizontalTerms(named, participants, 0, {}, (), None, model, protected, scope, server_rows)
+    return HorizontalTerms(named, participants, 0, {}, (), None, protected, scope, server_rows)
 
 
 def directly(summaries: Mapping[str, Summary], combine: Callable[[Mapping[str, Summary]], Summary]) -> Summary:

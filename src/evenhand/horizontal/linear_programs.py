@@ -72,7 +72,7 @@ def program_solver(**given: Any) -> HorizontalSolver:
     """A solver of programs, which all can do the same, from what is its own."""
     return HorizontalSolver(
         **given,
-        models=("logistic",),
+        models=("linear",),
         many_classes=False,
         takes_protection=False,
         scopes=("global", "local", "both"),

@@ -16,7 +16,7 @@ from evenhand.constraints.proving import Proof
 from evenhand.constraints.scope import Scope
 from evenhand.horizontal.problem import ClientData, HorizontalServerData, Single
 from evenhand.protocol.certificate import Certificate
-from evenhand.protocol.job import Job
+from evenhand.protocol.job import Job, ModelName
 from evenhand.protocol.options import check_options
 from evenhand.protocol.roles import Follower, Role
 from evenhand.protocol.terms import HorizontalTerms
@@ -142,7 +142,7 @@ class HorizontalSolver:
     client: Callable[[HorizontalTerms, str, ClientData], HorizontalClient]
     batched: Callable[[HorizontalTerms, Mapping[str, ClientData]], Sequence[HorizontalClient]] | None = None
     from_job: Callable[[Job], Mapping[str, Any]] | None = None
-    models: tuple[str, ...] = ("logistic", "mlp", "resnet18", "module")
+    models: tuple[ModelName, ...] = ("linear", "mlp", "resnet18", "module")
     many_classes: bool = True
     takes_constraints: bool = True
     default_constraints: tuple[Constraint, ...] = ()

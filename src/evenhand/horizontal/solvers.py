@@ -26,13 +26,6 @@ SOLVERS: Final[dict[str, HorizontalSolver]] = {
 }
 
 
-def model_name(job: Job, model: Any = None) -> str:
-    """What the terms call a model: its name, ``"module"`` for code, or what the job says where none is given."""
-    if model is None:
-        return "logistic" if job.model == "linear" else job.model
-    return model if isinstance(model, str) else "module"
-
-
 def choose_solver(
     solver: str, *, model: str, constrained: bool, two_classes: bool = True, protected: bool = False
 ) -> str:
@@ -63,7 +56,6 @@ def has_multipliers(solver: str, constrained: bool) -> bool:
 def check_job(
     job: Job,
     *,
-    model: str,
     scope: ConstraintScope = EVERYWHERE,
     has_server: bool = False,
     protected: bool = False,
@@ -74,8 +66,8 @@ def check_job(
         raise InputError(f"loss is {job.loss!r}; horizontal solvers train with 'logistic' (softmax for class indices)")
     if job.label_privacy is not None:
         raise InputError("label_privacy is for parties that hold columns; clients protect what they send by noise")
-    if model not in solver.models:
-        kind = "trees; choose model 'trees'" if name == "trees" else "linear models; choose model 'logistic'"
+    if job.model not in solver.models:
+        kind = "trees; choose model 'trees'" if name == "trees" else "linear models; choose model 'linear'"
         raise InputError(f"solver {name!r} trains {kind}, or another solver")
     if protected and not solver.takes_protection:
         raise InputError(f"solver {name!r} cannot protect what clients send; choose {_those('takes_protection')}")
@@ -136,7 +128,7 @@ def _masked() -> Any:
 def check_terms(terms: HorizontalTerms) -> None:
     """Refuse terms that the solver cannot train on, or constraints that the data give no meaning."""
     job, names = terms.job, terms.names
-    check_job(job, model=terms.model, scope=terms.scope, has_server=terms.server_rows, protected=terms.protected)
+    check_job(job, scope=terms.scope, has_server=terms.server_rows, protected=terms.protected)
     solver = SOLVERS[job.solver]
     if terms.only_sums:
         drawn = round(getattr(solver.settings(job), "participation", 1.0) * len(names))

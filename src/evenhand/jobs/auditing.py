@@ -109,7 +109,6 @@ def _horizontal(
     run = train_clients(
         job.to_job(),
         clients,
-        model=job.job.model,
         scope=job.to_where(),
         server=None if tables.server is None else tables.server.training_rows(SERVER_ROWS),
         groups=job.data.groups,
@@ -118,8 +117,7 @@ def _horizontal(
         preparation=preparation,
     )
     rows = {one.name: one for one in clients}
-    linear = job.job.model == "logistic"
-    scene = HorizontalScene(run.transcript.messages or (), rows, run.model, run.statistics, linear, run.terms)
+    scene = HorizontalScene(run.transcript.messages or (), rows, run.model, run.statistics, run.terms)
     return audit_horizontal(scene, coalitions=coalitions), run.certificate
 
 
@@ -229,7 +227,6 @@ def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
     run = train_clients(
         trained,
         clients,
-        model=job.job.model,
         scope=job.to_where(),
         server=server,
         protect=job.to_protection(),

@@ -90,7 +90,7 @@ def _require_extras(job: JobFile) -> None:
     trained = job.to_job()
     needs = {"lightgbm": "trees"} if trained.model == "trees" else {}
     averaging = isinstance(job, HorizontalJobFile) and trained.solver not in ("sqp", "prox-al")
-    if trained.model == "mlp" or averaging:
+    if trained.model in ("mlp", "resnet18") or averaging:
         needs["torch"] = "torch"
     for module, extra in needs.items():
         try:
@@ -104,7 +104,6 @@ def _come_to_terms(job: HorizontalJobFile, rows: HorizontalTables) -> None:
     horizontal_terms(
         job.to_job(),
         [one.training_rows(name) for name, one in rows.clients.items()],
-        model=job.job.model,
         classes=job.n_classes,
         server=None if rows.server is None else rows.server.training_rows(SERVER_ROWS),
         groups=job.data.groups,

@@ -22,7 +22,7 @@ from evenhand.models.resnet import ResNet18
 from evenhand.models.stacked import StackedPerceptron, one_thread
 from evenhand.printing import listed
 
-NAMES = ("logistic", "mlp", "resnet18")
+NAMES = ("linear", "mlp", "resnet18")
 
 
 class Rows(Protocol):
@@ -73,7 +73,7 @@ def make_module(
             if len(shape) != 3:
                 raise InputError(f"resnet18 takes images (channels, height, width); a row has the shape {shape}")
             return ResNet18(outputs, shape[0])
-        if network in ("logistic", "mlp"):
+        if network in ("linear", "mlp"):
             if len(shape) != 1:
                 raise InputError(f"{network} takes rows of numbers; a row has the shape {shape}")
             widths = [shape[0], *(hidden if network == "mlp" else ()), outputs]

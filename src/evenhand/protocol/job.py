@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from evenhand.constraints.kinds import Constraint
 from evenhand.errors import InputError
 from evenhand.numbers import is_number, is_whole
 from evenhand.protocol.label_privacy import LabelPrivacy
 
-ModelName = Literal["linear", "mlp", "trees"]
+ModelName = Literal["linear", "mlp", "trees", "resnet18", "module"]
+"""What all participants train; ``"module"`` is a torch module that they have as code."""
+MODELS: Final[tuple[ModelName, ...]] = get_args(ModelName)
 LossName = Literal["logistic", "squared"]
 RuntimeName = Literal["auto", "messages", "interleaved", "threads"]
 Protection = Literal["auto", "none", "masked", "dealer", "encrypted"]
@@ -32,7 +34,8 @@ class Job:
     constraints
         Constraints the model is trained under; none trains without.
     model
-        ``"linear"``, ``"mlp"`` for neural parties, or ``"trees"``, which solver ``"trees"`` implies.
+        ``"linear"``, ``"mlp"`` for perceptrons, ``"trees"``, which solver ``"trees"`` implies, ``"resnet18"`` for
+        images, or ``"module"`` for a torch module that every client has as code. The last two are for clients only.
     alpha
         μ of the regulariser (μ/2)‖θ‖²; None is 2/n, the papers' choice.
     max_rounds
@@ -72,10 +75,10 @@ class Job:
     label_privacy: LabelPrivacy | None = None
 
     def __post_init__(self) -> None:
-        if self.model not in ("linear", "mlp", "trees"):
-            raise InputError(f"model is {self.model!r}; choose 'linear', 'mlp' or 'trees'")
+        if self.model not in MODELS:
+            raise InputError(f"model is {self.model!r}; choose one of {', '.join(map(repr, MODELS))}")
         if self.solver == "trees" and self.model == "linear":
-            # The solver says it already, and "linear" is what a job has that says nothing.
+            # "linear" is the default: solver "trees" alone is enough to ask for trees.
             object.__setattr__(self, "model", "trees")
         if self.loss not in ("logistic", "squared"):
             raise InputError(f"loss is {self.loss!r}; choose 'logistic' or 'squared'")

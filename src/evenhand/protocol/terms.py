@@ -190,8 +190,6 @@ class HorizontalTerms(Terms):
         Of one row of features.
     classes
         Number of classes, or None for labels of ±1.
-    model
-        Name of the model that all train, or ``"module"`` for one that everybody has as code of their own.
     protected
         Whether clients protect what they send, with a mechanism of their own.
     scope
@@ -207,7 +205,6 @@ class HorizontalTerms(Terms):
 
     shape: tuple[int, ...] = ()
     classes: int | None = None
-    model: str = "logistic"
     protected: bool = False
     scope: ConstraintScope = EVERYWHERE
     server_rows: bool = False
@@ -245,7 +242,6 @@ class HorizontalTerms(Terms):
         return super().to_plain() | {
             "shape": list(self.shape),
             "classes": self.classes,
-            "model": self.model,
             "protected": self.protected,
             "scope": asdict(self.scope),
             "server_rows": self.server_rows,
@@ -261,7 +257,6 @@ class HorizontalTerms(Terms):
         return super()._fields(content) | {
             "shape": tuple(int(size) for size in content["shape"]),
             "classes": content["classes"],
-            "model": str(content["model"]),
             "protected": bool(content["protected"]),
             "scope": ConstraintScope(**content["scope"]),
             "server_rows": bool(content["server_rows"]),

@@ -112,7 +112,7 @@ def _weights(folder: RunFolder) -> dict[str, pd.Series[float]]:
     found = {}
     for owner, read in folder.owners.items():
         state = read("weights")
-        if state.get("model") in ("linear", "logistic"):
+        if state.get("model") == "linear":
             names = PartyEncoder.from_state(read("encoder")).feature_names_out
             found[owner] = pd.Series(state["weights"][: len(names)], index=names, dtype=float)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from evenhand.errors import ExactRatesWarning, InputError, UnprovenWarning
 from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, Protection, Single
 from evenhand.horizontal.solver import HorizontalClient, HorizontalModel, HorizontalServer
-from evenhand.horizontal.solvers import SOLVERS, model_name, protected_client, protected_server
+from evenhand.horizontal.solvers import SOLVERS, protected_client, protected_server
 from evenhand.models.pictures import Pictures
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.certificate import Certificate
@@ -107,9 +107,8 @@ def train_clients(
     Parameters
     ----------
     model
-        ``"logistic"``, ``"mlp"`` (with the job's hidden widths), ``"resnet18"``, a `torch.nn.Module` (which is copied
-        and begins with its own weights) or a function that makes one (called under the job's seed). None takes what the
-        job's `model` says: logistic for ``"linear"``, else a perceptron.
+        None is the job's own; a name is taken in its place. Otherwise a `torch.nn.Module`, which is copied and begins
+        with its own weights, or a function that makes one, which is called under the job's seed.
     scope
         Where constraints hold, and with which bounds.
     server
@@ -133,11 +132,13 @@ def train_clients(
         an uninterrupted one would have.
     """
     protections = _protections(protect, clients)
+    network = None if isinstance(model, str) else model
+    if model is not None:
+        job = replace(job, model="module" if network is not None else model)
     if terms is None:
         terms = horizontal_terms(
             job,
             clients,
-            model=model_name(job, model),
             server=server,
             groups=groups,
             classes=classes,
@@ -147,7 +148,6 @@ def train_clients(
             enrol=None if preparation is None else preparation.enrol,
         )
     transcript = None if preparation is None else preparation.transcript
-    network = None if isinstance(model, str) else model
     at_server = HorizontalServerData(server, network, start, device)
     at_clients = {one.name: ClientData(one, network, protections.get(one.name), device) for one in clients}
     holders = [*clients, *([] if server is None else [server])]

@@ -16,15 +16,15 @@ from evenhand.horizontal.problem import ModelStart
 from evenhand.protocol.job import Job
 
 
-def start_from(path: Path, model: Any, shape: tuple[int, ...], classes: int | None, job: Job) -> ModelStart:
+def start_from(path: Path, job: Job, shape: tuple[int, ...], classes: int | None, network: Any = None) -> ModelStart:
     """Where a run begins whose weights are in a safetensors file.
 
     Parameters
     ----------
-    model
-        Its name, a module or a function that makes one.
     shape, classes
         Of a row as the model sees it, and how many classes there are; None for two.
+    network
+        The module, or a function that makes one, where the job's model is ``"module"``.
     """
     try:
         found = load_file(path)
@@ -32,7 +32,7 @@ def start_from(path: Path, model: Any, shape: tuple[int, ...], classes: int | No
         raise DataError(f"{path} holds no weights to start from, as a safetensors file does: {error}") from error
     if found.keys() <= {"weights", "statistics"} and "weights" in found:
         return ModelStart(found["weights"], found.get("statistics", np.zeros(0, dtype=np.float32)))
-    return _named(path, found, model, shape, classes, job)
+    return _named(path, found, job.model if network is None else network, shape, classes, job)
 
 
 def _named(

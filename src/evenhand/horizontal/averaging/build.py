@@ -135,9 +135,9 @@ def _network(terms: HorizontalTerms, own: Any, device: str) -> Any:
         raise MissingExtraError("Training by averaging over clients", "torch") from error
     from evenhand.models.networks import make_network
 
-    if terms.model == "module" and own is None:
+    if terms.job.model == "module" and own is None:
         raise InputError("the terms train a module that everybody has as code: give it as network")
-    wanted = own if terms.model == "module" else terms.model
+    wanted = own if terms.job.model == "module" else terms.job.model
     return make_network(wanted, terms.shape, terms.classes, terms.job.hidden, terms.job.seed, device)
 
 

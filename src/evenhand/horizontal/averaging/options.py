@@ -43,7 +43,7 @@ class RoundSettings:
 class AveragingOptions:
     """Options of all averaging solvers.
 
-    ``"auto"`` is what suits tables of standardised columns (logistic models and perceptrons): constants, or what
+    ``"auto"`` is what suits tables of standardised columns (linear models and perceptrons): constants, or what
     follows from the terms and from a client's own number of rows. For other models it is what FairFedAvgALM's CelebA
     experiments had. The papers' settings have names: see `presets`.
 
@@ -114,13 +114,13 @@ class AveragingOptions:
 
     def resolved(self, terms: HorizontalTerms) -> Self:
         """With numbers in place of ``"auto"``; each client finds `local_epochs`, by its own rows."""
-        on_tables = terms.model in ("logistic", "mlp")
+        on_tables = terms.job.model in ("linear", "mlp")
         found = self.for_tables(terms) if on_tables else preset_options(FOR_NETWORKS, terms.job.solver)
         open_ones = [name for name, value in vars(self).items() if isinstance(value, str) and value == "auto"]
         return replace(self, **{name: found[name] for name in open_ones if name in found})
 
     def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
-        """What ``"auto"`` stands for in the options of a logistic model or a perceptron."""
+        """What ``"auto"`` stands for in the options of a linear model or a perceptron."""
         columns = 1
         for size in terms.shape:
             columns *= size

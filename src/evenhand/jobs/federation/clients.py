@@ -106,7 +106,7 @@ def client_program(
     labels = Labels(**(told.agreed or {}))
     encoder = yield from _encoder(job, name, frame, test, columns, base)
     with naming(owner):
-        rows = encoded_rows(encoder, frame, labels, data, test, job.model == "trees")
+        rows = encoded_rows(encoder, frame, labels, data, test, job.to_job().model == "trees")
     del frame
     training = rows.training_rows(name)
     yield from _agree_as_client(job, training)
@@ -191,7 +191,6 @@ def _draft(job: ClientsJob) -> HorizontalTerms:
 def _agreed_on(job: ClientsJob) -> dict[str, Any]:
     """What the job says of the terms."""
     return {
-        "model": job.model,
         "groups": job.data.groups,
         "scope": job.to_where(),
         "protected": job.privacy is not None,
@@ -223,7 +222,7 @@ def _encoder(
         yield AgreeClient(name, {"encoder": hashlib.sha256(path.read_bytes()).hexdigest()})
         return given
     with naming(f"client {name!r}"):
-        learned = learned_encoder(frame, test, columns, data, job.model == "trees")
+        learned = learned_encoder(frame, test, columns, data, job.to_job().model == "trees")
     shared = AgreeClient(name, learned.to_summary())
     yield shared
     return PartyEncoder.from_state(dict(shared.agreed or {}))
@@ -236,7 +235,7 @@ def _two_labels(job: ClientsJob, told: Mapping[str, Summary]) -> Summary:
 
 def _common_encoder(job: ClientsJob, told: Mapping[str, Summary]) -> Summary:
     rules = vars(job.data.to_rules())
-    made = PartyEncoder.from_summaries(told, scale=job.data.scale, as_is=job.model == "trees", **rules)
+    made = PartyEncoder.from_summaries(told, scale=job.data.scale, as_is=job.to_job().model == "trees", **rules)
     return made.to_state()
 
 

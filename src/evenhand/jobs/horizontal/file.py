@@ -48,7 +48,7 @@ class HorizontalJobSection(TrainingSection):
     split: Literal["horizontal"]
     scope: Scope = "global"
     lacking: Lacking = "refuse"
-    model: Literal["logistic", "mlp", "resnet18", "trees"] = "logistic"
+    model: Literal["linear", "mlp", "resnet18", "trees"] = "linear"
     start: str | None = None
     device: str = "cpu"
     max_rounds: int | None = None
@@ -132,11 +132,6 @@ class HorizontalJobFile(ClockedFile):
     privacy: PrivacySection | None = None
 
     @property
-    def model(self) -> str:
-        """Solver ``"trees"`` says the model already, and ``"logistic"`` is what a file has that says nothing."""
-        return "trees" if self.job.solver == "trees" and self.job.model == "logistic" else self.job.model
-
-    @property
     def has_images(self) -> bool:
         """Whether rows are pictures, of which tables hold labels and groups only."""
         return any(getattr(client, "images", None) is not None for client in self.client)
@@ -150,7 +145,7 @@ class HorizontalJobFile(ClockedFile):
         section = self.job
         solver = choose_solver(
             section.solver,
-            model=self.model,
+            model=section.model,
             constrained=bool(section.constraint),
             two_classes=self.data.label.classes is None,
             protected=self.privacy is not None,
@@ -158,7 +153,7 @@ class HorizontalJobFile(ClockedFile):
         rounds = rounds_of(section.preset, solver, SOLVERS[solver].default_rounds)
         job = section.to_job(
             solver=solver,
-            model={"logistic": "linear", "resnet18": "mlp"}.get(self.model, self.model),
+            model=section.model,
             max_rounds=rounds if section.max_rounds is None else section.max_rounds,
             tol=section.tol,
         )
@@ -235,7 +230,6 @@ def _check_training(job: HorizontalJobFile) -> None:
     build(SOLVERS[trained.solver].options, trained.options, "job.options", f"solver {trained.solver!r}")
     check_job(
         trained,
-        model=job.model,
         scope=job.to_where(),
         has_server=job.server.has_rows,
         protected=job.privacy is not None,

@@ -70,7 +70,6 @@ def run_horizontal_job(
         run = train_clients(
             job.to_job(),
             [rows.training_rows(name) for name, rows in tables.clients.items()],
-            model=job.model,
             scope=job.to_where(),
             server=None if tables.server is None else tables.server.training_rows(SERVER_ROWS),
             groups=job.data.groups,
@@ -98,7 +97,7 @@ def _start(job: HorizontalJobFile, base: Path, tables: HorizontalTables) -> Mode
     if job.job.start is None:
         return None
     shape = tuple(next(iter(tables.clients.values())).features.shape[1:])
-    return start_from(base / Path(job.job.start).expanduser(), job.model, shape, job.n_classes, job.to_job())
+    return start_from(base / Path(job.job.start).expanduser(), job.to_job(), shape, job.n_classes)
 
 
 # -- quality
@@ -215,7 +214,7 @@ def _of_client(rows: EncodedRows, labelled: QualityRows, scores: Array) -> dict[
 def model_state(job: HorizontalJobFile, shape: tuple[int, ...], model: Any, weights: Any, statistics: Any) -> State:
     """The model that all clients share, as it is kept; the shape is that of a row: encoded columns, or a picture."""
     state: State = {
-        "model": job.model,
+        "model": job.to_job().model,
         **({"columns": shape[0]} if len(shape) == 1 else {"shape": list(shape)}),
         **({} if job.n_classes is None else {"classes": job.n_classes}),
         "hidden": list(job.job.hidden),
@@ -257,15 +256,15 @@ def _check_widths(state: State, columns: int) -> None:
         return
     size = state["weights"].size
     whole = (columns + 1) * int(state.get("classes", 1))
-    fit = size == whole if state["model"] == "logistic" else all(0 < width <= size for width in state["hidden"])
+    fit = size == whole if state["model"] == "linear" else all(0 < width <= size for width in state["hidden"])
     if state["weights"].ndim != 1 or not fit:
         raise ValueError(f"{size} weights for {columns} columns and hidden layers of {state['hidden']}")
 
 
 def scorer(state: State) -> Callable[[Any], Array]:
-    """What scores encoded rows with saved weights; a logistic model needs no torch for it."""
+    """What scores encoded rows with saved weights; a linear model needs no torch for it."""
     classes = None if state.get("classes") is None else int(state["classes"])
-    if state["model"] == "logistic" and classes is None:
+    if state["model"] == "linear" and classes is None:
         return SharedLinear(np.asarray(state["weights"], dtype=np.float64)).predict
     if state["model"] == "trees":
         return BinnedTrees.from_state(state).predict

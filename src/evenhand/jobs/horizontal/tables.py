@@ -133,14 +133,13 @@ def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTabl
         draft_terms(
             job.to_job(),
             list(frames),
-            model=job.model,
             scope=job.to_where(),
             protected=job.privacy is not None,
             two_classes=job.n_classes is None,
             server_rows=server is not None,
         )
     )
-    trees = job.model == "trees"
+    trees = job.to_job().model == "trees"
     encoder, learned = None, False
     if not job.has_images:
         encoder, learned = _encoder(frames, tests, columns, data, base, preparation, as_is=trees)

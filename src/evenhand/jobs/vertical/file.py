@@ -26,7 +26,7 @@ from evenhand.jobs.schema import (
     located,
     parsed,
 )
-from evenhand.protocol.job import Job, ModelName, RuntimeName
+from evenhand.protocol.job import Job, RuntimeName
 from evenhand.vertical.solvers import SOLVERS, check_job, check_takes_weights, solver_name, stopping_at
 
 
@@ -42,7 +42,7 @@ class VerticalJobSection(TrainingSection):
     """`[job]`: what to train and how."""
 
     split: Literal["vertical"] = "vertical"
-    model: ModelName = "linear"
+    model: Literal["linear", "mlp", "trees"] = "linear"
     max_rounds: int = 1000
     tol: float | None = None
     fit_intercept: bool = True

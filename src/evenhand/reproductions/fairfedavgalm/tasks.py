@@ -135,7 +135,7 @@ def _adult(source: Path | None) -> TrainingTask:
         pool,
         validation,
         test,
-        "logistic",
+        "linear",
         f"Adult: {len(data.frame):,} rows × {pool.features.shape[1]} encoded features, income above 50K, sensitive "
         f"sex; {len(test):,} test and {len(validation):,} validation rows that no client has. Logistic regression.",
     )
