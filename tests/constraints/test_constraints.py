@@ -26,7 +26,7 @@ from evenhand.constraints import (
     groups_frame,
 )
 from evenhand.constraints.binding import BoundConstraints
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.lagrangian import Lagrangian, net_multipliers
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.errors import ConstraintError, DataError, InputError
@@ -129,7 +129,7 @@ def test_sample_weights_are_the_formula(seed: int, kind: Constraint) -> None:
             mask = _mask(problem, part)
             for i in np.flatnonzero(mask):
                 expected[i] += (multipliers[0, place] - multipliers[1, place]) * coefficient / mask.sum()
-    tilt = bound.tilt(multipliers, np.arange(len(bound.rows)))
+    tilt = sum(bound.tilt(net_multipliers(multipliers), measure) for measure in bound.measures)
     np.testing.assert_allclose(tilt, expected, rtol=1e-12, atol=1e-14)
 
 
@@ -156,7 +156,7 @@ def test_cells_are_the_combinations_that_occur_in_order(attributes: int, labels:
     values = np.concatenate([values[:200]] * 2)
     table = frame.assign(label=values)[["label", *frame.columns]]
     expected = table.groupby(list(table.columns), sort=True).ngroup()
-    np.testing.assert_array_equal(bind((), values, frame).cell, expected)
+    np.testing.assert_array_equal(bind((), values, frame).stratum, expected)
 
 
 def test_no_constraints_bind_to_no_rows() -> None:

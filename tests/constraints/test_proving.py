@@ -12,7 +12,6 @@ from support.problems import Problem, small
 from evenhand.constraints import DemographicParity, EqualizedOdds, EqualOpportunity, NeymanPearson, bind
 from evenhand.constraints.binding import constraint_rows
 from evenhand.constraints.confidence import critical_value
-from evenhand.constraints.exact_rows import exact_rows
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.leave_one_out import Response, measured
 from evenhand.constraints.proving import Proving
@@ -91,7 +90,7 @@ def test_standard_errors_from_sums_are_those_of_the_rows() -> None:
             for half in (slice(0, 33), slice(33, 80))
         ]
         told = type(halves[0])(*(sum(pair) for pair in zip(*halves, strict=True)))
-        values, errors = exact_rows(bound, problem.labels, scores)
+        values, errors = bound.reported(problem.labels, scores)
         np.testing.assert_allclose(parts.values(told.sums, told.counts), values, atol=1e-12)
         np.testing.assert_allclose(parts.errors(told), errors, rtol=1e-10)
 
@@ -141,7 +140,7 @@ def test_a_row_left_out_is_what_training_without_it_gives() -> None:
     lagrangian, scores = Lagrangian(problem.labels, bound), design @ weights
     point, penalty = lagrangian.at(scores), alpha * np.diag([1.0] * 4 + [0.0])
     bends = point.curvature(multipliers)
-    weight = bound.weights[0][bound.cell]
+    weight = bound.weights[0][bound.stratum]
     loss = np.logaddexp(0.0, -problem.labels * scores)
     parts = np.array([loss[weight == one].mean() for one in weight])
     slope = weight * -problem.labels / (1.0 + np.exp(problem.labels * scores))

@@ -244,7 +244,7 @@ def test_leaf_values_from_sums_are_those_of_the_rows_themselves() -> None:
     leaf, scores = rng.integers(0, 4, 2500), rng.normal(size=2500)
     own = cells.lagrangian(rows)
     np.testing.assert_allclose(own.at(scores).values, people.lagrangian(constraint).at(scores).values, atol=1e-12)
-    crowd = cells.crowd(cells.sums(leaf, 4, own.constraints.cell, scores, scores), 4)
+    crowd = cells.crowd(cells.sums(leaf, 4, own.constraints.stratum, scores, scores), 4)
     assert crowd.people.sum() == 2500
     none = own.constraints.bounds.no_multipliers()
     by_sums = LeafProblem(crowd.lagrangian, 0.5, 1e-3, judged=False).fit(

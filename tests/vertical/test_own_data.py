@@ -115,7 +115,7 @@ def test_crossed_attributes_are_bound_by_each_holder_as_by_all_together() -> Non
     for role in (first, parties[0]):
         bound = role.lagrangian.constraints  # type: ignore[attr-defined]
         assert bound.rows == expected.rows
-        np.testing.assert_array_equal(bound.weights[:, bound.cell], expected.weights[:, expected.cell])
+        np.testing.assert_array_equal(bound.weights[:, bound.stratum], expected.weights[:, expected.stratum])
 
 
 def test_terms_name_the_solver() -> None:

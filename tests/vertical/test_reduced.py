@@ -350,7 +350,7 @@ def test_curvature_of_a_sample_leads_to_the_same_optimum(
 ) -> None:
     monkeypatch.setattr(sampling, "FROM_EACH_CELL", 10)
     problem = Problem(constraint, n=4000, p=5)
-    sample = draw_sample(problem.lagrangian.constraints.cell, problem.columns.shape[1])
+    sample = draw_sample(problem.lagrangian.constraints.stratum, problem.columns.shape[1])
     assert sample is not None
     exact, found = problem.solve(), problem.solve(sample=sample.of(DenseColumns(problem.columns)))
     problem.assert_optimal(found)

@@ -10,7 +10,6 @@ from support.problems import Problem, small, train
 
 from evenhand.constraints import DemographicParity, EqualOpportunity
 from evenhand.constraints.binding import bind_rows, constraint_rows
-from evenhand.constraints.exact_rows import exact_rows
 from evenhand.constraints.groups import groups_of
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.lagrangian import Lagrangian
@@ -71,8 +70,8 @@ def test_standard_errors_are_those_of_rows_that_vary_and_not_of_repeated_ones() 
         np.testing.assert_allclose(mine, theirs)
     many = bound(REPEATED, PARITY)
     weighted = bound(PROBLEM, PARITY, TIMES.astype(float))
-    value, error = exact_rows(weighted.constraints, PROBLEM.labels, scores)
-    theirs, too_sure = exact_rows(many.constraints, REPEATED.labels, scores.repeat(TIMES))
+    value, error = weighted.constraints.reported(PROBLEM.labels, scores)
+    theirs, too_sure = many.constraints.reported(REPEATED.labels, scores.repeat(TIMES))
     np.testing.assert_allclose(value, theirs)
     assert error > 1.2 * too_sure
 

@@ -1,20 +1,20 @@
-"""Constraint rows met with labels and groups: multipliers on the rows become one weight per row of data.
+"""Bind constraints to labels and groups: multipliers then become one weight for each row of data.
 
-That is why any weighted learner can take any constraint.
+So any learner that takes sample weights can take any constraint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import ALL, Array, Integers, Rows
-from evenhand.constraints.bounds import Bounds
+from evenhand.arrays import Array, Integers
 from evenhand.constraints.confidence import critical_value
+from evenhand.constraints.evaluation import SliceWeights
 from evenhand.constraints.groups import (
     Groups,
     check_groups,
@@ -25,94 +25,54 @@ from evenhand.constraints.groups import (
     with_crossing,
 )
 from evenhand.constraints.kinds import Constraint, Constraints, as_list
-from evenhand.constraints.measures import Measure, by_measure
+from evenhand.constraints.measures import by_measure
 from evenhand.constraints.slices import ConstraintRow, bounds_of
 from evenhand.errors import ConstraintError, DataError
 from evenhand.printing import quoted
 
 
-@dataclass(frozen=True, eq=False)
-class BoundConstraints:
+class BoundConstraints(SliceWeights):
     """Constraint rows on given data.
 
-    Rows of data that share label and groups form a *cell*; whatever concerns slices is then a small matrix over
-    cells, and the only passes over all n rows of data are one sum and one look-up.
+    Rows of data that share label and groups form a *stratum*. Slices are then a small matrix over strata, and only one
+    sum and one look-up pass over all n rows of data.
+
+    Parameters
+    ----------
+    rows
+        The R constraint rows.
+    stratum
+        The stratum of each row of data.
+    weights
+        (R, strata): a_s / |s|, summed over the slices that the stratum is in.
+    sample_weight
+        How many people each row of data stands for; None means one. A weight of two equals two copies of the row.
 
     Attributes
     ----------
-    rows
-        The constraint rows, R of them.
-    cell
-        For each row of data, its cell.
-    weights
-        (R, cells): what one person of that cell contributes to each constraint row, a_s / |s| summed over the row's
-        slices.
-    people
-        How many people each row of data stands for; None is one. A row that stands for two is as good as two rows.
     bounds
-        Of the constraint rows.
+        Lower and upper bounds of the constraint rows.
     """
 
-    rows: tuple[ConstraintRow, ...]
-    cell: Integers
-    weights: Array
-    people: Array | None = None
-    bounds: Bounds = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", bounds_of(self.rows))
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    def __init__(
+        self, rows: tuple[ConstraintRow, ...], stratum: Integers, weights: Array, sample_weight: Array | None = None
+    ) -> None:
+        super().__init__(weights, by_measure(row.measure for row in rows), stratum, sample_weight)
+        self.rows = rows
+        self.bounds = bounds_of(rows)
 
     def with_rows(self, rows: tuple[ConstraintRow, ...]) -> BoundConstraints:
-        """Rows over the same slices with other bounds or temperatures."""
-        return BoundConstraints(rows, self.cell, self.weights, self.people)
+        """Replace the rows by rows over the same slices with other bounds or temperatures."""
+        return BoundConstraints(rows, self.stratum, self.weights, self.sample_weight)
 
     @cached_property
     def names(self) -> list[str]:
         return [str(row) for row in self.rows]
 
-    @cached_property
-    def measures(self) -> dict[Measure, Integers]:
-        """Which rows use which measure."""
-        return by_measure(row.measure for row in self.rows)
-
-    def row_values(self, measured: Array, rows: Integers) -> Array:
-        """a·g for these rows, from the measure's value on each row of data."""
-        return self.weights[rows] @ self.cell_sums(measured)
-
-    def cell_sums(self, values: Array) -> Array:
-        """Of each cell, the sum of these values over its people."""
-        sums = np.bincount(self.cell, weights=self.counted(values), minlength=self.weights.shape[1])
-        return sums.astype(np.float64, copy=False)
-
-    def counted(self, values: Array, of: Rows = ALL) -> Array:
-        """Values of these rows of data, times the people that each stands for."""
-        return values if self.people is None else values * self.people[of]
-
     @property
-    def n_people(self) -> float:
-        return float(len(self.cell) if self.people is None else self.people.sum())
-
-    @cached_property
-    def most_people(self) -> Array:
-        """Of each cell, how many people one row of data at most stands for."""
-        if self.people is None:
-            return np.ones(self.weights.shape[1])
-        most = np.zeros(self.weights.shape[1])
-        np.maximum.at(most, self.cell, self.people)
-        return most
-
-    @property
-    def grain(self) -> Array:
-        """What one row of data at most weighs in each constraint row."""
-        return (np.abs(self.weights) * self.most_people).max(axis=1, initial=0.0)
-
-    def tilt(self, multipliers: Array, rows: Integers, of: Rows = ALL) -> Array:
-        """Σ_rows (λ⁺ − λ⁻) a_s / |s| for these rows of data: the part of their weight that the rows add."""
-        net = multipliers[0, rows] - multipliers[1, rows]
-        return self.counted((net @ self.weights[rows])[self.cell[of]], of)
+    def total_weight(self) -> float:
+        """The sum of sample weights: how many people the rows of data stand for."""
+        return float(len(self.stratum) if self.sample_weight is None else self.sample_weight.sum())
 
 
 def bind(constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None = None) -> BoundConstraints:
@@ -191,20 +151,20 @@ def bind_rows(
     groups: Groups,
     labels: Array,
     sensitive: pd.DataFrame,
-    people: Array | None = None,
+    sample_weight: Array | None = None,
 ) -> BoundConstraints:
-    """Meet rows with labels (±1) and groups whose values have been agreed on; `people` as in `BoundConstraints`."""
-    cell, (label, *codes) = cells([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
-    # The place after the last is -1, of crossings that are left out.
+    """Bind constraint rows to labels (±1) and to groups with agreed values."""
+    stratum, (label, *codes) = strata([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
+    # Code -1, of crossings that are left out, takes the last entry: None.
     values = {
         name: np.array([*groups[name], None], dtype=object)[code] for name, code in zip(groups, codes, strict=True)
     }
-    cell_labels = label.astype(np.float64)
-    sizes = np.bincount(cell, weights=people, minlength=len(label))
+    stratum_labels = label.astype(np.float64)
+    sizes = np.bincount(stratum, weights=sample_weight, minlength=len(label))
     weights = np.zeros((len(rows), len(label)))
     for index, row in enumerate(rows):
         for coefficient, part in row.terms:
-            inside = part.inside(cell_labels, values)
+            inside = part.inside(stratum_labels, values)
             count = sizes[inside].sum()
             if count == 0:
                 raise ConstraintError(
@@ -212,19 +172,19 @@ def bind_rows(
                     "merge or drop that group, or choose another constraint"
                 )
             weights[index, inside] += coefficient / count
-    return BoundConstraints(tuple(rows), cell, weights, people)
+    return BoundConstraints(tuple(rows), stratum, weights, sample_weight)
 
 
-def cells(columns: Sequence[Integers]) -> tuple[Integers, list[Integers]]:
-    """Number the combinations of values that occur, in order; return each row's number and what each stands for."""
-    cell = np.zeros(len(columns[0]), dtype=np.int64)
+def strata(columns: Sequence[Integers]) -> tuple[Integers, list[Integers]]:
+    """Number the combinations of values that occur, in order; return each row's number and each stratum's values."""
+    stratum = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         places = _places(column)
-        cell = _places(cell * (int(places.max(initial=0)) + 1) + places)
-    # Any row of a cell says what it stands for.
-    some_row = np.zeros(int(cell.max(initial=-1)) + 1, dtype=np.int64)
-    some_row[cell] = np.arange(len(cell))
-    return cell, [column[some_row] for column in columns]
+        stratum = _places(stratum * (int(places.max(initial=0)) + 1) + places)
+    # All rows of a stratum have the same values, so any of them will do.
+    some_row = np.zeros(int(stratum.max(initial=-1)) + 1, dtype=np.int64)
+    some_row[stratum] = np.arange(len(stratum))
+    return stratum, [column[some_row] for column in columns]
 
 
 def _places(column: Integers) -> Integers:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import ALL, Array, Integers, Rows
-from evenhand.constraints.binding import BoundConstraints, cells
+from evenhand.constraints.binding import BoundConstraints, strata
 from evenhand.constraints.groups import Groups, group_codes
 from evenhand.constraints.lagrangian import Lagrangian, Point, TiltedSums
 from evenhand.constraints.losses import Loss
@@ -39,7 +39,7 @@ class DebiasedLagrangian(Lagrangian):
 
     def __init__(self, positive: Lagrangian, negative: Lagrangian) -> None:
         rows, other = positive.constraints, negative.constraints
-        both = BoundConstraints(rows.rows, rows.cell, rows.weights + other.weights)
+        both = BoundConstraints(rows.rows, rows.stratum, rows.weights + other.weights)
         super().__init__(positive.labels, both, positive.loss)
         self.parts = (positive, negative)
 
@@ -116,15 +116,15 @@ def debiased(
     of_groups: Mapping[str, RandomisedResponse],
 ) -> DebiasedLagrangian:
     """Meet constraint rows with answers about labels (±1) and, of the attributes named, groups."""
-    cell, (label, *codes) = cells([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
+    stratum, (label, *codes) = strata([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
     found = dict(zip(groups, codes, strict=True))
-    sizes = np.bincount(cell, minlength=len(label)).astype(np.float64)
+    sizes = np.bincount(stratum, minlength=len(label)).astype(np.float64)
     parts: list[tuple[int, Array]] = [
         (sign, np.where(label == sign, of_labels.counts, of_labels.counts_against)) for sign in (1, -1)
     ]
 
     def inside(part: Slice, sign: int, said: Array) -> Array:
-        """What a row of each cell counts in a slice, as one of that label."""
+        """What a row of each stratum counts in a slice, as one of that label."""
         if part.label not in (None, sign):
             return np.zeros(len(label))
         here: Array = said * _in_group(part, groups, found, of_groups)
@@ -140,9 +140,9 @@ def debiased(
     halves = [
         Lagrangian(
             np.full(len(labels), float(sign)),
-            BoundConstraints(tuple(rows), cell, weights[place]),
+            BoundConstraints(tuple(rows), stratum, weights[place]),
             loss,
-            said[cell] / len(labels),
+            said[stratum] / len(labels),
         )
         for place, (sign, said) in enumerate(parts)
     ]

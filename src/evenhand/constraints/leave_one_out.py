@@ -18,7 +18,6 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
-from evenhand.constraints.exact_rows import exact_rows
 from evenhand.constraints.lagrangian import Lagrangian
 
 _MOST_LEVERAGE: Final = 0.9
@@ -73,15 +72,15 @@ def measured(
     surprise, slope = np.zeros((2, len(scores), len(holding)))
     for place, index in enumerate(holding):
         value, derivative = rows.rows[index].measure.value_and_derivative(lagrangian.loss, scores, labels)
-        weight = rows.counted(rows.weights[index][rows.cell])
+        weight = rows.weighted(rows.weights[index][rows.stratum])
         slope[:, place] = weight * derivative
         # Rows of data that weigh the same are in the same slice.
-        part = np.unique(rows.weights[index], return_inverse=True)[1][rows.cell]
-        people = np.bincount(part, weights=rows.counted(np.ones_like(value)))
-        mean = np.bincount(part, weights=rows.counted(value)) / np.maximum(people, np.finfo(float).tiny)
+        part = np.unique(rows.weights[index], return_inverse=True)[1][rows.stratum]
+        people = np.bincount(part, weights=rows.weighted(np.ones_like(value)))
+        mean = np.bincount(part, weights=rows.weighted(value)) / np.maximum(people, np.finfo(float).tiny)
         surprise[:, place] = weight * (value - mean[part])
     curvature = columns.T @ (columns * bends[:, None]) + quadratic
     response = Response.of(curvature, slope.T @ columns)
     without = scores + response.left_out(columns, point.derivative(multipliers), bends, surprise)
-    values, errors = exact_rows(rows, labels, scores, lagrangian.loss)
-    return errors, optimism(rows.bounds, values, exact_rows(rows, labels, without, lagrangian.loss)[0])
+    values, errors = rows.reported(labels, scores, lagrangian.loss)
+    return errors, optimism(rows.bounds, values, rows.reported(labels, without, lagrangian.loss)[0])

@@ -10,7 +10,6 @@ import pandas as pd
 
 from evenhand.constraints.binding import bind
 from evenhand.constraints.confidence import LEVEL, critical_value
-from evenhand.constraints.exact_rows import exact_rows
 from evenhand.constraints.groups import groups_frame
 from evenhand.constraints.kinds import Constraint, Constraints, as_list
 from evenhand.errors import DataError
@@ -61,7 +60,7 @@ def _worst(
     constraint: Constraint, signs: npt.NDArray[Any], logits: npt.NDArray[Any], frame: pd.DataFrame, level: float
 ) -> tuple[float, float, float, float, str, int]:
     bound = bind(constraint, signs, frame)
-    values, errors = exact_rows(bound, signs, logits)
+    values, errors = bound.reported(signs, logits)
     two_sided = np.isfinite(bound.bounds.lower)
     values = np.where(two_sided, np.abs(values), values)
     reach = values + critical_value(level, len(values)) * errors

@@ -14,9 +14,10 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from evenhand.arrays import Array, Integers, Matrix
+from evenhand.arrays import ALL, Array, Matrix, Rows
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
-from evenhand.constraints.losses import PART, Logistic, Loss
+from evenhand.constraints.evaluation import EvaluatedScores, SliceEvaluator, SliceWeights
+from evenhand.constraints.losses import PART, Loss
 from evenhand.constraints.measures import Measure, by_measure
 from evenhand.errors import InputError
 from evenhand.programs.program import Curvature
@@ -71,18 +72,31 @@ class SliceProgram:
         self.transposed: Matrix = self.features.T
         if sparse:
             self.transposed = sp.csr_array(self.transposed)
-        self.labels, self.objective, self.combinations = labels, objective, combinations
-        self.measures = tuple(measures)
+        self.labels = labels
         self.own = own
         self.shared = len(measures) - own.n_rows
         self.weights = int(features.shape[1])
         self.regulariser: Array = np.broadcast_to(np.asarray(regulariser, dtype=np.float64), (self.weights,))
         self.regularised = bool(self.regulariser.any())
-        self.loss: Loss = Logistic() if loss is None else loss
-        # Where every row measures the loss, as in the papers, objective and rows are one product away from it.
-        all_loss = all(measure.name == "loss" for measure in self.measures)
-        self.stack: Array | None = np.vstack([objective, combinations]) if all_loss else None
+        self.measures = tuple(measures)
+        # Objective and constraint rows in one matrix: where all average the loss, one product gives all derivatives.
+        self.stack: Array = np.vstack([objective, combinations])
+        self.all_loss = all(measure.name == "loss" for measure in self.measures)
+        slices = SliceWeights(self.combinations, by_measure(self.measures))
+        self.evaluator = SliceEvaluator(labels, slices, loss, shares=self.objective)
         self.effort = 2.0 * float(features.nnz if sparse else self.features.size)
+
+    @property
+    def objective(self) -> Array:
+        return self.stack[0]
+
+    @property
+    def combinations(self) -> Array:
+        return self.stack[1:]
+
+    @property
+    def loss(self) -> Loss:
+        return self.evaluator.loss
 
     def sampled(self, rows: int, rng: np.random.Generator) -> SliceProgram:
         """The same program on some of the rows of data, drawn without replacement and weighted up to stand for all."""
@@ -101,16 +115,12 @@ class SliceProgram:
             loss=self.loss,
         )
 
-    @cached_property
-    def by_measure(self) -> dict[Measure, Integers]:
-        return by_measure(self.measures)
-
     def at(self, weights: Array) -> SlicePoint:
         return SlicePoint(self, weights)
 
     def judged(self, trials: Array) -> tuple[Array, Array]:
-        """f (T,) and the rows of c (T, rows) at several w, without derivatives."""
-        if self.stack is None or len(self.labels) > PART:
+        """Return f (T,) and c (T, rows) at several w, without derivatives."""
+        if not self.all_loss or len(self.labels) > PART:
             points = [self.at(trial) for trial in trials]
             return np.array([point.value for point in points]), np.array([point.constraints for point in points])
         scores = (self.features @ trials.T).T if sp.issparse(self.features) else trials @ self.transposed
@@ -119,73 +129,47 @@ class SliceProgram:
         return values, found[:, 1:]
 
 
-class SlicePoint:
-    """A slice program at one w; what needs a pass over the data is computed once, when first asked for."""
+class SlicePoint(EvaluatedScores):
+    """A slice program at one w: scores are Xw, and derivatives in them become derivatives in w."""
 
     def __init__(self, program: SliceProgram, weights: Array) -> None:
+        super().__init__(program.evaluator, program.features @ weights)
         self._of = program
         self._weights = weights
-        self._scores: Array = program.features @ weights
-
-    @property
-    def scores(self) -> Array:
-        """x_jᵀw of each row of data."""
-        return self._scores
-
-    def in_scores(self, net: Array) -> tuple[Array, Array]:
-        """First and second derivative of f + Σ net · c in each row of data's score, regularisers aside."""
-        slopes = self._slopes
-        return slopes[0] + net @ slopes[1:], self._bends(net)
 
     def measured(self) -> Array:
-        """(rows, n): φ of each constraint row on each row of data."""
-        found = np.empty((len(self._of.measures), len(self._of.labels)))
-        for measure, rows in self._of.by_measure.items():
-            found[rows] = self._measured(measure)[0]
+        """Return (rows, n): the measure of each constraint row on each row of data."""
+        of = self._of
+        found = np.empty((len(of.measures), len(of.labels)))
+        for measure, rows in of.evaluator.slices.measures.items():
+            is_loss = measure.name == "loss"
+            found[rows] = of.loss.value(self.scores, of.labels) if is_loss else self._other_measures[measure][0]
         return found
-
-    @cached_property
-    def _loss(self) -> tuple[Array, Array]:
-        return self._of.loss.value_and_derivative(self._scores, self._of.labels)
-
-    def _measured(self, measure: Measure) -> tuple[Array, Array]:
-        if measure.name == "loss":
-            return self._loss
-        return measure.value_and_derivative(self._of.loss, self._scores, self._of.labels)
-
-    @cached_property
-    def _stacked(self) -> Array:
-        assert self._of.stack is not None
-        return self._of.stack @ self._loss[0]
 
     @cached_property
     def value(self) -> float:
-        found = float(self._of.objective @ self._loss[0] if self._of.stack is None else self._stacked[0])
         if self._of.regularised:
-            found += 0.5 * float(self._of.regulariser @ self._weights**2)
-        return found
+            return self.loss + 0.5 * float(self._of.regulariser @ self._weights**2)
+        return self.loss
 
-    @cached_property
-    def _slopes(self) -> Array:
-        """(1 + rows, n): derivatives in each row of data's score of the objective and of the constraint rows."""
-        of = self._of
-        if of.stack is not None:
-            return of.stack * self._loss[1]
-        slopes = np.empty((1 + len(of.measures), len(of.labels)))
-        np.multiply(of.objective, self._loss[1], out=slopes[0])
-        for measure, rows in of.by_measure.items():
-            slopes[1 + rows] = of.combinations[rows] * self._measured(measure)[1]
-        return slopes
+    @property
+    def constraints(self) -> Array:
+        return self.values
 
     @cached_property
     def _derivatives(self) -> Array:
         """(1 + rows, d): gradient and Jacobian from one product."""
-        slopes = self._slopes
-        found: Array = (
-            (self._of.transposed @ slopes.T).T if sp.issparse(self._of.features) else slopes @ self._of.features
-        )
-        if self._of.regularised:
-            found[0] += self._of.regulariser * self._weights
+        of = self._of
+        if of.all_loss:
+            slopes = of.stack * self._loss_derivative
+        else:
+            slopes = np.empty_like(of.stack)
+            np.multiply(of.objective, self._loss_derivative, out=slopes[0])
+            for measure, rows in of.evaluator.slices.measures.items():
+                slopes[1 + rows] = of.evaluator.slices.of_measure(measure) * self.slope(measure)
+        found: Array = (of.transposed @ slopes.T).T if sp.issparse(of.features) else slopes @ of.features
+        if of.regularised:
+            found[0] += of.regulariser * self._weights
         return found
 
     @property
@@ -196,34 +180,16 @@ class SlicePoint:
     def jacobian(self) -> Array:
         return self._derivatives[1:]
 
-    @cached_property
-    def constraints(self) -> Array:
-        of = self._of
-        if of.stack is not None:
-            return self._stacked[1:]
-        values = np.zeros(len(of.measures))
-        for measure, rows in of.by_measure.items():
-            values[rows] = of.combinations[rows] @ self._measured(measure)[0]
-        return values
-
-    def _bends(self, net: Array) -> Array:
-        """Second derivative of f + Σ net · c in each row of data's score."""
-        of = self._of
-        bends = of.objective * self._curvature
-        for measure, rows in of.by_measure.items():
-            if net[rows].any():
-                whole = measure.name == "loss"
-                each = self._curvature if whole else measure.curvature(of.loss, self._scores, of.labels)
-                bends += (net[rows] @ of.combinations[rows]) * each
-        return bends
+    def _loss_curvature(self, some: Rows = ALL) -> Array:
+        # Newton steps ask for it again and again at one point.
+        return self._all_curvatures[some]
 
     @cached_property
-    def _curvature(self) -> Array:
-        """l″ of each row of data."""
-        return self._of.loss.curvature(self._scores, self._of.labels)
+    def _all_curvatures(self) -> Array:
+        return super()._loss_curvature()
 
     def hessian(self, net: Array) -> Array:
-        of, bends = self._of, self._bends(net)
+        of, bends = self._of, self.second_derivative(net)
         if sp.issparse(of.features):
             total: Array = (of.transposed.multiply(bends).tocsr() @ of.features).toarray()
         else:
@@ -234,5 +200,5 @@ class SlicePoint:
 
     def hessian_product(self, net: Array, direction: Array) -> Array:
         of = self._of
-        found: Array = of.transposed @ (self._bends(net) * (of.features @ direction))
+        found: Array = of.transposed @ (self.second_derivative(net) * (of.features @ direction))
         return found + of.regulariser * direction

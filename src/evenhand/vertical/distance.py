@@ -66,5 +66,5 @@ def is_convex(lagrangian: Lagrangian, multipliers: Array) -> bool:
     if any(measure.name != "loss" for measure in used):
         return False
     tilts = (multipliers[0] - multipliers[1]) @ rows.weights
-    occurs = np.bincount(rows.cell, minlength=len(tilts)) > 0
-    return bool((1.0 + rows.n_people * tilts[occurs] >= 0.0).all())
+    occurs = np.bincount(rows.stratum, minlength=len(tilts)) > 0
+    return bool((1.0 + rows.total_weight * tilts[occurs] >= 0.0).all())

@@ -39,7 +39,7 @@ def can_join(program: Program) -> TypeGuard[SliceProgram]:
     """Whether a program is dense logistic losses with inequality rows on them, over not too many rows of data."""
     return (
         isinstance(program, SliceProgram)
-        and program.stack is not None
+        and program.all_loss
         and isinstance(program.loss, Logistic)
         and not sp.issparse(program.features)
         and not program.own.has_free

@@ -141,7 +141,7 @@ class CountedRows:
         """
         program = self._program
         point = program.at(weights)
-        nu, bends = point.in_scores(net)
+        nu, bends = point.first_derivative(net), point.second_derivative(net)
         measured, own = point.measured(), self.at(weights)[0]
         totals = [(own.counts, own.smooth), (self._shared_counts, shared_smooth)]
         places = np.cumsum([0, *(len(parts.constraint_rows) for parts in self._parts)])

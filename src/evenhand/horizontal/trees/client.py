@@ -172,7 +172,7 @@ class HistogramClient(HorizontalClient):
             sums = self._histograms(asked)
             return HISTOGRAMS.message(self.name, SERVER, round=self.round + 1, sums=sums)
         sums = self.cells.sums(
-            self._leaf(), self.options.leaves, self.lagrangian.constraints.cell, self.scores, self.held_out
+            self._leaf(), self.options.leaves, self.lagrangian.constraints.stratum, self.scores, self.held_out
         )
         return LEAF_SUMS.message(self.name, SERVER, round=self.round + 1, sums=sums.reshape(-1, 3))
 

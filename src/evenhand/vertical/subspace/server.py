@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.exact_rows import exact_rows
 from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.constraints.leave_one_out import measured
 from evenhand.constraints.proving import Proof
@@ -206,7 +205,7 @@ class SubspaceServer(Server):
     @cached_property
     def _sample(self) -> RowSample | None:
         """Rows for curvature, enough for the most columns there will be; asked for when all first words are in."""
-        return draw_sample(self.lagrangian.constraints.cell, self._most)
+        return draw_sample(self.lagrangian.constraints.stratum, self._most)
 
     def _keep(self) -> bool:
         """Remember the present model if its exact rates make it the best so far; the first rounds solve others."""
@@ -255,7 +254,7 @@ class SubspaceServer(Server):
         if not self.problem.proving.asks:
             return []
         rows = self.lagrangian
-        values, errors = exact_rows(rows.constraints, rows.labels, self.scores, rows.loss)
+        values, errors = rows.constraints.reported(rows.labels, self.scores, rows.loss)
         return self.problem.proving.proofs(values, errors, self.problem.optimism)
 
     def _settled(self, point: Point) -> bool:

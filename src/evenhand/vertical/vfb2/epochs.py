@@ -158,7 +158,7 @@ def theta_inputs(lagrangian: Lagrangian, weighting: Array, order: Integers) -> T
     return ThetaInputs(
         LOSSES.index(lagrangian.loss.name),
         lagrangian.labels[order],
-        lagrangian.constraints.cell[order],
+        lagrangian.constraints.stratum[order],
         cell_tilts(lagrangian, weighting),
         np.array([MEASURES.index(measure.name) for measure in measures], dtype=np.int64),
         np.array([measure.temperature for measure in measures], dtype=np.float64),
