@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 from sklearn.metrics import accuracy_score, log_loss
 
-import evenhand.metrics.cells
+import evenhand.metrics.strata
 from evenhand.errors import DataError, InputError
 from evenhand.metrics import group_counts, group_report, intervals, summary
+from evenhand.metrics.scores import _strata
 
 GAPS = ["DEO", "DFP", "DFN", "DP", "equalized_odds"]
 
@@ -307,20 +308,20 @@ def test_intervals_depend_on_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert (wider["low"] <= table["low"]).all()
     assert (wider["high"] >= table["high"]).all()
     # Drawing block by block is a matter of memory: it keeps the distribution.
-    monkeypatch.setattr(evenhand.metrics.cells, "_DRAWS_AT_ONCE", 1000)
+    monkeypatch.setattr(evenhand.metrics.strata, "_DRAWS_AT_ONCE", 1000)
     blocks = intervals(y, z, sensitive_features=s, seed=7)
     assert blocks.to_numpy() == pytest.approx(table.to_numpy(), abs=0.05, nan_ok=True)
 
 
-def test_sums_of_large_cells_are_drawn_as_their_rows_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_of_large_strata_are_drawn_as_their_rows_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """Means, spreads and how sums go together; each is off by its own standard error, of which five are allowed."""
     y, z, s = draw(np.random.default_rng(5), n=6000, groups=2)
-    cells = evenhand.metrics.cells.Cells.of(y, z, s, None, False)
-    by_rows = cells.resample(4000, np.random.default_rng(0))
-    monkeypatch.setattr(evenhand.metrics.cells, "_LARGE", 100)
-    by_sums = cells.resample(4000, np.random.default_rng(1))
-    for cell in range(len(cells.size)):
-        one, other = (np.stack([a.rows, a.selected, a.loss])[..., cell] for a in (by_rows, by_sums))
+    strata = _strata(y, z, s, None, False)
+    by_rows = strata.resample(4000, np.random.default_rng(0))
+    monkeypatch.setattr(evenhand.metrics.strata, "_LARGE", 100)
+    by_sums = strata.resample(4000, np.random.default_rng(1))
+    for stratum in range(len(strata.size)):
+        one, other = (np.stack([a.rows, a.selected, a.loss])[..., stratum] for a in (by_rows, by_sums))
         spread = one.std(axis=1)
         assert (other - one).mean(axis=1) / spread == pytest.approx(0, abs=5 * np.sqrt(2 / 4000))
         assert other.std(axis=1) == pytest.approx(spread, rel=5 / np.sqrt(4000))

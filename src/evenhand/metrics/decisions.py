@@ -13,16 +13,25 @@ former; the latter are there to be held against the paper's tables.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
 from evenhand.constraints.confidence import LEVEL, rate_variance
 from evenhand.errors import DataError
-from evenhand.metrics.gaps import at_least, check_resampling, widest, worst_gap
-from evenhand.metrics.labelled_rows import RATES, LabelledRows
+from evenhand.metrics.columns import Attribute, check_lengths, read_attributes, read_codes, read_column
+from evenhand.metrics.gaps import at_least, check_resampling, widest
+from evenhand.metrics.strata import Strata
+
+GAPS: Final = (
+    "demographic_parity",
+    "equal_opportunity",
+    "published_demographic_parity",
+    "published_equal_opportunity",
+)
 
 
 def demographic_parity(
@@ -47,7 +56,7 @@ def demographic_parity(
     DataError
         If lengths differ, values are missing, a label does not occur, or there is one group only or an empty one.
     """
-    return LabelledRows.of(y_true, y_pred, sensitive_features, positive, negative).gap("demographic_parity")
+    return _read(y_true, y_pred, sensitive_features, positive, negative)[0].gap("demographic_parity")
 
 
 def equal_opportunity(
@@ -64,8 +73,8 @@ def equal_opportunity(
     Parameters and errors are those of :func:`demographic_parity`. A label that some group has no positives of has no
     such difference: this is refused, unless ``skip_unmeasurable`` leaves such labels out of the worst.
     """
-    rows = LabelledRows.of(y_true, y_pred, sensitive_features, positive, negative)
-    return rows.measurable(skip_unmeasurable).gap("equal_opportunity")
+    strata, labels = _read(y_true, y_pred, sensitive_features, positive, negative)
+    return _measurable(strata, labels, skip_unmeasurable).gap("equal_opportunity")
 
 
 def published_demographic_parity(
@@ -77,7 +86,7 @@ def published_demographic_parity(
     selected in each group, not if the same share is. (The code adds 1e-6 to the denominator; that is left out.)
     Parameters and errors are those of :func:`demographic_parity`.
     """
-    return LabelledRows.of(y_true, y_pred, sensitive_features, positive, negative).gap("published_demographic_parity")
+    return _read(y_true, y_pred, sensitive_features, positive, negative)[0].gap("published_demographic_parity")
 
 
 def published_equal_opportunity(
@@ -88,7 +97,10 @@ def published_equal_opportunity(
     For a perfect classifier this is the difference of the groups' shares among the positives, not 0. (The code adds
     1e-6 to the denominator; that is left out.) Parameters and errors are those of :func:`demographic_parity`.
     """
-    return LabelledRows.of(y_true, y_pred, sensitive_features, positive, negative).gap("published_equal_opportunity")
+    strata, _ = _read(y_true, y_pred, sensitive_features, positive, negative)
+    if not strata.truth[:, strata.measured].any():
+        raise DataError("no row carries a label that is looked at: equal opportunity has no value")
+    return strata.gap("published_equal_opportunity")
 
 
 def label_gaps(
@@ -99,9 +111,9 @@ def label_gaps(
     A gap that has no value, because a group has no positives of the label, is NaN. Parameters and errors are those of
     :func:`demographic_parity`.
     """
-    rows = LabelledRows.of(y_true, y_pred, sensitive_features, positive, negative)
-    gaps = {name: [widest(parts) for parts in rows.by_label(name, rows.counts())] for name in RATES}
-    return pd.DataFrame(gaps, index=pd.Index([rows.labels[label] for label in rows.measured], name="label"))
+    strata, labels = _read(y_true, y_pred, sensitive_features, positive, negative)
+    gaps = {name: [widest(parts) for parts in strata.means(name, strata.counts)] for name in GAPS}
+    return pd.DataFrame(gaps, index=pd.Index([labels[label] for label in strata.measured], name="label"))
 
 
 def decision_intervals(
@@ -131,28 +143,110 @@ def decision_intervals(
         If ``level`` is not between 0 and 1 or ``repeats`` is not positive.
     """
     check_resampling(level, repeats)
-    rows = LabelledRows.of(y_true, y_pred, sensitive_features, positive, negative).measurable(skip_unmeasurable)
-    if rows.several:
+    strata, labels = _read(y_true, y_pred, sensitive_features, positive, negative)
+    strata = _measurable(strata, labels, skip_unmeasurable)
+    if _is_table(y_true, "y_true"):
         raise DataError("intervals need one label a row: give the columns of the tables one at a time")
-    counts, resampled = rows.counts(), rows.resample(repeats, np.random.default_rng(seed))
+    drawn = strata.resample(repeats, np.random.default_rng(seed))
+    counts, right, size = strata.counts_of(drawn), float(strata.right(strata.sums)), strata.n_rows
     ends = [(1 - level) / 2, (1 + level) / 2]
-    size = rows.truth.shape[0]
-    error = float(np.sqrt(rate_variance(counts.right, size)))
-    accuracy = float(counts.right) / size
-    table = {"accuracy": (accuracy, *_around(accuracy, np.quantile(resampled.right / size, ends)), error, np.nan)}
-    for name in RATES:
-        known = rows.by_label(name, counts)
-        parts, drawn, variances = (
-            [part for label in labels for part in label]
-            for labels in (known, rows.by_label(name, resampled, instead=known), rows.variances(name, counts))
+    error = float(np.sqrt(rate_variance(right, size)))
+    accuracy = right / size
+    around = _around(accuracy, np.quantile(strata.right(drawn) / size, ends))
+    table = {"accuracy": (accuracy, *around, error, np.nan)}
+    for name in GAPS:
+        known = strata.means(name, strata.counts)
+        parts, others = (
+            [part for label in means for part in label] for means in (known, strata.means(name, counts, instead=known))
         )
-        gap = worst_gap(parts, variances, level, most=1.0)
-        found = np.quantile([widest(drawn), at_least(drawn, parts)], ends, axis=1)
+        gap = strata.worst(name, level)
+        found = np.quantile([widest(others), at_least(others, parts)], ends, axis=1)
         table[name] = (gap.estimate, *_around(gap.estimate, found), gap.standard_error, gap.bound)
     columns = ["estimate", "low", "high", "standard_error", "bound"]
     return pd.DataFrame.from_dict(table, orient="index", columns=columns).rename_axis("metric")
 
 
 def _around(estimate: float, found: Array) -> tuple[float, float]:
-    """Few repeats may leave the estimate outside the percentiles."""
+    """Return an interval with the estimate in it: of few repeats, percentiles may leave it out."""
     return min(estimate, float(found.min())), max(estimate, float(found.max()))
+
+
+def _read(y_true: Any, y_pred: Any, sensitive_features: Any, positive: Any, negative: Any) -> tuple[Strata, list[Any]]:
+    """Read and check labels and groups; return their strata, and the names of the labels."""
+    attributes = read_attributes(sensitive_features)
+    several = [_is_table(y_true, "y_true"), _is_table(y_pred, "y_pred")]
+    if several[0] != several[1]:
+        raise DataError("one of y_true and y_pred is a column, the other a table: both must be of one kind")
+    truth, predicted, labels = (_read_tables if several[0] else _read_columns)(y_true, y_pred)
+    check_lengths(attributes, y_true=truth[0], y_pred=predicted[0])
+    for label in (positive, negative):
+        if label is not None and label not in labels:
+            raise DataError(f"the label {label!r} does not occur: choose one of {labels!r}")
+    if positive is not None:
+        measured = [labels.index(positive)]
+    elif len(labels) == 1 and not several[0]:
+        raise DataError(f"only the label {labels[0]!r} occurs: say with positive= whether it is the positive one")
+    else:
+        measured = [1] if len(labels) == 2 and not several[0] else list(range(len(labels)))
+    if negative is not None:
+        if positive is None or several[0] or positive == negative:
+            raise DataError("negative= goes with another label as positive=, and with one label a row")
+        kept = np.isin(truth[0], [labels.index(positive), labels.index(negative)])
+        truth, predicted = [truth[0][kept]], [predicted[0][kept]]
+        attributes = [replace(one, codes=one.codes[kept]) for one in attributes]
+    _check_groups(attributes)
+    strata = Strata.of_decisions(truth, predicted, None if several[0] else len(labels), attributes)
+    return replace(strata, measured=measured), labels
+
+
+def _check_groups(attributes: list[Attribute]) -> None:
+    for attribute in attributes:
+        if len(attribute.groups) == 1:
+            raise DataError(f"{attribute.name} holds only the group {attribute.groups[0]!r}: a gap needs two")
+        sizes = np.bincount(attribute.codes, minlength=len(attribute.groups))
+        if not sizes.all():
+            group = attribute.groups[int(sizes.argmin())]
+            raise DataError(f"no rows with {attribute.name} = {group!r} are left: leave the group out")
+
+
+def _measurable(strata: Strata, labels: list[Any], skip: bool) -> Strata:
+    """Keep the labels that every group has positives of; without `skip`, refuse any other label that occurs."""
+    occurring = [label for label in strata.measured if strata.truth[:, label].any()]
+    kept = list(occurring)
+    for attribute, counts in zip(strata.attributes, strata.counts, strict=True):
+        missing = np.argwhere(counts.positives[:, occurring] == 0)
+        if missing.size and not skip:
+            group, label = attribute.groups[missing[0, 0]], labels[occurring[missing[0, 1]]]
+            raise DataError(
+                f"no rows with label {label!r} and {attribute.name} = {group!r}: equal opportunity has no value "
+                "there; measure on more rows, choose another label with positive=, or pass skip_unmeasurable=True"
+            )
+        kept = [label for label in kept if counts.positives[:, label].all()]
+    if not kept:
+        raise DataError("no label has rows in every group: equal opportunity has no value; measure on more rows")
+    return replace(strata, measured=kept)
+
+
+def _is_table(values: Any, name: str) -> bool:
+    try:
+        return np.ndim(values) == 2
+    except ValueError as error:
+        raise DataError(f"{name} is neither a column of labels nor a table of zeros and ones: {error}") from error
+
+
+def _read_columns(y_true: Any, y_pred: Any) -> tuple[list[Integers], list[Integers], list[Any]]:
+    truths, predictions = read_column(y_true, "y_true"), read_column(y_pred, "y_pred")
+    # Coded together: a model may predict labels that do not occur, or leave some out.
+    codes, labels = read_codes(pd.concat([truths, predictions]), "y_true or y_pred")
+    return [codes[: len(truths)]], [codes[len(truths) :]], labels
+
+
+def _read_tables(y_true: Any, y_pred: Any) -> tuple[list[Integers], list[Integers], list[Any]]:
+    truths, predictions = pd.DataFrame(y_true), pd.DataFrame(y_pred)
+    if truths.columns.tolist() != predictions.columns.tolist():
+        raise DataError("the tables y_true and y_pred have different columns: each label needs a column in both")
+    for name, table in (("y_true", truths), ("y_pred", predictions)):
+        if not table.isin([0, 1]).to_numpy().all():
+            raise DataError(f"{name} holds other values than 0 and 1: a table says for each label whether a row has it")
+    columns = [list((table.to_numpy() == 1).astype(np.int64).T) for table in (truths, predictions)]
+    return columns[0], columns[1], truths.columns.tolist()

@@ -6,17 +6,19 @@ are those of FairVFL (Definition 1, Section 5.2); FR = 1 - DEO and HM are those 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from evenhand.arrays import Array
-from evenhand.constraints.confidence import LEVEL
-from evenhand.metrics.cells import Cells, logistic_loss
+from evenhand.arrays import Array, Booleans
+from evenhand.constraints.confidence import LEVEL, mean_variance, rate_variance
+from evenhand.errors import DataError, SmallSliceWarning
 from evenhand.metrics.columns import (
+    Attribute,
     check_lengths,
     positive_code,
     read_attributes,
@@ -25,6 +27,10 @@ from evenhand.metrics.columns import (
     read_scores,
 )
 from evenhand.metrics.gaps import at_least, check_resampling, widest
+from evenhand.metrics.strata import Strata, Sums
+from evenhand.printing import listed
+
+GAPS: Final = ("DEO", "DFP", "DFN", "DP", "equalized_odds")
 
 
 def group_report(
@@ -120,7 +126,7 @@ def summary(
         If lengths differ, a score is not finite, a value is missing, there are not two labels or there is one group
         only, or a group has no positives or no negatives (the message names the slice).
     """
-    return Cells.of(y_true, scores, sensitive_features, positive, cross).estimate()
+    return _estimate(_strata(y_true, scores, sensitive_features, positive, cross))
 
 
 def gap_bounds(
@@ -159,10 +165,11 @@ def gap_bounds(
     InputError
         If ``level`` is not between 0 and 1.
     """
-    cells = Cells.of(y_true, scores, sensitive_features, positive, cross)
+    strata = _strata(y_true, scores, sensitive_features, positive, cross)
     rows = {}
-    for name, gap in cells.gaps(level).items():
-        attribute, groups, sizes = cells.pair(name, gap)
+    for name in GAPS:
+        gap = strata.worst(name, level)
+        attribute, groups, sizes = strata.pair(name, gap)
         rows[name] = (gap.estimate, gap.standard_error, gap.bound, attribute, groups, sizes, gap.comparisons)
     columns = ["estimate", "standard_error", "bound", "attribute", "groups", "rows", "comparisons"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("metric")
@@ -205,24 +212,95 @@ def intervals(
         If ``level`` is not between 0 and 1 or ``repeats`` is not positive.
     """
     check_resampling(level, repeats)
-    cells = Cells.of(y_true, scores, sensitive_features, positive, cross)
-    means = cells.group_means(cells.sums)
-    resampled = cells.resample(repeats, np.random.default_rng(seed))
-    resampled_means = cells.group_means(resampled)
-    plain = {name: widest(parts) for name, parts in resampled_means.items()}
-    smaller = {name: at_least(parts, means[name]) for name, parts in resampled_means.items()}
-    table = pd.DataFrame({"estimate": cells.estimate()})
+    strata = _strata(y_true, scores, sensitive_features, positive, cross)
+    drawn = strata.resample(repeats, np.random.default_rng(seed))
+    counts, plain, smaller = strata.counts_of(drawn), {}, {}
+    for name in GAPS:
+        known = strata.means(name, strata.counts)
+        means = strata.means(name, counts, instead=known)[0]
+        plain[name], smaller[name] = widest(means), at_least(means, known[0])
+    table = pd.DataFrame({"estimate": _estimate(strata)})
     table["low"] = table["high"] = table["estimate"]
     # The smaller gaps set `low` for gaps, and `high` for what falls with DEO: FR and HM.
     for gaps in (plain, smaller):
-        values = list(cells.metrics(resampled, gaps).values())
+        values = list(_metrics(strata, drawn, gaps).values())
         low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=1)
         table["low"], table["high"] = np.minimum(table["low"], low), np.maximum(table["high"], high)
-    found = cells.gaps(level)
-    errors = {name: gap.standard_error for name, gap in found.items()} | cells.other_errors()
+    found = {name: strata.worst(name, level) for name in GAPS}
+    errors = {name: gap.standard_error for name, gap in found.items()} | _other_errors(strata)
     table["standard_error"] = pd.Series(errors | {"FR": errors["DEO"]})
     table["bound"] = pd.Series({name: gap.bound for name, gap in found.items()})
     return table.rename_axis("metric")
+
+
+def _strata(y_true: Any, scores: Any, sensitive_features: Any, positive: Any, cross: bool) -> Strata:
+    truths, logits = read_column(y_true, "y_true"), read_scores(scores)
+    attributes = read_attributes(sensitive_features, cross)
+    check_lengths(attributes, y_true=truths, scores=logits)
+    codes, labels = read_codes(truths, "y_true")
+    if len(labels) == 1:
+        raise DataError(f"y_true holds only the label {labels[0]!r}: gaps need rows of both labels")
+    code = positive_code(labels, labels[1] if positive is None else positive)
+    truth = codes == code
+    _check_slices(truth, labels[code], labels[1 - code], attributes)
+    return Strata.of_scores(truth, logits, logistic_loss(truth, logits), attributes)
+
+
+def _metrics(strata: Strata, sums: Sums, gaps: Mapping[str, Array]) -> dict[str, Array]:
+    """Return all metrics, in the order of the table of `summary`."""
+    assert sums.loss is not None
+    accuracy = strata.right(sums) / strata.n_rows
+    fairness = 1 - gaps["DEO"]
+    clipped = np.maximum(fairness, 0)
+    # The tiny floor only keeps 0/0 away when accuracy and fairness are both 0.
+    harmonic = 2 * accuracy * clipped / np.maximum(accuracy + clipped, np.finfo(float).tiny)
+    log_loss = sums.loss.sum(axis=-1) / strata.n_rows
+    return {"accuracy": accuracy, **gaps, "FR": fairness, "HM": harmonic, "log_loss": log_loss}
+
+
+def _estimate(strata: Strata) -> dict[str, float]:
+    gaps = {name: widest(strata.means(name, strata.counts)[0]) for name in GAPS}
+    return {name: float(value) for name, value in _metrics(strata, strata.sums, gaps).items()}
+
+
+def _other_errors(strata: Strata) -> dict[str, float]:
+    """Return the standard errors of the metrics that are not gaps."""
+    assert strata.scored is not None
+    rows, losses = float(strata.n_rows), np.concatenate(strata.scored.losses)
+    variances = {
+        "accuracy": rate_variance(strata.right(strata.sums), rows),
+        "log_loss": mean_variance(losses.sum(), np.square(losses).sum(), rows),
+    }
+    return {name: float(np.sqrt(variance)) for name, variance in variances.items()}
+
+
+def logistic_loss(truth: Booleans, scores: Array) -> Array:
+    """Return log(1 + exp(-y z)), without overflow."""
+    return np.logaddexp(0, np.where(truth, -scores, scores))
+
+
+def _check_slices(truth: Booleans, positive: Any, negative: Any, attributes: list[Attribute]) -> None:
+    """Refuse a group without rows of a label; leave a crossing without them out of the gaps that need them."""
+    for attribute in attributes:
+        if len(attribute.groups) == 1:
+            raise DataError(f"{attribute.name} holds only the group {attribute.groups[0]!r}: a gap needs two")
+        for label, rows, names in ((positive, truth, "DEO and DFN"), (negative, ~truth, "DFP")):
+            sizes = np.bincount(attribute.codes[rows], minlength=len(attribute.groups))
+            empty = [attribute.groups[place] for place in np.flatnonzero(sizes == 0)]
+            if not empty:
+                continue
+            if not attribute.crossed:
+                raise DataError(
+                    f"no rows with label {label!r} and {attribute.name} = {empty[0]!r}: {names} have no value there; "
+                    "merge the group with another, leave it out, or measure on more rows"
+                )
+            if len(attribute.groups) - len(empty) < 2:
+                raise DataError(f"fewer than two groups of {attribute.name} have rows with label {label!r}")
+            warnings.warn(
+                f"no rows with label {label!r} and {attribute.name} = {listed(empty)}: left out of {names}",
+                SmallSliceWarning,
+                stacklevel=4,
+            )
 
 
 def _mean(values: npt.NDArray[Any]) -> float:

@@ -180,6 +180,13 @@ class SlicePoint(EvaluatedScores):
     def jacobian(self) -> Array:
         return self._derivatives[1:]
 
+    @cached_property
+    def _loss_derivative(self) -> Array:
+        # Slopes always come with the values, so that a resumed run asks in another order and finds the same bits.
+        _ = self._of_loss
+        slopes: Array = self.__dict__["_loss_derivative"]
+        return slopes
+
     def _loss_curvature(self, some: Rows = ALL) -> Array:
         # Newton steps ask for it again and again at one point.
         return self._all_curvatures[some]
