@@ -1,14 +1,22 @@
-# Two commands matter: `make demo` and `make test`. Both set up .venv first; nothing else is needed.
+# `make demo` shows the library, `make quick` checks a change in a minute, `make test` checks everything. Each sets up
+# .venv first; nothing else is needed.
+#
+# LOCKED=1 installs the versions in requirements/dev.lock, checked against their hashes; CI does. COVERAGE=1 prints
+# which lines the unit tests ran.
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint types docs unit provisioned portable portable-short pythons lowest fuzz federation flower soak bench clean
+.PHONY: demo test quick lint types docs unit coverage dist lock provisioned portable portable-short pythons lowest fuzz federation flower soak bench clean
 
 demo: .venv/installed
 	$(BIN)/evenhand demo
 
 test: lint types docs unit portable-short provisioned
+
+# Under a minute on two cores: tests marked `slow` are left to `make test`.
+quick: lint types
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "not soak and not slow"
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -18,46 +26,68 @@ lint: .venv/installed-dev
 types: .venv/installed-dev
 	$(BIN)/mypy
 
-# The documentation as a site, in site/; any warning, such as a link that leads nowhere, is an error. Its theme has news of
-# its own, which would be one.
+# Build the documentation into site/. Any warning, such as a broken link, is an error; the theme's own announcement is
+# turned off because it would be one.
 docs: .venv/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # One numerical thread per worker: the workers already fill the cores.
 unit: .venv/installed-dev
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not soak"
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not soak" $(if $(COVERAGE),--cov --cov-report=term)
 
-# The contracts under other processors' kernels, and what could not be tried here; the short slice takes half a minute.
+# Print the lines that no unit test runs; takes longer than `make unit`.
+coverage: .venv/installed-dev
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "not soak" --cov --cov-report=term-missing
+
+# Build the source archive and the wheel into dist/, and check them. TAG=v1.2.3 must be the version of this tree.
+dist: .venv/installed-dev
+	rm -rf dist
+	$(BIN)/pip install --quiet build twine
+	$(BIN)/python -m build --quiet
+	$(BIN)/twine check --strict dist/*
+	@test -z "$(TAG)" || test -f "dist/evenhand-$(TAG:v%=%).tar.gz" || { echo "TAG is $(TAG), but dist/ holds" dist/*; exit 1; }
+
+# Resolve the lock files again, for Python 3.11 and newer. torch is in none: which build fits depends on the machine.
+lock: .venv/installed-dev
+	$(BIN)/pip install --quiet uv
+	$(COMPILE) --extra browser --extra docs --extra lint --extra mlflow --extra test --output-file requirements/dev.lock
+	$(COMPILE) --extra nvflare --extra privacy --extra sql --extra trees --output-file requirements/image.lock
+
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command "make lock" pyproject.toml
+
+# Run the contracts under other processors' kernels, and list what could not be tried here. The short version takes half
+# a minute.
 portable: .venv/installed-dev
 	$(BIN)/python tests/portable.py
 
 portable-short: .venv/installed-dev
 	$(BIN)/python tests/portable.py --short
 
-# The unit tests, but for those that need torch, under other Pythons and under the oldest libraries that we allow.
+# Run the unit tests under other Pythons, or with the oldest dependencies that pyproject.toml allows; without torch.
 pythons lowest: .venv/installed-dev
 	$(BIN)/python tests/environments.py $@
 
-# Inputs of every kind for whatever reads what others wrote: more than 100,000, in a few minutes.
+# Feed more than 100,000 random inputs to everything that parses messages, files and settings; takes a few minutes.
 fuzz: .venv/installed-dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py
 
-# One job on a provisioned federation: certificates, a server and three parties as processes of their own; under a minute.
+# Run one job on a provisioned federation: certificates, a server process and three party processes; under a minute.
 provisioned: .venv-nvflare/installed
 	.venv-nvflare/bin/pytest -q tests/engines/test_federation.py::test_the_run_is_that_of_one_process_and_each_side_keeps_its_own
 
-# The demo on a federation of seven processes on this machine, then the tests that need one. NVIDIA FLARE has pins of its
-# own, so it gets an environment of its own.
+# Run the demo on a federation of seven processes on this machine, then the tests that need a federation. NVIDIA FLARE
+# pins its dependencies, so it has its own environment.
 federation: .venv-nvflare/installed-torch
 	.venv-nvflare/bin/evenhand demo --federation
 	.venv-nvflare/bin/pytest -m "not soak" tests/engines
 
-# The contract of roles on Flower's simulation, then jobs on a SuperLink with TLS and node keys; its own environment too.
+# Run the role contract on Flower's simulation, then jobs on a SuperLink with TLS and node keys; in its own environment.
 flower: .venv-flower/installed
 	.venv-flower/bin/pytest tests/engines/test_flower.py
 	.venv-flower/bin/pytest -m soak -o faulthandler_timeout=0 tests/engines/test_superlink.py
 
-# Kills, damaged folders and more examples of the properties; an hour and more, so slowness is no news.
+# Kill runs, damage run folders and try more examples of each property; takes more than an hour.
 soak: .venv/installed-dev .venv-nvflare/installed
 	$(BIN)/pytest -m soak -o faulthandler_timeout=0
 	.venv-nvflare/bin/pytest -m soak -s -o faulthandler_timeout=0 tests/engines
@@ -74,6 +104,7 @@ bench: .venv/installed-dev
 	touch $@
 
 .venv/installed-dev: pyproject.toml | .venv/bin/python
+	$(if $(LOCKED),$(BIN)/pip install --quiet --require-hashes --requirement requirements/dev.lock)
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@ .venv/installed
 
@@ -83,7 +114,7 @@ bench: .venv/installed-dev
 		|| { echo "NVIDIA FLARE (Linux only) cannot be installed here, so no federation can be tested; make unit tests all else" >&2; exit 1; }
 	touch $@
 
-# Solvers of neural networks run there too.
+# With torch, for neural networks.
 .venv-nvflare/installed-torch: .venv-nvflare/installed
 	.venv-nvflare/bin/pip install --quiet --editable '.[test,torch,nvflare]'
 	touch $@
@@ -94,4 +125,4 @@ bench: .venv/installed-dev
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache dist site .coverage*

@@ -1,5 +1,7 @@
-"""What the documentation's site has beside the pages in this folder: the README as its start, how to contribute, the
-changes, and the results of the reproductions, which stay where they are in the tree.
+"""Add pages from outside docs/ to the site, as a hook of mkdocs.
+
+They are the README (the site's start page), CONTRIBUTING, SECURITY, the changelog and the results of the reproductions.
+They stay where they are in the tree; only their links are rewritten.
 """
 
 from __future__ import annotations
@@ -16,23 +18,24 @@ PLACES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "CHANGELOG.md": "CHANGELOG.md",
+    "SECURITY.md": "SECURITY.md",
     **{
         str(path.relative_to(ROOT)): "results/" + str(path.relative_to(ROOT / "reproductions")).removeprefix("results/")
         for path in (ROOT / "reproductions").rglob("*")
         if path.suffix in (".md", ".png")
     },
 }
-"""Where each file of the tree stands on the site; those in docs/ stand where they are."""
+"""Maps a file of the tree to its place on the site. Files in docs/ keep their place."""
 LINK = re.compile(r"(?<=\]\()([^)#\s]+)(?=[)#])")
 
 
 def place(path: str) -> str | None:
-    """Where a file of the tree stands on the site, if it does."""
+    """Return the place of a file on the site, or None if the site does not have it."""
     return path.removeprefix("docs/") if path.startswith("docs/") else PLACES.get(path)
 
 
 def relinked(text: str, source: str, target: str) -> str:
-    """A page whose links lead to the same files as they do in the tree, seen from where it stands on the site."""
+    """Return the page with each relative link pointing to the same file on the site as in the tree."""
 
     def moved(found: re.Match[str]) -> str:
         link = found[1]
