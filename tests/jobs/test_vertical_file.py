@@ -13,10 +13,12 @@ from evenhand.constraints.kinds import EqualizedOdds, NeymanPearson
 from evenhand.data.tables.addresses import Address
 from evenhand.errors import JobError
 from evenhand.jobs.file import read_job
+from evenhand.jobs.varying import with_epsilon
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical, table_source
 from evenhand.protocol.job import Job
 from evenhand.runtime.clock import VirtualClock
-from evenhand.vertical.solvers import stopping_at
+from evenhand.vertical.solvers import resolve
+from evenhand.vertical.subspace.options import SubspaceOptions
 
 FULL = """
 [job]
@@ -88,8 +90,20 @@ def test_a_full_file_becomes_a_job_and_a_clock(tmp_path: Path) -> None:
 def test_a_short_file_takes_the_defaults() -> None:
     party = {"name": "bank", "role": "active", "table": "b.csv", "id": "c", "label": {"column": "y"}}
     content = parse_vertical({"party": [party]}, "job.toml")
-    assert content.to_job() == stopping_at(Job(), None)
+    assert content.to_job() == resolve(Job(), None)
     assert content.to_clock() is None
+
+
+def test_a_file_is_resolved_once_and_a_changed_copy_anew() -> None:
+    party = {"name": "bank", "role": "active", "table": "b.csv", "id": "c", "label": {"column": "y"}}
+    section = {"constraint": {"kind": "equalized-odds", "epsilon": 0.1}}
+    content = parse_vertical({"job": section, "party": [{**party, "sensitive": ["sex"]}]}, "job.toml")
+    job = content.to_job()
+    assert content.to_job() is job
+    assert job.settings(SubspaceOptions) is job.settings(SubspaceOptions)
+    assert with_epsilon(content, 0.3).to_job().constraints == (EqualizedOdds(0.3),)
+    assert content.to_job().constraints == (EqualizedOdds(0.1),)
+    assert content.model_dump(exclude_unset=True) == with_epsilon(content, 0.1).model_dump(exclude_unset=True)
 
 
 def test_one_constraint_needs_no_list(tmp_path: Path) -> None:

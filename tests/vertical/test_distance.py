@@ -11,7 +11,7 @@ from support.problems import Problem, Reference, parity_rows, pooled_weights, sm
 from evenhand.constraints.kinds import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity, LossParity
 from evenhand.protocol.job import Job
 from evenhand.training.vertical import VerticalRun
-from evenhand.vertical.solvers import stopping_at
+from evenhand.vertical.solvers import resolve
 from evenhand.vertical.subspace.stopping import near
 
 BLOCKS = [[0, 1], [2, 3]]
@@ -98,7 +98,7 @@ def test_rates_and_negative_weights_have_an_estimate_and_no_regulariser_nothing(
 
 
 def test_the_tolerance_that_nobody_gives_is_the_solver_s() -> None:
-    assert stopping_at(Job(), None).tol == 1e-3
-    assert stopping_at(Job(model="mlp"), None).tol == 1e-4
-    assert stopping_at(Job(solver="vfb2-svrg"), None).tol == 1e-4
-    assert stopping_at(Job(), 1e-6).tol == 1e-6
+    assert resolve(Job(), None).tol == 1e-3
+    assert resolve(Job(model="mlp"), None).tol == 1e-4
+    assert resolve(Job(solver="vfb2-svrg"), None).tol == 1e-4
+    assert resolve(Job(), 1e-6).tol == 1e-6

@@ -34,7 +34,7 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.training.preparing import Preparation
 from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns, Start
-from evenhand.vertical.solvers import stopping_at, vertical_terms
+from evenhand.vertical.solvers import resolve, vertical_terms
 
 RoleName = Literal["active", "passive"]
 
@@ -195,7 +195,7 @@ class VerticalEstimator(WithConstraintParameters):
             protection=self.protection,
             label_privacy=LabelPrivacy.of(self.label_privacy),
         )
-        return stopping_at(job, self.tol)
+        return resolve(job, self.tol)
 
     def _runtime(self) -> tuple[RuntimeName, VirtualClock | None]:
         return ("messages", self.runtime) if isinstance(self.runtime, VirtualClock) else (self.runtime, None)

@@ -33,7 +33,7 @@ from evenhand.horizontal.summaries import (
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
-from evenhand.protocol.terms import HorizontalTerms, Part, plain, with_solver
+from evenhand.protocol.terms import HorizontalTerms, Part, plain
 
 
 def horizontal_terms(
@@ -162,7 +162,7 @@ def draft_terms(
     solver = choose_solver(
         job.solver, model=job.model, constrained=bool(job.constraints), two_classes=two_classes, protected=protected
     )
-    named = with_solver(job, solver, SOLVERS[solver].default_constraints)
+    named = replace(job, solver=solver, constraints=job.constraints or SOLVERS[solver].default_constraints)
     participants: dict[str, Part] = dict.fromkeys(sorted(names), "client")
     return HorizontalTerms(named, participants, 0, {}, (), None, protected, scope, server_rows)
 

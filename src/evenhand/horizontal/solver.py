@@ -17,7 +17,6 @@ from evenhand.constraints.scope import Scope
 from evenhand.horizontal.problem import ClientData, HorizontalServerData, Single
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job, ModelName
-from evenhand.protocol.options import check_options
 from evenhand.protocol.roles import Follower, Role
 from evenhand.protocol.terms import HorizontalTerms
 
@@ -156,6 +155,5 @@ class HorizontalSolver:
     default_rounds: int = 100
 
     def settings(self, job: Job) -> Any:
-        """The options of a job of this solver's, checked."""
-        general = {} if self.from_job is None else self.from_job(job)
-        return check_options(job.solver, self.options, {**general, **job.options})
+        """Return the options of a job for this solver, checked."""
+        return job.settings(self.options, None if self.from_job is None else self.from_job(job))

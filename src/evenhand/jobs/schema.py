@@ -6,8 +6,9 @@ import difflib
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Protocol, Self, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
@@ -27,6 +28,7 @@ from evenhand.runtime.clock import VirtualClock
 
 T = TypeVar("T")
 Section = TypeVar("Section", bound=BaseModel)
+File = TypeVar("File", bound=BaseModel)
 
 
 def as_tables(value: Any) -> list[dict[str, Any]]:
@@ -56,6 +58,27 @@ class Strict(BaseModel):
     """A section that knows its keys and takes no others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    def __copy__(self) -> Self:
+        """Copy the keys only: what `once` keeps may not fit the copy."""
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
+
+
+def once(method: Callable[[File], T]) -> Callable[[File], T]:
+    """Call a method once for each section, which never changes, and return the same value from then on."""
+    name = f"once {method.__name__}"
+
+    @wraps(method)
+    def kept(self: File) -> T:
+        if name not in self.__dict__:
+            self.__dict__[name] = method(self)
+        found: T = self.__dict__[name]
+        return found
+
+    return kept
 
 
 # Recorded as it is shown, so that no run folder can hold a password.
@@ -116,14 +139,14 @@ class TrainingSection(Strict):
     protection: Protection = "auto"
     test_fraction: float = Field(default=0.0, ge=0.0, lt=1.0)
 
-    def to_job(self, **more: Any) -> Job:
-        """With what the split's own keys say."""
+    def to_job(self, defaults: Mapping[str, Any] | None = None, **more: Any) -> Job:
+        """Return the job with what the split's own keys say; `defaults` are options that the file does not name."""
         return Job(
             constraints=tuple(to_constraint(one) for one in self.constraint),
             alpha=self.alpha,
             seed=self.seed,
             hidden=tuple(self.hidden),
-            options=self.options,
+            options={**(defaults or {}), **self.options},
             protection=self.protection,
             **more,
         )
@@ -321,8 +344,14 @@ def to_constraint(given: dict[str, Any]) -> Constraint:
     return build(KINDS[kind], given, "job.constraint", kind)
 
 
-def build(what: type[T], given: Mapping[str, Any], where: str, owner: str) -> T:
-    """A dataclass from a table of the file, with its types checked before its own checks run."""
+def build(what: type[T], given: Mapping[str, Any], where: str, owner: str, make: Callable[[], T] | None = None) -> T:
+    """Make a dataclass from a table of the file, with its types checked before its own checks run.
+
+    Parameters
+    ----------
+    make
+        How the dataclass is made; None calls it with what is given.
+    """
     kinds = {field.name: get_type_hints(what)[field.name] for field in fields(what)}  # type: ignore[arg-type]
     for key, value in given.items():
         if key not in kinds:
@@ -332,7 +361,7 @@ def build(what: type[T], given: Mapping[str, Any], where: str, owner: str) -> T:
         except ValidationError as error:
             raise JobError(f"key {where}.{key}: {_said(*error.errors())}") from None
     try:
-        return what(**given)
+        return what(**given) if make is None else make()
     except InputError as error:
         raise JobError(f"{where}: {error}") from error
 

@@ -126,7 +126,7 @@ class EnrolParty(Follower):
 
     def handle(self, message: Message) -> Sends:
         if message.kind == OFFER.kind and self.terms is None:
-            terms = self._kind.from_plain(message.json("terms"))
+            terms = self._kind.from_text(message.text("terms"))
             self.terms = terms
             reason = self._objection(terms) or self._policy(terms)
             if reason:

@@ -10,6 +10,7 @@ from evenhand.constraints.kinds import Constraint
 from evenhand.errors import InputError
 from evenhand.numbers import is_number, is_whole
 from evenhand.protocol.label_privacy import LabelPrivacy
+from evenhand.protocol.options import Options, check_options
 
 ModelName = Literal["linear", "mlp", "trees", "resnet18", "module"]
 """What all participants train; ``"module"`` is a torch module that they have as code."""
@@ -94,6 +95,24 @@ class Job:
             raise InputError(f"tol is {self.tol!r}; it must be zero or more")
         if not all(width >= 1 for width in self.hidden):
             raise InputError(f"hidden is {self.hidden}; each layer needs at least one unit")
+
+    def settings(self, kind: type[Options], defaults: Mapping[str, Any] | None = None) -> Options:
+        """Return the solver's own options, checked.
+
+        They are checked once for each job: all roles that are built from it share one object.
+
+        Parameters
+        ----------
+        kind
+            The solver's class of options.
+        defaults
+            Options that follow from the job's other fields, where `options` does not name them.
+        """
+        known: dict[type[Any], Any] = self.__dict__.setdefault("_settings", {})
+        if kind not in known:
+            known[kind] = check_options(self.solver, kind, {**(defaults or {}), **self.options})
+        found: Options = known[kind]
+        return found
 
     def regulariser(self, rows: int) -> float:
         """μ for n rows of data.

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property, lru_cache
 from typing import Any, Final, Literal, Self, get_args
 
 import numpy as np
@@ -91,6 +91,13 @@ class Terms:
             "n_rows": self.n_rows,
             "groups": {name: [plain(value) for value in values] for name, values in self.groups.items()},
         }
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read terms from JSON; participants in one process that are sent the same text share what is read."""
+        found = _read(cls, text)  # type: ignore[arg-type]
+        assert isinstance(found, cls)
+        return found
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Self:
@@ -218,7 +225,8 @@ class HorizontalTerms(Terms):
 
     def rows_at(self, name: str) -> tuple[ConstraintRow, ...]:
         """The constraint rows with the bounds of this client, or of the server, those that it lacks left out."""
-        rows = constraint_rows(self.scope.constraints_of(name, self.job.constraints), self.groups)
+        asked = self.scope.constraints_of(name, self.job.constraints)
+        rows = self.constraint_rows if asked == self.job.constraints else constraint_rows(asked, self.groups)
         return tuple(row for place, row in enumerate(rows) if place not in self.lacking.get(name, ()))
 
     @property
@@ -267,6 +275,15 @@ class HorizontalTerms(Terms):
         }
 
 
+@lru_cache(maxsize=4)
+def _read(kind: type[Terms], text: str) -> Terms:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("these are not the terms of a run: they are not JSON") from error
+    return kind.from_plain(content)
+
+
 def plain(value: Any) -> Any:
     """A value that JSON can hold: itself, or its text."""
     if isinstance(value, np.generic):
@@ -274,8 +291,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(one) for one in value]
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
-
-
-def with_solver(job: Job, solver: str, default_constraints: tuple[Any, ...] = ()) -> Job:
-    """The job as terms hold it: the solver by name, and the constraints it trains under where the job names none."""
-    return replace(job, solver=solver, constraints=job.constraints or default_constraints)

@@ -253,7 +253,7 @@ def _build_roles(
     job = holdings.terms.job
     if clock is not None and runtime in ("interleaved", "threads"):
         raise InputError(f"a virtual clock tells the time of roles; runtime {runtime!r} has none")
-    solver = solvers.check_job(job)
+    solver = solvers.solver_of(holdings.terms)
     if runtime == "interleaved" and solver.compiled is None:
         raise InputError(f"solver {job.solver!r} does not run interleaved; choose a VFB² solver, or 'messages'")
     if runtime == "threads" and not solver.threads:

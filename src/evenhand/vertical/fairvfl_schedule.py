@@ -80,7 +80,7 @@ class FairVFLOptions:
     @classmethod
     def of(cls, terms: VerticalTerms) -> FairVFLOptions:
         """The options of a job, with its step."""
-        options = cls(**terms.job.options)
+        options = terms.job.settings(cls)
         if options.step is not None:
             return options
         plain = terms.job.model == "linear" and options.optimiser == "plain"

@@ -9,9 +9,8 @@ from typing import Final
 from evenhand.constraints.groups import Groups
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job, Protection
-from evenhand.protocol.options import check_options
 from evenhand.protocol.roles import Role
-from evenhand.protocol.terms import Part, VerticalTerms, with_solver
+from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.vertical import fairvfl, fedbcd, subspace, trees, vfb2
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData
@@ -35,7 +34,7 @@ _DEALER: Final = "dealer"
 
 def solver_name(job: Job) -> str:
     """The job's solver; ``"auto"`` is the one for the parties' kind of model."""
-    return OF_MODEL[job.model] if job.solver == "auto" else job.solver
+    return OF_MODEL.get(job.model, "subspace") if job.solver == "auto" else job.solver
 
 
 def check_job(job: Job) -> Solver:
@@ -52,7 +51,7 @@ def check_job(job: Job) -> Solver:
         raise InputError(f"solver {job.solver!r} does not take the {job.loss} loss; choose {' or '.join(named)}")
     if job.model not in solver.models:
         raise InputError(f"solver {job.solver!r} takes {' or '.join(solver.models)} parties, not {job.model!r} ones")
-    check_options(solver_name(job), solver.options, job.options)
+    job.settings(solver.options)
     if job.protection not in ("auto", *solver.protections):
         able = [name for name, one in SOLVERS.items() if job.protection in one.protections]
         raise InputError(
@@ -132,26 +131,33 @@ def _with_dealer(participants: Mapping[str, Part], protection: Protection) -> Ma
     return {**participants, _DEALER: "dealer"}
 
 
-def stopping_at(job: Job, tol: float | None) -> Job:
-    """The job with this tolerance; None is that of its solver."""
-    known = SOLVERS.get(solver_name(job))
+def resolve(job: Job, tol: float | None) -> Job:
+    """Return the job with its solver named and this tolerance; None is the solver's own."""
+    name = solver_name(job)
+    known = SOLVERS.get(name)
     if tol is None:
         tol = job.tol if known is None else known.tol
-    return replace(job, tol=tol)
+    return replace(job, solver=name, tol=tol)
+
+
+def solver_of(terms: VerticalTerms) -> Solver:
+    """Return the solver of terms, whose job was checked when they were drawn up."""
+    return SOLVERS[terms.job.solver]
 
 
 def vertical_terms(
     job: Job, participants: Mapping[str, Part], n_rows: int, groups: Groups, *, warm: bool = False
 ) -> VerticalTerms:
     """The terms of a job that can be run, with the solver by name."""
-    named = replace(job, protection=_protection(job, check_job(job), participants))
+    protection = _protection(job, check_job(job), participants)
+    named = replace(job, solver=solver_name(job), protection=protection)
     agreed = {name: tuple(values) for name, values in groups.items()}
     if job.label_privacy is not None and (active := list(participants.values()).count("active")) != 1:
         raise InputError(f"label_privacy takes one active party, which holds the labels; {active} would be sent them")
     if job.label_privacy is not None and warm:
         raise InputError("label_privacy begins anew: an earlier run may have known the true labels; drop warm_start")
-    everybody = _in_order(_with_dealer(participants, named.protection))
-    return VerticalTerms(with_solver(named, solver_name(job)), everybody, n_rows, agreed, warm)
+    everybody = _in_order(_with_dealer(participants, protection))
+    return VerticalTerms(named, everybody, n_rows, agreed, warm)
 
 
 def _in_order(participants: Mapping[str, Part]) -> dict[str, Part]:
@@ -168,13 +174,13 @@ def _in_order(participants: Mapping[str, Part]) -> dict[str, Part]:
 
 def server(terms: VerticalTerms, own: ServerData) -> Role:
     """The server's role, from the terms and what the server holds, with the protection of the terms around it."""
-    solver = check_job(terms.job)
+    solver = solver_of(terms)
     return protected_server(terms, own, solver) if terms.only_sums else solver.server(terms, own)
 
 
 def party(terms: VerticalTerms, name: str, own: PartyData) -> Role:
     """A party's role, from the terms and what the party holds, with the protection of the terms around it."""
-    solver = check_job(terms.job)
+    solver = solver_of(terms)
     if name not in terms.names:
         raise InputError(f"the terms name no party {name!r}; there are {', '.join(terms.names)}")
     return protected_party(terms, name, own, solver) if terms.only_sums else solver.party(terms, name, own)
@@ -201,5 +207,5 @@ def solvers_party(role: Role) -> Party:
 
 def compiled(terms: VerticalTerms, own: ServerData, parties: Mapping[str, PartyData]) -> CompiledRun | None:
     """The one role that does everybody's work, where everybody's data are here and the solver has such a role."""
-    make = check_job(terms.job).compiled
+    make = solver_of(terms).compiled
     return None if make is None else make(terms, own, parties)

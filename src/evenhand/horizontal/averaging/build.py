@@ -18,7 +18,6 @@ from evenhand.horizontal.problem import ClientData, HorizontalServerData, ModelS
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.horizontal.solver import HorizontalSolver
 from evenhand.privacy.record_level import RecordGaussian
-from evenhand.protocol.options import check_options
 from evenhand.protocol.terms import HorizontalTerms
 
 
@@ -117,7 +116,7 @@ class _Builder:
         return getattr(importlib.import_module(self._sums), name) if self._sums and terms.only_sums else usual
 
     def _read(self, terms: HorizontalTerms) -> AveragingOptions:
-        return check_options(terms.job.solver, self._options, terms.job.options).resolved(terms)
+        return terms.job.settings(self._options).resolved(terms)
 
 
 def _every(terms: HorizontalTerms, options: AveragingOptions) -> int:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from evenhand.errors import JobError, RunError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, check_agreed
-from evenhand.jobs.schema import Strict, check_names, located, parsed, read_toml
+from evenhand.jobs.schema import Strict, check_names, located, once, parsed, read_toml
 from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_party, check_training
 from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.policy import OwnPolicy
@@ -73,6 +73,7 @@ class FederationJob(Strict):
     job: FederationJobSection = Field(default_factory=FederationJobSection)
     party: list[MemberSection] = Field(min_length=1)
 
+    @once
     def to_job(self) -> Job:
         return self.job.as_job()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -29,6 +28,7 @@ from evenhand.jobs.schema import (
     check_names,
     every,
     located,
+    once,
     parsed,
 )
 from evenhand.printing import quoted
@@ -141,7 +141,9 @@ class HorizontalJobFile(ClockedFile):
         """How many classes there are; None for two."""
         return None if self.data.label.classes is None else len(self.data.label.classes)
 
+    @once
     def to_job(self) -> Job:
+        """Return what to train, with the solver named and the options of the preset, if there is one."""
         section = self.job
         solver = choose_solver(
             section.solver,
@@ -151,20 +153,22 @@ class HorizontalJobFile(ClockedFile):
             protected=self.privacy is not None,
         )
         rounds = rounds_of(section.preset, solver, SOLVERS[solver].default_rounds)
-        job = section.to_job(
+        return section.to_job(
+            preset_options(section.preset, solver),
             solver=solver,
             model=section.model,
             max_rounds=rounds if section.max_rounds is None else section.max_rounds,
             tol=section.tol,
         )
-        return replace(job, options={**preset_options(section.preset, solver), **job.options})
 
+    @once
     def to_where(self) -> ConstraintScope:
         limits = {client.name: client.limit for client in self.client if client.limit is not None}
         if self.server.limit is not None:
             limits[SERVER] = self.server.limit
         return ConstraintScope(self.job.scope, limits or None, self.job.lacking)
 
+    @once
     def to_protection(self) -> Protection | None:
         """The mechanism, with noise for the asked-for ε where it is given instead of a noise multiplier."""
         section = self.privacy
@@ -190,12 +194,14 @@ class HorizontalJobFile(ClockedFile):
             releases = 1 if section.dual_clip is None else 2
             noise = noise_for(section.epsilon, section.delta, self.to_job().max_rounds, releases=releases)
         if section.mechanism == "shared-gaussian":
-            drawn = round(getattr(self._settings(), "participation", 1.0) * len(self.client))
+            drawn = round(getattr(self._settings, "participation", 1.0) * len(self.client))
             shares = least_of(drawn) if section.shares is None else section.shares
             return SharedGaussian(section.clip, section.dual_clip, noise, shares=shares)
         return ClippedGaussian(section.clip, section.dual_clip, noise)
 
+    @property
     def _settings(self) -> Any:
+        """The solver's own options."""
         job = self.to_job()
         return SOLVERS[job.solver].settings(job)
 
@@ -227,7 +233,8 @@ def _check_training(job: HorizontalJobFile) -> None:
     for constraint in trained.constraints:
         if constraint.compares_groups and not job.data.sensitive:
             raise JobError(f"constraint {constraint.kind} compares groups: name the columns in data.sensitive")
-    build(SOLVERS[trained.solver].options, trained.options, "job.options", f"solver {trained.solver!r}")
+    solver = SOLVERS[trained.solver]
+    build(solver.options, trained.options, "job.options", f"solver {trained.solver!r}", lambda: job._settings)
     check_job(
         trained,
         scope=job.to_where(),

@@ -24,10 +24,11 @@ from evenhand.jobs.schema import (
     check_names,
     every,
     located,
+    once,
     parsed,
 )
 from evenhand.protocol.job import Job, RuntimeName
-from evenhand.vertical.solvers import SOLVERS, check_job, check_takes_weights, solver_name, stopping_at
+from evenhand.vertical.solvers import SOLVERS, check_job, check_takes_weights, resolve
 
 
 class LabelPrivacySection(Strict):
@@ -65,7 +66,7 @@ class VerticalJobSection(TrainingSection):
             fit_intercept=self.fit_intercept,
             label_privacy=None if asked is None else asked.model_dump(),
         )
-        return stopping_at(job, self.tol)
+        return resolve(job, self.tol)
 
 
 class HeldLabelSection(LabelSection):
@@ -93,7 +94,9 @@ class VerticalJobFile(ClockedFile):
     job: VerticalJobSection = Field(default_factory=VerticalJobSection)
     party: list[PartySection] = Field(min_length=1)
 
+    @once
     def to_job(self) -> Job:
+        """Return what to train, with the solver named."""
         return self.job.as_job()
 
     @property
@@ -145,9 +148,9 @@ def check_party(party: PartySection, key: str) -> None:
 
 def check_training(job: Job, weighted: bool = False) -> None:
     """Refuse a job that its solver cannot do."""
-    name = solver_name(job)
-    if name in SOLVERS:
-        build(SOLVERS[name].options, job.options, "job.options", f"solver {name!r}")
+    if solver := SOLVERS.get(job.solver):
+        options = solver.options
+        build(options, job.options, "job.options", f"solver {job.solver!r}", lambda: job.settings(options))
     check_takes_weights(job) if weighted else check_job(job)
 
 

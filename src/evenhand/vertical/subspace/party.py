@@ -37,7 +37,7 @@ class SubspaceParty(GradientParty):
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
-        options = SubspaceOptions(**terms.job.options)
+        options = terms.job.settings(SubspaceOptions)
         self.bands, self.history = options.bands_asked(terms), options.steps_kept(terms)
         # Whether its columns are the server's to combine: it then gets a coefficient for each.
         most = MOST_OWN_NUMBERS if terms.only_sums else FEW_OWN_NUMBERS

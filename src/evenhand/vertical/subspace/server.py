@@ -63,7 +63,7 @@ class SubspaceServer(Server):
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
-        options = SubspaceOptions(**terms.job.options)
+        options = terms.job.settings(SubspaceOptions)
         self.bands, self.history = options.bands_asked(terms), options.steps_kept(terms)
         self.problem = RateSchedule(self.lagrangian, options.exact_rates)
         self.sizes = {**self.sizes, "bands": self.bands, "basis": self.bands + self.history}

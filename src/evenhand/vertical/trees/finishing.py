@@ -22,7 +22,7 @@ _HOLDS: Final = 1e-5
 
 def grow_on(model: TreesModel, lagrangian: Lagrangian, scores: Array, terms: VerticalTerms) -> None:
     """Grow a few trees more on one's own columns, where the others' are as they are: boosting alone."""
-    options = TreesOptions(**terms.job.options)
+    options = terms.job.settings(TreesOptions)
     problem = LeafProblem(lagrangian, options.shrinkage, terms.regulariser, options.exact_rates)
     values, intercept = model.values, model.intercept_value
     multipliers, held_out = lagrangian.constraints.bounds.no_multipliers(), scores

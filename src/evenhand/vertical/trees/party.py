@@ -44,7 +44,7 @@ class TreesParty(Party):
     model: TreesModel
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
-        self.options = options = TreesOptions(**terms.job.options)
+        self.options = options = terms.job.settings(TreesOptions)
         check_rows(terms, name, own)
         if own.weights is not None:
             raise InputError(f"{name}: there are weights to start from, but trees begin anew")

@@ -59,7 +59,7 @@ class TreesServer(Server):
         super().__init__(terms, own)
         if terms.warm:
             raise InputError("trees begin anew: there is nothing of an earlier run that they could go on from")
-        self.options = options = TreesOptions(**terms.job.options)
+        self.options = options = terms.job.settings(TreesOptions)
         if unknown := sorted(options.monotone.keys() - set(terms.names)):
             raise InputError(f"monotone names {unknown[0]!r}, which is no party; there are {', '.join(terms.names)}")
         sizes = {"trees": options.trees, "leaves": options.leaves, "packed": packed_size(terms.n_rows)}
