@@ -330,7 +330,7 @@ def scaled(**content: Any) -> dict[str, Any]:
         (scaled(unscaled=3), "unscaled"),
         *((scaled(columns=[NUMBER | {"mean": one}]), r"\[0\].mean") for one in (np.nan, np.inf, None, "0", 10**400)),
         *((scaled(columns=[NUMBER | {"scale": one}]), r"\[0\].scale") for one in (0, -1.0, np.nan, 10**30, [])),
-        (scaled(columns=[NUMBER]) | {"scale": False}, r"columns\[0\] is not left as it is"),
+        (scaled(columns=[NUMBER]) | {"scale": False}, r"columns\[0\] is not unscaled"),
         *((scaled(columns=[NUMBER | {"name": one}]), r"\[0\].name") for one in (None, 3, [], "\ud800")),
         *((scaled(columns=[NUMBER | {"kind": one}]), r"\[0\]") for one in (None, "words", [], {}, "text")),
         *((scaled(columns=[LEVEL | {"levels": one}]), r"\[0\].levels") for one in ("ab", None, {}, [1], ["a", None])),

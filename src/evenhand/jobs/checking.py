@@ -145,7 +145,7 @@ def _columns(owner: str, encoder: PartyEncoder, matrix: Any) -> list[ColumnFound
     """What was made of each raw column; gaps are counted where they are features."""
     if encoder.sparse_columns is not None:
         return [ColumnFound(owner, "(numbered)", "number", encoder.sparse_columns, 0)]
-    missing, widths = encoder.places_of_gaps, encoder.widths
+    missing, widths = encoder.missing_features, encoder.widths
     kinds = encoder.kinds
     return [ColumnFound(owner, name, kinds[name], widths[name], _sum(matrix, missing.get(name))) for name in widths]
 

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from evenhand.constraints.kinds import KINDS, Constraint
 from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.as_types import TypeName
-from evenhand.data.tables.making import MissingRule, Rules
+from evenhand.data.tables.column_rules import MissingRule, Rules
 from evenhand.data.tables.readers import TableSource, require_file_name
 from evenhand.data.tables.scrubbing import Scrubber
 from evenhand.errors import InputError, JobError

@@ -53,14 +53,14 @@ def _as_type(column: pd.Series, name: str, kind: TypeName, decimal: Decimal) -> 
 def _text(column: pd.Series, raw: RawColumn) -> pd.Series:
     """Levels as they would be written: whole numbers without a fraction, also where gaps have made floats of them."""
     if raw.kind == NUMBER and bool((raw.known == np.floor(raw.known)).all()):
-        return raw.series.where(~raw.gaps).map(lambda one: str(int(one)), na_action="ignore")
+        return raw.series.where(~raw.missing).map(lambda one: str(int(one)), na_action="ignore")
     return column.map(str, na_action="ignore")
 
 
 def _dates(raw: RawColumn) -> pd.Series:
     if raw.kind != "text":
         raise DataError(f"column {raw.name!r} holds {raw.kind} values, no dates; types says it does")
-    text = raw.series.astype(object).where(~raw.gaps, None)
+    text = raw.series.astype(object).where(~raw.missing, None)
     fits = [found for form in ("ISO8601", *_DAY_FORMATS) if (found := _parsed(text, form)) is not None]
     apart = [found for found in fits[1:] if not found.equals(fits[0])]
     if not fits or apart:

@@ -2,68 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from evenhand.arrays import Array, Matrix
-from evenhand.data.tables.as_is import (
-    assemble_as_is,
-    categorical_places,
-    learn_column,
-    learn_more,
-    learned,
-    names_as_is,
-)
-from evenhand.data.tables.columns import Column, LevelColumn, NumberColumn
-from evenhand.data.tables.encoder_state import Learned, from_json, learned_from_state
-from evenhand.data.tables.learning import PartialColumn
-from evenhand.data.tables.making import Made, MissingRule, Rules, fit_column
-from evenhand.data.tables.onehot import assemble_dense, assemble_sparse, sparse_is_faster, total_width
+from evenhand.arrays import Matrix
+from evenhand.data.tables import assembling, column_kinds
+from evenhand.data.tables.category_columns import CategoryColumn
+from evenhand.data.tables.column_rules import FitRules, MissingRule, Rules
+from evenhand.data.tables.columns import ColumnSummary, EncodedColumn
+from evenhand.data.tables.encoder_state import from_json, require, require_keys
+from evenhand.data.tables.matrix_encoding import MatrixScaling
+from evenhand.data.tables.numeric_columns import NumericColumn
 from evenhand.data.tables.raw import RawColumn
 from evenhand.errors import DataError
 from evenhand.printing import listed
 
+VERSION: Final = 1
+"""The version of the state that is written and read."""
+
 
 class PartyEncoder:
-    """Encoder of one party's columns.
+    """Encode one party's columns.
 
-    Text, category and boolean columns become one 0/1 feature for each level, with no level left out; a value not seen
-    at fit becomes zeros. The levels a pandas category declares all count, seen or not. Numeric columns are
+    Text, category and boolean columns become one 0/1 feature for each level, and no level is left out. A value not seen
+    at fit becomes zeros. All levels that a pandas category declares count, seen or not. Numeric columns are
     standardised with the mean and population standard deviation of the rows of :meth:`fit`. A date becomes the number
-    of its day, standardised, and 0/1 features for its month, its day of the week and, if there are times, its hour.
-    Missing values are a level of their own in categories; of numbers and dates they are filled with the median and
-    have a 0/1 feature beside it (with the mean where rows come batch by batch or from several clients: medians do not
-    add up). Text that is different in every row says who a row is, and nothing is made of it.
+    of its day, standardised, and 0/1 features for its month, its weekday and, if there are times, its hour.
+
+    A missing category is a level of its own. A missing number or date is filled with the median, and a 0/1 feature
+    marks it. Where rows come batch by batch or from several clients, the mean takes the median's place, because medians
+    do not add up. Text that is different in every row is an id and gives no features.
 
     Sparse matrices are divided by each column's largest absolute value and not centred, which keeps them sparse. With
     ``scale=False`` a sparse matrix passes as it is: float64 in CSR form is not copied, the result shares its memory.
 
-    The result is a float64 array, or a :class:`scipy.sparse.csr_array` where products with it are faster; which
-    of the two depends on the columns, never on the rows.
+    The result is a float64 array, or a :class:`scipy.sparse.csr_array` where products with it are faster. Which of the
+    two depends on the columns, never on the rows.
 
     Parameters
     ----------
     scale : standardise numeric columns; otherwise they pass as they are.
     as_is : one feature a column, for trees: numbers are not scaled and may be missing, categories become codes, and a
         missing value or a level not seen at fit is NaN.
-    missing : ``"indicator"`` takes missing values as said above, ``"refuse"`` makes an error of them; or one of the two
+    missing : ``"indicator"`` encodes missing values as said above, ``"refuse"`` raises an error; or one of the two
         by a column's name.
-    max_levels : how many levels of a column to keep, the most frequent ones; all others are one more.
+    max_levels : how many levels of a column to keep, the most frequent ones; all others share one feature.
 
     Attributes
     ----------
-    remarks : what was made of columns where that may surprise, in sentences.
+    remarks : sentences about columns whose encoding may surprise.
     """
-
-    # Of saved encoders that know nothing of it.
-    as_is = False
-    rules = Rules("refuse")
-    remarks: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -73,70 +66,61 @@ class PartyEncoder:
         missing: MissingRule | Mapping[str, MissingRule] = "indicator",
         max_levels: int | None = None,
     ) -> None:
-        self.scale = scale and not as_is
-        self.as_is = as_is
+        self.scale, self.as_is = scale and not as_is, as_is
         self.rules = Rules(missing, max_levels)
-        self._columns: tuple[Column, ...] | None = None
-        self._partial: tuple[PartialColumn, ...] | None = None
-        # Of a sparse matrix: how many columns there are, and what each is divided by, if anything.
-        self._width: int | None = None
-        self._divisors: Array | None = None
+        self._rules = FitRules(missing, max_levels, self.scale, as_is)
+        self.remarks: tuple[str, ...] = ()
+        # One of the three: fitted columns, summaries to fit them from, or a matrix with numbered columns.
+        self._columns: tuple[EncodedColumn, ...] | None = None
+        self._summaries: tuple[ColumnSummary, ...] | None = None
+        self._matrix: MatrixScaling | None = None
 
     def fit(self, data: Any) -> Self:
         """Learn levels, means and scales from a DataFrame, a 2-D array or a sparse matrix."""
         if sparse.issparse(data):
-            matrix = _finite_sparse(data)
-            _require_rows(matrix.shape[0])
-            self._columns, self._partial = None, None
-            self._width, self._divisors = matrix.shape[1], _largest(matrix) if self.scale else None
+            _require_rows(data.shape[0])
+            self._matrix = MatrixScaling.fit(data, self.scale)
+            self._columns, self._summaries = None, None
         else:
-            frame = _as_frame(data)
-            _require_rows(len(frame))
-            names = _unique_names(frame)
-            found = [RawColumn.of(frame.iloc[:, k], name) for k, name in enumerate(names)]
-            self._take(
-                learn_column(raw, self.rules) if self.as_is else fit_column(raw, self.scale, self.rules)
-                for raw in found
-            )
-            self._partial, self._width, self._divisors = None, None, None
+            raws = _raw_columns(data)
+            self._set_columns([column_kinds.fit_column(raw, self._rules) for raw in raws])
+            self._summaries, self._matrix = None, None
         return self
 
     def partial_fit(self, data: Any) -> Self:
-        """Learn from some more rows of a DataFrame or 2-D array, as if all had come to :meth:`fit` at once.
+        """Learn from more rows of a DataFrame or 2-D array, as if all had come to :meth:`fit` at once.
 
-        Levels are the same; means and deviations agree but for rounding. After :meth:`fit` it begins anew.
+        Levels are the same; means and deviations agree up to rounding. After :meth:`fit` it starts over.
         """
         if sparse.issparse(data):
             raise DataError("a sparse matrix is learned whole: use fit")
-        frame = _as_frame(data)
-        _require_rows(len(frame))
-        names = _unique_names(frame)
-        seen = self._partial or tuple(PartialColumn(name) for name in names)
-        if [column.name for column in seen] != names:
-            raise DataError(f"columns {', '.join(names)} came after {', '.join(column.name for column in seen)}")
-        found = [RawColumn.of(frame.iloc[:, k], name) for k, name in enumerate(names)]
-        for raw in found:
-            if self.rules.refuses(raw.name):
-                raw.refuse_gaps()
-        self._partial = tuple(
-            learn_more(column, raw) if self.as_is else column.after(raw)
-            for column, raw in zip(seen, found, strict=True)
-        )
-        self._columns, self._width, self._divisors = None, None, None
+        raws = _raw_columns(data)
+        seen = self._summaries_of([raw.name for raw in raws])
+        for raw in raws:
+            if self._rules.refuses(raw.name):
+                raw.refuse_missing()
+        self._summaries = tuple(column_kinds.summarise(raw, one) for raw, one in zip(raws, seen, strict=True))
+        self._columns, self._matrix = None, None
         return self
 
-    def _take(self, made: Iterable[Made]) -> None:
-        found = list(made)
-        self._columns = tuple(column for one in found for column in one.columns)
-        self.remarks = tuple(remark for one in found for remark in one.remarks)
+    def _summaries_of(self, names: Sequence[str]) -> Sequence[ColumnSummary]:
+        """Return the summaries so far, of these columns and no others."""
+        seen: Sequence[ColumnSummary] = self._summaries or [column_kinds.EmptySummary(name) for name in names]
+        if [one.name for one in seen] != list(names):
+            raise DataError(f"columns {', '.join(names)} came after {', '.join(one.name for one in seen)}")
+        return seen
+
+    def _set_columns(self, columns: Sequence[EncodedColumn]) -> None:
+        self._columns = tuple(columns)
+        self.remarks = tuple(remark for column in columns for remark in column.remarks)
 
     def to_summary(self) -> dict[str, Any]:
-        """What was learned so far as sums that add up over holders of rows, in plain JSON values."""
-        if self._width is not None:
-            return {"width": self._width, "largest": None if self._divisors is None else self._divisors.tolist()}
-        if self._partial is None:
-            raise DataError("only what was learned batch by batch, or from a sparse matrix, can be summed up")
-        return {"columns": [column.to_state(self.scale, self.rules) for column in self._partial]}
+        """Return what was learned so far as sums that add up over clients, in plain JSON values."""
+        if self._matrix is not None:
+            return self._matrix.to_summary()
+        if self._summaries is None:
+            raise DataError("only an encoder fitted with partial_fit, or on a sparse matrix, has a summary")
+        return {"columns": [one.to_state(self._rules) for one in self._summaries]}
 
     @classmethod
     def from_summaries(
@@ -148,7 +132,7 @@ class PartyEncoder:
         max_levels: int | None = None,
         as_is: bool = False,
     ) -> Self:
-        """The encoder of everybody's rows together, from everybody's summaries by name."""
+        """Return the encoder of all clients' rows together, given each client's summary by name."""
         encoder = cls(scale=scale, as_is=as_is, missing=missing, max_levels=max_levels)
         for owner, summary in summaries.items():
             try:
@@ -158,40 +142,26 @@ class PartyEncoder:
         return encoder
 
     def _add(self, summary: Mapping[str, Any]) -> None:
-        if "width" in summary:
-            self._add_sparse(int(summary["width"]), summary["largest"])
-            return
-        columns = tuple(PartialColumn.from_state(state) for state in summary["columns"])
-        names = [column.name for column in columns]
-        seen = self._partial or tuple(PartialColumn(name) for name in names)
-        if self._width is not None or [column.name for column in seen] != names:
-            raise DataError(f"columns {', '.join(names)} came after {', '.join(column.name for column in seen)}")
-        self._partial = tuple(mine.joined(other) for mine, other in zip(seen, columns, strict=True))
-
-    def _add_sparse(self, width: int, largest: Any) -> None:
-        if self._partial is not None or self._width not in (None, width):
-            raise DataError(f"a matrix of {width} columns came after other columns; all clients need the same")
-        self._width = width
-        if self.scale:
-            divisors = np.asarray(largest, dtype=np.float64)
-            if divisors.shape != (width,) or not (np.isfinite(divisors).all() and (divisors > 0).all()):
-                raise DataError("a sparse matrix needs one positive number a column to be divided by")
-            self._divisors = divisors if self._divisors is None else np.maximum(self._divisors, divisors)
+        if (self._matrix if "columns" in summary else self._summaries) is not None:
+            raise DataError("some clients have a sparse matrix and others named columns; all need the same")
+        if "columns" in summary:
+            more = [column_kinds.summary_from_state(state) for state in summary["columns"]]
+            seen = self._summaries_of([one.name for one in more])
+            self._summaries = tuple(mine.merge(other) for mine, other in zip(seen, more, strict=True))
+        else:
+            matrix = MatrixScaling.from_summary(summary, self.scale)
+            self._matrix = matrix if self._matrix is None else self._matrix.merge(matrix)
 
     def transform(self, data: Any) -> Matrix:
         """Encode rows; columns are found by name and those not seen at fit are ignored."""
-        if self._width is not None:
-            return self._transform_sparse(data)
+        if self._matrix is not None:
+            return self._matrix.transform(data)
         columns = self._fitted()
         if sparse.issparse(data):
             raise DataError("this encoder was fitted on named columns and cannot encode a sparse matrix")
         frame = _as_frame(data)
-        found = _find_columns(frame, columns)
-        if self.as_is:
-            return assemble_as_is(columns, found, len(frame))
-        if self.gives_sparse:
-            return assemble_sparse(columns, found, len(frame))
-        return assemble_dense(columns, found, len(frame))
+        assemble = assembling.as_is if self.as_is else assembling.in_csr if self.gives_sparse else assembling.dense
+        return assemble(columns, _find_columns(frame, columns), len(frame))
 
     def fit_transform(self, data: Any) -> Matrix:
         """Fit on these rows and encode them."""
@@ -200,108 +170,128 @@ class PartyEncoder:
     @property
     def columns_in(self) -> list[str]:
         """Names of the raw columns the encoder needs; a sparse matrix has numbered ones."""
-        if self._width is not None:
-            return self.feature_names_out
-        return list(dict.fromkeys(column.name for column in self._fitted()))
+        if self._matrix is not None:
+            return self._matrix.feature_names
+        return [column.name for column in self._fitted()]
 
     @property
     def feature_names_out(self) -> list[str]:
         """Names of the encoded features, such as ``age`` and ``education=Masters``."""
-        if self._width is not None:
-            return [f"x{k}" for k in range(self._width)]
-        if self.as_is:
-            return names_as_is(self._fitted())
-        return [name for column in self._fitted() for name in column.names_out]
+        if self._matrix is not None:
+            return self._matrix.feature_names
+        return [name for column in self._fitted() for name in column.feature_names(self.as_is)]
 
     @property
     def categorical(self) -> tuple[int, ...]:
-        """Which encoded features hold codes of categories: none, unless columns are taken as they are."""
-        return categorical_places(self._fitted()) if self.as_is and self._width is None else ()
+        """The encoded features that hold codes of categories: none, unless columns are taken as they are."""
+        if not self.as_is or self._matrix is not None:
+            return ()
+        blocks = (column for column in self._fitted() for _ in column.widths)
+        return tuple(place for place, column in enumerate(blocks) if isinstance(column, CategoryColumn))
 
     @property
     def width_out(self) -> int:
-        """How many encoded features there are."""
-        if self._width is not None:
-            return self._width
-        return len(self._fitted()) if self.as_is else total_width(self._fitted())
+        """Number of encoded features."""
+        if self._matrix is not None:
+            return self._matrix.width
+        return assembling.count_blocks(self._fitted()) if self.as_is else assembling.count_features(self._fitted())
 
     @property
     def entries_a_row(self) -> int:
-        """How many entries a row of a sparse result has at most."""
-        return len(self._fitted())
+        """The most entries that a row of a sparse result can have."""
+        return assembling.count_blocks(self._fitted())
 
     @property
     def gives_sparse(self) -> bool:
         """Whether :meth:`transform` returns a sparse array."""
-        return self._width is not None or (not self.as_is and sparse_is_faster(self._fitted()))
+        return self._matrix is not None or (not self.as_is and assembling.sparse_is_faster(self._fitted()))
 
     @property
     def sparse_columns(self) -> int | None:
-        """How many columns the sparse matrix has that this was fitted on; None where it was fitted on named columns."""
-        return self._width
+        """Number of columns of the sparse matrix the encoder was fitted on; None if it was fitted on named columns."""
+        return None if self._matrix is None else self._matrix.width
 
     @property
-    def numbers_with_gaps(self) -> list[str]:
-        """The numbers and dates of which some were missing at fit."""
-        return [one.name for one in self._fitted() if isinstance(one, NumberColumn) and one.missing == "seen"]
+    def numbers_with_missing(self) -> list[str]:
+        """Names of the numbers and dates that had missing values at fit."""
+        return [one.name for one in self._fitted() if isinstance(one, NumericColumn) and one.missing == "seen"]
 
     def fill_with(self, fills: Mapping[str, float]) -> None:
-        """Put other values in the place of those that are missing, by column: medians, where these can be had."""
+        """Fill missing values of these columns with other values than the mean, such as medians."""
         self._columns = tuple(
-            replace(one, fill=fills[one.name]) if isinstance(one, NumberColumn) and one.name in fills else one
+            replace(one, fill=fills[one.name]) if isinstance(one, NumericColumn) and one.name in fills else one
             for one in self._fitted()
         )
 
     @property
     def kinds(self) -> dict[str, str]:
-        """What each raw column was taken for: ``"number"``, ``"date"``, or the kind of its levels."""
-        found: dict[str, str] = {}
-        for column in self._fitted() if self._width is None else ():
-            if isinstance(column, (NumberColumn, LevelColumn)):
-                found[column.name] = column.kind if isinstance(column, NumberColumn) or column.levels else "nothing"
-        return found
+        """The kind of each raw column: ``"number"``, ``"date"``, the kind of its levels, or ``"nothing"``."""
+        return {
+            column.name: "nothing" if isinstance(column, CategoryColumn) and not column.levels else column.kind
+            for column in (self._fitted() if self._matrix is None else ())
+        }
 
     @property
     def widths(self) -> dict[str, int]:
-        """How many features were made of each raw column."""
-        found: dict[str, int] = {}
-        for column in self._fitted():
-            found[column.name] = found.get(column.name, 0) + (1 if self.as_is else column.width)
-        return found
+        """Number of features of each raw column."""
+        return {one.name: len(one.widths) if self.as_is else sum(one.widths) for one in self._fitted()}
 
     @property
-    def places_of_gaps(self) -> dict[str, int]:
-        """Which feature says that a raw column's value is missing, where one does."""
+    def missing_features(self) -> dict[str, int]:
+        """Place of the feature that marks a raw column's missing values, by column, where there is one."""
         named = {f"{name} is missing": name for name in self.columns_in}
         return {named[one]: place for place, one in enumerate(self.feature_names_out) if one in named}
 
     def remarks_on(self, data: Any) -> list[str]:
-        """What of new rows the model cannot use as they are: values of categories that were not there at fit."""
-        if self._width is not None:
+        """Describe values in new rows that fit did not see."""
+        if self._matrix is not None:
             return []
         columns = self._fitted()
         said = []
         for column, raw in zip(columns, _find_columns(_as_frame(data), columns), strict=True):
-            if isinstance(column, LevelColumn) and (unseen := column.unseen(raw)).any():
+            if isinstance(column, CategoryColumn) and (unseen := column.unseen(raw)).any():
                 some = listed(raw.series[unseen].unique().tolist(), most=3)
-                taken = "the place of all other values" if column.other else "none of its levels"
+                taken = '"another"' if column.other else "none of its levels"
                 said.append(
                     f"column {column.name!r}: {int(unseen.sum()):,} of {len(unseen):,} rows have a value that no "
-                    f"training row has, such as {some}; they count as {taken}"
+                    f"training row has, such as {some}; they are encoded as {taken}"
                 )
         return said
 
     def to_state(self) -> dict[str, Any]:
         """Return what was learned as plain JSON values."""
-        columns = self._fitted() if self._width is None else None
-        return Learned(self.scale, columns, self._width, self._divisors, self.as_is and columns is not None).to_state()
+        head: dict[str, Any] = {"version": VERSION, "scale": self.scale}
+        if self._matrix is not None:
+            return {**head, **self._matrix.to_state()}
+        columns = [column.to_state() for column in self._fitted()]
+        return {**head, **({"as_is": True} if self.as_is else {}), "columns": columns}
 
     @classmethod
     def from_state(cls, state: Any) -> Self:
-        """Rebuild a fitted encoder from :meth:`to_state`; anything that it could not have given is refused."""
-        found = learned_from_state(state)
-        encoder = cls(scale=found.scale, as_is=found.as_is)
-        encoder._columns, encoder._width, encoder._divisors = found.columns, found.width, found.divisors
+        """Rebuild a fitted encoder from :meth:`to_state`; refuse a state that no encoder could have written."""
+        version: Any = state.get("version") if isinstance(state, dict) else None
+        require(type(version) is int, "version", "a number")
+        if version != VERSION:
+            raise DataError(
+                f"the encoder's state has version {version}; this evenhand reads version {VERSION}: use the evenhand "
+                "that wrote it"
+            )
+        scale, as_is = state.get("scale"), "as_is" in state
+        require(isinstance(scale, bool), "scale", "true or false")
+        encoder = cls(scale=scale, as_is=as_is)
+        content = next((key for key in ("divisors", "unscaled") if key in state), "columns")
+        named = content == "columns"
+        require_keys(state, ("version", "scale", *(["as_is"] if as_is and named else []), content), "the state")
+        if not named:
+            encoder._matrix = MatrixScaling.from_state(state, scale)
+            return encoder
+        require(not as_is or (state["as_is"] is True and not scale), "as_is", "true, of an encoder that does not scale")
+        require(isinstance(state["columns"], list), "columns", "a list")
+        columns = [
+            column_kinds.column_from_state(one, f"columns[{k}]", scale) for k, one in enumerate(state["columns"])
+        ]
+        require(len({column.name for column in columns}) == len(columns), "columns", "a list of different names")
+        encoder._columns = tuple(columns)
         return encoder
 
     @classmethod
@@ -309,31 +299,12 @@ class PartyEncoder:
         """Rebuild a fitted encoder from a file that holds its state."""
         return cls.from_state(from_json(content))
 
-    def _fitted(self) -> tuple[Column, ...]:
-        if self._columns is None and self._partial is not None:
-            self._take(
-                learned(column, self.rules) if self.as_is else column.made(self.scale, self.rules)
-                for column in self._partial
-            )
+    def _fitted(self) -> tuple[EncodedColumn, ...]:
+        if self._columns is None and self._summaries is not None:
+            self._set_columns([one.fitted(self._rules) for one in self._summaries])
         if self._columns is None:
             raise DataError("this encoder has not been fitted; call fit with the training rows first")
         return self._columns
-
-    def _transform_sparse(self, data: Any) -> Matrix:
-        if not sparse.issparse(data) and not isinstance(data, np.ndarray):
-            raise DataError("this encoder was fitted on a sparse matrix and encodes matrices only, not named columns")
-        matrix = _finite_sparse(data)
-        if matrix.shape[1] != self._width:
-            raise DataError(f"the matrix has {matrix.shape[1]} columns; the encoder was fitted on {self._width}")
-        if self._divisors is None:
-            return matrix
-        # The values alone are new: the caller's matrix keeps its own, and both share where they stand.
-        values = self._divisors[matrix.indices]
-        with np.errstate(over="ignore"):
-            np.divide(matrix.data, values, out=values)
-        if not np.isfinite(values).all():
-            raise DataError("the matrix holds values far larger than those it was fitted on; rescale them")
-        return sparse.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _as_frame(data: Any) -> pd.DataFrame:
@@ -355,32 +326,20 @@ def _unique_names(frame: pd.DataFrame) -> list[str]:
     return names
 
 
-def _find_columns(frame: pd.DataFrame, columns: Sequence[Column]) -> list[RawColumn]:
-    """Each column's raw one, looked at once however many columns are made of it."""
+def _raw_columns(data: Any) -> list[RawColumn]:
+    frame = _as_frame(data)
+    _require_rows(len(frame))
+    return [RawColumn.of(frame.iloc[:, k], name) for k, name in enumerate(_unique_names(frame))]
+
+
+def _find_columns(frame: pd.DataFrame, columns: Sequence[EncodedColumn]) -> list[RawColumn]:
+    """Return the raw column of each fitted one."""
     places = {name: k for k, name in enumerate(_unique_names(frame))}
-    names = dict.fromkeys(column.name for column in columns)
-    missing = [name for name in names if name not in places]
-    if missing:
+    if missing := [column.name for column in columns if column.name not in places]:
         raise DataError(f"columns {', '.join(missing)} are missing; the encoder was fitted on them")
-    found = {name: RawColumn.of(frame.iloc[:, places[name]], name) for name in names}
-    return [found[column.name] for column in columns]
+    return [RawColumn.of(frame.iloc[:, places[column.name]], column.name) for column in columns]
 
 
 def _require_rows(rows: int) -> None:
     if rows == 0:
         raise DataError("there are no rows to fit the encoder on")
-
-
-def _finite_sparse(data: Any) -> Matrix:
-    matrix = sparse.csr_array(data, dtype=np.float64)
-    finite = int(np.count_nonzero(np.isfinite(matrix.data)))
-    if infinite := matrix.data.size - finite:
-        raise DataError(f"the matrix holds {infinite:,} values that are missing or infinite; replace them")
-    return matrix
-
-
-def _largest(matrix: Matrix) -> Array:
-    """The largest absolute value of each column, and 1 for columns of zeros."""
-    largest = np.zeros(matrix.shape[1])
-    np.maximum.at(largest, matrix.indices, np.abs(matrix.data))
-    return np.where(largest > 0.0, largest, 1.0)

@@ -13,10 +13,10 @@ import pandas as pd
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.data.tables.align import is_text
 from evenhand.data.tables.as_types import numbers_as_fitted, numbers_in, with_numbers
+from evenhand.data.tables.column_rules import DEFAULT_RULES, Rules
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.frames import index_by, require_columns, to_pandas
 from evenhand.data.tables.libsvm import is_libsvm, read_libsvm
-from evenhand.data.tables.making import AS_THEY_COME, Rules
 from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.data.tables.readers import TableSource, is_csv, local_file, read_table
@@ -54,7 +54,7 @@ class PartyTable(Protocol):
         ...
 
     def encode(
-        self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = AS_THEY_COME
+        self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = DEFAULT_RULES
     ) -> tuple[PartyEncoder, Matrix]:
         """Fit an encoder on the training rows and encode all; `as_is` is for trees."""
         ...
@@ -90,7 +90,7 @@ class FrameTable:
         return replace(self, known=self.known.set_axis(self.known.index.map(str))) if self.written else self
 
     def encode(
-        self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = AS_THEY_COME
+        self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = DEFAULT_RULES
     ) -> tuple[PartyEncoder, Matrix]:
         frame = self.known[list(self.features)]
         encoder = PartyEncoder(scale=scale, as_is=as_is, **vars(rules)).fit(frame[training])
@@ -118,7 +118,7 @@ class StreamedTable:
         return self if _all_in_order(places, len(self.known)) else replace(self, known=self.known.iloc[places])
 
     def encode(
-        self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = AS_THEY_COME
+        self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = DEFAULT_RULES
     ) -> tuple[PartyEncoder, Matrix]:
         rows = self.known.index
         _, encoder, matrix = encode_parquet(
@@ -161,7 +161,7 @@ class SparseTable:
         return replace(self, known=self.known.iloc[places], matrix=self.matrix[places])
 
     def encode(
-        self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = AS_THEY_COME
+        self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = DEFAULT_RULES
     ) -> tuple[PartyEncoder, Matrix]:
         # Without scaling nothing is learned from the rows, and choosing some would copy them.
         learned_from = self.matrix if training.all() or not scale or as_is else self.matrix[np.flatnonzero(training)]

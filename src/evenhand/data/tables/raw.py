@@ -76,7 +76,7 @@ class RawColumn:
         return self.series.to_numpy(dtype=np.float64, na_value=np.nan)
 
     @cached_property
-    def gaps(self) -> Booleans:
+    def missing(self) -> Booleans:
         """Where nothing is known; an infinite number says nothing either."""
         if self.kind in (NUMBER, DATE):
             return ~np.isfinite(self.numbers)
@@ -89,12 +89,12 @@ class RawColumn:
     @property
     def known(self) -> Array:
         """The numbers that are there."""
-        return self.numbers[~self.gaps] if self.gaps.any() else self.numbers
+        return self.numbers[~self.missing] if self.missing.any() else self.numbers
 
-    def refuse_gaps(self) -> None:
+    def refuse_missing(self) -> None:
         """Refuse a column with gaps, where that was asked for."""
         rows = len(self.series)
-        if missing := int(self.gaps.sum()) - self.infinite:
+        if missing := int(self.missing.sum()) - self.infinite:
             raise DataError(
                 f"column {self.name!r}: {missing:,} of {rows:,} values are missing; fill them in, drop the rows or the "
                 'column, or let them be with missing = "indicator"'
@@ -107,7 +107,7 @@ class RawColumn:
 
     def require(self, fitted: str) -> None:
         """Refuse values of another kind than those at fit."""
-        if self.kind not in (fitted, None) and not (self.kind == NUMBER and self.gaps.all()):
+        if self.kind not in (fitted, None) and not (self.kind == NUMBER and self.missing.all()):
             # One-hot rows of zeros would otherwise hide that, say, the codes "1" arrive as the numbers 1.
             raise DataError(f"column {self.name!r} was fitted as {fitted} and now holds {self.kind} values; convert it")
 

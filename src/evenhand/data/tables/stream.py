@@ -11,9 +11,9 @@ from scipy import sparse
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.data.tables.as_types import TypeName, as_types, numbers_as_fitted
+from evenhand.data.tables.column_rules import MissingRule
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.frames import index_by, require_columns, to_pandas
-from evenhand.data.tables.making import MissingRule
 from evenhand.data.tables.numerals import Decimal, read_numbers
 from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.data.tables.raw import RawColumn
@@ -82,7 +82,7 @@ def encode_parquet(
         if len(frame := _learned_from(start, ids, frame, rows, training)):
             encoder.partial_fit(frame)
     fills = {}
-    for name in encoder.numbers_with_gaps:
+    for name in encoder.numbers_with_missing:
         parts = (_learned_from(*batch, rows, training)[name] for batch in file.batches([name]))
         fills[name] = float(np.median(np.concatenate([RawColumn.of(part, name).known for part in parts])))
     encoder.fill_with(fills)

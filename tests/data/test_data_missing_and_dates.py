@@ -184,7 +184,7 @@ def test_rules_that_there_are_not(wrong: dict[str, Any]) -> None:
         {"fill": NAN},
         {"fill": "1"},
         {"other": 1},
-        {"part": "year"},
+        {"timed": 1},
         {"more": 1},
     ],
 )
