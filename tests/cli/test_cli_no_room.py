@@ -32,8 +32,8 @@ WRITING = {
     "predict parquet": "predict {ground}/vertical/run --out {out}/scores.parquet",
     "frontier": "frontier {ground}/vertical/job.toml --epsilon 0.1 --out {out}/frontier",
     "report": "report {ground}/vertical/run --out {out}/page.html",
-    "align": "align {ground}/shops/bank/party.toml {ground}/shops/shop/party.toml --out {out}/common",
-    "flower": "flower {out}/app --job {ground}/shops/job.toml",
+    "align": "federation align {ground}/shops/bank/party.toml {ground}/shops/shop/party.toml --out {out}/common",
+    "flower": "federation flower {out}/app --job {ground}/shops/job.toml",
     "data example": "data example lending --out {out}/lending",
 }
 PRINTING = {

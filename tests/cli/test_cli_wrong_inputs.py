@@ -351,8 +351,8 @@ LINES: list[tuple[str, int, str]] = [
     ("reproduce nothing", 2, "nothing"),
     ("reproduce fairvfl-table1 --set moon", 2, "moon"),
     ("reproduce fairvfl-table1 --runs 0", 2, "--runs"),
-    ("provision none.toml", 2, "there is no file of a federation none.toml"),
-    ("submit none.toml --kit none", 2, "none.toml"),
+    ("federation provision none.toml", 2, "there is no file of a federation none.toml"),
+    ("federation submit none.toml --kit none", 2, "none.toml"),
     ("demo --epsilon -1", 2, "--epsilon"),
     ("demo --out {ground}/taken", 4, "exists and is not empty"),
 ]

@@ -12,7 +12,7 @@ pytest.importorskip("nvflare", reason="make federation runs these in an environm
 from support.clinics import CLIENTS, FAIR, write_clinics
 
 from evenhand.cli.demo_federation import free_port, wait_until_open
-from evenhand.cli.federation import run_submitted, start
+from evenhand.cli.federation_client import run_submitted, start
 from evenhand.jobs.federation.files import read_federation_job
 from evenhand.jobs.file import read_job
 from evenhand.jobs.horizontal.runs import run_horizontal_job

@@ -24,7 +24,7 @@ from support.schedules import ASYNCHRONOUS, EXCHANGES, HORIZONTAL, NAMES, ROWS, 
 from support.shops import PARTIES
 
 from evenhand.cli.demo_federation import free_port, wait_until_open
-from evenhand.cli.federation import run_submitted, start
+from evenhand.cli.federation_client import run_submitted, start
 from evenhand.jobs.auditing import audit_run
 from evenhand.jobs.federation.files import read_federation_job
 from evenhand.jobs.file import read_job

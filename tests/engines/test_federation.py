@@ -16,7 +16,7 @@ pytest.importorskip("nvflare", reason="make federation runs these in an environm
 
 from support.shops import PARTIES, Shops, job_processes, running_shops, wait_until
 
-from evenhand.cli.federation import ask, start
+from evenhand.cli.federation_client import ask, start
 from evenhand.errors import RunError
 from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job, score_parties

@@ -148,7 +148,7 @@ def test_the_page_is_walked_through_and_a_line_that_is_cut_and_healed_costs_only
     write_tables(sites)
     write_files(sites)
     provision, serve, join, submit = (
-        next(one for one in commands() if one.startswith(f"evenhand {word} "))
+        next(one for one in commands() if one.startswith(f"evenhand federation {word} "))
         for word in ("provision", "serve", "join", "submit")
     )
     bank = sites["bank"]

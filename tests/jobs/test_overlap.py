@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import tomli_w
 
-from evenhand.cli.align import align
+from evenhand.cli.federation import align
 from evenhand.errors import DataError, InputError, JobError
 from evenhand.jobs.overlap import find_overlap
 

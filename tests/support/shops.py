@@ -12,7 +12,7 @@ import psutil
 from support.federation import write_shops
 
 from evenhand.cli.demo_federation import free_port, wait_until_open
-from evenhand.cli.federation import run_submitted, start
+from evenhand.cli.federation_client import run_submitted, start
 from evenhand.jobs.federation.files import FederationJob, read_federation_job
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.nvflare.kits import provision

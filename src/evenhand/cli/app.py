@@ -1,4 +1,4 @@
-"""The `evenhand` command: gathers the commands and turns errors into messages and exit codes."""
+"""The `evenhand` command: register all commands, and turn errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from rich.console import Console
 from rich.text import Text
 
 from evenhand.cli import (
-    align,
     audit,
     check,
     data,
     demo,
     doctor,
     federation,
-    flower,
     frontier,
     init,
     predict,
@@ -30,12 +28,12 @@ from evenhand.cli import (
     train,
     watch,
 )
-from evenhand.cli.saying import say
+from evenhand.cli.output import say
 from evenhand.errors import EvenhandError, EvenhandWarning, InputError, ResourceError, no_room
 from evenhand.printing import printable
 
 CLOSED: Final = 1
-"""The exit code where nobody reads the output any more, as after `| head`."""
+"""Exit code when the reader of the output has closed it, as after `| head`."""
 
 
 def _show_version(asked: bool) -> None:
@@ -46,7 +44,7 @@ def _show_version(asked: bool) -> None:
 
 def _everything(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say which version this is.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Train fair and constrained models across parties that may not pool their data."""
@@ -55,10 +53,9 @@ def _everything(
 app = typer.Typer(
     name="evenhand",
     help="Train fair and constrained models across parties that may not pool their data.",
-    epilog="Exit codes: 0 done, 1 whoever read the output has closed it, 2 wrong input or job file, "
-    "3 data set not to be had, 4 run folder unusable, 5 message refused, 6 training diverged, "
-    "7 optional part missing, 8 too little disk or memory, "
-    "9 trained, but not converged or with one label for every row, 130 interrupted.",
+    epilog="Exit codes: 0 success, 1 output pipe closed, 2 wrong input or job file, 3 data set unavailable, "
+    "4 run folder unusable, 5 message refused, 6 training diverged, 7 extra not installed, "
+    "8 not enough disk or memory, 9 trained, but not converged or one label for every row, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -74,15 +71,12 @@ app.command("watch")(watch.watch)
 app.command("audit")(audit.audit)
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
-for command in (federation.provision, federation.serve, federation.join, federation.submit, federation.revoke):
-    app.command(command.__name__)(command)
-app.command("flower")(flower.flower)
-app.command("align")(align.align)
+app.add_typer(federation.app, name="federation")
 app.add_typer(data.app, name="data")
 
 
 def main() -> None:
-    """Run the command line; errors raised on purpose become one message and their exit code."""
+    """Run the command line; an `EvenhandError` becomes one message and its exit code."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
@@ -94,26 +88,25 @@ def main() -> None:
         _tell("error:", "bold red", error)
         sys.exit(error.exit_code)
     except MemoryError as error:
-        _tell("error:", "bold red", f"there is too little memory ({error or 'nothing more is known'})")
+        _tell("error:", "bold red", f"out of memory ({error or 'no details'})")
         sys.exit(ResourceError.exit_code)
     except OSError as error:
         reason = no_room(error)
         if reason is None and error.errno != errno.EPIPE:
-            # Of a file that we write, what is wrong was said where it was written.
-            _tell("error:", "bold red", f"{error.filename or 'what there is to say'} cannot be used: {error.strerror}")
+            _tell("error:", "bold red", f"cannot use {error.filename or 'the output'}: {error.strerror}")
             sys.exit(InputError.exit_code)
-        # What is still in the buffer would not go out at the very end either.
+        # Python flushes stdout at exit, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if reason is None:
             sys.exit(CLOSED)
-        _tell("error:", "bold red", f"what there is to say cannot be written: {reason}")
+        _tell("error:", "bold red", f"cannot write output: {reason}")
         sys.exit(ResourceError.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
 def _tell(kind: str, style: str, what: object) -> None:
-    # Text, not markup: messages quote paths and values, which may hold brackets and colons.
+    # Text, not markup: messages quote paths and values, which may contain brackets.
     Console(stderr=True).print(Text.assemble((kind, style), f" {printable(str(what))}"), soft_wrap=True)
 
 
@@ -125,7 +118,7 @@ def _warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Our own warnings are for users, whom the line of code does not help; others are shown as Python shows them."""
+    """Show our own warnings without the line of code; show others as Python does."""
     if issubclass(category, EvenhandWarning):
         _tell("warning:", "yellow", message)
     else:

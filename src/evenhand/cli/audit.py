@@ -1,4 +1,4 @@
-"""`evenhand audit`: what a run gave away, or what a job would."""
+"""`evenhand audit`: measure what a run disclosed, or list what a job would disclose."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evenhand.cli.saying import say
+from evenhand.cli.output import say
 from evenhand.errors import InputError
 
 
 def audit(
     what: Annotated[Path, typer.Argument(help="Run folder of a finished run; with --plan, a job file.")],
     plan: Annotated[
-        bool, typer.Option("--plan", help="Before a run: which messages would go to whom, and what they reveal.")
+        bool, typer.Option("--plan", help="List the messages a job would send, to whom, and what they reveal.")
     ] = False,
     together: Annotated[
         list[str] | None,
-        typer.Option(help="Names, with commas between them, of those who put together what they have; repeatable."),
+        typer.Option(help="Participants who collude, as comma-separated names. Repeatable."),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the sentences only.")] = False,
 ) -> None:
-    """Attack a finished run from every participant's place, and say what each could tell.
+    """Attack a finished run with what each participant received, and report what each could infer.
 
-    The run is gone through again from its job and its tables, which must be where they were. Each attack is tried
-    first where it must succeed. Leaves audit.json and audit.png in the run folder.
+    The run is repeated from its job file and tables, which must not have moved. A control shows that each attack
+    works where it must succeed. Writes audit.json and audit.png to the run folder.
 
     \b
     Examples:
@@ -38,14 +38,14 @@ def audit(
     if plan:
         _show_plan(what)
         return
-    # Imported here: what trains takes seconds to load, and --help should not wait for it.
+    # Imported here: loading the solvers takes seconds, and --help should not wait for it.
     from evenhand.auditing.findings import PICTURE, Audit
     from evenhand.auditing.picture import draw_audit
     from evenhand.jobs.auditing import audit_run
     from evenhand.runtime.folder import RunFolder
 
     if what.is_file():
-        raise InputError(f"{what} is a file; name the folder of a finished run, or add --plan for a job file")
+        raise InputError(f"{what} is a file; give the folder of a finished run, or add --plan for a job file")
     folder = RunFolder.open(what)
     found: Audit = audit_run(folder, [[name.strip() for name in names.split(",")] for names in together or ()])
     console = Console(quiet=quiet, markup=False, emoji=False)
@@ -74,7 +74,7 @@ def _show_plan(path: Path) -> None:
     planned = plan_of(read_planned(path))
     told: set[str] = set()
     for receiver in dict.fromkeys(one.receiver for one in planned):
-        say(f"{receiver} would be sent:")
+        say(f"{receiver} would receive:")
         for kind in dict.fromkeys(one.kind for one in planned if one.receiver == receiver):
             senders = ", ".join(dict.fromkeys(o.sender for o in planned if (o.receiver, o.kind) == (receiver, kind)))
             meaning = next(one.reveals for one in planned if one.kind == kind)

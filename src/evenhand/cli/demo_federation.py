@@ -1,4 +1,4 @@
-"""The demo on a real federation: a server and six parties as processes of their own, on this machine."""
+"""Run the demo on a real federation: a server and six parties as separate processes on this machine."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _PATIENCE = 90.0
 
 
 def run_federation(jobs: Mapping[str, Path], out: Path, console: Console) -> dict[str, Any]:
-    """Have each job run by a federation, and in this process; the results by name.
+    """Run each job on a federation and in this process, and return the results by name.
 
-    Parties' weights must come out the same both ways, bit for bit: if they do not, that is an error.
+    Raise an error unless the parties' weights are the same both ways, bit for bit.
     """
-    from evenhand.cli.federation import run_submitted, start
+    from evenhand.cli.federation_client import run_submitted, start
     from evenhand.cli.train import run_with_progress
     from evenhand.jobs.federation.files import read_federation_job
     from evenhand.jobs.file import read_job
@@ -51,7 +51,7 @@ def run_federation(jobs: Mapping[str, Path], out: Path, console: Console) -> dic
             stack.callback(running.stop)
             if name == "server":
                 wait_until_open(port)
-        console.print(f"One server and {len(parties)} parties run as processes of their own.")
+        console.print(f"One server and {len(parties)} parties run as separate processes.")
         for name, path in public.items():
             before = {party: set(_runs(out / party)) for party in parties}
             told = run_submitted(read_federation_job(path), name, out / "kits" / "admin", _PATIENCE, tell)
@@ -59,13 +59,13 @@ def run_federation(jobs: Mapping[str, Path], out: Path, console: Console) -> dic
             alone = run_with_progress(read_job(jobs[name]), jobs[name].parent, out / name, title="alone")
             sides = {party: (set(_runs(out / party)) - before[party]).pop() for party in parties}
             _require_same(sides, alone.folder)
-            console.print(f"{name}: the weights of all {len(parties)} parties are those of one process, bit for bit.")
+            console.print(f"{name}: all {len(parties)} parties' weights equal those of one process, bit for bit.")
         console.print("Stopping ...")
     return results
 
 
 def split_files(jobs: Mapping[str, Path], out: Path) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Each party's table and file in a folder of its own, and jobs that hold nothing private."""
+    """Write each party's table and file to its own folder, and job files without anything private."""
     contents = {name: tomllib.loads(path.read_text(encoding="utf-8")) for name, path in jobs.items()}
     parties, public = {}, {}
     for party in next(iter(contents.values()))["party"]:
@@ -89,7 +89,7 @@ def _require_same(sides: Mapping[str, Path], alone: RunFolder) -> None:
     for party, path in sides.items():
         one, other = RunFolder.open(path).read_party(party, "weights"), alone.read_party(party, "weights")
         if state_bytes(one) != state_bytes(other):
-            raise RunError(f"{party}'s weights in {path} are not those of {alone.path}")
+            raise RunError(f"{party}'s weights in {path} differ from those in {alone.path}")
 
 
 def _runs(folder: Path) -> Iterator[Path]:
@@ -109,4 +109,4 @@ def wait_until_open(port: int) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("localhost", port), 1.0):
             return
         time.sleep(0.2)
-    raise RunError(f"the server did not open port {port} within {_PATIENCE:.0f} seconds; its log says more")
+    raise RunError(f"the server did not open port {port} within {_PATIENCE:.0f} seconds; see its log")

@@ -1,4 +1,4 @@
-"""`evenhand doctor`: what is installed here, and what this machine allows."""
+"""`evenhand doctor`: check the installation and this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from evenhand.cli.kit_health import show_kit
-from evenhand.cli.saying import remark
+from evenhand.cli.output import remark
 from evenhand.errors import MissingExtraError
 
 _NEED = re.compile(
@@ -24,7 +24,7 @@ _NEED = re.compile(
 
 
 class Part(NamedTuple):
-    """A package that evenhand, or one of its optional parts, needs."""
+    """A package that evenhand or one of its extras requires."""
 
     extra: str
     name: str
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 def parts() -> list[Part]:
-    """What pyproject.toml asks for, and what is there."""
+    """Return what pyproject.toml requires and what is installed."""
     found = []
     for line in requires("evenhand") or ():
         need = _NEED.match(line)
@@ -56,21 +56,20 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def doctor(
-    kit: Annotated[Path | None, typer.Option(help="Look at this start-up kit instead.")] = None,
+    kit: Annotated[Path | None, typer.Option(help="Check this start-up kit instead.")] = None,
     party: Annotated[Path | None, typer.Option(help="With --kit: the party's own file (TOML).")] = None,
 ) -> None:
-    """Say which versions are installed, which optional parts are there, and what this machine allows.
+    """Show installed versions, available extras, and this machine's resources.
 
-    With --kit, whether a start-up kit would work here and now: who may read its keys, until when certificates are
-    valid, whether it is closed, whether the server answers; with --party also the party's file and policy.
+    With --kit, check whether a start-up kit works here and now: who may read its keys, when its certificates expire,
+    whether it is locked, whether the server answers; with --party also the party's file and policy.
 
     \b
     Examples:
       evenhand doctor
       evenhand doctor --kit kits/shop --party party.toml
 
-    Ends with exit code 7 where something that evenhand cannot do without is missing or too old, and with 4 where
-    something is wrong with a kit.
+    Exits with code 7 if a required package is missing or too old, and with 4 if a kit has a problem.
     """
     from evenhand.data.public.fetch import default_cache
     from evenhand.report.tables import bare_table
@@ -82,29 +81,29 @@ def doctor(
     console.print(f"evenhand {version('evenhand')}, Python {platform.python_version()} ({sys.executable})")
     console.print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors, {_memory()}")
     free = shutil.disk_usage(Path.cwd()).free / 1e9
-    writable = "may be written to" if os.access(Path.cwd(), os.W_OK) else "may NOT be written to"
+    writable = "is writable" if os.access(Path.cwd(), os.W_OK) else "is NOT writable"
     console.print(
-        f"this folder {writable}; {free:.1f} GB are free on its disk; data sets are kept in {default_cache()}"
+        f"this folder {writable}; {free:.1f} GB are free on its disk; data sets are cached in {default_cache()}"
     )
     found = parts()
-    table = bare_table("what evenhand needs", "package", "needed", "here")
+    table = bare_table("required packages", "package", "required", "installed")
     for part in found:
         if not part.extra:
             table.add_row(part.name, f"≥ {part.least}", part.found or "missing")
     console.print(table)
-    table = bare_table("optional parts", "part", "", "how to get it")
+    table = bare_table("extras", "extra", "", "how to install it")
     for extra in dict.fromkeys(part.extra for part in found if part.extra not in ("", "dev", "test")):
-        lacking = [part.name for part in found if part.extra == extra and not part.fine]
-        state = "there" if not lacking else f"lacks {', '.join(lacking)}"
-        table.add_row(extra, state, "" if not lacking else f"pip install 'evenhand[{extra}]'")
+        missing = [part.name for part in found if part.extra == extra and not part.fine]
+        state = "installed" if not missing else f"missing: {', '.join(missing)}"
+        table.add_row(extra, state, "" if not missing else f"pip install 'evenhand[{extra}]'")
     console.print(table)
     if wrong := [part.name for part in found if not part.extra and not part.fine]:
-        remark(f"evenhand cannot do without {', '.join(wrong)}, which are missing or too old: pip install -U evenhand")
+        remark(f"missing or too old: {', '.join(wrong)}; run: pip install -U evenhand")
         raise typer.Exit(MissingExtraError.exit_code)
 
 
 def _memory() -> str:
-    """How much there is, where the system says."""
+    """Return the amount of memory, if the system reports it."""
     try:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

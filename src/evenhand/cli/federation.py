@@ -1,51 +1,49 @@
-"""`evenhand provision | serve | join | submit`: a federation on NVIDIA FLARE, from start-up kits to a result."""
+"""`evenhand federation …`: train between organisations, on NVIDIA FLARE or Flower."""
 
 from __future__ import annotations
 
 import json
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from evenhand.cli.saying import remark, say
-from evenhand.errors import InputError, LostError, MissingExtraError, RunError
+from evenhand.cli.federation_client import run_submitted, start
+from evenhand.cli.output import remark, say
+from evenhand.errors import InputError, MissingExtraError, RunError
+from evenhand.printing import printable
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from evenhand.jobs.federation.files import AnyJob
-    from evenhand.protocol.roles import Report
-    from evenhand.runtime.nvflare.running import RunningKit
-
+app = typer.Typer(help="Train between organisations: start-up kits, server, parties, jobs.", no_args_is_help=True)
 PartyOption = Annotated[
     Path, typer.Option("--party", help="This party's own file (TOML): its table, its columns, its policy.")
 ]
-RunsOption = Annotated[Path | None, typer.Option(help="Where run folders go; default runs/ beside the party's file.")]
+RunsOption = Annotated[Path | None, typer.Option(help="Folder for run folders; default runs/ beside the party's file.")]
+JobOption = "What to train, and the names and roles of the parties (TOML)."
 
 
+@app.command()
 def provision(
-    federation: Annotated[Path, typer.Argument(help="Who takes part, and where the server is (TOML).")],
-    out: Annotated[Path, typer.Option(help="Folder for the kits; it must not hold anything yet.")] = Path("kits"),
+    federation: Annotated[Path, typer.Argument(help="The participants, and the server's address (TOML).")],
+    out: Annotated[Path, typer.Option(help="Folder for the kits; it must be empty or new.")] = Path("kits"),
 ) -> None:
-    """Make start-up kits: certificates and settings for the server, each party, and whoever submits jobs.
+    """Make start-up kits: certificates and settings for the server, each party and the admin who submits jobs.
 
     \b
     federation.toml:
       [federation]
       name = "credit"
-      server = "fl.bank.example"      # the name by which everybody reaches the server
+      server = "fl.bank.example"      # the host name by which parties reach the server
       port = 8002
       parties = ["bank", "shop", "phone"]
 
     \b
     Example:
-      evenhand provision federation.toml --out kits
+      evenhand federation provision federation.toml --out kits
     """
     from evenhand.jobs.federation.files import read_federation
     from evenhand.runtime.nvflare.kits import provision as make_kits
@@ -53,66 +51,65 @@ def provision(
     found = read_federation(federation).federation
     for kit in make_kits(found.name, found.server, found.port, found.parties, out):
         say(str(kit))
-    remark("give each its own kit over a channel you trust, and keep authority/ to yourself: it can make more of them")
+    remark("send each participant its kit over a trusted channel; keep authority/ private: it can sign new kits")
 
 
+@app.command()
 def serve(
     kit: Annotated[Path, typer.Argument(help="The server's kit.")],
     party: Annotated[
         Path | None,
-        typer.Option("--party", help="The file of the party that holds the labels (TOML); across rows there is none."),
+        typer.Option("--party", help="The label holder's file (TOML); horizontal jobs need none."),
     ] = None,
     runs: RunsOption = None,
-    checkpoint_seconds: Annotated[float, typer.Option(min=0.0, help="Least time between two checkpoints.")] = 10.0,
+    checkpoint_seconds: Annotated[float, typer.Option(min=0.0, help="Minimum time between two checkpoints.")] = 10.0,
 ) -> None:
-    """Run the server until interrupted: at the party that holds the labels, or with somebody it trusts with them.
+    """Run the server until it is interrupted, at the label holder or at a third party that it trusts with the labels.
 
-    Ids, labels and groups are read from the table of --party. For jobs across rows the server has no rows, and needs
-    no file.
+    The server reads ids, labels and groups from the table of --party. In horizontal jobs the server has no rows and
+    needs no file.
 
     \b
     Example:
-      evenhand serve kits/server --party party.toml
+      evenhand federation serve kits/server --party party.toml
     """
     _run(kit, party, runs, checkpoint_seconds)
 
 
+@app.command()
 def join(
     kit: Annotated[Path, typer.Argument(help="This party's kit.")],
     party: PartyOption,
     runs: RunsOption = None,
 ) -> None:
-    """Take part as a party until interrupted: dials out to the server, opens no port.
+    """Take part as a party until interrupted. The party connects to the server and opens no port.
 
-    The console shows the terms of each job before anything of this party's rows is said. What its policy does not
-    allow is refused.
+    The console shows the terms of each job before anything about this party's rows is sent. The party refuses what
+    its policy does not allow.
 
     \b
     Example:
-      evenhand join kits/shop --party party.toml
+      evenhand federation join kits/shop --party party.toml
     """
     _run(kit, party, runs)
 
 
+@app.command()
 def submit(
-    job: Annotated[Path, typer.Argument(help="What to train, and the names and parts of the parties (TOML).")],
+    job: Annotated[Path, typer.Argument(help=JobOption)],
     kit: Annotated[Path, typer.Option(help="The admin's kit.")],
-    patience: Annotated[
-        float, typer.Option(min=0.0, help="Seconds to wait for a server or parties that are not there.")
-    ] = 60.0,
+    patience: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for a missing server or party.")] = 60.0,
     resume: Annotated[
-        str | None, typer.Option(help="Go on with this run, by its name, from the last checkpoint that all have.")
+        str | None, typer.Option(help="Resume this run, by its name, from the last checkpoint that all parties have.")
     ] = None,
-    retries: Annotated[
-        int, typer.Option(min=0, help="How often to go on with a run that was cut short, by itself.")
-    ] = 0,
-    result: Annotated[Path | None, typer.Option(help="Write what the server says of the run there (JSON).")] = None,
+    retries: Annotated[int, typer.Option(min=0, help="How often to resume an interrupted run automatically.")] = 0,
+    result: Annotated[Path | None, typer.Option(help="Write the server's result to this file (JSON).")] = None,
 ) -> None:
-    """Have a job run by a federation, and show its result.
+    """Run a job on a federation and show its result.
 
     \b
     Example:
-      evenhand submit job.toml --kit kits/admin --result result.json
+      evenhand federation submit job.toml --kit kits/admin --result result.json
     """
     from evenhand.jobs.federation.files import read_federation_job
     from evenhand.jobs.federation.saying import result_tables
@@ -140,63 +137,24 @@ def submit(
     for table in result_tables(found):
         console.print(table)
     if "quality" not in found:
-        console.print("With label_privacy, what was measured on the labels is in the server's folder only.")
+        console.print("Under label_privacy, metrics on the true labels are in the server's run folder only.")
     console.print(f"server: {told['folder']}")
-    console.print(f"{', '.join(content.parts)}: {told['run']} under runs/ beside its own file, or where --runs says")
+    console.print(f"{', '.join(content.parts)}: {told['run']} under runs/ beside its own file, or under --runs")
 
 
-def run_submitted(
-    job: AnyJob,
-    name: str,
-    kit: Path,
-    patience: float,
-    on_status: Callable[[str], None],
-    *,
-    resume: str | None = None,
-    retries: int = 0,
-    on_report: Callable[[Report], None] | None = None,
-) -> dict[str, Any]:
-    """Submit, wait, and return the outcome with the run's name; the error of a job that failed is raised here."""
-    try:
-        from evenhand.runtime.nvflare.submitting import Admin, outcome, wait_for_end, wait_for_parties
-        from evenhand.runtime.nvflare.submitting import submit as send
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("a federation", "nvflare") from error
-    run, parties = resume or "", list(job.parts)
-
-    def once(admin: Admin) -> dict[str, Any]:
-        nonlocal run
-        wait_for_parties(admin, parties, patience)
-        job_id = send(admin, name, job.model_dump(exclude_none=True, mode="json"), parties, run)
-        run = run or job_id
-        on_status(f"job {job_id}: each side's run folder is called {run}")
-        wait_for_end(admin, job_id, on_status, on_report)
-        return {**outcome(admin, job_id), "run": run}
-
-    with Admin(kit, patience) as admin:
-        for left in reversed(range(retries + 1)):
-            try:
-                return once(admin)
-            except LostError as error:
-                advice = f"; go on with: --resume {run}" if run else ""
-                if not left:
-                    raise LostError(f"{error}{advice}") from error
-                on_status(f"{error}; trying again")
-    raise AssertionError("a run has at least one try")
-
-
+@app.command()
 def revoke(
-    party: Annotated[str, typer.Argument(help="Whose certificate counts no more.")],
+    party: Annotated[str, typer.Argument(help="The party to revoke.")],
     kit: Annotated[Path, typer.Option(help="The admin's kit.")],
-    restore: Annotated[bool, typer.Option("--restore", help="Let it in again.")] = False,
+    restore: Annotated[bool, typer.Option("--restore", help="Admit the party again.")] = False,
 ) -> None:
-    """Keep a party's kit out from now on, for instance one that was lost: the server lets nobody in by its name.
+    """Revoke a party's kit, for instance one that was lost: the server then refuses connections under its name.
 
-    A new kit for the same organisation needs another name, so that the old one stays out.
+    A new kit for the same organisation needs another name, so that the old one stays revoked.
 
     \b
     Example:
-      evenhand revoke shop --kit kits/admin
+      evenhand federation revoke shop --kit kits/admin
     """
     try:
         from evenhand.runtime.nvflare.submitting import Admin
@@ -207,59 +165,71 @@ def revoke(
             admin.ask(lambda session: session.enable_client(party))
         else:
             admin.ask(lambda session: session.disable_client(party))
-    say(f"{party} is let in again" if restore else f"{party} is kept out")
+    say(f"{party} is admitted again" if restore else f"{party} is revoked")
 
 
-def ask(run: str, ids: Path, kit: Path, patience: float = 60.0) -> pd.DataFrame:
-    """Scores of people by a run that a federation has finished; those whom a party lacks have none."""
-    import pandas as pd
+@app.command()
+def align(
+    parties: Annotated[list[Path], typer.Argument(help="Each party's own file (TOML): its table and its id column.")],
+    least: Annotated[int, typer.Option(min=1, help="Report nothing if fewer rows than this are shared.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write each party's own ids of the common rows, to OUT/PARTY.csv.")
+    ] = None,
+) -> None:
+    """Count the rows that parties have in common by private set intersection, on this machine.
 
-    from evenhand.data.tables.readers import TableSource, read_table
-    from evenhand.jobs.quality import scored
-    from evenhand.protocol.align import id_sums
+    Use it to check tables beforehand: it refuses missing ids, duplicate ids and ids of different types. Between
+    organisations the same exchange runs in a job with ids = "private" and least_common = N.
 
-    try:
-        from evenhand.runtime.nvflare.submitting import Admin, outcome, parties_of, wait_for_end, wait_for_parties
-        from evenhand.runtime.nvflare.submitting import submit as send
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("a federation", "nvflare") from error
-    header = read_table(TableSource(ids)).columns
-    index = read_table(TableSource(ids, id=str(header[0]), columns=[])).index
-    kind, sums = id_sums(index)
-    question = {"run": run, "kind": kind, "sums": sums.tolist()}
-    with Admin(kit, patience) as admin:
-        parties = parties_of(admin, run)
-        wait_for_parties(admin, parties, patience)
-        job_id = send(admin, "predict", {"question": question}, parties)
-        wait_for_end(admin, job_id, lambda _: None)
-        told = outcome(admin, job_id)["result"]
-    scores = pd.Series(told["scores"], index=index, dtype=float)
-    if lacking := int(scores.isna().sum()):
-        remark(f"{lacking:,} of {len(scores):,} ids are not known to every party; they are left out")
-    known = scores.dropna()
-    return scored(known.to_numpy(), told["labels"], known.index)
+    \b
+    Examples:
+      evenhand federation align bank/party.toml shop/party.toml
+      evenhand federation align */party.toml --least 1000 --out common/
+    """
+    from evenhand.jobs.overlap import find_overlap
+    from evenhand.runtime.files import make_folder, write_bytes
+
+    found = find_overlap(parties, least)
+    table = Table("party", "rows", "in common", "share")
+    for name, rows in found.rows.items():
+        table.add_row(printable(name), f"{rows:,}", f"{found.count:,}", f"{found.count / rows:.1%}")
+    Console(markup=False, emoji=False).print(table)
+    if out is not None:
+        make_folder(out, private=True)
+        for name, ids in found.common.items():
+            write_bytes(
+                out / f"{name}.csv", ids.to_frame(name=ids.name or "id").to_csv(index=False).encode(), private=True
+            )
 
 
-def start(
-    kit: Path, party: Path | None, runs: Path | None, log: Path | None = None, checkpoint_seconds: float = 10.0
-) -> RunningKit:
-    from evenhand.jobs.federation.files import CHECKPOINT_SECONDS, PARTY_FILE, RUNS, read_party
+@app.command()
+def flower(
+    folder: Annotated[Path, typer.Argument(help="Folder for the app; it must be empty or new.")],
+    job: Annotated[Path, typer.Option(help=JobOption)],
+) -> None:
+    """Write a job as a Flower app, ready for `flwr run`.
 
-    try:
-        from evenhand.runtime.nvflare.running import RunningKit
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("a federation", "nvflare") from error
-    settings = {CHECKPOINT_SECONDS: str(checkpoint_seconds)}
-    if party is not None:
-        # Before anything is started.
-        read_party(party)
-        settings[PARTY_FILE] = str(party.absolute())
-    if runs is not None:
-        settings[RUNS] = str(runs.absolute())
-    return RunningKit(kit, settings, log)
+    \b
+    Install evenhand[flower] at each party and at the SuperLink. EVENHAND_PARTY_FILE names the party's own file (at
+    the SuperLink: the label holder's). Register each node's key under the name of its party:
+      flwr supernode register bank.pub --name bank
+      EVENHAND_PARTY_FILE=party.toml flower-supernode ...
+      flwr run FOLDER
+
+    \b
+    Example:
+      evenhand federation flower app --job job.toml
+    """
+    from evenhand.jobs.federation.files import read_federation_job
+    from evenhand.jobs.federation.flower_app import write_app
+
+    write_app(read_federation_job(job), job.stem, folder)
+    say(str(folder))
+    remark("anyone who may submit to a SuperLink can run code at its nodes: see docs/threat-model.md for what to lock")
 
 
 def _run(kit: Path, party: Path | None, runs: Path | None, checkpoint_seconds: float = 10.0) -> None:
+    """Run a kit's process until it is interrupted or ends by itself."""
     running = start(kit, party, runs, None, checkpoint_seconds)
 
     def interrupted(_number: int, _frame: FrameType | None) -> None:
@@ -268,7 +238,7 @@ def _run(kit: Path, party: Path | None, runs: Path | None, checkpoint_seconds: f
     signal.signal(signal.SIGTERM, interrupted)
     try:
         code = running.wait()
-        raise RunError(f"{kit} ended by itself, with exit code {code}; its log.txt says more")
+        raise RunError(f"{kit} ended by itself, with exit code {code}; see its log.txt")
     except KeyboardInterrupt:
         remark(f"stopping {kit.name}")
     finally:

@@ -1,4 +1,4 @@
-"""`evenhand frontier`: what fairness costs, by a job's runs over several bounds."""
+"""`evenhand frontier`: train a job under several bounds to see what fairness costs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from evenhand.cli.memory import check_address_space
-from evenhand.cli.saying import say
+from evenhand.cli.output import check_address_space, say
 from evenhand.cli.train import run_with_progress
 from evenhand.errors import InputError
 
@@ -22,16 +21,16 @@ def frontier(
     job: Annotated[Path, typer.Argument(help="Job file with a constraint, and rows held out (test_fraction).")],
     epsilon: Annotated[
         list[float] | None,
-        typer.Option(min=0.0, help="A bound to try; several times. Default 0.2, 0.1, 0.05, 0.02, 0.01."),
+        typer.Option(min=0.0, help="A bound to try. Repeatable. Default 0.2, 0.1, 0.05, 0.02, 0.01."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the runs and the page; default runs/frontier-<job>.")
     ] = None,
 ) -> None:
-    """Train a job without its constraint and under each of several bounds, and draw accuracy against the gap.
+    """Train a job without its constraint and under several bounds, and plot accuracy against the gap.
 
-    Leaves a run folder for each, and frontier.html, where the point with the best balance is marked. Interrupted, the
-    same command goes on: runs that have finished are kept.
+    Writes a run folder for each bound, and frontier.html, which marks the point with the best balance. If it is
+    interrupted, the same command continues: finished runs are kept.
 
     \b
     Examples:
@@ -39,7 +38,7 @@ def frontier(
       evenhand frontier job.toml --epsilon 0.1 --epsilon 0.03 --out runs/bounds
     """
     check_address_space()
-    # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
+    # Imported here: loading the solvers takes seconds, and --help should not wait for it.
     from evenhand.jobs.file import read_job
     from evenhand.jobs.folder import has_finished
     from evenhand.jobs.varying import with_epsilon
@@ -50,7 +49,7 @@ def frontier(
 
     content = read_job(job)
     if not content.job.test_fraction:
-        raise InputError(f"{job} holds no rows out to judge models on; set test_fraction in [job], such as 0.25")
+        raise InputError(f"{job} has no held-out rows to compare models on; set test_fraction in [job], such as 0.25")
     bounds = sorted(set(epsilon or EPSILONS), reverse=True)
     jobs = {WITHOUT: with_epsilon(content, None)} | {f"ε = {one:g}": with_epsilon(content, one) for one in bounds}
     folder = Path("runs") / f"frontier-{job.stem}" if out is None else out

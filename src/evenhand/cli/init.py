@@ -1,4 +1,4 @@
-"""`evenhand init`: a first job file for one's own tables."""
+"""`evenhand init`: write a first job file for your own tables."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evenhand.cli.memory import check_address_space
-from evenhand.cli.saying import remark, say
+from evenhand.cli.output import check_address_space, remark, say
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,17 +21,19 @@ def init(
     tables: Annotated[
         list[Path] | None, typer.Argument(help="Each party's or client's file: CSV, Parquet or DuckDB.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Job file to write; one that is there is left alone.")] = Path("job.toml"),
+    out: Annotated[Path, typer.Option(help="Job file to write; never overwritten.")] = Path("job.toml"),
     split: Annotated[
         str | None, typer.Option(help="vertical: different columns of the same people; horizontal: different people.")
     ] = None,
-    id: Annotated[str | None, typer.Option(help="Column that says who a row is.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column to predict; it has two values.")] = None,
-    sensitive: Annotated[list[str] | None, typer.Option(help="Column of groups to compare. Repeatable.")] = None,
+    id: Annotated[str | None, typer.Option(help="Column that identifies a row.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column to predict, with two values.")] = None,
+    sensitive: Annotated[
+        list[str] | None, typer.Option(help="Sensitive column: its groups are compared. Repeatable.")
+    ] = None,
 ) -> None:
-    """Look at tables and write a commented job file: ids, label, groups and types are guessed where not given.
+    """Inspect tables and write a commented job file. Ids, label, groups and types are guessed if they are not given.
 
-    In a terminal it asks for what it cannot tell. Nothing is trained, and nothing but the job file written.
+    In a terminal it asks for what it cannot guess. It trains nothing and writes nothing but the job file.
 
     \b
     Examples:
@@ -41,7 +42,7 @@ def init(
       evenhand init north.parquet south.parquet --split horizontal
     """
     check_address_space()
-    # Imported here: what reads tables takes seconds to load, and --help should not wait for it.
+    # Imported here: loading the readers takes seconds, and --help should not wait for it.
     from evenhand.jobs.drafting import DraftTable, draft_text
     from evenhand.runtime.files import write_bytes
 
@@ -50,24 +51,24 @@ def init(
     if not tables:
         if not sys.stdin.isatty():
             raise InputError("name the tables: evenhand init bank.csv shop.csv")
-        tables = [Path(name) for name in shlex.split(typer.prompt("Files of the tables, with blanks between"))]
+        tables = [Path(name) for name in shlex.split(typer.prompt("Table files, separated by spaces"))]
     if out.exists():
         raise InputError(f"{out} exists; choose another file with --out")
     if not out.parent.is_dir():
-        raise InputError(f"there is no folder {out.parent} to write {out.name} into")
+        raise InputError(f"the folder {out.parent} for {out.name} does not exist")
     found = [DraftTable.look(path) for path in tables]
     draft = _asked(found, split, id, label, sensitive)
     write_bytes(out, draft_text(draft, out.parent).encode())
     remark(f"label: {draft.label} of {draft.holder}, positive {draft.positive!r}")
-    remark(f"groups: {', '.join(draft.sensitive) or 'none found; name columns with --sensitive to compare groups'}")
-    remark(f"look it over, then: evenhand check {shlex.quote(str(out))}")
+    remark(f"groups: {', '.join(draft.sensitive) or 'none found; name sensitive columns with --sensitive'}")
+    remark(f"review it, then run: evenhand check {shlex.quote(str(out))}")
     say(str(out))
 
 
 def _asked(
     tables: Sequence[DraftTable], split: str | None, id: str | None, label: str | None, sensitive: list[str] | None
 ) -> Draft:
-    """The draft; in a terminal the label is asked for if it cannot be told."""
+    """Return the draft; in a terminal, ask for the label if it cannot be guessed."""
     from evenhand.jobs.drafting import draft_job
 
     given: dict[str, Any] = {"split": split, "id": id, "sensitive": sensitive}

@@ -1,4 +1,4 @@
-"""What `evenhand doctor --kit` says of a start-up kit and its party's own file."""
+"""Check a start-up kit and its party's own file for `evenhand doctor --kit`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def show_kit(kit: Path, party: Path | None, console: Console) -> None:
-    """Print what was found; exit code 4 if the kit would not work as it is."""
+    """Print the findings; exit with code 4 if the kit would not work as it is."""
     from evenhand.runtime.nvflare.health import KitFinding, check_kit
 
     found = check_kit(kit)
@@ -26,9 +26,9 @@ def show_kit(kit: Path, party: Path | None, console: Console) -> None:
             found += _own_file(kit, party)
         except EvenhandError as error:
             found.append(KitFinding("party's file", False, str(error)))
-    table = Table("what", "", "in words")
+    table = Table("check", "", "finding")
     for one in found:
-        table.add_row(printable(one.what), "fine" if one.fine else "WRONG", printable(one.said))
+        table.add_row(printable(one.what), "ok" if one.fine else "PROBLEM", printable(one.said))
     console.print(table)
     if not all(one.fine for one in found):
         raise typer.Exit(RunError.exit_code)
@@ -41,17 +41,17 @@ def _own_file(kit: Path, party: Path) -> list[KitFinding]:
     from evenhand.runtime.nvflare.health import KitFinding, kit_name
 
     own = read_party(party)
-    whose = kit_name(kit)
+    owner = kit_name(kit)
     is_server = (kit / "startup" / "fed_server.json").is_file()
-    fits = is_server or own.party.name == whose
-    said = "its name is the kit's" if fits else f"it is {own.party.name}'s, the kit is {whose}'s"
+    fits = is_server or own.party.name == owner
+    said = "has the kit's name" if fits else f"belongs to {own.party.name}, but the kit belongs to {owner}"
     dealer = own.party.role == "dealer"
     if not dealer:
         SeenTable.of(located(own.party, party.absolute().parent))
     allows = {name: value for name, value in own.policy.model_dump().items() if value}
-    policy = ", ".join(f"{name} = {value}" for name, value in allows.items()) or "takes part in anything"
+    policy = ", ".join(f"{name} = {value}" for name, value in allows.items()) or "accepts every job"
     return [
         KitFinding("party's file", fits, said),
-        KitFinding("table", True, "a dealer has none" if dealer else "can be read"),
+        KitFinding("table", True, "a dealer has none" if dealer else "readable"),
         KitFinding("policy", True, policy),
     ]

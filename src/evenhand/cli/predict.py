@@ -1,4 +1,4 @@
-"""`evenhand predict`: score rows with a finished run."""
+"""`evenhand predict`: score rows with the model of a finished run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from evenhand.cli.memory import check_address_space
-from evenhand.cli.saying import remark, say
+from evenhand.cli.output import check_address_space, remark, say
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,17 +28,17 @@ def predict(
     job: Annotated[Path | None, typer.Option(help="Job file that says where the parties' new tables are.")] = None,
     out: Annotated[Path | None, typer.Option(help="CSV or Parquet file to write; default is to print CSV.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
-    remote: Annotated[bool, typer.Option("--remote", help="Ask the federation that the run is of.")] = False,
+    remote: Annotated[bool, typer.Option("--remote", help="Score on the federation that trained the run.")] = False,
     kit: Annotated[Path, typer.Option(help="With --remote: the admin's kit.")] = Path("kits/admin"),
     as_is: Annotated[
         bool,
-        typer.Option("--as-is", help="Write text to CSV as it is, even what a spreadsheet would take for a formula."),
+        typer.Option("--as-is", help="Do not escape CSV text that a spreadsheet would read as a formula."),
     ] = False,
 ) -> None:
-    """Score rows: each party's table through its own encoder and weights, summed by id; or clients' tables.
+    """Score rows: each party encodes and scores its own table, and scores are summed by id.
 
-    Of a horizontal run all clients' tables are scored, or instead those given with --table, whoever they are of. Where
-    the tables have labels, and groups, what the scores are worth is said as well (on stderr).
+    For a horizontal run all clients' tables are scored, or those given with --table, under any name. If the tables
+    have labels and groups, metrics of the scores are printed to stderr.
 
     \b
     Examples:
@@ -49,7 +48,7 @@ def predict(
       evenhand predict --remote RUN ids.csv --kit kits/admin
     """
     check_address_space()
-    # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
+    # Imported here: loading the solvers takes seconds, and --help should not wait for it.
     from evenhand.jobs.file import read_job
     from evenhand.jobs.horizontal.file import HorizontalJobFile
     from evenhand.jobs.horizontal.runs import score_new_clients
@@ -60,13 +59,13 @@ def predict(
     if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--out {out}: the name must end in .csv or .parquet")
     if out is not None and not out.parent.is_dir():
-        raise InputError(f"--out {out}: there is no folder {out.parent}")
+        raise InputError(f"--out {out}: the folder {out.parent} does not exist")
     if out is not None and out.exists() and not overwrite:
         raise InputError(f"--out {out} exists; choose another file, or replace it with --overwrite")
     if remote != (ids is not None):
-        raise InputError("--remote goes with a file of ids, and only with that: evenhand predict --remote RUN ids.csv")
+        raise InputError("--remote and a file of ids go together: evenhand predict --remote RUN ids.csv")
     if ids is not None:
-        from evenhand.cli.federation import ask
+        from evenhand.cli.federation_client import ask
 
         _write(ask(run, ids, kit), out, as_is)
         return
@@ -75,7 +74,7 @@ def predict(
     tables, base = _tables(table or []), None if job is None else job.parent
     horizontal = folder.split == "horizontal"
     if content is not None and isinstance(content, HorizontalJobFile) != horizontal:
-        raise InputError(f"--job {job}: its split is not that of the run in {run}")
+        raise InputError(f"--job {job}: its split differs from that of the run in {run}")
     found = (
         score_new_clients(folder, content, tables, base=base)
         if isinstance(content, HorizontalJobFile) or (content is None and horizontal)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from evenhand.cli.saying import remark, say
+from evenhand.cli.output import remark, say
 from evenhand.errors import InputError
 
 
@@ -17,17 +17,17 @@ def report(
         Path | None, typer.Option(help="File to write; default report.html in the folder of the first run.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
-    serve: Annotated[bool, typer.Option("--serve", help="Write no file; show the page live, to this machine.")] = False,
+    serve: Annotated[bool, typer.Option("--serve", help="Write no file; serve the page live on this machine.")] = False,
     mlflow: Annotated[
         str | None, typer.Option(metavar="URI", help="Also log each run to this MLflow server, with its page.")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --serve; 0 is any that is free.")] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of --serve; 0 takes any free port.")] = 8765,
 ) -> None:
-    """Write a page about runs that anybody can open: no network, no other file.
+    """Write a self-contained HTML page about one or several runs.
 
-    What was asked for and whether it was met; groups with intervals; rounds; what was exchanged and what it reveals;
-    weights of each party's columns; certificate, job and checksums; a model card. It holds counts of people by group
-    and everybody's weights: hand it on with the care that these ask for.
+    It shows the constraints and whether they are met, group metrics with intervals, rounds, messages and what they
+    reveal, the weights of each party's features, the certificate, the job, checksums and a model card. It contains
+    counts of people by group and all parties' weights: share it accordingly.
 
     \b
     Examples:
@@ -36,16 +36,16 @@ def report(
       evenhand report runs/monday --serve
       evenhand report runs/monday --mlflow http://127.0.0.1:5000
 
-    With --serve the page follows a run that goes on, at http://127.0.0.1:8765, until Ctrl-C.
+    With --serve the page follows a running job at http://127.0.0.1:8765 until Ctrl-C.
     """
-    # Imported here: reading runs takes a second to load, and --help should not wait for it.
+    # Imported here: loading takes a second, and --help should not wait for it.
     from evenhand.report.page import write_page
     from evenhand.report.record import RunRecord
 
     records = [RunRecord.read(run) for run in runs]
     if serve:
         if out is not None or mlflow is not None:
-            raise InputError("--serve writes no file and logs nothing; leave out --out and --mlflow")
+            raise InputError("--serve writes no file and logs nothing; remove --out and --mlflow")
         _serve(runs, port)
         return
     for run, record in zip(runs, records, strict=True):
@@ -57,13 +57,13 @@ def report(
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists; choose another file with --out, or replace it with --overwrite")
     if not path.parent.is_dir():
-        raise InputError(f"there is no folder {path.parent} to write {path.name} into")
+        raise InputError(f"the folder {path.parent} for {path.name} does not exist")
     write_page(records, path)
     if mlflow is not None:
         from evenhand.report.tracking import track
 
         for record in records:
-            remark(f"{record.name} is MLflow's run {track(record, mlflow)}")
+            remark(f"{record.name} is logged as MLflow run {track(record, mlflow)}")
     say(str(path))
 
 
@@ -72,5 +72,5 @@ def _serve(runs: list[Path], port: int) -> None:
 
     with page_server(runs, port) as server:
         say(f"http://{HOST}:{server.server_port}/")
-        remark("Ctrl-C ends it")
+        remark("stop with Ctrl-C")
         server.serve_forever()

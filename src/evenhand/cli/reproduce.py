@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from evenhand.cli.memory import check_address_space
-from evenhand.cli.saying import say
+from evenhand.cli.output import check_address_space, say
 from evenhand.errors import InputError
 from evenhand.reproductions.registry import REPRODUCTIONS, find
 

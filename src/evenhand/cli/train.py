@@ -1,4 +1,4 @@
-"""`evenhand train`: train as a job file says."""
+"""`evenhand train`: train a job file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from evenhand.cli.memory import check_address_space
-from evenhand.cli.saying import remark, say
+from evenhand.cli.output import check_address_space, remark, say
 from evenhand.errors import FELL_SHORT, InputError
 from evenhand.printing import printable
 
@@ -26,12 +25,12 @@ def train(
     job: Annotated[
         Path, typer.Argument(help="Job file (TOML): parties or clients, their tables, the constraint, the solver.")
     ],
-    out: Annotated[Path | None, typer.Option(help="Run folder to make; default runs/<job>-<date>-<time>.")] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with the run in --out if it was interrupted.")] = False,
-    checkpoint_seconds: Annotated[float, typer.Option(min=0.0, help="Least time between two checkpoints.")] = 10.0,
+    out: Annotated[Path | None, typer.Option(help="Run folder to create; default runs/<job>-<date>-<time>.")] = None,
+    resume: Annotated[bool, typer.Option(help="Resume the interrupted run in --out.")] = False,
+    checkpoint_seconds: Annotated[float, typer.Option(min=0.0, help="Minimum time between two checkpoints.")] = 10.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the run folder.")] = False,
 ) -> None:
-    """Train across parties' or clients' tables as a job file says, and leave a run folder.
+    """Train a job across parties' or clients' tables and write a run folder.
 
     \b
     Examples:
@@ -39,11 +38,11 @@ def train(
       evenhand train job.toml --out runs/monday
       evenhand train job.toml --out runs/monday --resume
 
-    Ends with exit code 9 where the solver did not converge or the model gives every row the same label; the run is
-    kept, and the last line (on stderr) says which.
+    Exits with code 9 if the solver did not converge or the model gives every row the same label. The run is kept, and
+    the last line (on stderr) says which.
     """
     check_address_space()
-    # Imported here: what trains and scores takes seconds to load, and --help should not wait for it.
+    # Imported here: loading the solvers takes seconds, and --help should not wait for it.
     from evenhand.jobs.file import read_job
     from evenhand.jobs.folder import has_finished
     from evenhand.jobs.remarks import beyond_bounds, default_bounds
@@ -51,14 +50,14 @@ def train(
     from evenhand.runtime.folder import RunFolder
 
     if resume and out is None:
-        raise InputError("--resume needs --out: the folder of the run to go on with")
+        raise InputError("--resume needs --out: the folder of the run to resume")
     console = Console(quiet=quiet, markup=False, emoji=False)
     content = read_job(job)
     for line in default_bounds(content):
         console.print(line)
     folder = out or Path("runs") / f"{job.stem}-{datetime.now():%Y%m%d-%H%M%S}"
     if resume and has_finished(content, folder):
-        remark(f"the run in {folder} has finished; there is nothing left to do")
+        remark(f"the run in {folder} has already finished")
         say(str(folder))
         _end_short(RunFolder.open(folder).result)
         return
@@ -68,7 +67,7 @@ def train(
         )
     except KeyboardInterrupt:
         again = shlex.join(["evenhand", "train", str(job), "--out", str(folder), "--resume"])
-        remark(f"interrupted; go on with: {again}")
+        remark(f"interrupted; resume with: {again}")
         raise
     rows = "test" if "test" in finished.result["quality"] else "train"
     console.print(quality_table(finished.result, rows))
@@ -82,7 +81,7 @@ def train(
         console.print(certificate_table(certificate))
     console.print(links_table(finished.run.transcript))
     if certificate["objective"] is None:
-        console.print("Clients were not asked to measure the model on their rows, so there is no certificate.")
+        console.print("There is no certificate, because clients did not measure the model on their rows.")
     for statement, clients in _privacy(finished.result).items():
         console.print(printable(f"privacy of {clients}: {statement}"))
     say(str(folder))
@@ -90,7 +89,7 @@ def train(
 
 
 def _end_short(result: dict[str, Any]) -> None:
-    """Where the model falls short of what was asked for: say it last, and with the exit code. The run is kept."""
+    """Report shortfalls last, and exit with their code. The run is kept."""
     if found := result["shortfalls"]:
         sys.stdout.flush()
         for one in found:
@@ -99,7 +98,7 @@ def _end_short(result: dict[str, Any]) -> None:
 
 
 def _privacy(result: dict[str, Any]) -> dict[str, str]:
-    """What is stated of clients' privacy, and whom it is stated of."""
+    """Return each privacy statement and the clients it holds for."""
     named: dict[str, list[str]] = {}
     for name, one in result.get("privacy", {}).items():
         named.setdefault(one["words"], []).append(name)

@@ -1,4 +1,4 @@
-"""`evenhand watch`: a run as it goes on, in the terminal."""
+"""`evenhand watch`: follow a run in the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from evenhand.cli.saying import say
+from evenhand.cli.output import say
 from evenhand.errors import RunError
 
 if TYPE_CHECKING:
@@ -18,20 +18,19 @@ if TYPE_CHECKING:
 
 
 def watch(
-    run: Annotated[Path, typer.Argument(help="Run folder of a run that goes on, or has finished.")],
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    run: Annotated[Path, typer.Argument(help="Run folder of a running or finished run.")],
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two updates.")] = 1.0,
 ) -> None:
-    """Show where a run stands, until it has finished; then what came of it. Watching changes nothing.
+    """Show the progress of a run until it has finished, then its result. Watching changes nothing.
 
     \b
     Examples:
       evenhand watch runs/monday
       evenhand watch runs/monday --every 5 | tee progress.txt
 
-    In a pipe or file it is a line for every look that has news. Where nobody works on the run any more it ends with
-    exit code 4.
+    In a pipe or file it prints a line for each update. Exits with code 4 if no process is working on the run.
     """
-    # Imported here: reading runs takes a second to load, and --help should not wait for it.
+    # Imported here: loading takes a second, and --help should not wait for it.
     from rich.live import Live
 
     from evenhand.report.page.answers import verdict
@@ -50,18 +49,18 @@ def watch(
                 last, seen = record.history.iloc[-1], len(record.history)
                 say(f"round {last['round']:.0f} objective {last['objective']:.6g} violation {last['violation']:.2e}")
     if not record.finished:
-        raise RunError(f"nobody works on the run in {run} now; go on with: evenhand train JOB --out {run} --resume")
+        raise RunError(f"no process works on the run in {run}; resume with: evenhand train JOB --out {run} --resume")
     console.print(quality_table(record.result, record.parts[-1]))
     say(verdict(record))
 
 
 def _looks(run: Path, every: float) -> Iterator[RunRecord]:
-    """The run's record every so often, until it has finished or nobody works on it."""
+    """Yield the run's record at each update, until it has finished or no process is working on it."""
     from evenhand.report.record import RunRecord
     from evenhand.runtime.lock import is_held
 
     while True:
-        # Asked first: a run that ends in between is then read as finished.
+        # Checked first, so that a run that ends in between is read as finished.
         worked_on = is_held(run)
         record = RunRecord.read(run)
         yield record

@@ -17,7 +17,7 @@ FLOWER: Final = "flwr>=1.41,<1.42"
 AT_ONCE: Final = "visits-at-once"
 """Setting of a run: most nodes that are visited at the same time, where several share a machine; 0 is all."""
 _PACKAGE: Final = "evenhand_job"
-_CODE: Final = '''"""Written by `evenhand flower`: {whose} part of the job beside it."""
+_CODE: Final = '''"""Written by `evenhand federation flower`: {whose} part of the job beside it."""
 
 from pathlib import Path
 

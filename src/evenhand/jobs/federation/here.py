@@ -23,8 +23,8 @@ def here() -> Here:
     path = os.environ.get(PARTY_FILE)
     if not path:
         raise RunError(
-            f"this site was started without a party's file; start it with evenhand join or evenhand serve, or say in "
-            f"{PARTY_FILE} where the file is"
+            "this site was started without a party's file; start it with evenhand federation join or serve, or set "
+            f"{PARTY_FILE} to the file"
         )
     return at(Path(path), os.environ.get(RUNS))
 

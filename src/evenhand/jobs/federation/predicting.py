@@ -51,7 +51,9 @@ def asked_run(path: Path) -> tuple[RunFolder, FederationJob]:
     """The finished run that is asked, and its job, from this side's own folder."""
     folder = RunFolder.open(path)
     if not folder.finished:
-        raise RunError(f"the run in {folder.path} has not finished; go on with it by: evenhand submit --resume")
+        raise RunError(
+            f"the run in {folder.path} has not finished; resume it with: evenhand federation submit --resume"
+        )
     job = parse_federation_job({key: folder.description.get(key) for key in ("job", "party")}, str(folder.path))
     if not isinstance(job, FederationJob):
         raise RunError("after a run across rows every client has the whole model; there is nobody to ask")

@@ -1,0 +1,109 @@
+"""Submit jobs and questions to a federation, and start its processes: what several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evenhand.cli.output import remark
+from evenhand.errors import LostError, MissingExtraError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from evenhand.jobs.federation.files import AnyJob
+    from evenhand.protocol.roles import Report
+    from evenhand.runtime.nvflare.running import RunningKit
+
+
+def run_submitted(
+    job: AnyJob,
+    name: str,
+    kit: Path,
+    patience: float,
+    on_status: Callable[[str], None],
+    *,
+    resume: str | None = None,
+    retries: int = 0,
+    on_report: Callable[[Report], None] | None = None,
+) -> dict[str, Any]:
+    """Submit a job, wait for its end, and return the outcome with the run's name.
+
+    Raise the error of a job that failed.
+    """
+    try:
+        from evenhand.runtime.nvflare.submitting import Admin, outcome, wait_for_end, wait_for_parties
+        from evenhand.runtime.nvflare.submitting import submit as send
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("a federation", "nvflare") from error
+    run, parties = resume or "", list(job.parts)
+
+    def once(admin: Admin) -> dict[str, Any]:
+        nonlocal run
+        wait_for_parties(admin, parties, patience)
+        job_id = send(admin, name, job.model_dump(exclude_none=True, mode="json"), parties, run)
+        run = run or job_id
+        on_status(f"job {job_id}: each side's run folder is called {run}")
+        wait_for_end(admin, job_id, on_status, on_report)
+        return {**outcome(admin, job_id), "run": run}
+
+    with Admin(kit, patience) as admin:
+        for left in reversed(range(retries + 1)):
+            try:
+                return once(admin)
+            except LostError as error:
+                advice = f"; resume with: --resume {run}" if run else ""
+                if not left:
+                    raise LostError(f"{error}{advice}") from error
+                on_status(f"{error}; trying again")
+    raise AssertionError("at least one attempt is made")
+
+
+def ask(run: str, ids: Path, kit: Path, patience: float = 60.0) -> pd.DataFrame:
+    """Return scores of a finished federated run for the ids in a file; ids that some party lacks are left out."""
+    import pandas as pd
+
+    from evenhand.data.tables.readers import TableSource, read_table
+    from evenhand.jobs.quality import scored
+    from evenhand.protocol.align import id_sums
+
+    try:
+        from evenhand.runtime.nvflare.submitting import Admin, outcome, parties_of, wait_for_end, wait_for_parties
+        from evenhand.runtime.nvflare.submitting import submit as send
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("a federation", "nvflare") from error
+    header = read_table(TableSource(ids)).columns
+    index = read_table(TableSource(ids, id=str(header[0]), columns=[])).index
+    kind, sums = id_sums(index)
+    question = {"run": run, "kind": kind, "sums": sums.tolist()}
+    with Admin(kit, patience) as admin:
+        parties = parties_of(admin, run)
+        wait_for_parties(admin, parties, patience)
+        job_id = send(admin, "predict", {"question": question}, parties)
+        wait_for_end(admin, job_id, lambda _: None)
+        told = outcome(admin, job_id)["result"]
+    scores = pd.Series(told["scores"], index=index, dtype=float)
+    if missing := int(scores.isna().sum()):
+        remark(f"{missing:,} of {len(scores):,} ids are left out, because not every party has them")
+    known = scores.dropna()
+    return scored(known.to_numpy(), told["labels"], known.index)
+
+
+def start(
+    kit: Path, party: Path | None, runs: Path | None, log: Path | None = None, checkpoint_seconds: float = 10.0
+) -> RunningKit:
+    """Start the process of a kit; the party's file is read first, so that a mistake in it starts nothing."""
+    from evenhand.jobs.federation.files import CHECKPOINT_SECONDS, PARTY_FILE, RUNS, read_party
+
+    try:
+        from evenhand.runtime.nvflare.running import RunningKit
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("a federation", "nvflare") from error
+    settings = {CHECKPOINT_SECONDS: str(checkpoint_seconds)}
+    if party is not None:
+        read_party(party)
+        settings[PARTY_FILE] = str(party.absolute())
+    if runs is not None:
+        settings[RUNS] = str(runs.absolute())
+    return RunningKit(kit, settings, log)
