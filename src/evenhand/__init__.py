@@ -51,7 +51,7 @@ __all__ = [
     "select",
 ]
 
-# Loaded when first asked for: pandas, scikit-learn and matplotlib take seconds, and `evenhand --help` needs none.
+# Loaded on first use: pandas, scikit-learn and matplotlib take seconds, and `evenhand --help` needs none.
 _HOMES = {
     "constraints": (
         "DemographicParity",

@@ -1,7 +1,7 @@
-"""Every error evenhand raises on purpose, in one hierarchy, and its warnings in another.
+"""Errors and warnings that evenhand raises, each in one hierarchy.
 
-A message says what was wrong, where, and what to do about it. Each class carries the exit code the command line
-ends with, so that scripts can tell a typing mistake from a missing data set.
+A message says what is wrong, where, and what to do. Each class carries the exit code of the command line, so that
+scripts can tell a typing mistake from a missing data set.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Final
 from evenhand.printing import printable
 
 FELL_SHORT: Final = 9
-"""The exit code of a training that is done and kept, but did not converge, or gives every row the same label."""
+"""Exit code of a finished training that did not converge or gives every row the same label."""
 
 
 _NO_ROOM: Final = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
     errno.EFBIG: "the file would be larger than this process may write (ulimit -f)",
-    errno.ENOMEM: "there is too little memory",
+    errno.ENOMEM: "out of memory",
 }
 
 
 def no_room(error: OSError) -> str | None:
-    """In words what there was too little of, if that is why the operating system refused something."""
+    """Return which resource ran out, if that is why the operating system raised the error."""
     return _NO_ROOM.get(error.errno or 0)
 
 
 class EvenhandError(Exception):
-    """Base of all errors raised on purpose.
+    """Base of all errors that evenhand raises.
 
-    Messages quote ids, columns and file names, so whatever a terminal would obey is written out.
+    Messages quote ids, columns and file names, so control characters are escaped.
     """
 
     exit_code = 1
@@ -41,7 +41,7 @@ class EvenhandError(Exception):
 
 
 class InputError(EvenhandError, ValueError):
-    """What the user handed over cannot be used: a wrong shape, value, key or option."""
+    """The input is invalid: a wrong shape, value, key or option."""
 
     exit_code = 2
 
@@ -59,13 +59,13 @@ class JobError(InputError):
 
 
 class FetchError(EvenhandError):
-    """A public data set could not be brought, or not be kept."""
+    """A public data set could not be fetched or cached."""
 
     exit_code = 3
 
 
 class NowhereFoundError(FetchError):
-    """None of a data set's sources has it, and nothing else is wrong: another set may take its place."""
+    """No source has the data set, and nothing else failed: the caller may use another set."""
 
 
 class RunError(EvenhandError):
@@ -75,7 +75,7 @@ class RunError(EvenhandError):
 
 
 class LostError(RunError):
-    """Somebody takes part no more, or nothing moves: killed, cut off, stopped. The run can go on from a checkpoint."""
+    """A participant disconnected or the run stalled. The run can resume from a checkpoint."""
 
 
 class ProtocolError(EvenhandError):
@@ -85,13 +85,13 @@ class ProtocolError(EvenhandError):
 
 
 class DivergenceError(EvenhandError):
-    """Training left the finite numbers; the message says which setting to change."""
+    """Training diverged to infinity or NaN; the message says which setting to change."""
 
     exit_code = 6
 
 
 class ResourceError(EvenhandError):
-    """The machine has too little of something: disk, allowed file size, memory. With more of it the same works."""
+    """The machine ran out of disk, memory or allowed file size; with more of it the same call works."""
 
     exit_code = 8
 
@@ -102,36 +102,40 @@ class MissingExtraError(EvenhandError, ImportError):
     exit_code = 7
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional part of evenhand: pip install 'evenhand[{extra}]'")
+        super().__init__(f"{what} needs an extra: pip install 'evenhand[{extra}]'")
 
     def __str__(self) -> str:
-        """With the reason if the part is installed and does not load, for instance for want of memory."""
+        """Add the reason if the extra is installed but does not load."""
         installed = isinstance(self.__cause__, ImportError) and not isinstance(self.__cause__, ModuleNotFoundError)
-        return printable(f"{self.args[0]} (it is installed, but: {self.__cause__})") if installed else self.args[0]
+        return (
+            printable(f"{self.args[0]} (it is installed, but does not load: {self.__cause__})")
+            if installed
+            else self.args[0]
+        )
 
 
 class EvenhandWarning(UserWarning):
-    """Base of all warnings: a result is not what one would take it for."""
+    """Base of all warnings: a result is not what a user would assume."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(printable(message))
 
 
 class SmallSliceWarning(EvenhandWarning):
-    """A slice has too few rows to say anything about the constraint's bound, or a crossing of groups has none."""
+    """A slice has too few rows to assess the constraint's bound, or an intersection of groups is empty."""
 
 
 class ColumnWarning(EvenhandWarning):
-    """Something was made of a column that its owner may not expect; the message names the key that changes it."""
+    """A column was encoded in a way its owner may not expect; the message names the key that changes it."""
 
 
 class GridEdgeWarning(EvenhandWarning):
-    """The best setting is the first or last that was tried: a better one may lie beyond."""
+    """The best value is at the edge of the grid: a better one may lie beyond."""
 
 
 class ExactRatesWarning(EvenhandWarning):
-    """No model was found whose exact rates on the training rows meet their bounds; the nearest one is returned."""
+    """No model was found that meets the bounds on exact training rates; the nearest one is returned."""
 
 
 class UnprovenWarning(EvenhandWarning):
-    """A constraint asks for confidence, and the training rows do not prove its bound; they prove a wider one."""
+    """The training rows do not prove a constraint's bound at the requested confidence; they prove a wider one."""

@@ -1,4 +1,4 @@
-"""Which values count as numbers in settings."""
+"""Tell which values are numbers in settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def is_number(value: object) -> bool:
-    """Whether a setting is a finite number, as far as 64 bits can tell; True and False are none."""
+    """Return whether a setting is a finite number that fits a float; booleans are not numbers."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         return False
     try:
@@ -18,5 +18,5 @@ def is_number(value: object) -> bool:
 
 
 def is_whole(value: object) -> bool:
-    """Whether a setting is a whole number of 64 bits."""
+    """Return whether a setting is an integer of at most 64 bits."""
     return is_number(value) and isinstance(value, (int, np.integer)) and -(2**63) <= int(value) < 2**63

@@ -1,4 +1,4 @@
-"""Text that is not ours, made fit for a terminal: ids, labels, columns and file names may hold anything."""
+"""Make foreign text safe for a terminal: ids, labels, columns and file names may contain anything."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _LONGEST: Final = 60
 
 
 def printable(text: str) -> str:
-    """The text with every sign a terminal might obey or hide written out, such as ``\\x1b``; line ends stay.
+    """Return the text with every character that a terminal might obey or hide escaped, such as ``\\x1b``.
 
-    Control characters, what turns the direction of writing, signs without a width and halves of a surrogate pair.
+    These are control characters, direction marks, zero-width characters and lone surrogates; line ends stay.
     """
     if text.isprintable():
         return text
@@ -21,25 +21,25 @@ def printable(text: str) -> str:
 
 
 def quoted(value: Any, longest: int = _LONGEST) -> str:
-    """A value as Python would write it, in one line and cut where it is longer than helps to find it."""
+    """Return the `repr` of a value on one line, cut to a length that still helps to find it."""
     if isinstance(value, (str, bytes)):
         value = value[: longest + 1]
     try:
         text = printable(repr(value)).replace("\n", " ")
     except Exception:
-        # Whatever a stranger's object does, and an integer of more digits than Python writes.
+        # Foreign objects may raise anything, and so does an integer with too many digits.
         text = f"<{type(value).__name__}>"
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def listed(values: Iterable[Any], most: int = 10) -> str:
-    """The first few values, quoted."""
+    """Return the first few values, quoted."""
     few = list(islice(values, most + 1))
     return ", ".join([*map(quoted, few[:most]), *(["..."] if len(few) > most else [])])
 
 
 def toml_key(name: str) -> str:
-    """A name as a key of a job file: in quotes, unless it is plain."""
+    """Return a name as a TOML key, in quotes if necessary."""
     plain = name.isascii() and name.replace("-", "_").replace("_", "a").isalnum()
     return name if plain else json.dumps(name, ensure_ascii=False)
 

@@ -1,4 +1,4 @@
-"""What was found of a job's tables before anything is trained, and how it is shown."""
+"""Hold and show what `evenhand check` finds in a job's tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evenhand.report.tables import as_text, bare_table
 
 
 class TableFound(NamedTuple):
-    """Somebody's table: its rows, those that are used, and those of them that are held out."""
+    """A table: its rows, the rows used, and how many of them are held out."""
 
     owner: str
     rows: int
@@ -22,7 +22,7 @@ class TableFound(NamedTuple):
 
 
 class ColumnFound(NamedTuple):
-    """A raw column, what it was taken for, and how many features were made of it; `missing` counts all rows used."""
+    """A raw column, its detected kind, its number of features, and its missing values among the rows used."""
 
     owner: str
     name: str
@@ -32,7 +32,7 @@ class ColumnFound(NamedTuple):
 
 
 class GroupFound(NamedTuple):
-    """How many training rows of a group have which label."""
+    """The number of training rows of a group with each label."""
 
     attribute: str
     group: str
@@ -42,7 +42,7 @@ class GroupFound(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkup:
-    """All that was found."""
+    """Everything that was found."""
 
     problems: Sequence[str] = ()
     tables: Sequence[TableFound] = ()
@@ -51,14 +51,14 @@ class Checkup:
     labels: tuple[str, str] = ("+1", "-1")
 
     def shown(self) -> Iterator[Table]:
-        """Tables for people."""
+        """Yield the findings as tables."""
         if self.tables:
-            table = bare_table("tables", "whose", "rows", "used", "held out")
+            table = bare_table("tables", "owner", "rows", "used", "held out")
             for one in self.tables:
                 table.add_row(as_text(one.owner), f"{one.rows:,}", _count(one.used), _count(one.test))
             yield table
         if self.columns:
-            table = bare_table("columns", "whose", "column", "taken for", "missing", "features")
+            table = bare_table("columns", "owner", "column", "kind", "missing", "features")
             for column in self.columns:
                 table.add_row(
                     as_text(column.owner),
@@ -82,8 +82,10 @@ class Checkup:
         return table
 
     def _gaps(self) -> Table:
-        """The smallest gap between any two groups that these rows can prove of new people."""
-        table = bare_table("smallest gap that these rows can prove of new people, at 95 %", "attribute", "gap in")
+        """Return the smallest gap between any two groups that these rows can prove for new people."""
+        table = bare_table(
+            "smallest gap that these rows can prove for new people, at 95 % confidence", "attribute", "gap in"
+        )
         table.add_column("at best", justify="right")
         table.add_column("at worst", justify="right")
         positive, negative = self.labels

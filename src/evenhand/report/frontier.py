@@ -1,4 +1,4 @@
-"""The accuracy-fairness frontier as a picture."""
+"""Plot the accuracy-fairness frontier."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.transforms import BboxBase
 from evenhand.runtime.files import make_folder, write_figure
 
 LABELS = {
-    "gap": "gap that the constraint bounds",
+    "gap": "gap bounded by the constraint",
     "DEO": "DEO: gap in mean loss among positives",
     "DFP": "gap in false-positive rates",
     "DFN": "gap in false-negative rates",
@@ -31,7 +31,7 @@ def draw_frontier(
     chosen: tuple[float, float | None] | None = None,
     title: str = "What fairness costs",
 ) -> None:
-    """Accuracy against unfairness, one line for each alpha, each point marked with its ε."""
+    """Plot accuracy against a gap, with one line for each alpha and each point labelled with its ε."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -45,9 +45,9 @@ def draw_frontier(
         place = (point[fairness], 100 * point["accuracy"])
         axes.plot(*place, marker="*", markersize=14, color="black", linestyle="", label="chosen")
     axes.set_xlabel(LABELS.get(fairness, fairness))
-    axes.set_ylabel("accuracy on unseen rows, %")
+    axes.set_ylabel("accuracy on held-out rows, %")
     axes.set_title(title, loc="left")
-    # Room for the last label.
+    # Leave room for the last label.
     axes.set_xlim(0, 1.12 * table[fairness].max())
     _keep_small_differences_small(axes)
     axes.grid(alpha=0.3)
@@ -58,14 +58,14 @@ def draw_frontier(
 
 
 def _keep_small_differences_small(axes: Axes) -> None:
-    """A point of accuracy at least from bottom to top: tenths of it are noise on most tables."""
+    """Show at least one point of accuracy on the y axis: smaller differences are mostly noise."""
     low, high = axes.get_ylim()
     room = max(0.0, 1.0 - (high - low)) / 2
     axes.set_ylim(low - room, high + room)
 
 
 def _name_points(figure: Figure, axes: Axes, points: list[tuple[float, float, float]]) -> None:
-    """Each point's ε beside it, or further off with a line to it where others stand already."""
+    """Label each point with its ε, further away with a line if the place is taken."""
     figure.draw_without_rendering()
     taken: list[BboxBase] = []
     for gap, accuracy, epsilon in sorted(points):

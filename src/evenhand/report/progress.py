@@ -1,4 +1,4 @@
-"""A progress display for training: rounds done, the objective, the worst violation, the distance from the optimum."""
+"""Show training progress: rounds, objective, worst violation and distance from the optimum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evenhand.protocol.roles import Report
 
 
 class Progress:
-    """Shows a bar that ends when the solver stops, which may be long before the cap on rounds."""
+    """Show a progress bar; the solver may stop long before the round limit."""
 
     def __init__(self, max_rounds: int, *, title: str = "training", enabled: bool = True) -> None:
         columns = (
@@ -31,14 +31,14 @@ class Progress:
 
     def round(self, report: Report) -> None:
         if self._enabled:
-            # Between machines, what is not a number is not told.
+            # Messages between machines carry finite numbers only, so a value may be missing.
             objective, violation = (report.get(name, float("nan")) for name in ("objective", "violation"))
             distance = _distance(report)
             done = report["round"]
             self._bar.update(self._task, completed=done, objective=objective, violation=violation, distance=distance)
 
     def __enter__(self) -> Self:
-        # Older versions of rich end a line even where there is no bar.
+        # Older versions of rich print a line end even without a bar.
         if self._enabled:
             self._bar.start()
         return self
@@ -51,7 +51,7 @@ class Progress:
 
 
 def _distance(report: Report) -> str:
-    """How far the round's model is from the optimum, if that can be said."""
+    """Return the distance from the optimum as text, if it is known."""
     if "bound" in report:
-        return f"from the optimum ≤ {report['bound']:.1e}"
-    return f"from the optimum ≈ {report['estimate']:.1e}" if "estimate" in report else ""
+        return f"distance ≤ {report['bound']:.1e}"
+    return f"distance ≈ {report['estimate']:.1e}" if "estimate" in report else ""

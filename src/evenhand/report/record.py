@@ -1,6 +1,6 @@
-"""What a run folder tells, read once for a page or a table: nothing is trained or scored again.
+"""Read a run folder for a page or a table; nothing is trained or scored again.
 
-A run that goes on has a record too: of the rounds that are written down by now.
+A running job has a record too: of the rounds recorded so far.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.manifest import FileEntry, parse_json, read_bytes
 
 AUDIT: Final = "audit.json"
-"""Written into the run folder by whoever audits the run."""
+"""File that `evenhand audit` writes to the run folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,23 +31,23 @@ class RunRecord:
     Attributes
     ----------
     name
-        Of its folder.
+        Name of its folder.
     description
-        The job as it was asked for, with versions and the run's id.
+        The job, with versions and the run's id.
     result
-        Certificate, quality, constraints, counts by group; empty while the run goes on.
+        Certificate, quality, constraints, counts by group; empty while the run is running.
     history
-        One row a round.
+        One row per round.
     traffic
         Messages and bytes of each sender, receiver and kind.
     weights
-        Each owner's weights by the name of the column, where the model has one for each.
+        Each owner's weights by feature name, for linear models.
     files
         Digest and owner of each file.
     importances
-        Each owner's columns by what splits on them gained, where the model is trees and LightGBM is there to read them.
+        Each owner's columns by the gain of their splits, for trees if LightGBM is installed.
     audit
-        What an audit of the run found, if there was one.
+        Findings of an audit, if the run was audited.
     """
 
     name: str
@@ -96,11 +96,11 @@ class RunRecord:
 
     @property
     def parts(self) -> list[str]:
-        """``"train"``, and ``"test"`` where rows were held out."""
+        """``"train"``, and ``"test"`` if rows were held out."""
         return list(self.result["quality"])
 
     def rows(self, part: str) -> int | None:
-        """How many rows of data a part has, if its groups were counted."""
+        """Return the number of rows of a part, if its groups were counted."""
         groups = self.result.get("groups", {}).get(part, [])
         first = [one for one in groups if one["attribute"] == groups[0]["attribute"]]
         names = ("true_positives", "false_positives", "false_negatives", "true_negatives")
@@ -108,7 +108,7 @@ class RunRecord:
 
 
 def _weights(folder: RunFolder) -> dict[str, pd.Series[float]]:
-    """Of linear models, everybody's weights by the names of their encoded columns."""
+    """Return each owner's weights by feature name, for linear models."""
     found = {}
     for owner, read in folder.owners.items():
         state = read("weights")
@@ -119,7 +119,7 @@ def _weights(folder: RunFolder) -> dict[str, pd.Series[float]]:
 
 
 def _importances(folder: RunFolder) -> dict[str, pd.Series[float]]:
-    """Of trees, everybody's columns by the gain of the splits on them."""
+    """Return each owner's columns by the gain of their splits, for trees."""
     found = {}
     for owner, read in folder.owners.items():
         state = read("weights")

@@ -1,4 +1,4 @@
-"""The page about runs on this machine's own address, made anew for every look at it: what goes on is seen going on."""
+"""Serve the report page on this machine; each request renders it anew, so that it follows a running job."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ REFRESH_SECONDS: Final = 2
 
 
 def page_server(runs: Sequence[Path], port: int) -> ThreadingHTTPServer:
-    """A server of the page about these runs, for this machine alone; port 0 is any that is free."""
+    """Return a server of the page about these runs, bound to loopback; port 0 takes any free port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            # Another name that leads here would let a page from elsewhere read this one.
+            # DNS rebinding: another host name would let a foreign page read this one.
             if self.headers.get("Host") not in [f"{name}:{server.server_port}" for name in (HOST, "localhost")]:
-                self._answer(421, "this page is served to this machine alone")
+                self._answer(421, "this page is served to this machine only")
             elif self.path != "/":
-                self._answer(404, "there is one page here, at /")
+                self._answer(404, "the only page is /")
             else:
                 self._answer_page()
 
         def _answer_page(self) -> None:
             try:
                 records = [RunRecord.read(run) for run in runs]
-                going_on = not all(record.finished for record in records)
-                page = make_page(records, refresh_seconds=REFRESH_SECONDS if going_on else None)
+                running = not all(record.finished for record in records)
+                page = make_page(records, refresh_seconds=REFRESH_SECONDS if running else None)
             except EvenhandError as error:
                 self._answer(500, str(error))
             else:
@@ -48,10 +48,10 @@ def page_server(runs: Sequence[Path], port: int) -> ThreadingHTTPServer:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: who looks is no news."""
+            """Do not log requests."""
 
     try:
         server = ThreadingHTTPServer((HOST, port), Handler)
     except OSError as error:
-        raise ResourceError(f"port {port} cannot be had: {error.strerror}; choose another with --port") from error
+        raise ResourceError(f"port {port} is not available: {error.strerror}; choose another with --port") from error
     return server

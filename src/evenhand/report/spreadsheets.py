@@ -1,4 +1,4 @@
-"""Tables as CSV that may be opened in a spreadsheet, whatever stands in the cells."""
+"""Write CSV that is safe to open in a spreadsheet."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, Final
 
 import pandas as pd
 
-# What makes a formula of a cell, at its beginning or after a sign that some spreadsheets begin a new cell at.
+# A cell becomes a formula by its first character, or by one after a separator that some spreadsheets honour.
 _FORMULA: Final = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=[=+\-@\t\r＝＋－＠])")
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?")
 
 
 def csv_text(table: pd.DataFrame, *, as_is: bool = False) -> str:
-    """A table and its index as CSV.
+    """Return a table and its index as CSV.
 
     Parameters
     ----------
     as_is
-        Leave text as it is. Otherwise an apostrophe goes before text that a spreadsheet would run as a formula: it
-        begins with one of ``= + - @`` or a tab, and is no number.
+        Do not escape text. By default an apostrophe is put before text that a spreadsheet would run as a formula:
+        text that begins with ``= + - @`` or a tab and is not a number.
     """
     if as_is:
         return _written(table, index=True)
@@ -34,12 +34,12 @@ def csv_text(table: pd.DataFrame, *, as_is: bool = False) -> str:
 
 def _written(table: pd.DataFrame, **settings: Any) -> str:
     text = table.to_csv(**settings)
-    # Not quoted by itself before Python 3.13, though most programs end a row there.
+    # Python before 3.13 does not quote a carriage return, which most programs read as a row end.
     return table.to_csv(quoting=csv.QUOTE_NONNUMERIC, **settings) if "\r" in text else text
 
 
 def harmless(cell: Any) -> Any:
-    """A cell that a spreadsheet takes for what it is."""
+    """Return a cell that a spreadsheet does not run as a formula."""
     return _FORMULA.sub("'", cell) if isinstance(cell, str) and _NUMBER.fullmatch(cell) is None else cell
 
 

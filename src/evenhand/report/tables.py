@@ -1,4 +1,4 @@
-"""Tables for people: runs side by side, and bytes per link."""
+"""Terminal tables: compare runs, show metrics, constraints, certificate and bytes per link."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ QUALITY = ("accuracy", "DEO", "DFP", "DFN", "HM")
 
 
 def compare(results: Mapping[str, Mapping[str, Any]], rows: str = "test", title: str | None = None) -> Table:
-    """Runs as rows; quality on the given part of the data, then the price in communication.
+    """Return one line for each run: metrics on the given rows, then rounds and bytes.
 
-    Under the values of a run are their standard errors, and what gaps among new people are at most, at 95 %.
+    Below the values stand their standard errors and the 95 % upper confidence bounds of gaps for new people.
     """
     table = bare_table(title)
     table.add_column("", no_wrap=True)
@@ -44,7 +44,7 @@ def _cell(value: float | None, digits: int = 4) -> str:
 
 
 def quality_table(result: Mapping[str, Any], rows: str) -> Table:
-    """Every metric of one run with what it says of new people: standard error, 95 % interval, and bound of a gap."""
+    """Return every metric of a run with its standard error, 95 % interval and, for a gap, its upper bound."""
     table = bare_table(f"quality on {rows} rows")
     for column in ("metric", "value", "std. error", "95 % interval", "95 % bound"):
         table.add_column(column, no_wrap=True)
@@ -59,15 +59,15 @@ def quality_table(result: Mapping[str, Any], rows: str) -> Table:
 
 
 def constraints_table(result: Mapping[str, Any]) -> Table | None:
-    """How far the constraints hold on each part of the rows, exactly; None where nothing is known of any."""
+    """Return how far the constraints hold on training and held-out rows; None if nothing was measured."""
     found = [(part, one) for part, held in result.get("constraints", {}).items() for one in held]
     if not found:
         return None
     table = bare_table("constraints")
     for name in ("rows", "asked", "value", "std. error", "95 % bound"):
         table.add_column(name, no_wrap=True)
-    # What is long comes last, where it can be folded.
-    table.add_column("constraint, and where it holds least")
+    # The longest column comes last, where it can wrap.
+    table.add_column("constraint, and where it is tightest")
     for part, one in found:
         numbers = [_cell(one[name]) for name in ("estimate", "standard_error", "bound")]
         table.add_row(part, f"{one['asked']:g}", *numbers, as_text(f"{one['constraint']}: {one['row']}"))
@@ -75,13 +75,13 @@ def constraints_table(result: Mapping[str, Any]) -> Table | None:
 
 
 def proofs_table(result: Mapping[str, Any]) -> Table | None:
-    """What the training rows prove of new people; None where no constraint asks for confidence."""
+    """Return what the training rows prove for new people; None if no constraint asks for confidence."""
     if not (found := result.get("proofs")):
         return None
-    table = bare_table("proven of new people, from the training rows")
+    table = bare_table("proven for new people, from the training rows")
     for name in ("asked", "proven", ""):
         table.add_column(name, no_wrap=True)
-    table.add_column("constraint row that needs it")
+    table.add_column("constraint that needs it")
     for one in found:
         verdict = "holds" if one["holds"] else "not proven"
         table.add_row(f"{one['asked']:g}", _cell(one["bound"]), verdict, as_text(one["row"]))
@@ -93,15 +93,15 @@ def bare_table(title: str | None, *columns: str, show_header: bool = True) -> Ta
 
 
 def as_text(name: str) -> Text:
-    """A name that is no markup and moves no cursor."""
+    """Return a name as plain text, without markup or control characters."""
     return Text(printable(name))
 
 
-DISTANCES = {"bound": "from the optimum, at most", "estimate": "from the optimum, about"}
+DISTANCES = {"bound": "distance from optimum, at most", "estimate": "distance from optimum, estimated"}
 
 
 def certificate_table(certificate: Mapping[str, Any]) -> Table:
-    """What the certificate says; of what nobody measured, nothing."""
+    """Return the certificate as a table, without what was not measured."""
     table = bare_table("certificate", show_header=False)
     for name, value in certificate.items():
         if value is not None:

@@ -1,4 +1,4 @@
-"""A finished run in MLflow: parameters, metrics round by round, and the page about it as an artifact."""
+"""Log a finished run to MLflow: parameters, metrics by round, and the report page as an artifact."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _BATCH: Final = 500
 
 
 def track(record: RunRecord, uri: str, experiment: str = EXPERIMENT) -> str:
-    """Log a run and return the id that MLflow gave it; a run that is there already is refused.
+    """Log a run and return its MLflow id; refuse a run that is already logged.
 
     Parameters
     ----------
     uri
-        Of the tracking server or store, as MLflow takes it: ``http://127.0.0.1:5000``, ``sqlite:///mlflow.db``.
+        Tracking server or store, as MLflow takes it: ``http://127.0.0.1:5000``, ``sqlite:///mlflow.db``.
     """
     if not record.finished:
-        raise InputError(f"the run {record.name!r} has not finished; log it when it has")
+        raise InputError(f"the run {record.name!r} has not finished; log it when it is finished")
     try:
         from mlflow import MlflowClient
         from mlflow.entities import Metric
@@ -41,7 +41,7 @@ def track(record: RunRecord, uri: str, experiment: str = EXPERIMENT) -> str:
         number = client.create_experiment(experiment) if found is None else found.experiment_id
         of_run = str(record.description.get("run", record.name))
         if known := client.search_runs([number], f"tags.`evenhand.run` = '{of_run}'"):
-            raise InputError(f"{record.name} is in experiment {experiment!r} already, as run {known[0].info.run_id}")
+            raise InputError(f"{record.name} is already in experiment {experiment!r}, as run {known[0].info.run_id}")
         tags = {"evenhand.run": of_run, "evenhand.verdict": verdict(record)}
         run = client.create_run(number, tags=tags, run_name=record.name)
         for name, value in _parameters(record.job):
@@ -58,12 +58,12 @@ def track(record: RunRecord, uri: str, experiment: str = EXPERIMENT) -> str:
         problem = str(error)
     else:
         return str(run.info.run_id)
-    # Raised outside the handler: the address may hold a password.
-    raise InputError(f"MLflow does not take the run: {Scrubber.of_addresses([uri])(problem)}")
+    # Raised outside the handler, because the traceback could show a password in the address.
+    raise InputError(f"MLflow refused the run: {Scrubber.of_addresses([uri])(problem)}")
 
 
 def _parameters(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Keys of the job with their sections before them: ``constraint.0.epsilon``."""
+    """Yield the job's keys with their sections, such as ``constraint.0.epsilon``."""
     for key, value in content.items():
         parts = value if isinstance(value, Mapping) else None
         if isinstance(value, list) and all(isinstance(one, Mapping) for one in value):
@@ -75,7 +75,7 @@ def _parameters(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[s
 
 
 def _metrics(record: RunRecord) -> Iterator[tuple[str, float, int]]:
-    """What was measured each round, then quality at the end; MLflow takes no sign but a few in a name."""
+    """Yield the metrics of each round, then the final metrics; MLflow allows few characters in names."""
     for row in record.history.to_dict("records"):
         for name in ("objective", "violation"):
             value = row.get(name)

@@ -1,4 +1,4 @@
-"""A run as it goes on, for a terminal: where it stands, and how objective and violation got there."""
+"""Show a running job in the terminal: round, objective, violation and bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """Values as signs of rising height; more than `width` are thinned out, the last stays."""
+    """Return values as a sparkline of at most `width` characters; the last value is kept."""
     kept = np.asarray(values, dtype=float)[np.unique(np.linspace(0, len(values) - 1, width).astype(int))]
     finite = kept[np.isfinite(kept)]
     if not len(finite):
@@ -31,11 +31,11 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
 
 
 def standing(record: RunRecord) -> RenderableType:
-    """Rounds, objective and violation over them, and what each participant has sent."""
+    """Return the round, the objective and violation so far, and what each participant has sent."""
     if record.history.empty:
-        return Text(f"{printable(record.name)}: no round has been written down yet")
+        return Text(f"{printable(record.name)}: no round has finished yet")
     last = record.history.iloc[-1]
-    head = Text(f"{printable(record.name)}: round {last['round']:.0f}{'' if record.finished else ', going on'}")
+    head = Text(f"{printable(record.name)}: round {last['round']:.0f}{'' if record.finished else ', running'}")
     lines = Table(box=None, show_header=False, pad_edge=False)
     for name in ("objective", "violation"):
         if name in record.history:

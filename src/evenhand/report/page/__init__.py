@@ -1,7 +1,7 @@
-"""One self-contained page about one or several runs: `write_page`.
+"""The report: one self-contained HTML page about one or several runs.
 
-Record, sections, page. Charts are SVG that the page's style colours, so that they follow light, dark and print; what
-a chart shows stands in a table too.
+A run becomes a record, a record becomes sections, and sections become the page. Charts are SVG coloured by the page's
+style sheet, so that they follow light, dark and print. Every chart has its numbers in a table too.
 """
 
 from evenhand.report.page.assemble import make_page, write_page

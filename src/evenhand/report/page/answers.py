@@ -1,4 +1,4 @@
-"""What was asked for and what came of it, in sentences, and several runs side by side."""
+"""State in sentences whether each constraint is met, and compare several runs."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ QUALITY: Final = {name: (name, METRICS[name].meaning) for name in ("accuracy", "
 
 
 def part_shown(record: RunRecord) -> str:
-    """Rows that quality is best judged on: held-out ones where there are any."""
+    """Return the rows to judge metrics on: held-out rows if there are any."""
     return "test" if "test" in record.parts else "train"
 
 
 def answer(record: RunRecord) -> Markup:
-    """Whether what was asked for was met, said in one sentence for each constraint; and how well the model does."""
+    """Say in one sentence for each constraint whether it is met, and how accurate the model is."""
     held = record.result.get("constraints", {})
     lines, met = [], is_met(record)
     for place, one in enumerate(held.get("train", [])):
         lines.append(_sentence(record, one, _at(held.get("test", []), place)))
     if not lines:
-        asked = "What was asked for could not be measured on these rows" if record.constrained else "No constraint"
+        asked = "The constraint could not be measured on these rows" if record.constrained else "No constraint"
         lines = [
             tag(
                 "p",
                 tag("strong", asked),
-                " was asked for: the model is as accurate as training made it." if not record.constrained else ".",
+                " was requested: the model was trained for accuracy alone." if not record.constrained else ".",
             )
         ]
     converged = record.result["certificate"]["converged"]
@@ -45,7 +45,7 @@ def answer(record: RunRecord) -> Markup:
             tag(
                 "p",
                 tag("strong", "Not converged."),
-                " The run ended at its limit of rounds or gave up: a longer run may end elsewhere.",
+                " The run reached its round limit or stopped early: a longer run may give another model.",
             )
         )
     state = "plain" if not held.get("train") else "met" if met and converged else "missed"
@@ -53,35 +53,35 @@ def answer(record: RunRecord) -> Markup:
 
 
 def under_way(record: RunRecord) -> Markup:
-    """Where a run stands that has not finished."""
+    """Describe a run that has not finished."""
     history = record.history
     if history.empty:
-        words = " No round has been written down yet."
+        words = " No round has finished yet."
     else:
         last = history.iloc[-1]
         words = f" Round {last['round']:.0f}: objective {number(last['objective'])}, "
-        words += f"the worst constraint is missed by {number(max(last['violation'], 0.0))}."
+        words += f"the worst constraint is violated by {number(max(last['violation'], 0.0))}."
     return tag("div", tag("p", tag("strong", "Not finished."), words), klass="answer plain")
 
 
 def verdict(record: RunRecord) -> str:
-    """What came of a run in a few words."""
+    """Return the outcome of a run in a few words."""
     held = record.result.get("constraints", {}).get("train", [])
     asked = "; ".join(f"{one['constraint'].replace('-', ' ')} within {one['asked']:g}" for one in held)
     ended = "" if record.result["certificate"]["converged"] else ", not converged"
     if not asked:
-        return ("no constraint" if not record.constrained else "its constraint could not be measured") + ended
-    where = "as if each row had been left out" if judged_left_out(record) else "on the training rows"
-    return f"{asked}: {'met' if is_met(record) else 'missed'} {where}{ended}"
+        return ("no constraint" if not record.constrained else "the constraint could not be measured") + ended
+    where = "on leave-one-out scores" if judged_left_out(record) else "on the training rows"
+    return f"{asked}: {'met' if is_met(record) else 'not met'} {where}{ended}"
 
 
 def judged_left_out(record: RunRecord) -> bool:
-    """Whether the solver judged its model on scores as if each row had been left out: trees fit their own rows."""
+    """Return whether the solver judged the model on leave-one-out scores, as trees do."""
     return "violation on training rows" in record.result.get("statistics", {})
 
 
 def is_met(record: RunRecord) -> bool:
-    """Whether all constraints hold, as the solver was to judge them; of what is judged left out, to a hundredth."""
+    """Return whether all constraints hold as the solver judges them; on leave-one-out scores, to one per cent."""
     held = record.result.get("constraints", {}).get("train", [])
     if judged_left_out(record):
         least = min((abs(one["asked"]) for one in held), default=0.0)
@@ -90,7 +90,7 @@ def is_met(record: RunRecord) -> bool:
 
 
 def holds(one: dict[str, Any]) -> bool:
-    """Whether a constraint's worst gap on some rows is what was asked for, to the solver's precision."""
+    """Return whether a constraint's worst gap is within its bound, to the solver's precision."""
     return one["estimate"] is not None and one["estimate"] <= one["asked"] + 1e-6 + 1e-4 * abs(one["asked"])
 
 
@@ -103,20 +103,20 @@ def _sentence(record: RunRecord, one: dict[str, Any], unseen: dict[str, Any] | N
     what = f"{one['constraint'].replace('-', ' ')} on {measure}, within {one['asked']:g}"
     rows = record.rows("train")
     on = f"on the {rows:,} training rows" if rows else "on the training rows"
-    words = [f" Asked: {what}. {on.capitalize()} the largest gap is {number(one['estimate'])}."]
+    words = [f" Requested: {what}. {on.capitalize()} the largest gap is {number(one['estimate'])}."]
     if unseen is not None:
         rows = record.rows("test")
         error = unseen["standard_error"]
         words.append(f" On {f'{rows:,} ' if rows else ''}held-out rows it is {number(unseen['estimate'])}")
         words.append("" if error is None else f" ± {number(error)} (standard error)")
         bound = unseen["bound"]
-        words.append("." if bound is None else f"; among new people it is at most {number(bound)}, at 95 %.")
+        words.append("." if bound is None else f"; for new people it is at most {number(bound)}, at 95 % confidence.")
     met = holds(one)
     if judged_left_out(record):
         met, by = is_met(record), record.result["certificate"]["violation"]
-        words.append(" It was judged as if each row had been left out, since trees fit the rows they grow from")
-        words.append("." if met else f": there it is missed by {number(by)}.")
-    return tag("p", tag("strong", "Met." if met else "Missed."), *words)
+        words.append(" It was judged on leave-one-out scores, because trees fit the rows they are grown on")
+        words.append("." if met else f": there it is violated by {number(by)}.")
+    return tag("p", tag("strong", "Met." if met else "Not met."), *words)
 
 
 def _accuracy(record: RunRecord) -> Markup:
@@ -127,12 +127,12 @@ def _accuracy(record: RunRecord) -> Markup:
     rounds, sent = record.result["certificate"]["rounds"], decimal(record.result["bytes"])
     return tag(
         "p",
-        f"It decides {100 * value:.1f}{spread} % of the {PARTS[part]} rows right, after {rounds} rounds and {sent}.",
+        f"Accuracy on the {PARTS[part]} rows: {100 * value:.1f}{spread} %. Training took {rounds} rounds and {sent}.",
     )
 
 
 def comparison(records: Sequence[RunRecord]) -> Markup:
-    """Several runs side by side; the one without a constraint shows what the constraint costs."""
+    """Compare several runs; one without a constraint shows what the constraint costs."""
     columns = ["run", *(name for name, _ in QUALITY.values()), "rounds", "bytes"]
     rows = [[record.name, *(_quality(record, key) for key in QUALITY), *_price(record)] for record in records]
     meaning = joined(joined([tag("dt", name), tag("dd", words)]) for name, words in QUALITY.values())
@@ -143,7 +143,7 @@ def comparison(records: Sequence[RunRecord]) -> Markup:
     ]
     return section(
         "runs",
-        "The runs side by side",
+        "Comparison of runs",
         tag("ul", *said),
         _plane(records),
         table(columns, rows, caption=f"on {shown} rows, ± standard error", numbers=range(1, len(columns))),
@@ -152,7 +152,7 @@ def comparison(records: Sequence[RunRecord]) -> Markup:
 
 
 def _plane(records: Sequence[RunRecord]) -> Markup:
-    """Accuracy against the gap: the frontier, where runs differ in what they were asked for."""
+    """Plot accuracy against the gap; runs under different bounds form a frontier."""
     gap, points = _gap_of(records), {}
     for record in records:
         quality = record.result["quality"][part_shown(record)]
@@ -169,19 +169,19 @@ def _plane(records: Sequence[RunRecord]) -> Markup:
     best = max(names, key=lambda name: _balance(*points[name]), default=None)
     words = "What fairness costs"
     if best is not None:
-        words += f"; ringed, {best} has the best balance of accuracy and 1 − gap on these rows"
+        words += f"; {best} (ringed) has the best balance of accuracy and 1 − gap on these rows"
     labels = {"x_label": LABELS.get(gap, gap), "y_label": "accuracy, %"}
     return plane_chart(words, points, **labels, y_least=2.0, joined_names=names, chosen=best)
 
 
 def _balance(gap: float, percent: float) -> float:
-    """The harmonic mean of accuracy and 1 − gap, as the papers put both in one number."""
+    """Return the harmonic mean of accuracy and 1 − gap, the papers' HM."""
     accuracy, fairness = percent / 100, max(1.0 - gap, 0.0)
     return 2 * accuracy * fairness / (accuracy + fairness)
 
 
 def _gap_of(records: Sequence[RunRecord]) -> str:
-    """The gap that the constraints are about."""
+    """Return the metric that the constraints bound."""
     for record in records:
         for one in record.result.get("constraints", {}).get("train", []):
             measure = one["row"].split("(")[0]

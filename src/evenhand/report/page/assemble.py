@@ -1,4 +1,4 @@
-"""Sections become one page with its style and behaviour inside: no other file, no network."""
+"""Assemble sections into one HTML page with inline style and script: no other file, no network."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from evenhand.report.record import RunRecord
 from evenhand.runtime.files import write_bytes
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-"""Nothing is fetched, whatever a name on the page holds."""
+"""The browser fetches nothing, even if a name on the page contains markup."""
 
 
 def make_page(records: Sequence[RunRecord], *, refresh_seconds: int | None = None) -> str:
-    """The page about these runs as HTML, which a browser fetches anew every so often if told to."""
+    """Return the page about these runs as HTML; `refresh_seconds` makes the browser reload it."""
     if not records:
-        raise InputError("there is no run to report on; name at least one run folder")
+        raise InputError("no run to report on; give at least one run folder")
     names = ", ".join(record.name for record in records)
     title = (
         names if len(records) == 1 else f"{len(records)} runs: {names}" if len(records) < 4 else f"{len(records)} runs"
     )
     several, finished = len(records) > 1, [one for one in records if one.finished]
-    links = [("#runs", "Side by side")] if len(finished) > 1 else []
+    links = [("#runs", "Comparison")] if len(finished) > 1 else []
     links += [(f"#run-{place}", record.name) for place, record in enumerate(records)]
     head = tag(
         "head",
@@ -44,13 +44,13 @@ def make_page(records: Sequence[RunRecord], *, refresh_seconds: int | None = Non
     )
     body = tag(
         "body",
-        tag("a", "To the content", href="#content", klass="skip"),
+        tag("a", "Skip to content", href="#content", klass="skip"),
         tag(
             "header",
             tag("h1", title),
             tag(
                 "p",
-                "A model trained across parties that do not pool their data, and what is known of it.",
+                "A model trained across parties that do not pool their data.",
                 klass="soft",
             ),
             tag("nav", tag("ul", *(tag("li", tag("a", name, href=to)) for to, name in links)), aria_label="Runs")
@@ -77,9 +77,9 @@ def _run(record: RunRecord, place: int, several: bool) -> Markup:
     own: tuple[Callable[[RunRecord, str], Markup], ...]
     if record.finished:
         own, first = (people, rounds, exchange, leaks, weights, particulars, card), answer(record)
-        title = "What was asked for, and what came of it"
+        title = "Result"
     else:
-        own, first, title = (rounds, exchange, particulars), under_way(record), "Under way"
+        own, first, title = (rounds, exchange, particulars), under_way(record), "Running"
     parts = [part(record, f"{part.__name__}-{place}") for part in own]
     return section(f"run-{place}", record.name if several else title, first, joined(parts))
 

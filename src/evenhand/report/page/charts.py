@@ -1,4 +1,4 @@
-"""Charts as SVG: lines over rounds, points with their intervals, points in a plane."""
+"""Draw SVG charts: lines over rounds, intervals, and points in a plane."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from evenhand.report.page.markup import Markup, joined, tag, void
 WIDTH, HEIGHT = 540, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68, 16, 12, 46
 MOST_POINTS = 300
-"""Of one line; more are thinned out evenly, the first and the last stay."""
+"""Points in one line; more are thinned out evenly, keeping the first and the last."""
 COLOURS = 6
-"""The style has so many, and as many dashes: lines differ without colour too."""
+"""Colours and dash patterns in the style sheet; lines differ without colour too."""
 
 
 class Axis(NamedTuple):
-    """A stretch of numbers laid on a stretch of pixels."""
+    """A range of numbers mapped to a range of pixels."""
 
     low: float
     high: float
@@ -28,7 +28,7 @@ class Axis(NamedTuple):
 
     @classmethod
     def over(cls, values: Any, start: float, end: float, *, include: Sequence[float] = (), least: float = 0.0) -> Axis:
-        """One that all finite values fit on, with a little room; `least` keeps differences of no weight small."""
+        """Return an axis that fits all finite values with a margin; `least` is the smallest range shown."""
         found = np.concatenate([np.ravel(np.asarray(values, dtype=float)), np.asarray(include, dtype=float)])
         found = found[np.isfinite(found)]
         low, high = (float(found.min()), float(found.max())) if len(found) else (0.0, 1.0)
@@ -39,7 +39,7 @@ class Axis(NamedTuple):
         return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
 
     def ticks(self, most: int = 6) -> list[float]:
-        """Round numbers within the stretch."""
+        """Return round numbers within the range."""
         rough = (self.high - self.low) / most
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(power * factor for factor in (1.0, 2.0, 5.0, 10.0) if power * factor >= rough)
@@ -48,7 +48,7 @@ class Axis(NamedTuple):
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Short for reading: 0.0123, 1.2e-07, 1,234; nothing for what is not there."""
+    """Format a number for reading: 0.0123, 1.2e-07, 1,234; a dash for a missing value."""
     if value is None or not math.isfinite(value):
         return "–"
     if value == 0 or 1e-3 <= abs(value) < 1e4:
@@ -66,7 +66,7 @@ def line_chart(
     marks: Mapping[str, float] | None = None,
     diagonal: bool = False,
 ) -> Markup:
-    """Lines over rounds; `marks` are horizontal lines with a name, such as a bound. `diagonal`: where y is x."""
+    """Plot lines over rounds; `marks` are named horizontal lines such as a bound, `diagonal` draws y = x."""
     marks = marks or {}
     x = Axis.over(rounds, _LEFT, WIDTH - _RIGHT)
     values = [value for line in lines.values() for value in line]
@@ -102,7 +102,7 @@ def plane_chart(
     joined_names: Sequence[str] = (),
     chosen: str | None = None,
 ) -> Markup:
-    """Named points, some of them joined by a line, one of them ringed."""
+    """Plot named points, some joined by a line, one ringed."""
     x = Axis.over([at for at, _ in points.values()], _LEFT, WIDTH - _RIGHT, include=[0.0])
     y = Axis.over([at for _, at in points.values()], HEIGHT - _BOTTOM, _TOP, least=y_least)
     drawn = [_frame(x, y, x_label, y_label)]
@@ -127,7 +127,7 @@ def plane_chart(
 
 
 class Interval(NamedTuple):
-    """A value between two others."""
+    """A value with its lower and upper end."""
 
     name: str
     value: float | None
@@ -137,7 +137,7 @@ class Interval(NamedTuple):
 
 
 def interval_chart(title: str, rows: Sequence[Interval], *, x_label: str) -> Markup:
-    """A line for each value, with a whisker from low to high."""
+    """Plot each value with a whisker from low to high."""
     step, left, right = 26, 150, 420
     height = _TOP + step * len(rows) + _BOTTOM
     x = Axis.over([[row.low, row.high] for row in rows], left, right - _RIGHT, include=[0.0])

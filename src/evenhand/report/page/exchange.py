@@ -1,4 +1,4 @@
-"""Who sent what to whom: the parties as a diagram, bytes, and what each kind of message reveals."""
+"""Show the communication: a diagram of the parties, bytes, and what each kind of message reveals."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def exchange(record: RunRecord, identifier: str) -> Markup:
     links = traffic.groupby(["sender", "receiver"], sort=False)[["messages", "nbytes"]].sum()
     others = [name for name in dict.fromkeys([*traffic["sender"], *traffic["receiver"]]) if name != SERVER]
     direct = int(links.loc[[SERVER not in link for link in links.index], "nbytes"].sum())
-    aside = f" Parties sent one another {decimal(direct)} directly." if direct else ""
+    aside = f" Parties sent each other {decimal(direct)} directly." if direct else ""
     sent = links.sum()
     total = f"{int(sent['messages']):,} messages, {decimal(int(sent['nbytes']))} in all."
     return section(
         identifier,
-        "What was exchanged",
+        "Communication",
         tag("p", total + aside),
         _diagram(others, links),
         _kinds(traffic),
-        details("Every link", _links(links)),
+        details("All links", _links(links)),
         level=3,
     )
 
 
 def _diagram(others: list[str], links: pd.DataFrame) -> Markup:
-    """The server on the left, everybody else on the right; a line is as thick as the logarithm of its bytes."""
+    """Draw the server on the left and the others on the right; line width is the logarithm of the bytes."""
     height = _ROW * len(others) + 20
     left, right = 110, WIDTH - 170
     drawn = [
@@ -84,7 +84,7 @@ def _diagram(others: list[str], links: pd.DataFrame) -> Markup:
                 text_anchor="middle",
             ),
         ]
-    words = f"The server and {len(others)} others, with what each link carried"
+    words = f"Bytes between the server and {len(others)} participants"
     svg = tag(
         "svg",
         *drawn,
@@ -94,7 +94,7 @@ def _diagram(others: list[str], links: pd.DataFrame) -> Markup:
         aria_label=words,
         klass="chart",
     )
-    return tag("figure", tag("figcaption", f"{words}; thicker lines carried more"), svg)
+    return tag("figure", tag("figcaption", f"{words}; thicker lines carry more"), svg)
 
 
 def _kinds(traffic: pd.DataFrame) -> Markup:
@@ -112,9 +112,9 @@ def _kinds(traffic: pd.DataFrame) -> Markup:
             ]
         )
     return table(
-        ["message", "sent by", "how many", "bytes", "what it reveals"],
+        ["message", "sent by", "count", "bytes", "what it reveals"],
         rows,
-        caption="Kinds of messages, and what each reveals to whoever receives it",
+        caption="Kinds of messages, and what each reveals to its receiver",
         numbers=(2, 3),
     )
 

@@ -1,4 +1,4 @@
-"""What an audit of the run found: what each participant could tell from the messages it was sent."""
+"""Show the audit of a run: what each participant could infer from the messages it received."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from evenhand.report.record import RunRecord
 
 
 def leaks(record: RunRecord, identifier: str) -> Markup:
-    """Of a run that nobody has audited, how to."""
-    title = "What the messages gave away"
+    """Show the findings of the audit, or how to run one."""
+    title = "Disclosure"
     stated = joined(tag("p", words) for words in _stated(record))
     if record.audit is None:
-        words = f"Nobody has looked yet. To measure it: evenhand audit {record.name}"
+        words = f"Not measured yet. To measure it, run: evenhand audit {record.name}"
         return section(identifier, title, stated, tag("p", words, klass="soft"), level=3)
     participants = record.audit["participants"]
     said = [
@@ -24,9 +24,9 @@ def leaks(record: RunRecord, identifier: str) -> Markup:
     ]
     rows = [(who, one) for who, found in participants.items() for one in found["findings"]]
     drawn = interval_chart(
-        "What messages add to what each could guess before; a whisker right of zero is a leak beyond chance",
+        "What messages add to what each participant could guess without them; an interval above zero is a leak",
         [_lift(who, one) for who, one in rows],
-        x_label="lift above the better floor",
+        x_label="lift over the best guess without messages",
     )
     remarks = tag("ul", *(tag("li", words) for words in record.audit["remarks"])) if record.audit["remarks"] else ""
     return section(
@@ -35,7 +35,7 @@ def leaks(record: RunRecord, identifier: str) -> Markup:
 
 
 def _stated(record: RunRecord) -> list[str]:
-    """What was promised beforehand, and by whom."""
+    """Return the privacy statements of the run and the clients they hold for."""
     named: dict[str, list[str]] = {}
     for name, one in record.result.get("privacy", {}).items():
         named.setdefault(str(one["words"]), []).append(str(name))

@@ -1,4 +1,4 @@
-"""HTML by small functions. Text is escaped here and nowhere else: whoever wants markup passes `Markup`."""
+"""Build HTML with small functions. Text is escaped here and nowhere else; pass `Markup` for markup."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from evenhand.printing import printable
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
 
 def text(value: Any) -> Markup:
-    """Anything as text of a page; names and ids may hold anything."""
+    """Return any value as escaped text."""
     return value if isinstance(value, Markup) else Markup(escape(printable(str(value))))
 
 
 def tag(name: str, /, *content: Any, **attributes: Any) -> Markup:
-    """An element; `klass` stands for class, `_` in names for `-`. An attribute that is None is left out."""
+    """Return an element; `klass` means class, `_` in names means `-`, and attributes that are None are left out."""
     return Markup(f"{_opening(name, attributes)}{''.join(map(text, content))}</{name}>")
 
 
 def void(name: str, /, **attributes: Any) -> Markup:
-    """An element without content."""
+    """Return an element without content."""
     return Markup(_opening(name, attributes)[:-1] + "/>")
 
 
@@ -41,7 +41,7 @@ def joined(parts: Iterable[Any]) -> Markup:
 
 
 def section(identifier: str, title: str, *content: Any, level: int = 2) -> Markup:
-    """A heading and what belongs to it; the largest are landmarks, whose names must differ."""
+    """Return a heading with its content; level 2 is a landmark and needs a unique name."""
     heading = tag(f"h{level}", title, id=identifier)
     if level > 2:
         return tag("div", heading, *content)
@@ -51,9 +51,9 @@ def section(identifier: str, title: str, *content: Any, level: int = 2) -> Marku
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str, numbers: Sequence[int] = ()
 ) -> Markup:
-    """A table that can be sorted by its headings; columns of `numbers` are set to the right.
+    """Return a table that can be sorted by its headings; columns in `numbers` are right-aligned.
 
-    A cell is a value, or (what is shown, what it is sorted by).
+    A cell is a value, or a pair (shown text, sort key).
     """
     kinds = ["number" if place in numbers else None for place in range(len(columns))]
     head = tag("tr", *(tag("th", name, scope="col", klass=kind) for name, kind in zip(columns, kinds, strict=True)))

@@ -1,4 +1,4 @@
-"""The rest: named weights, certificate, configuration, versions, checksums, and the model card."""
+"""Show feature weights, certificate, configuration, versions, checksums and the model card."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from evenhand.report.page.markup import Markup, details, joined, section, table,
 from evenhand.report.record import RunRecord
 
 MOST_WEIGHTS = 15
-"""Drawn of each owner; all are in the table."""
+"""Weights drawn for each owner; the table has all of them."""
 CERTIFICATE: Final = {
-    "objective": "what training made small",
-    "stationarity": "length of the Lagrangian's gradient: zero at an optimum",
-    "violation": "by how much the worst constraint row is missed",
-    "complementarity": "largest product of a multiplier and the room its row has",
-    "converged": "whether the solver's own test was met",
+    "objective": "the training objective",
+    "stationarity": "norm of the Lagrangian's gradient: zero at an optimum",
+    "violation": "the largest violation of a constraint",
+    "complementarity": "complementary slackness: the largest multiplier × slack",
+    "converged": "whether the solver's stopping test passed",
     "rounds": "communication rounds",
 }
 
@@ -28,12 +28,12 @@ CERTIFICATE: Final = {
 def weights(record: RunRecord, identifier: str) -> Markup:
     if record.weights:
         shown, what = record.weights, "weight"
-        words = "Weights of the encoded columns: numbers are scaled to unit spread, so that sizes can be compared."
-        drawn = "Largest weights of {}; to the right they speak for the positive label"
+        words = "Weights of the encoded features. Numeric columns are standardised, so that sizes can be compared."
+        drawn = "Largest weights of {}; positive weights favour the positive label"
     elif record.importances:
         shown, what = record.importances, "gain"
-        words = "Columns by gain: by how much splits on them lowered what training made small."
-        drawn = "What splits on the columns of {} gained"
+        words = "Columns by gain: how much splits on them reduced the objective."
+        drawn = "Gain of splits on the columns of {}"
     else:
         return Markup("")
     parts = [
@@ -41,7 +41,7 @@ def weights(record: RunRecord, identifier: str) -> Markup:
         for owner, found in shown.items()
         if len(found)
     ]
-    return section(identifier, "What the model goes by", tag("p", words), *parts, level=3)
+    return section(identifier, "Feature weights", tag("p", words), *parts, level=3)
 
 
 def _bars(words: str, found: pd.Series[float]) -> Markup:
@@ -106,11 +106,11 @@ def particulars(record: RunRecord, identifier: str) -> Markup:
     written = tomli_w.dumps({key: value for key, value in record.description.items() if key != "base"})
     return section(
         identifier,
-        "Particulars",
+        "Details",
         joined([tag("h4", "Certificate"), tag("dl", *certificate)]) if certificate else "",
-        details("The job, as it was asked for, with the version that ran it", tag("pre", written, tabindex=0)),
+        details("Job file, with the version that ran it", tag("pre", written, tabindex=0)),
         details(
-            "Files of the run and their SHA-256 digests",
+            "Files of the run, with SHA-256",
             table(["file", "belongs to", "bytes", "SHA-256"], files, caption="Files of the run", numbers=(2,)),
         )
         if files
@@ -120,23 +120,25 @@ def particulars(record: RunRecord, identifier: str) -> Markup:
 
 
 def card(record: RunRecord, identifier: str) -> Markup:
-    """A model card (Mitchell et al., 2019) from what the run knows; what it does not know, it says so."""
+    """Return a model card (Mitchell et al., 2019) from the run's records; gaps in it are named."""
     job = record.job
     owners = [one for key in ("party", "client") for one in record.description.get(key, []) if isinstance(one, Mapping)]
     labels = record.result.get("labels", {})
     sensitive = sorted({name for one in owners for name in _names(one.get("sensitive"))})
     counts = [f"{rows:,} {PARTS[part]}" for part in record.parts if (rows := record.rows(part))]
     split = (
-        "the same people, different columns" if job.get("split") != "horizontal" else "the same columns, other people"
+        "the same people, different columns"
+        if job.get("split") != "horizontal"
+        else "the same columns, different people"
     )
     lines: dict[str, str] = {
-        "Model": f"{job.get('model', 'linear')}, trained across {len(owners)} holders of data ({split})",
-        "Decides": f"{labels.get('positive', '?')} or {labels.get('negative', '?')}",
+        "Model": f"{job.get('model', 'linear')}, trained across {len(owners)} participants ({split})",
+        "Predicts": f"{labels.get('positive', '?')} or {labels.get('negative', '?')}",
         "Rows": ", ".join(counts) or "not counted",
-        "Groups looked at": ", ".join(sensitive) or "none were named",
-        "Asked for": _asked(job),
-        "Does not promise": "that gaps among new people are within what was asked: the 95 % bound says what is proven",
-        "Intended use": "not stated in the job; whoever puts the model to use says it here",
+        "Sensitive attributes": ", ".join(sensitive) or "none named",
+        "Constraint": _asked(job),
+        "Not promised": "that gaps for new people are within the bound: the 95 % bound says what is proven",
+        "Intended use": "not stated in the job; to be filled in by the model's owner",
     }
     content = joined(joined([tag("dt", name), tag("dd", words)]) for name, words in lines.items())
     return section(identifier, "Model card", tag("dl", content), level=3)

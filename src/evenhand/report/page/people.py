@@ -1,4 +1,4 @@
-"""What the model does to each group: rates with intervals, who was decided right and wrong, how scores came true."""
+"""Show metrics by group: rates with intervals, confusion counts and calibration."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from evenhand.report.record import RunRecord
 
 Counts = Mapping[str, Any]
 RATES: Final[dict[str, tuple[str, Callable[[Counts], tuple[int, int]]]]] = {
-    "decided positive": (
-        "of all rows of the group",
+    "selection rate": (
+        "among all rows of the group",
         lambda one: (one["true_positives"] + one["false_positives"], _rows(one)),
     ),
-    "false positives": (
-        "of those whose label is negative",
+    "false-positive rate": (
+        "among negatives",
         lambda one: (one["false_positives"], one["false_positives"] + one["true_negatives"]),
     ),
-    "false negatives": (
-        "of those whose label is positive",
+    "false-negative rate": (
+        "among positives",
         lambda one: (one["false_negatives"], one["false_negatives"] + one["true_positives"]),
     ),
-    "wrong decisions": (
-        "of all rows of the group",
+    "error rate": (
+        "among all rows of the group",
         lambda one: (one["false_positives"] + one["false_negatives"], _rows(one)),
     ),
 }
-"""Name, of whom, and (count, out of) from a group's counts."""
+"""Name, population, and (count, total) from a group's counts."""
 
 
 def _rows(one: Counts) -> int:
@@ -40,18 +40,18 @@ def _rows(one: Counts) -> int:
 
 
 def wilson(count: int, out_of: int) -> tuple[float | None, float, float]:
-    """A share and its 95 % interval, which is right for small counts too (Wilson, 1927)."""
+    """Return a share and its 95 % Wilson interval, which is valid for small counts too (Wilson, 1927)."""
     if out_of == 0:
         return None, 0.0, 0.0
     z2, share = 1.96**2, count / out_of
     middle = (share + z2 / (2 * out_of)) / (1 + z2 / out_of)
     half = 1.96 * np.sqrt(share * (1 - share) / out_of + z2 / (4 * out_of**2)) / (1 + z2 / out_of)
-    # Rounding may put the share of none or of all outside.
+    # Rounding may put a share of 0 or 1 outside the interval.
     return share, float(min(middle - half, share)), float(max(middle + half, share))
 
 
 def people(record: RunRecord, identifier: str) -> Markup:
-    """Nothing where no group was named."""
+    """Return the section about groups; empty if the job names no sensitive attribute."""
     part = part_shown(record)
     groups = record.result.get("groups", {}).get(part, [])
     if not groups:
@@ -71,14 +71,14 @@ def people(record: RunRecord, identifier: str) -> Markup:
     ]
     return section(
         identifier,
-        f"Groups, on {PARTS[part]} rows",
-        tag("p", "Shares with their 95 % intervals; in brackets how many rows the group has.", klass="soft"),
+        f"Group metrics on {PARTS[part]} rows",
+        tag("p", "Rates with 95 % intervals. The number of rows of each group is in brackets.", klass="soft"),
         tag("div", *drawn, klass="pair"),
         _confusion(groups, record.result.get("labels", {})),
         joined(
             _calibration(_of(groups, attribute), attribute)
             for attribute in attributes
-            # Between organisations nobody has said how scores are spread.
+            # Between organisations the score distribution is not shared.
             if all("calibration" in one for one in _of(groups, attribute))
         ),
         level=3,
@@ -95,10 +95,10 @@ def _confusion(groups: list[Counts], labels: Mapping[str, Any]) -> Markup:
     columns = [
         "group",
         "rows",
-        f"{positive}, decided so",
-        f"{positive}, decided {negative}",
-        f"{negative}, decided {positive}",
-        f"{negative}, decided so",
+        f"{positive}, predicted {positive}",
+        f"{positive}, predicted {negative}",
+        f"{negative}, predicted {positive}",
+        f"{negative}, predicted {negative}",
     ]
     rows = [
         [
@@ -108,22 +108,22 @@ def _confusion(groups: list[Counts], labels: Mapping[str, Any]) -> Markup:
         ]
         for one in groups
     ]
-    return table(columns, rows, caption="Who was decided right and wrong", numbers=range(1, 6))
+    return table(columns, rows, caption="Confusion matrix by group", numbers=range(1, 6))
 
 
 def _calibration(groups: list[Counts], attribute: str) -> Markup:
-    """Of those given a probability of about p, how many are positive."""
+    """Plot the share of positives against the predicted probability."""
     middles = (np.arange(10) + 0.5) / 10
     lines = {}
     for one in groups[:6]:
         shares = [positives / rows if rows else np.nan for rows, positives, _ in one["calibration"]]
         lines[str(one["group"])] = shares
     chart = line_chart(
-        f"Predicted probability and what came true, by {attribute}; dotted: as often as predicted",
+        f"Calibration by {attribute}; dotted: perfect calibration",
         list(middles),
         lines,
         x_label="predicted probability",
-        y_label="share that is positive",
+        y_label="share of positives",
         diagonal=True,
     )
     few = [
@@ -132,5 +132,5 @@ def _calibration(groups: list[Counts], attribute: str) -> Markup:
         for middle, (rows, _, _) in zip(middles, one["calibration"], strict=True)
         if 0 < rows < 20
     ]
-    note = f"Fewer than 20 rows, so little to go by: {', '.join(few[:12])}{' …' if len(few) > 12 else ''}."
+    note = f"Fewer than 20 rows, so unreliable: {', '.join(few[:12])}{' …' if len(few) > 12 else ''}."
     return joined([chart, tag("p", note, klass="soft") if few else ""])

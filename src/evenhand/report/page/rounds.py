@@ -1,4 +1,4 @@
-"""How the run went: objective, constraint values and multipliers over rounds."""
+"""Plot objective, constraint values and multipliers over the rounds."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from evenhand.report.page.markup import Markup, details, section, table, tag
 from evenhand.report.record import RunRecord
 
 MOST_ROWS = 6
-"""Constraint rows drawn; of more, those whose values are largest at the end."""
+"""Constraints drawn; if there are more, those with the largest final values."""
 MOST_LINES = 200
-"""Rounds in the table; of more, evenly chosen ones."""
+"""Rounds in the table; more are thinned out evenly."""
 
 
 def rounds(record: RunRecord, identifier: str) -> Markup:
-    """Nothing of a run that recorded no rounds."""
+    """Return the section about rounds; empty if none were recorded."""
     history = record.history
     if history.empty or "round" not in history:
         return Markup("")
@@ -31,18 +31,18 @@ def rounds(record: RunRecord, identifier: str) -> Markup:
         if len(asked) == 1:
             (limit,) = asked
             marks = {f"{limit:g}": limit, f"−{limit:g}": -limit}
-        drawn.append(line_chart("What the constraints bound", at, values, y_label="gap", marks=marks))
+        drawn.append(line_chart("Constraint values", at, values, y_label="gap", marks=marks))
     multipliers = _net_multipliers(history, [*values])
     if multipliers:
         drawn.append(
             line_chart(
-                "Multipliers: how hard each constraint pulls", at, multipliers, y_label="upper − lower multiplier"
+                "Multipliers: how strongly each constraint acts", at, multipliers, y_label="upper − lower multiplier"
             )
         )
-    note = f"{dropped} more constraint rows are in the table only." if dropped else ""
+    note = f"{dropped} more constraints are in the table only." if dropped else ""
     return section(
         identifier,
-        "Over the rounds",
+        "Training history",
         tag("div", *drawn, klass="pair"),
         tag("p", note, klass="soft") if note else "",
         _table(history),
@@ -55,9 +55,9 @@ def _numbers(column: pd.Series[float]) -> list[float]:
 
 
 def _largest(history: pd.DataFrame) -> tuple[dict[str, list[float]], int]:
-    """Values of the constraint rows that are largest at the end, and how many others there are.
+    """Return the constraints with the largest final values, and the number of others.
 
-    Rates as they are counted, where they were: a smooth rate stands in for them while the solver works.
+    Exact rates are shown if they were counted; the solver works with smooth ones.
     """
     names = [str(column)[len("value[") : -1] for column in history if str(column).startswith("value[")]
     lines = {name: _numbers(history[_counted(history, name)]) for name in names}
@@ -87,5 +87,5 @@ def _table(history: pd.DataFrame) -> Markup:
         [(number(value, 5), value) if isinstance(value, (int, float)) else value for value in line]
         for line in history[columns].iloc[kept].itertuples(index=False, name=None)
     ]
-    caption = "One line a round" if len(kept) == len(history) else f"{len(kept)} of {len(history):,} rounds"
+    caption = "One line per round" if len(kept) == len(history) else f"{len(kept)} of {len(history):,} rounds"
     return details("The numbers", table(columns, rows, caption=caption, numbers=range(len(columns))))
