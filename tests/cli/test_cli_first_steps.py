@@ -40,7 +40,7 @@ def test_messy_tables_get_a_job_file_that_has_nothing_wrong(here: Command, tmp_p
     assert (phone.encoding, phone.decimal, phone.types) == ("cp1252", ",", {"Vertrag": "date"})
     found = here("check", tmp_path / "job.toml")
     assert found.returncode == 0, found.stderr
-    assert "nothing is wrong" in found.stdout
+    assert "no problems found" in found.stdout
     assert found.stderr == ""
     # A table of each: columns as encoded, groups by labels, what they prove.
     for line in ("phone Vertrag date 0 20", "origin abroad 200 105", "bank 3,000 2,537 637"):

@@ -105,7 +105,7 @@ def test_resuming_a_finished_run_says_so_and_is_no_error(here: Any, small: Small
     before, out = files(small.folder / "run"), small.folder / "run"
     done = here("train", small.path, "--out", out, "--resume")
     assert (done.returncode, done.stdout) == (FELL_SHORT, f"{out}\n"), "as the run itself ended"
-    assert without_warnings(done.stderr) == f"the run in {out} has finished; there is nothing left to do\n"
+    assert without_warnings(done.stderr) == f"the run in {out} has already finished\n"
     assert files(out) == before
     small.content["job"]["max_rounds"] = 7
     assert_refused(here("train", small.write(), "--out", out, "--resume"))

@@ -228,7 +228,7 @@ def test_killed_runs_end_where_an_uninterrupted_one_does(start: Any, evenhand: A
     asked = interrupt(lambda: lines(out) > 130, signal.SIGINT)
     assert asked.returncode == 130
     message = asked.stderr.read()  # type: ignore[union-attr]
-    assert f"interrupted; go on with: evenhand train {path} --out {out} --resume" in message
+    assert f"interrupted; resume with: evenhand train {path} --out {out} --resume" in message
     assert "Traceback" not in message
     assert lines(out) < 2000
 

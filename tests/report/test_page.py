@@ -56,15 +56,15 @@ def test_what_was_asked_for_and_whether_it_was_met_is_said_first(runs: dict[str,
     record = RunRecord.read(runs["fair"])
     text = Reader(make_page([record])).text
     (train,), (test,) = (record.result["constraints"][part] for part in ("train", "test"))
-    verdict = "Met." if train["estimate"] <= 0.05 else "Missed."
+    verdict = "Met." if train["estimate"] <= 0.05 else "Not met."
     rows = {part: record.rows(part) for part in ("train", "test")}
     assert sum(filter(None, rows.values())) == 400
-    said = f"{verdict} Asked: equalized odds on error rates, within 0.05. On the {rows['train']} training rows"
+    said = f"{verdict} Requested: equalized odds on error rates, within 0.05. On the {rows['train']} training rows"
     assert f"{said} the largest gap is {number(train['estimate'])}." in text
     assert (
         f"On {rows['test']} held-out rows it is {number(test['estimate'])} ± {number(test['standard_error'])}" in text
     )
-    assert text.index(verdict) < text.index("Groups, on held-out rows")
+    assert text.index(verdict) < text.index("Group metrics on held-out rows")
 
 
 def test_a_missed_constraint_and_an_unfinished_search_are_said(runs: dict[str, Path]) -> None:
@@ -73,7 +73,7 @@ def test_a_missed_constraint_and_an_unfinished_search_are_said(runs: dict[str, P
     certificate = {**record.result["certificate"], "converged": False}
     page = make_page([replace(record, result={**record.result, "constraints": held, "certificate": certificate})])
     assert 'class="answer missed"' in page
-    assert "Missed." in page
+    assert "Not met." in page
     assert "Not converged." in page
 
 
@@ -132,7 +132,7 @@ def test_columns_of_trees_are_shown_by_what_they_gained(tmp_path: Path) -> None:
         "social": ["friends"],
     }
     assert record.importances["shop"]["spent"] > 0
-    assert "What splits on the columns of shop gained" in Reader(make_page([record])).text
+    assert "Gain of splits on the columns of shop" in Reader(make_page([record])).text
 
 
 def test_names_are_text_whatever_they_hold(runs: dict[str, Path]) -> None:
@@ -166,7 +166,7 @@ def test_a_thousand_rounds_of_fifty_parties_make_a_small_page(runs: dict[str, Pa
     weights = {f"p{place}": pd.Series(rng.normal(size=200), index=[f"x{k}" for k in range(200)]) for place in range(50)}
     page = make_page([replace(record, history=history, traffic=traffic, weights=weights)])
     assert len(page.encode()) < 5e6
-    assert "34 more constraint rows" in page
+    assert "34 more constraints" in page
 
 
 def test_runs_without_groups_or_tests_have_a_page_too(runs: dict[str, Path]) -> None:
@@ -179,7 +179,7 @@ def test_runs_without_groups_or_tests_have_a_page_too(runs: dict[str, Path]) -> 
         "messages": 1,
     }
     page = make_page([replace(record, result=bare, weights={}, history=pd.DataFrame(), files={})])
-    assert "It decides 75.0 % of the training rows right" in Reader(page).text
+    assert "Accuracy on the training rows: 75.0 %" in Reader(page).text
     with pytest.raises(InputError, match="no run to report on"):
         make_page([])
 

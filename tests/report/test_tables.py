@@ -97,10 +97,10 @@ def test_links_add_up_messages_and_bytes() -> None:
 
 def test_how_far_from_the_optimum_is_said_as_a_bound_or_as_an_estimate_or_not_at_all() -> None:
     told = shown(certificate_table(CERTIFICATE | {"bound": 1.5e-3, "estimate": None}))
-    assert any("from the optimum, at most" in line and "1.500e-03" in line for line in told)
+    assert any("distance from optimum, at most" in line and "1.500e-03" in line for line in told)
     assert not any("about" in line or "None" in line for line in told)
     told = shown(certificate_table(CERTIFICATE | {"bound": None, "estimate": 1.5e-3}))
-    assert any("from the optimum, about" in line and "1.500e-03" in line for line in told)
+    assert any("distance from optimum, estimated" in line and "1.500e-03" in line for line in told)
 
 
 @pytest.mark.parametrize(

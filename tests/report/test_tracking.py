@@ -39,6 +39,6 @@ def test_what_cannot_be_logged_is_said(client: Any, runs: dict[str, Path]) -> No
     record = RunRecord.read(runs["fair"])
     with pytest.raises(InputError, match="not finished"):
         track(replace(record, result={}), "file:nowhere")
-    with pytest.raises(InputError, match="MLflow does not take the run") as told:
+    with pytest.raises(InputError, match="MLflow refused the run") as told:
         track(record, "nonsense://user:secretword@elsewhere")
     assert "secretword" not in str(told.value)
