@@ -56,7 +56,7 @@ def test_nu_discloses_every_label(plain: Audit, who: str) -> None:
 def test_the_sentence_is_one_that_an_officer_can_use(plain: Audit) -> None:
     assert any(
         line.startswith(
-            "shop can tell each person's label with certainty from one message of 'derivative'; from its own"
+            "shop can infer each person's label with certainty from one message of 'derivative'; from its own"
         )
         for line in plain.sentences
     )

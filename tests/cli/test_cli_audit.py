@@ -24,7 +24,7 @@ def test_a_run_is_audited_from_its_folder(here: Any, small: SmallJob) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     content = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
     sentences = [line for one in content["participants"].values() for line in one["sentences"]]
-    assert any("can tell each person's label with certainty" in line for line in sentences)
+    assert any("can infer each person's label with certainty" in line for line in sentences)
     for line in sentences:
         assert line in done.stdout
     assert (folder / "audit.png").stat().st_size > 1000
@@ -51,7 +51,7 @@ def test_a_plan_says_what_goes_to_whom_without_any_table(here: Any, small: Small
     done = here("audit", "--plan", job)
     assert (done.returncode, done.stderr) == (0, "")
     assert "this message discloses labels and groups" in " ".join(done.stdout.split())
-    assert "server would be sent:" in done.stdout
+    assert "server would receive:" in done.stdout
 
 
 def test_a_plan_between_organisations_names_the_dealer(here: Any, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_plan_between_organisations_names_the_dealer(here: Any, tmp_path: Path
     job.write_text("\n".join(['[job]\nprotection = "dealer"\nids = "private"', *parties]))
     done = here("audit", "--plan", job)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "notary would be sent:" in done.stdout
+    assert "notary would receive:" in done.stdout
     assert "joining, by shop, phone, server" in done.stdout
     assert "fully-blinded-ids, by" in done.stdout
     assert "partial-scores, by bank, shop, phone" in done.stdout

@@ -27,7 +27,7 @@ def test_list_names_every_set(here: Any, folder: Path, tmp_path: Path) -> None:
     for name, entry in CATALOG.items():
         assert name in done.stdout
         assert f"{entry.rows:,}" in done.stdout
-    assert f"Files are kept in {tmp_path / 'cache'}" in done.stdout
+    assert f"Files are cached in {tmp_path / 'cache'}" in done.stdout
     assert not (tmp_path / "cache").exists()
 
 

@@ -1,1 +1,1 @@
-"""What messages gave away, measured by attacking them with what each participant had: its own columns and its mail."""
+"""Measure what messages disclose: attack them with each participant's own columns and received messages."""

@@ -1,4 +1,4 @@
-"""Attacks on a party's columns, by the scores that it sends: who is equal to whom, which effects, how much variance."""
+"""Attacks on a party's columns through the scores it sends: equal records, feature effects, explained variance."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from evenhand.arrays import Array, Booleans, Integers, Matrix
 
 PAIRS: Final = 2000
 PEAKS: Final = 64
-"""How many of the commonest differences an attacker looks at."""
+"""Number of most common differences that an attacker considers."""
 
 
 def records(columns: Matrix) -> Integers:
-    """A number for each distinct record."""
+    """Return a number for each distinct record."""
     table = columns.toarray() if sp.issparse(columns) else np.asarray(columns)
     codes = np.unique(np.ascontiguousarray(table, dtype=np.float64), axis=0, return_inverse=True)[1]
     return codes.reshape(-1).astype(np.int64)
 
 
 def pairs(codes: Integers, rng: np.random.Generator) -> tuple[Integers, Integers, Booleans] | None:
-    """Pairs of rows, half of them equal in all columns, and which are; None where no two rows are equal."""
+    """Return pairs of rows, half of them equal in all columns, and which are equal; None if no two rows are equal."""
     order = np.lexsort((rng.random(len(codes)), codes))
     alike = np.flatnonzero(codes[order][1:] == codes[order][:-1])
     if len(alike) < 10:
@@ -39,14 +39,14 @@ def pairs(codes: Integers, rng: np.random.Generator) -> tuple[Integers, Integers
 
 
 def by_nearness(values: Array, left: Integers, right: Integers) -> Array:
-    """Two rows are taken for equal the nearer their numbers are."""
+    """Score each pair by the closeness of its numbers: closer means more likely equal."""
     table = values.reshape(len(values), -1)
     spread = np.maximum(table.std(axis=0), 1e-300)
     return -np.asarray(np.abs((table[left] - table[right]) / spread).max(axis=1), dtype=np.float64)
 
 
 def binary_effects(values: Array, columns: Matrix) -> Array:
-    """What changing one yes-or-no column does to the score: what the peaks of differences are to be found at."""
+    """Return the change of score by each binary column; peaks of score differences appear there."""
     table = columns.toarray() if sp.issparse(columns) else np.asarray(columns, dtype=np.float64)
     yes_or_no = np.array([len(np.unique(column)) == 2 for column in table.T], dtype=bool)
     effects = np.linalg.lstsq(np.hstack([table, np.ones((len(table), 1))]), values, rcond=None)[0][:-1]
@@ -56,7 +56,7 @@ def binary_effects(values: Array, columns: Matrix) -> Array:
 
 
 def common_differences(values: Array, rng: np.random.Generator) -> Array:
-    """The commonest differences between scores of two rows, largest first: each is likely to be one column's effect."""
+    """Return the most common differences between scores of two rows; each is likely one column's effect."""
     distinct = np.unique(np.round(values / max(float(np.ptp(values)), 1e-300), 9))
     some = distinct if len(distinct) <= 1500 else rng.choice(distinct, 1500, replace=False)
     apart = np.abs(some[:, None] - some[None, :])[np.triu_indices(len(some), 1)]
@@ -66,7 +66,7 @@ def common_differences(values: Array, rng: np.random.Generator) -> Array:
 
 
 def matched(effects: Array, differences: Array, within: float) -> int:
-    """How many effects are among the differences."""
+    """Count the effects that are among the differences."""
     if not len(differences):
         return 0
     return int((np.abs(effects[:, None] - differences[None, :]).min(axis=1) <= within).sum())

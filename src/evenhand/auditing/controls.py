@@ -1,4 +1,4 @@
-"""Where each attack must succeed: an attack that fails here proves nothing by failing elsewhere."""
+"""Controls: problems where each attack must succeed. An attack that fails its control proves nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS: Final = 2000
 
 
 class Trial(NamedTuple):
-    """What an attack achieves on its control, what chance does, and what it achieves against the wrong answers."""
+    """The value of an attack on its control, by chance, and against permuted answers."""
 
     value: float
     floor: float
@@ -26,7 +26,7 @@ class Trial(NamedTuple):
 
 @cache
 def outcome(attack: str) -> Trial:
-    """Try an attack where it must succeed; one that does not is not used."""
+    """Run an attack on its control; raise an error if it does not succeed there."""
     found = CONTROLS[attack]()
     if found.value < 0.5 * (1.0 + found.floor):
         raise RunError(
@@ -43,13 +43,13 @@ def _told_apart(guess: Array, truth: Booleans) -> Trial:
 
 
 def _people(rng: np.random.Generator) -> tuple[Array, Array]:
-    """Scores and labels of a logistic model."""
+    """Return scores and labels of a logistic model."""
     scores = rng.normal(0.0, 1.5, ROWS)
     return scores, np.where(rng.random(ROWS) < expit(scores), 1.0, -1.0)
 
 
 def _sign() -> Trial:
-    """ν as it is, without protection."""
+    """Unprotected ν."""
     scores, labels = _people(np.random.default_rng(1))
     nu = -labels * expit(-labels * scores) / ROWS
     return _told_apart(row_attacks.by_sign(nu), labels > 0)
@@ -64,7 +64,7 @@ def _score() -> Trial:
 
 
 def _tilt() -> Trial:
-    """Two groups of which one weighs more, as a multiplier makes it."""
+    """Two groups, one with a larger weight, as a multiplier sets it."""
     rng = np.random.default_rng(3)
     scores, labels = _people(rng)
     group = rng.random(ROWS) < 0.4
@@ -77,7 +77,7 @@ def _tilt() -> Trial:
 
 
 def _response() -> Trial:
-    """Randomised response that hardly hides: ε = 4."""
+    """Randomised response that hides little: ε = 4."""
     rng, epsilon = np.random.default_rng(4), 4.0
     scores, labels = _people(rng)
     noisy = np.where(rng.random(ROWS) < expit(epsilon), labels, -labels)
@@ -102,7 +102,7 @@ def _minimum_norm() -> Trial:
 
 
 def _leverage() -> Trial:
-    """A category that one person has: that row's ν comes back whole."""
+    """A category that one person has: the gradient reveals that row's ν."""
     rng = np.random.default_rng(6)
     columns = np.hstack([rng.normal(size=(ROWS, 3)), np.eye(ROWS, 1)])
     nu = rng.normal(size=ROWS)
@@ -113,7 +113,7 @@ def _leverage() -> Trial:
 
 
 def _one_hot(rng: np.random.Generator) -> tuple[Array, Array]:
-    """A party of yes-or-no columns, and one direction of its."""
+    """A party with binary columns, and one of its directions."""
     columns = (rng.random((ROWS, 8)) < rng.uniform(0.2, 0.8, 8)).astype(np.float64)
     return columns, columns @ rng.normal(size=8)
 
@@ -139,7 +139,7 @@ def _peaks() -> Trial:
 
 
 def _variance() -> Trial:
-    """As many directions as the party has columns: the sum of one passive party is its own vector."""
+    """As many directions as the party has columns: the sum over one passive party is its own vector."""
     rng = np.random.default_rng(9)
     columns = _one_hot(rng)[0]
     values = columns @ rng.normal(size=(8, 8))
@@ -151,7 +151,7 @@ def _variance() -> Trial:
 
 
 def _membership() -> Trial:
-    """A model with more weights than rows, fitted until it knows them by heart."""
+    """A model with more weights than rows, trained until it memorises them."""
     rng = np.random.default_rng(10)
     rows, others = rng.normal(size=(2, 40, 80))
     labels, strange = np.where(rng.random((2, 40)) < 0.5, 1.0, -1.0)
@@ -163,7 +163,7 @@ def _membership() -> Trial:
 
 
 def _inversion() -> Trial:
-    """A batch of one: the gradient is the row, times a number."""
+    """A batch of one row: the gradient is proportional to the row."""
     rng = np.random.default_rng(11)
     row: Array = rng.normal(size=12)
     found = update_attacks.by_ratio(np.append(-0.3 * row, -0.3))
@@ -184,4 +184,4 @@ CONTROLS: Final[dict[str, Callable[[], Trial]]] = {
     "membership": _membership,
     "inversion": _inversion,
 }
-"""Every attack has one."""
+"""The control of every attack."""

@@ -1,4 +1,4 @@
-"""How well an attack does: areas under curves and shares of variance, with intervals, and paired differences."""
+"""Measure attacks: AUC and explained variance with intervals, and paired differences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evenhand.constraints.confidence import LEVEL, critical_value, rate_variance
 
 
 class Estimate(NamedTuple):
-    """A number with the interval that holds it with 95 % confidence."""
+    """A number with its 95 % confidence interval."""
 
     value: float
     low: float
@@ -21,27 +21,27 @@ class Estimate(NamedTuple):
 
 
 def auc(scores: Array, truth: Booleans) -> Estimate:
-    """Area under the curve: how often a positive row scores above a negative one (DeLong's interval)."""
+    """Return the area under the ROC curve with DeLong's interval."""
     wins = _wins(scores, truth)
     return _from_wins(*wins, centre=float(wins[0].mean()), least=0.0)
 
 
 def auc_lift(scores: Array, floor: Array, truth: Booleans) -> Estimate:
-    """How much more area than a floor has, on the same rows."""
+    """Return the difference of two AUCs on the same rows."""
     above, below = _wins(scores, truth), _wins(floor, truth)
     lift = float(above[0].mean() - below[0].mean())
     return _from_wins(above[0] - below[0], above[1] - below[1], centre=lift, least=-1.0)
 
 
 def share(hits: int, of: int) -> Estimate:
-    """A share of things found."""
+    """Return a share with its interval."""
     value = hits / max(of, 1)
     reach = critical_value(LEVEL, 1) * float(np.sqrt(rate_variance(hits, of)))
     return Estimate(value, max(0.0, value - reach), min(1.0, value + reach))
 
 
 def _wins(scores: Array, truth: Booleans) -> tuple[Array, Array]:
-    """Of each positive row the share of negative ones that it is above, and of each negative one the other way."""
+    """Return DeLong's placement values: for each positive the share of negatives below it, and vice versa."""
     ranks = rankdata(scores)
     positives, negatives = int(truth.sum()), int((~truth).sum())
     over = (ranks[truth] - rankdata(scores[truth])) / negatives
@@ -51,16 +51,16 @@ def _wins(scores: Array, truth: Booleans) -> tuple[Array, Array]:
 
 def _from_wins(over: Array, under: Array, *, centre: float, least: float) -> Estimate:
     variance = over.var(ddof=1) / len(over) + under.var(ddof=1) / len(under)
-    # Rows that are all told apart do not vary; that the next one will be is known only to three in as many.
+    # If all pairs are ordered correctly the variance is zero; use the rule of three for the interval instead.
     reach = max(critical_value(LEVEL, 1) * float(np.sqrt(variance)), 3.0 / min(len(over), len(under)))
     return Estimate(centre, max(least, centre - reach), min(1.0, centre + reach))
 
 
 def explained(evidence: Matrix, targets: Matrix, known: Booleans) -> Array:
-    """Share of the variance of `targets` that `evidence` explains: a number for each row that is not known.
+    """Return for each unknown row the share of the variance of `targets` that `evidence` explains.
 
-    Their mean is R². Linear least squares by normal equations on the known rows, with an intercept; the mean over the
-    target's columns, of which none is below zero: whoever does worse than the mean says the mean.
+    Their mean is R². The fit is least squares with an intercept on the known rows, averaged over the target's columns.
+    R² is clipped at zero, because an attacker can always predict the mean.
     """
     wanted = _dense(targets)
     wanted = wanted[:, wanted[known].std(axis=0) > 1e-9]
@@ -80,7 +80,7 @@ def explained(evidence: Matrix, targets: Matrix, known: Booleans) -> Array:
 
 
 def over_rows(values: Array, least: float = 0.0) -> Estimate:
-    """The mean over rows, with the interval that their spread gives."""
+    """Return the mean over rows with the interval of its standard error."""
     value = float(values.mean())
     reach = critical_value(LEVEL, 1) * float(values.std(ddof=1) / np.sqrt(len(values)))
     return Estimate(value, max(least, value - reach), min(1.0, value + reach))

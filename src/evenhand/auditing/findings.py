@@ -1,4 +1,4 @@
-"""What an audit found: numbers for those who check them, a sentence for those who must answer for them."""
+"""Findings of an audit: numbers for those who check them, sentences for those who answer for them."""
 
 from __future__ import annotations
 
@@ -12,45 +12,44 @@ from evenhand.auditing.evidence import Estimate
 from evenhand.runtime.files import write_bytes
 
 VERSION: Final = 1
-"""Of the schema of `audit.json`."""
+"""Version of the schema of `audit.json`."""
 FILE: Final = "audit.json"
 PICTURE: Final = "audit.png"
 SURE: Final = {"AUC": 0.995, "R²": 0.995, "share": 0.995}
 WITHOUT_COLUMNS: Final = {"membership", "inversion", "peaks", "leverage"}
-"""Attacks whose floor is not what the attacker's own columns say."""
+"""Attacks with a floor other than the attacker's own columns."""
 NEGLIGIBLE: Final = 0.01
-"""A lift below this is none that anybody would act on, however many rows prove it."""
+"""Smallest lift that matters in practice, even if more rows could prove a smaller one."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One attack by one participant, or by several together.
+    """One attack by one participant, or by several that collude.
 
     Attributes
     ----------
     who
-        Whose view it was.
+        The attacker.
     target
         What was attacked, in words: ``"each person's label"``.
     attack
-        Its name.
+        Name of the attack.
     message
-        The kind of message that it used.
+        Kind of message that it used.
     sequence
-        How many messages: what several add to one is the difference to the finding with one.
+        Number of messages. Compare with the finding for one message to see what more messages add.
     measure
         ``"AUC"``, ``"R²"`` or ``"share"``.
     value
-        How well it did, on rows it was not told the answer of.
+        Result on rows for which the attacker does not know the answer.
     floors
-        How well the participant does without the messages, from its own columns: knowing the answer of 400 people, or
-        of half of them.
+        Result without messages, from the attacker's own columns, if it knows the answer for 400 people or for half.
     lift
-        By how much the attack beats the better floor, on the same rows.
+        Value minus the better floor, on the same rows.
     control
-        How well the same attack does where it must succeed.
+        Result of the same attack where it must succeed.
     permuted
-        How well it does against answers that were dealt to the wrong people: 0.5 of an AUC is nothing.
+        Result against permuted answers; an AUC of 0.5 is chance.
     """
 
     who: str
@@ -67,12 +66,12 @@ class Finding:
 
     @property
     def real(self) -> bool:
-        """Whether the messages told more than the participant knew, beyond chance and by enough to matter."""
+        """Return whether the messages add information, beyond chance and by enough to matter."""
         return bool(self.lift.low > 0.0 and self.lift.value >= NEGLIGIBLE)
 
     @property
     def words(self) -> str:
-        """The finding for a data-protection officer."""
+        """The finding as a sentence for a data-protection officer."""
         floor = max(self.floors.values(), default=0.0)
         whence = "without them" if self.attack in WITHOUT_COLUMNS else "from its own columns"
         before = f"{whence} it could guess with {self.measure} {_short(floor)}"
@@ -83,7 +82,7 @@ class Finding:
             )
         seen = "one message" if self.sequence == 1 else f"{self.sequence} messages"
         if self.value.value >= SURE[self.measure]:
-            return f"{self.who} can tell {self.target} with certainty from {seen} of {self.message!r}; {before}."
+            return f"{self.who} can infer {self.target} with certainty from {seen} of {self.message!r}; {before}."
         return (
             f"{self.who} can guess {self.target} with {self.measure} {_short(self.value.value)} from {seen} of "
             f"{self.message!r}; {before}."
@@ -96,7 +95,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """All that was found about a run.
+    """All findings about a run.
 
     Attributes
     ----------
@@ -105,7 +104,7 @@ class Audit:
     findings
         In the order of participants.
     remarks
-        What the numbers do not say: what was not attacked, and why.
+        What was not attacked, and why.
     """
 
     split: str
@@ -121,7 +120,7 @@ class Audit:
 
     @property
     def sentences(self) -> list[str]:
-        """One for each participant and target: the attack that tells it most."""
+        """One sentence for each participant and target: the strongest attack."""
         best: dict[tuple[str, str], Finding] = {}
         for one in self.findings:
             key = (one.who, one.target)
@@ -130,7 +129,7 @@ class Audit:
         return [one.words for one in best.values()]
 
     def plain(self) -> dict[str, Any]:
-        """As `audit.json` holds it."""
+        """Return the content of `audit.json`."""
         participants = {
             who: {
                 "sentences": Audit(self.split, self.protection, found).sentences,
@@ -147,7 +146,7 @@ class Audit:
         }
 
     def write(self, folder: Path) -> Path:
-        """`audit.json` in a folder."""
+        """Write `audit.json` to a folder."""
         path = folder / FILE
         write_bytes(path, (json.dumps(self.plain(), ensure_ascii=False, indent=1) + "\n").encode())
         return path

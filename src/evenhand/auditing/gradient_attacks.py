@@ -1,4 +1,4 @@
-"""Attacks on X_kᵀν, the m_k numbers that a party gets where it does not get ν itself."""
+"""Attacks on X_kᵀν, the gradient that a party receives if it does not receive ν itself."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import scipy.sparse as sp
 from evenhand.arrays import Array, Matrix
 
 CERTAIN: float = 0.999
-"""Leverage from which on a row's ν stands alone in a direction that no other row has."""
+"""Leverage above which a row's ν can be isolated from all others."""
 
 
 def minimum_norm(columns: Matrix, gradient: Array) -> Array:
-    """The shortest ν that explains a gradient: X (XᵀX)⁺ g. With as many columns as rows it is ν itself."""
+    """Return the minimum-norm ν that explains a gradient, X (XᵀX)⁺ g. With as many columns as rows it is ν itself."""
     table = _dense(columns)
     inner = table.T @ table
     return np.asarray(table @ (np.linalg.pinv(inner, rcond=1e-10, hermitian=True) @ gradient), dtype=np.float64)
 
 
 def leverages(columns: Matrix) -> Array:
-    """How much of its own ν each row gets back by `minimum_norm`: 1 is all of it."""
+    """Return the share of its own ν that `minimum_norm` recovers for each row: 1 is all of it."""
     table = _dense(columns)
     inverse = np.linalg.pinv(table.T @ table, rcond=1e-10, hermitian=True)
     return np.asarray(np.einsum("ij,jk,ik->i", table, inverse, table), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""An audit of a horizontal run: the server, and whoever is with it, attack what clients sent."""
+"""Audit a horizontal run: the server, alone or with colluding clients, attacks what clients sent."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms
 
 MOST_ROWS = 2000
-"""Of a client's, and as many of others', that membership is asked of."""
+"""Rows of a client, and as many of others, used for membership inference."""
 LEAST_ROWS = 20
-"""Fewer rows than this show no share of anything."""
+"""Minimum number of rows for a meaningful share."""
 DRAWS = 100
-"""Sets of others' rows that a reconstruction is compared with: it must be nearer to the client's than to any."""
+"""Sets of other rows to compare a reconstruction with: it must be nearer to the client's rows than to any of them."""
 STEP = 0.1
-"""How far to go down a gradient to see whose loss falls: any short way tells the same rows apart."""
+"""Step along a gradient to see whose loss falls; any short step ranks rows alike."""
 
 
 _MODELS: Final = {MODEL.kind: "weights", OUTER.kind: "weights", FINAL.kind: "weights", TRIALS.kind: "trials"}
-"""Messages that tell a client a model, and where."""
+"""Messages that carry the model to a client, and the field that holds it."""
 
 
 class Change(NamedTuple):
-    """One change of the model that an attacker saw: from where, to where, and what kind of message said it."""
+    """One change of the model that an attacker saw: before, after, and the kind of message."""
 
     kind: str
     before: Array
@@ -49,20 +49,20 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HorizontalScene:
-    """A horizontal run and everybody's rows, as a process has them that trains for all.
+    """Input of an audit: a horizontal run with all clients' rows, in one process.
 
     Attributes
     ----------
     messages
-        Of the run, in the order of sending.
+        Messages of the run, in the order of sending.
     clients
-        Everybody's rows.
+        All clients' rows.
     model
-        That all share; its weights are changed by attacks.
+        The shared model; attacks change its weights.
     statistics
-        The model's running ones at the end.
+        The model's final running statistics.
     terms
-        What everybody knew.
+        Public terms of the run.
     """
 
     messages: Sequence[Message]
@@ -73,11 +73,11 @@ class HorizontalScene:
 
     @property
     def linear(self) -> bool:
-        """Whether the model has one weight for each column, and an intercept."""
+        """Return whether the model has one weight for each column, and an intercept."""
         return self.terms.job.model == "linear"
 
     def losses(self, weights: Array, features: Array, labels: Array) -> Array:
-        """Of each row under given weights."""
+        """Return the loss of each row under given weights."""
         model: Any = self.model
         if isinstance(model, SharedLinear):
             model = SharedLinear(weights)
@@ -90,7 +90,7 @@ class HorizontalScene:
 
 
 def audit_horizontal(scene: HorizontalScene, *, coalitions: Sequence[Sequence[str]] = (), seed: int = 0) -> Audit:
-    """Attack a run from the server's place, alone and with those who tell it what they know."""
+    """Attack a run as the server, alone and with colluding clients."""
     if unknown := sorted({name for names in coalitions for name in names} - {SERVER, *scene.clients}):
         raise InputError(f"{unknown[0]!r} takes no part in this run; those who do are {', '.join(scene.clients)}")
     rng = np.random.default_rng(seed)
@@ -113,7 +113,7 @@ def audit_horizontal(scene: HorizontalScene, *, coalitions: Sequence[Sequence[st
 
 
 def _seen(scene: HorizontalScene, victim: str) -> list[Change]:
-    """What was seen of one client's changes of the model; under masks, of everybody's together."""
+    """Return the observed changes of one client's model; under masks, the change of the sum."""
     masked = any(message.kind == MASKED.kind for message in scene.messages)
     changes: list[Change] = []
     here: Array | None = None
@@ -139,7 +139,7 @@ def _seen(scene: HorizontalScene, victim: str) -> list[Change]:
 def _membership(
     scene: HorizontalScene, who: str, victim: str, changes: Sequence[Change], rng: np.random.Generator
 ) -> Iterator[Finding]:
-    """Whose rows a change was made of: rows of the client among those of others."""
+    """Infer membership: tell rows of the client from rows of others."""
     features, labels, inside = _candidates(scene, victim, rng)
     if min(inside.sum(), (~inside).sum()) < LEAST_ROWS:
         return
@@ -193,7 +193,7 @@ def _some(count: int, rng: np.random.Generator) -> Integers:
 def _inversion(
     scene: HorizontalScene, who: str, victim: str, changes: Sequence[Change], rng: np.random.Generator
 ) -> Iterator[Finding]:
-    """The row that a change of weights is proportional to, beside the nearest of the client's rows."""
+    """Reconstruct the row that a change of weights is proportional to, and compare it with the client's nearest row."""
     if not scene.linear:
         return
     rows = np.asarray(scene.clients[victim].features, dtype=np.float64)
@@ -202,7 +202,7 @@ def _inversion(
     middle = np.concatenate([rows, others]).mean(axis=0)
     found = [update_attacks.by_ratio(one.after - one.before) for one in changes]
     value = max(update_attacks.likeness(row, rows, middle) for row in found)
-    # As near as it comes to rows that had no part in it, of which there are as many.
+    # Compare with the distance to the same number of rows that had no part in the update.
     drawn = [rng.permutation(len(others))[: len(rows)] for _ in range(DRAWS if len(others) else 0)]
     chance = [
         max(update_attacks.likeness(row, others[some].astype(np.float64), middle) for row in found) for some in drawn

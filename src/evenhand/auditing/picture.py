@@ -1,4 +1,4 @@
-"""An audit as a picture: what each participant can tell, beside what it could tell anyway."""
+"""Plot an audit: what each participant can infer, beside what it could infer without messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evenhand.runtime.files import write_figure
 
 
 def draw_audit(audit: Audit, path: Path) -> None:
-    """A line for each finding: the best floor as a ring, the attack as a dot with its interval."""
+    """Draw a line for each finding: the best floor as a ring, the attack as a dot with its interval."""
     shown = list(audit.findings)
     figure = Figure(figsize=(8.5, 1.2 + 0.24 * max(len(shown), 4)), layout="constrained")
     axes = figure.subplots()

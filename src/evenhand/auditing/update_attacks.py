@@ -1,4 +1,4 @@
-"""Attacks on what clients of a horizontal run send: whose rows were trained on, and what is in them."""
+"""Attacks on what clients send in a horizontal run: membership inference and reconstruction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from evenhand.arrays import Array
 
 
 def by_gain(before: Array, after: Array, rows: Array, labels: Array) -> Array:
-    """By how much a change of a linear model lowered the loss of each row: rows that it was made of gain most.
+    """Return how much a change of a linear model lowered the loss of each row; training rows gain most.
 
     Weights with one more entry than there are columns have their intercept at the end.
     """
@@ -22,16 +22,16 @@ def _losses(weights: Array, rows: Array, labels: Array) -> Array:
 
 
 def by_ratio(gradient: Array) -> Array:
-    """The row in a gradient of a linear model with an intercept: g_w = Σ ν_i x_i over g_b = Σ ν_i.
+    """Reconstruct a row from the gradient of a linear model with an intercept: g_w = Σ ν_i x_i over g_b = Σ ν_i.
 
-    Of a batch of one it is the row itself; of more, an average of rows with weights of either sign.
+    For a batch of one it is the row itself; for more, an average of rows with weights of either sign.
     """
     slope = float(gradient[-1])
     return np.asarray(gradient[:-1] / (slope if abs(slope) > 1e-12 else 1e-12), dtype=np.float64)
 
 
 def likeness(found: Array, rows: Array, middle: Array) -> float:
-    """How much better than the mean row a reconstruction tells the row that it is nearest to: 1 is exactly it."""
+    """Return how much nearer a reconstruction is to its nearest row than the mean row is: 1 is exact."""
     missed = ((rows - found) ** 2).sum(axis=1)
     nearest = int(np.argmin(missed))
     spread = float(((rows[nearest] - middle) ** 2).sum())

@@ -1,4 +1,4 @@
-"""An audit of a vertical run: every participant attacks with what it was sent and what it holds."""
+"""Audit a vertical run: every participant attacks with what it received and what it holds."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from evenhand.protocol.roles import SERVER
 from evenhand.vertical.trees.messages import LEAVES
 
 LEAST_ROWS = 20
-"""Fewer people than this, of either answer, show no share of anything."""
+"""Minimum number of people with either answer for a meaningful result."""
 MOST_ROWS = 20_000
-"""Rows that are attacked; of more, so many drawn at random say it closely enough."""
+"""Maximum number of rows attacked; from larger runs a random sample is drawn."""
 
 
 def audit_vertical(
     scene: Scene, *, coalitions: Sequence[Sequence[str]] = (), seed: int = 0, most_rows: int = MOST_ROWS
 ) -> Audit:
-    """Attack a run from everybody's place.
+    """Attack a run as every participant.
 
     Parameters
     ----------
     coalitions
-        Names of parties (or the server) that put together what they have, beside each on its own.
+        Names of parties (or the server) that collude, attacked beside each one alone.
     most_rows
-        Rows that are attacked.
+        Maximum number of rows attacked.
     """
     if unknown := sorted({name for names in coalitions for name in names} - {SERVER, *scene.columns}):
         raise InputError(f"{unknown[0]!r} takes no part in this run; those who do are {', '.join(scene.columns)}")
@@ -55,7 +55,7 @@ def audit_vertical(
 
 
 class _Question(NamedTuple):
-    """What is asked about each row, and what the attacker knows of the answers."""
+    """A question about each row, and what the attacker knows of the answers."""
 
     target: str
     truth: Booleans
@@ -99,7 +99,7 @@ def _about_people(view: View, rows: Integers) -> Iterator[Finding]:
                 guess = np.mean([row_attacks.by_sign(nu) / nu.std() for nu in derivatives[:count]], axis=0)
                 yield _judged(view, question, floors, "sign", kinds[0], count, guess)
                 if epsilon is not None:
-                    # Of all rows, over which ν is a mean: how large it is tells the bit.
+                    # ν is a mean over all rows, so its size relative to n tells the bit.
                     told = [row_attacks.by_response(nu, epsilon)[rows] for nu in view.of_nature("derivative")[:count]]
                     table = side_by_side(
                         [question.own, row_attacks.some(told), row_attacks.telling(derivatives[:count])]
@@ -117,13 +117,13 @@ def _about_people(view: View, rows: Integers) -> Iterator[Finding]:
 
 
 def _about_scores(view: View, rows: Integers) -> Iterator[Finding]:
-    """The joint score of each person, from the size of the last derivative."""
+    """Infer the joint score of each person from the size of the last derivative."""
     derivatives, scores = view.of_nature("derivative"), view.scene.scores
     if not derivatives or scores is None or view.knows_labels:
         return
     whole = [values for values in derivatives if values.all()] or derivatives
     last, known = whole[-1], view.scene.known[rows]
-    # Where nothing is tilted the size gives the score itself; a tilt shifts it, which a line through known rows mends.
+    # Without a tilt the size gives the score itself. A tilt shifts it, and a line through known rows corrects that.
     guess = row_attacks.by_score(last, -np.sign(last))[rows]
     own, wanted = view.own[rows], scores[rows][:, None]
     floor = evidence.explained(own, wanted, known)
@@ -147,7 +147,7 @@ def _about_scores(view: View, rows: Integers) -> Iterator[Finding]:
 
 
 def _about_certain(view: View) -> Iterator[Finding]:
-    """Rows so unlike all others that a gradient gives their ν away: what guards are there for."""
+    """Find rows with so much leverage that a gradient reveals their ν; guards protect these."""
     for name in dict.fromkeys(name for name, _ in view.gradients):
         columns = view.scene.columns[name]
         alone = int((gradient_attacks.leverages(columns) > gradient_attacks.CERTAIN).sum())
@@ -168,7 +168,7 @@ def _about_certain(view: View) -> Iterator[Finding]:
 
 
 def _minimal(view: View) -> list[Array]:
-    """ν as short as the gradients that a party was sent allow."""
+    """Return the minimum-norm ν for the gradients that a party received."""
     own = {name: matrix for name, matrix in view.scene.columns.items() if name in view.members}
     return [
         gradient_attacks.minimum_norm(own[name], gradient[: own[name].shape[1]]) for name, gradient in view.gradients
@@ -176,7 +176,7 @@ def _minimal(view: View) -> list[Array]:
 
 
 def _lengths(signals: Sequence[Array]) -> list[int]:
-    """One message, and all of them."""
+    """Return the lengths to attack: one message, and all messages."""
     return sorted({1, len(signals)}) if signals else []
 
 
@@ -209,7 +209,7 @@ def _judged(
 def _about_columns(view: View, rows: Integers, rng: np.random.Generator) -> Iterator[Finding]:
     scene = view.scene
     for other in view.others:
-        # One's own scores, else a sum over several, which no party's name stands for, else everybody's.
+        # Scores of one party if there are any, else sums over several parties, else joint scores.
         found = view.sent_by([other]) or view.sums or [one for one in view.signals if one.nature == "joint"]
         single = bool(view.sent_by([other]))
         if not found:
@@ -229,7 +229,7 @@ def _about_columns(view: View, rows: Integers, rng: np.random.Generator) -> Iter
 
 
 def _columns(signals: Sequence[Array], kind: str) -> Array:
-    """Numbers by row as columns; the leaves of a tree are names, and have a column each."""
+    """Return numbers by row as columns; leaves of a tree are categories with a column each."""
     if kind != LEAVES.kind:
         return np.stack(signals, axis=1)
     return np.hstack([values[:, None] == np.unique(values)[1:] for values in signals]).astype(np.float64)
@@ -246,7 +246,7 @@ def _variance(
     known: Booleans,
     rng: np.random.Generator,
 ) -> Finding:
-    """R² of another's columns, beside what one's own columns say of them."""
+    """Measure R² of another party's columns, beside what the attacker's own columns explain."""
     floor = evidence.explained(own, columns, known)
     found = evidence.explained(side_by_side([own, table]), columns, known)
     mixed = evidence.explained(table, columns[rng.permutation(len(known))], known)
@@ -268,7 +268,7 @@ def _variance(
 def _equal(
     view: View, other: str, kind: str, own: Matrix, values: Array, columns: Matrix, rng: np.random.Generator
 ) -> Iterator[Finding]:
-    """Which people are equal in all of another's columns, by one number a row."""
+    """Infer which people have equal records at another party, from one number per row."""
     codes = column_attacks.records(columns)
     drawn = column_attacks.pairs(codes, rng)
     if drawn is None:
@@ -296,7 +296,7 @@ def _equal(
 def _effects(
     view: View, other: str, kind: str, values: Array, columns: Matrix, rng: np.random.Generator
 ) -> Iterator[Finding]:
-    """How many yes-or-no columns of another's have their effect among the commonest differences of its scores."""
+    """Count the binary columns of another party whose effect is among the most common score differences."""
     effects = column_attacks.binary_effects(values, columns)
     if len(effects) < 3:
         return

@@ -1,4 +1,4 @@
-"""What one participant, or several who put together what they have, saw of a vertical run."""
+"""What one participant, or several that collude, received in a vertical run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from evenhand.vertical.trees.messages import DERIVATIVES, LEAVES
 from evenhand.vertical.vfb2.messages import SCORE_REQUEST, THETA, TOTALS
 
 MOST_KEPT: Final = 2**25
-"""Bytes of messages that are attacked of each kind on each link: a hundred rounds of 40,000 rows."""
+"""Bytes of messages kept of each kind on each link: a hundred rounds of 40,000 rows."""
 Nature = Literal["derivative", "contribution", "joint"]
 FIELDS: Final[Mapping[tuple[str, str], Nature]] = {
     (DERIVATIVE.kind, "nu"): "derivative",
@@ -37,15 +37,16 @@ FIELDS: Final[Mapping[tuple[str, str], Nature]] = {
     (COMBINED_SCORES.kind, "scores"): "joint",
     (TOTALS.kind, "total"): "joint",
 }
-"""Fields that hold one number a row, and what that number is: a derivative of the loss, a score of the sender's own
-columns, or one of everybody's."""
+"""Fields with one number per row, and what it is: a derivative of the loss, a score of the sender's own columns, or a
+joint score.
+"""
 
 GRADIENTS: Final[Mapping[str, str]] = {PRODUCT.kind: "product"}
-"""Kinds of messages that tell a party the gradient of its own weights instead of ν, and the field that holds it."""
+"""Kinds of messages that carry the gradient of a party's own weights instead of ν, and the field that holds it."""
 
 
 class Signal(NamedTuple):
-    """One number a row that somebody was sent."""
+    """One number per row that a participant received."""
 
     kind: str
     sender: str
@@ -54,18 +55,18 @@ class Signal(NamedTuple):
 
 
 def listening() -> Transcript:
-    """A transcript that keeps what an audit needs."""
+    """Return a transcript that keeps the messages an audit needs."""
     return Transcript(True, MOST_KEPT)
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A vertical run and everybody's data, as a process has them that trains for all.
+    """Input of an audit: a vertical run with all parties' data, in one process.
 
     Attributes
     ----------
     messages
-        Of the run, in the order of sending.
+        Messages of the run, in the order of sending.
     columns
         Each party's encoded columns of the training rows.
     labels
@@ -73,15 +74,15 @@ class Scene:
     groups
         One column for each sensitive attribute.
     active
-        The parties that hold labels and groups; the server is with the first.
+        Parties that hold labels and groups; the server runs at the first.
     scores
-        Of the final model, if they are to be attacked.
+        Scores of the final model, if they are attacked.
     epsilon
-        Of the randomised response on labels, if the run has one.
+        ε of randomised response on labels, if the run has one.
     protection
-        Of the run.
+        Protection level of the run.
     known
-        Half of the rows, whose answers attackers may know; the audit draws them.
+        Half of the rows, drawn by the audit, with answers that attackers may know.
     """
 
     messages: Sequence[Message]
@@ -104,7 +105,7 @@ class Scene:
         models: Mapping[str, Scorer],
         terms: VerticalTerms,
     ) -> Scene:
-        """From what a run was given and what it has left."""
+        """Build the input of an audit from a finished run."""
         columns = {party.name: party.matrix for party in parties}
         return cls(
             transcript.messages or (),
@@ -120,9 +121,9 @@ class Scene:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What `members` have together: columns of their own, and messages from others.
+    """What `members` have together: their own columns, and messages from others.
 
-    The server is with the first active party, which holds labels and groups: whoever is one of the two is both.
+    The server runs at the first active party, which holds labels and groups: a member that is one of the two is both.
     """
 
     scene: Scene
@@ -137,7 +138,7 @@ class View:
 
     @property
     def name(self) -> str:
-        """As it is called in findings."""
+        """Name of the attackers in findings."""
         names = [name for name in self.scene.columns if name in self.members]
         return " + ".join(f"{name} (server)" if name == self.scene.active[0] else name for name in names)
 
@@ -160,7 +161,7 @@ class View:
 
     @cached_property
     def signals(self) -> list[Signal]:
-        """Numbers by row in the order in which they came; what several members were told counts once."""
+        """Numbers by row in the order of arrival; what several members received counts once."""
         found: dict[bytes, Signal] = {}
         for one in (*self._by_row(), *self._thetas()):
             found.setdefault(hashlib.blake2b(one.values.tobytes(), digest_size=16).digest(), one)
@@ -179,7 +180,7 @@ class View:
                     yield Signal(message.kind, message.sender, "contribution", leaves.astype(np.float64))
 
     def _thetas(self) -> Iterator[Signal]:
-        """ϑ of VFB² come by batches; each pass over the rows is a number for each row that was visited."""
+        """Yield ϑ of VFB², which arrives in batches: one number for each visited row of each pass."""
         asked: dict[tuple[str, int], Array] = {}
         passing: Array = np.zeros(len(self.scene.labels))
         for message in self.mail:
@@ -200,19 +201,19 @@ class View:
 
     @cached_property
     def gradients(self) -> list[tuple[str, Array]]:
-        """X_kᵀν as members were told it instead of ν, and whose columns it is of."""
+        """X_kᵀν as members received it instead of ν, and the owner of the columns."""
         return [(one.receiver, one[GRADIENTS[one.kind]]) for one in self.mail if one.kind in GRADIENTS]
 
     def of_nature(self, nature: Nature) -> list[Array]:
         return [one.values for one in self.signals if one.nature == nature]
 
     def sent_by(self, names: Sequence[str]) -> list[Signal]:
-        """Scores of columns of some party's own."""
+        """Return the scores of other parties' own columns."""
         return [one for one in self.signals if one.nature == "contribution" and one.sender in names]
 
     @property
     def sums(self) -> list[Signal]:
-        """Scores of several parties' columns together, as masks let them through."""
+        """Sums of several parties' scores, as masks reveal them."""
         return [one for one in self.signals if one.nature == "contribution" and one.sender not in self.scene.columns]
 
 
