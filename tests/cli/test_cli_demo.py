@@ -42,7 +42,7 @@ def test_the_demo_trains_compares_and_leaves_everything(evenhand: Any, adult_fol
     assert all(not index.equals(first) and set(index) == set(first) for index in others)
     files = [entry for name in NAMES for entry in (name, f"{name}.toml")]
     assert sorted(path.name for path in out.iterdir()) == sorted([*files, "tables", "report.html"])
-    assert f"All of it as a page to look at: {out / 'report.html'}" in done.stdout
+    assert f"Report page: {out / 'report.html'}" in done.stdout
     page = (out / "report.html").read_text(encoding="utf-8")
     assert all(f">{name}</a>: " in page for name in NAMES)
 

@@ -67,7 +67,7 @@ def test_what_cannot_be_scored_is_refused_and_writes_nothing(here: Any, trained:
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert words in done.stderr
         assert "Traceback" not in done.stderr
-    for out, words in {"scores.txt": "must end in .csv or .parquet", "none/scores.csv": "there is no folder"}.items():
+    for out, words in {"scores.txt": "must end in .csv or .parquet", "none/scores.csv": "does not exist"}.items():
         done = here("predict", run, "--out", tmp_path / out)
         assert done.returncode == 2
         assert words in done.stderr

@@ -67,7 +67,7 @@ def test_training_prints_tables_and_the_run_folder_last(evenhand: Any, here: Any
         "95 % interval",
         "std. error",
         "95 % bound",
-        "where it holds least",
+        "where it is tightest",
         "DEO",
         "DFP",
         "DFN",

@@ -94,7 +94,7 @@ def test_a_new_table_is_scored_whoever_it_is_of(here: Any, hospitals: HospitalJo
     vertical = SmallJob(hospitals.folder / "vertical").write()
     refused = here("predict", run, "--job", vertical)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "its split is not that of the run" in refused.stderr
+    assert "its split differs from that of the run" in refused.stderr
     patients("new", 12, seed=3).drop(columns=["age"]).to_csv(new)
     refused = here("predict", run, "--table", f"newtown={new}")
     assert refused.returncode == 2

@@ -144,6 +144,6 @@ def test_the_command_says_so_and_ends_with_a_code_of_its_own(kit: Kit, tmp_path:
         show_kit(kit.path, own, console)
     assert ended.value.exit_code == RunError.exit_code
     told = console.export_text()
-    assert "it is phone's, the kit is shop's" in told
+    assert "belongs to phone, but the kit belongs to shop" in told
     assert "most_rounds = 7" in told
     assert "answers, by mutual TLS" in told
