@@ -103,9 +103,9 @@ bench: .venv/installed-dev
 	$(BIN)/pip install --quiet --editable .
 	touch $@
 
-.venv/installed-dev: pyproject.toml | .venv/bin/python
+.venv/installed-dev: pyproject.toml reproductions/pyproject.toml | .venv/bin/python
 	$(if $(LOCKED),$(BIN)/pip install --quiet --require-hashes --requirement requirements/dev.lock)
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --editable '.[dev]' --editable 'reproductions[torch]'
 	touch $@ .venv/installed
 
 .venv-nvflare/installed: pyproject.toml

@@ -1,7 +1,7 @@
 """Constrained programs across clients: CPU, rounds and true residuals of all methods, beside the authors' code.
 
 The cells of the paper's Tables 1 and 2 and those of Table 4 with d = 500, one draw each. The authors' seconds are data
-(`evenhand.reproductions.constrained.numbers`): they were measured once, on one thread of a two-core machine. The
+(`evenhand_reproductions.constrained.numbers`): they were measured once, on one thread of a two-core machine. The
 others are measured here, one after another on one thread. `--skip-slow` leaves out the federated proximal AL method.
 
     python benchmarks/constrained.py [--source FOLDER] [--rounds 3000] [--skip-slow] [--cell SET]...
@@ -17,11 +17,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from evenhand.reproductions.constrained import numbers
-from evenhand.reproductions.constrained.methods import BALANCED, METHODS, POOLED, PUBLISHED, SQP, TOLERANCE, timed
-from evenhand.reproductions.constrained.numbers import Reference
-from evenhand.reproductions.constrained.pages import FASTER, MOST_ROUNDS, MOST_TIMES_POOLED
-from evenhand.reproductions.constrained.problems import (
+from evenhand_reproductions.constrained import numbers
+from evenhand_reproductions.constrained.methods import BALANCED, METHODS, POOLED, PUBLISHED, SQP, TOLERANCE, timed
+from evenhand_reproductions.constrained.numbers import Reference
+from evenhand_reproductions.constrained.pages import FASTER, MOST_ROUNDS, MOST_TIMES_POOLED
+from evenhand_reproductions.constrained.problems import (
     ConstrainedProblem,
     fairness_problem,
     neyman_pearson_problem,

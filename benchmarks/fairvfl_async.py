@@ -20,10 +20,10 @@ from rich.table import Table
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.data import load
 from evenhand.protocol.job import Job
-from evenhand.reproductions.experiments import make_problem
 from evenhand.runtime.clock import VirtualClock
 from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns
+from evenhand_reproductions.experiments import make_problem
 
 ROUNDS, SEED, ACTIVE = 300, 10, 2
 SLOWER = 5.0

@@ -1,6 +1,7 @@
 """Label privacy on Adult: accuracy, gaps on the true labels, and what passive parties can still tell, by ε.
 
-Six parties dealt as for `evenhand reproduce privacy`, three draws of rows, columns and answers; equal opportunity, of
+Six parties dealt as for `python -m evenhand_reproductions privacy`, three draws of rows, columns and answers; equal
+opportunity, of
 losses within .01 for linear parties and of exact error rates within .02 for boosted trees. *Gap* is what the constraint
 bounds, on the true labels of the training rows and, exact, on the test rows. *Attack* is the best of `evenhand audit`
 on labels from ν, mean over the passive parties, beside the floor of their own columns. *Own end*: the label holder fits
@@ -27,8 +28,8 @@ from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.data import load
 from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.auditing import trained_for_audit
-from evenhand.reproductions.experiments import FairVFLProblem
-from evenhand.reproductions.privacy.problems import dealt
+from evenhand_reproductions.experiments import FairVFLProblem
+from evenhand_reproductions.privacy.problems import dealt
 
 SEEDS = (10, 11, 12)
 CONSTRAINTS = {"linear": EqualOpportunity(0.01), "trees": EqualOpportunity(0.02, measure="error")}

@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from evenhand import EqualizedOdds, VerticalClassifier
-from evenhand.data import PartyEncoder, load, papers_split, party_sizes, split_columns
+from evenhand.data import PartyEncoder, load, split_columns
 from evenhand.metrics import gap_bounds, summary
+from evenhand_reproductions.data.splits import papers_split, party_sizes
 
 DRAWS = range(30, 40)
 TEMPERATURES = (0.1, 0.2, 0.5, 1.0)

@@ -36,10 +36,10 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from evenhand.protocol.job import Job
-from evenhand.reproductions.vfb2.problems import VFB2Problem, read
 from evenhand.runtime.threads import Threads
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.vfb2.options import Rule, VFB2Options
+from evenhand_reproductions.vfb2.problems import VFB2Problem, read
 
 SETS = ("a9a", "credit-default", "20newsgroups")
 RIDGE, PRECISION = 1e-4, 1e-3

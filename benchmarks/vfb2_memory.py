@@ -22,9 +22,9 @@ from problems import arguments
 
 from evenhand.data import split_columns
 from evenhand.protocol.job import Job
-from evenhand.reproductions.vfb2.problems import read
 from evenhand.training.vertical import train_vertical
 from evenhand.vertical.problem import PartyColumns
+from evenhand_reproductions.vfb2.problems import read
 
 PARTIES, ACTIVE, ROUNDS = 8, 3, 3
 SOLVERS = ("vfb2-svrg", "vfb2-saga", "vfb2-sgd")

@@ -21,7 +21,7 @@ PLACES = {
     "SECURITY.md": "SECURITY.md",
     **{
         str(path.relative_to(ROOT)): "results/" + str(path.relative_to(ROOT / "reproductions")).removeprefix("results/")
-        for path in (ROOT / "reproductions").rglob("*")
+        for path in [ROOT / "reproductions" / "README.md", *(ROOT / "reproductions" / "results").iterdir()]
         if path.suffix in (".md", ".png")
     },
 }

@@ -64,7 +64,18 @@ def run(name: str, python: str, pins: Sequence[str], arguments: Sequence[str]) -
     own = str(folder / "bin" / "python")
     if not folder.exists():
         subprocess.run([python, "-m", "venv", str(folder)], check=True)
-    install = [own, "-m", "pip", "install", "--quiet", "--editable", f"{ROOT}[test]", *pins]
+    install = [
+        own,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--editable",
+        f"{ROOT}[test]",
+        "--editable",
+        f"{ROOT / 'reproductions'}",
+        *pins,
+    ]
     if subprocess.run(install, check=False, cwd=ROOT).returncode:
         return "FAILED: pip could not install it"
     tests = [own, "-m", "pytest", "-q", "-n", "2", "-m", "not soak", "-p", "no:cacheprovider", *arguments]

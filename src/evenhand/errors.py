@@ -101,8 +101,8 @@ class MissingExtraError(EvenhandError, ImportError):
 
     exit_code = 7
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an extra: pip install 'evenhand[{extra}]'")
+    def __init__(self, what: str, extra: str, package: str = "evenhand") -> None:
+        super().__init__(f"{what} needs an extra: pip install '{package}[{extra}]'")
 
     def __str__(self) -> str:
         """Add the reason if the extra is installed but does not load."""

@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / PACKAGE
 
 # From the top down: a room may import from its own layer and from those below. "" is the package itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("", "__main__", "cli", "reproductions", "estimators"),
+    ("", "__main__", "cli", "estimators"),
     ("jobs",),
     ("training",),
     ("report", "auditing"),
@@ -107,6 +107,10 @@ def test_every_module_has_a_layer() -> None:
 
 def test_arrows_point_down_only() -> None:
     assert pointing_up(SOURCE) == []
+
+
+def test_the_library_does_not_know_the_reproductions() -> None:
+    assert forbidden(SOURCE, PACKAGE, {"evenhand_reproductions"}) == []
 
 
 def test_no_module_waits_for_itself() -> None:

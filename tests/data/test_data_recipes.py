@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evenhand.data import CATALOG, Dataset, PartyEncoder, papers_split
+from evenhand.data import CATALOG, Dataset, PartyEncoder
 from evenhand.data.public.loaders import _RECIPES
 
 Loader = Callable[[str], Dataset]
@@ -72,15 +72,6 @@ def test_known_rows(load_set: Loader) -> None:
     assert load_set("adult").label.iloc[-1] == ">50K", "the test file's full stops are gone"
     assert load_set("german").frame.loc[1, "credit_amount"] == 5951
     assert load_set("german").sensitive.loc[1, "sex"] == "female"
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_any_training_draw_gives_the_papers_features(load_set: Loader, seed: int) -> None:
-    """One country has one row: its column must be there whether that row is drawn for training or not."""
-    data = load_set("adult")
-    train, test = papers_split("adult", seed)
-    encoder = PartyEncoder().fit(data.frame.loc[train])
-    assert encoder.transform(data.frame.loc[test]).shape == (5_222, 104)
 
 
 def test_a_small_credit_default(tmp_path: Path) -> None:

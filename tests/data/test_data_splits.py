@@ -9,44 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenhand.data import (
-    PAPER_ROWS,
-    PARTY_SIZES,
     held_out,
-    papers_split,
-    party_sizes,
     split_columns,
     split_raw_columns,
     train_test_split_ids,
 )
 from evenhand.errors import InputError
-
-FEATURES = {"adult": 104, "compas": 26, "communities-crime": 99}
-
-
-def test_party_sizes_of_the_papers() -> None:
-    for version in PARTY_SIZES:
-        assert {name: sum(sizes) for name, sizes in PARTY_SIZES[version].items()} == FEATURES
-    assert party_sizes("adult") == party_sizes("adult", "first") == (19, 17, 17, 17, 17, 17)
-    assert party_sizes("compas") == (16, 2, 2, 2, 2, 2)
-    assert party_sizes("crime", "first") == (19, 16, 16, 16, 16, 16)
-    with pytest.raises(InputError, match="german"):
-        party_sizes("german")
-    with pytest.raises(InputError, match="journal and first"):
-        party_sizes("adult", "second")
-
-
-@pytest.mark.parametrize("name", PAPER_ROWS)
-def test_papers_split_counts(name: str) -> None:
-    train, test = papers_split(name, seed=3)
-    assert (train.size, test.size) == PAPER_ROWS[name]
-    assert np.array_equal(np.sort(np.concatenate([train, test])), np.arange(sum(PAPER_ROWS[name])))
-    assert np.array_equal(train, papers_split(name, seed=3)[0])
-    assert not np.array_equal(train, papers_split(name, seed=4)[0])
-
-
-def test_papers_split_of_a_set_they_do_not_split() -> None:
-    with pytest.raises(InputError, match="do not split german"):
-        papers_split("german", 0)
 
 
 @given(st.integers(1, 60), st.data())
@@ -60,9 +28,9 @@ def test_split_columns_is_a_partition(count: int, data: st.DataObject) -> None:
 
 def test_split_columns_by_sizes_names_and_frames() -> None:
     names = [f"f{k}" for k in range(26)]
-    shares = split_columns(names, party_sizes("compas"), seed=0)
+    shares = split_columns(names, (16, 2, 2, 2, 2, 2), seed=0)
     assert [share.size for share in shares] == [16, 2, 2, 2, 2, 2]
-    same = split_columns(pd.DataFrame(columns=names), party_sizes("compas"), seed=0)
+    same = split_columns(pd.DataFrame(columns=names), (16, 2, 2, 2, 2, 2), seed=0)
     assert all(np.array_equal(a, b) for a, b in zip(shares, same, strict=True))
 
 

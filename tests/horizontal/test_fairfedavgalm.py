@@ -22,10 +22,10 @@ from evenhand.errors import ConstraintError, InputError
 from evenhand.horizontal.averaging.fairalm import FairALMOptions
 from evenhand.horizontal.averaging.fairfedavgalm import FairFedAvgALMOptions
 from evenhand.horizontal.averaging.fpfl import FPFLOptions
-from evenhand.horizontal.averaging.presets import preset_options
 from evenhand.horizontal.problem import ClientRows, ModelStart
 from evenhand.protocol.job import Job
 from evenhand.training.horizontal import HorizontalRun, train_clients
+from evenhand_reproductions.presets import preset_options
 
 PROBLEM = small(seed=1, rows=80)
 STEADY: dict[str, Any] = {"step": 0.5, "penalty": 1.0, "dual_step": 0.5, "growth": 1.0}

@@ -10,22 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.public_sets import load_set, plain_environment, registry
 from support.sources import FOLDER
 
 from evenhand.data import fetch
 from evenhand.errors import FetchError
-from evenhand.reproductions.fairvfl import table1 as fairvfl_table1
-from evenhand.reproductions.fairvfl import v1_table1 as fairvfl_v1_table1
-from evenhand.reproductions.running import reproduce
-from evenhand.reproductions.settings import Settings
+from evenhand_reproductions.fairvfl import table1 as fairvfl_table1
+from evenhand_reproductions.fairvfl import v1_table1 as fairvfl_v1_table1
+from evenhand_reproductions.running import reproduce
+from evenhand_reproductions.settings import Settings
 
+__all__ = ["load_set", "plain_environment", "registry"]
 TESTS = Path(__file__).resolve().parents[1]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where there is no local copy, the tests on real data need the registry."""
     for item in items:
-        if FOLDER is None and {"sets_folder", "tiny"} & set(getattr(item, "fixturenames", ())):
+        if FOLDER is None and {"sets_folder", "tiny", "load_set"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.registry)
 
 
@@ -62,7 +64,7 @@ def tiny(sets_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
             patch.setattr(fairvfl_v1_table1, "ALPHAS", (2.0, 50.0))
             patch.setattr(fairvfl_v1_table1, "EPSILONS", (0.01, 0.001))
             settings = Settings(runs=1, rounds=5, source=sets_folder, sets=(data,))
-            reproduce(name, settings, folder, command=f"evenhand reproduce {name} --as-asked", show=False)
+            reproduce(name, settings, folder, command=f"python -m evenhand_reproductions {name} --as-asked", show=False)
         return folder
 
     return make
@@ -70,14 +72,14 @@ def tiny(sets_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run `evenhand reproduce ...` in this process; returns exit code, output and errors."""
-    from evenhand.cli import main
+    """Run `python -m evenhand_reproductions ...` in this process; returns exit code, output and errors."""
+    from evenhand_reproductions.__main__ import main
 
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("NO_COLOR", "1")
 
     def run(*arguments: Any) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["evenhand", "reproduce", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["evenhand-reproductions", *map(str, arguments)])
         code = 0
         try:
             main()

@@ -11,17 +11,17 @@ import pandas as pd
 import pytest
 
 from evenhand.programs import measure
-from evenhand.reproductions.constrained import curves, numbers, pages, table4
-from evenhand.reproductions.constrained.methods import BALANCED, METHODS, POOLED, PUBLISHED, SQP, measured
-from evenhand.reproductions.constrained.numbers import CLIENTS, FEDERATED, TABLE1, TABLE2, TABLE4, Reference
-from evenhand.reproductions.constrained.problems import (
+from evenhand_reproductions.constrained import curves, numbers, pages, table4
+from evenhand_reproductions.constrained.methods import BALANCED, METHODS, POOLED, PUBLISHED, SQP, measured
+from evenhand_reproductions.constrained.numbers import CLIENTS, FEDERATED, TABLE1, TABLE2, TABLE4, Reference
+from evenhand_reproductions.constrained.problems import (
     ConstrainedProblem,
     SetRows,
     neyman_pearson_problem,
     quadratic_problem,
 )
-from evenhand.reproductions.running import reproduce
-from evenhand.reproductions.settings import Settings
+from evenhand_reproductions.running import reproduce
+from evenhand_reproductions.settings import Settings
 
 
 def rows(name: str = "monks-1", count: int = 121) -> SetRows:

@@ -14,16 +14,16 @@ import pandas as pd
 import pytest
 from support.picture_folders import make_celeba, make_imsitu
 
-from evenhand.data.images.digits import DigitImages
-from evenhand.data.images.imsitu import GenderRule, load_imsitu
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.models.pictures import Pictures
 from evenhand.protocol.job import Job
-from evenhand.reproductions import REPRODUCTIONS
-from evenhand.reproductions.fairfedavgalm import activities, fig1, ldp, numbers, pages
-from evenhand.reproductions.fairfedavgalm.tasks import CELLS, TaskRows, TrainingTask, load_task, small_convolutions
 from evenhand.training.horizontal import HorizontalRun, train_clients
+from evenhand_reproductions import REPRODUCTIONS
+from evenhand_reproductions.data.digits import DigitImages
+from evenhand_reproductions.data.imsitu import GenderRule, load_imsitu
+from evenhand_reproductions.fairfedavgalm import activities, fig1, ldp, numbers, pages
+from evenhand_reproductions.fairfedavgalm.tasks import CELLS, TaskRows, TrainingTask, load_task, small_convolutions
 
 NAMES = [name for name in REPRODUCTIONS if name.startswith("fairfedavgalm-")]
 

@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from evenhand.errors import InputError, MissingExtraError
-from evenhand.reproductions.fairfedavgalm.gradcam import draw_heats, gradcam_figure
-from evenhand.reproductions.fairfedavgalm.heatmaps import decisions, gradcam
+from evenhand_reproductions.fairfedavgalm.gradcam import draw_heats, gradcam_figure
+from evenhand_reproductions.fairfedavgalm.heatmaps import decisions, gradcam
 
 
 def pooled(outputs: int = 3, seed: int = 0) -> nn.Sequential:
@@ -205,5 +205,5 @@ def test_refuses_before_anything_is_written(changes: dict[str, Any], message: st
 def test_says_what_to_install(package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = pooled()
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=r"evenhand\[torch\]"):
+    with pytest.raises(MissingExtraError, match=r"evenhand-reproductions\[torch\]"):
         gradcam_figure({"model": model}, IMAGES, LABELS, out=tmp_path / "a.png")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from evenhand.data import load
-from evenhand.reproductions.privacy import levels
-from evenhand.reproductions.privacy.problems import LEAST_ROWS, dealt
+from evenhand_reproductions.privacy import levels
+from evenhand_reproductions.privacy.problems import LEAST_ROWS, dealt
 
 
 def test_no_column_belongs_to_few_rows(sets_folder: Any) -> None:

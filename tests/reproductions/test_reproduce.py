@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from evenhand.errors import InputError
-from evenhand.reproductions import REPRODUCTIONS, convergence, experiments, find, postprocessing
-from evenhand.reproductions.experiments import FairVFLProblem, Fit
-from evenhand.reproductions.fairvfl import table2
-from evenhand.reproductions.papers import FIRST_TABLE1, TABLE1, TABLE2, fair
-from evenhand.reproductions.recording import Making, Recorded, as_written
-from evenhand.reproductions.settings import Settings
-from evenhand.reproductions.writing import runs_of
+from evenhand_reproductions import REPRODUCTIONS, convergence, experiments, find, postprocessing
+from evenhand_reproductions.experiments import FairVFLProblem, Fit
+from evenhand_reproductions.fairvfl import table2
+from evenhand_reproductions.papers import FIRST_TABLE1, TABLE1, TABLE2, fair
+from evenhand_reproductions.recording import Making, Recorded, as_written
+from evenhand_reproductions.settings import Settings
+from evenhand_reproductions.writing import runs_of
 
 # A grid of two settings has nothing but edges.
 pytestmark = pytest.mark.filterwarnings("ignore::evenhand.errors.GridEdgeWarning")
@@ -32,7 +32,7 @@ def test_a_tiny_reproduction_leaves_page_records_and_figure(name: str, tiny: Any
         pytest.importorskip("torch")
     folder = tiny(name, SETS[name])
     text = (folder / f"{name}.md").read_text(encoding="utf-8")
-    assert f"    evenhand reproduce {name} --as-asked\n" in text
+    assert f"    python -m evenhand_reproductions {name} --as-asked\n" in text
     assert "## What was run" in text
     assert "numpy" in text
     assert "nan" not in text
@@ -62,7 +62,7 @@ def test_the_command_runs_and_rewrites(command: Any, sets_folder: Path, tmp_path
     assert code == 0, errors
     assert out.split() == [str(tmp_path / f"fairvfl-fig1.{ending}") for ending in ("md", "json", "png")]
     text = (tmp_path / "fairvfl-fig1.md").read_text(encoding="utf-8")
-    assert "    evenhand reproduce fairvfl-fig1 --runs 1 --rounds 5 --set compas\n" in text
+    assert "    python -m evenhand_reproductions fairvfl-fig1 --runs 1 --rounds 5 --set compas\n" in text
     code, _, errors = command("fairvfl-fig1", "--rewrite", "--out", tmp_path)
     assert code == 0, errors
     assert (tmp_path / "fairvfl-fig1.md").read_text(encoding="utf-8") == text
@@ -85,11 +85,14 @@ def test_a_part_run_again_takes_its_own_place_and_leaves_the_rest(
     assert code == 0, errors
     again = json.loads((folder / "fairvfl-fig1.json").read_text())
     assert again["records"] == full["records"]
-    part = ["evenhand reproduce fairvfl-fig1 --runs 1 --rounds 5 --set communities-crime"]
+    part = ["python -m evenhand_reproductions fairvfl-fig1 --runs 1 --rounds 5 --set communities-crime"]
     assert [one["commands"] for one in again["made"]] == [full["made"][0]["commands"], part]
     assert [one["draws"] for one in again["made"]] == [{"compas": [10]}, {"communities-crime": [10]}]
     page = (folder / "fairvfl-fig1.md").read_text(encoding="utf-8")
-    assert "    evenhand reproduce fairvfl-fig1 --runs 1 --rounds 5 --set compas --set communities-crime\n" in page
+    assert (
+        "    python -m evenhand_reproductions fairvfl-fig1 --runs 1 --rounds 5 --set compas --set communities-crime\n"
+        in page
+    )
     assert f"    {part[0]}\n" in page
     assert " seconds in all, with runs that were replaced since.\n" in page
     code, _, _ = command(*whole, "--seed", 11, "--set", "compas", "--out", folder)

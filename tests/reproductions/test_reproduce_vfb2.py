@@ -16,12 +16,12 @@ import pytest
 from support.sources import FOLDER
 
 from evenhand.errors import InputError
-from evenhand.reproductions.papers import VFB2_SETS, VFB2_TABLE2
-from evenhand.reproductions.running import reproduce
-from evenhand.reproductions.settings import SETS, Settings
-from evenhand.reproductions.vfb2 import fig2 as vfb2_fig2
-from evenhand.reproductions.vfb2 import stragglers as vfb2_stragglers
-from evenhand.reproductions.vfb2.problems import SHARES, read
+from evenhand_reproductions.papers import VFB2_SETS, VFB2_TABLE2
+from evenhand_reproductions.running import reproduce
+from evenhand_reproductions.settings import SETS, Settings
+from evenhand_reproductions.vfb2 import fig2 as vfb2_fig2
+from evenhand_reproductions.vfb2 import stragglers as vfb2_stragglers
+from evenhand_reproductions.vfb2.problems import SHARES, read
 
 needs_credit = pytest.mark.skipif(
     FOLDER is None or not (FOLDER / "credit-default").is_dir(), reason="no local copy of credit-default"
@@ -42,7 +42,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
             patch.setattr(vfb2_fig2, "ROWS", 400)
             patch.setattr(vfb2_fig2, "COLUMNS", 40)
             settings = Settings(runs=1, rounds=2, source=FOLDER, sets=(data,))
-            reproduce(name, settings, folder, command=f"evenhand reproduce {name} --as-asked", show=False)
+            reproduce(name, settings, folder, command=f"python -m evenhand_reproductions {name} --as-asked", show=False)
         return folder
 
     return make
@@ -60,7 +60,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
 def test_a_tiny_reproduction_leaves_page_records_and_figure(name: str, data: str, small: Any) -> None:
     folder = small(name, data)
     text = (folder / f"{name}.md").read_text(encoding="utf-8")
-    assert f"    evenhand reproduce {name} --as-asked\n" in text
+    assert f"    python -m evenhand_reproductions {name} --as-asked\n" in text
     assert "## What was run" in text
     assert re.search(r"\bnan\b", text) is None
     expected = {f"{name}.md", f"{name}.json"} | ({f"{name}.png"} if "fig" in name else set())

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from evenhand.errors import FetchError
-from evenhand.reproductions.running import reproduce
-from evenhand.reproductions.settings import FIRST_SEED, Settings
+from evenhand_reproductions.running import reproduce
+from evenhand_reproductions.settings import FIRST_SEED, Settings
 
 pytestmark = [pytest.mark.soak, pytest.mark.registry, pytest.mark.filterwarnings("ignore")]
 

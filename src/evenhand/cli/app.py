@@ -24,7 +24,6 @@ from evenhand.cli import (
     init,
     predict,
     report,
-    reproduce,
     train,
     watch,
 )
@@ -70,18 +69,22 @@ app.command("frontier")(frontier.frontier)
 app.command("watch")(watch.watch)
 app.command("audit")(audit.audit)
 app.command("report")(report.report)
-app.command("reproduce")(reproduce.reproduce)
 app.add_typer(federation.app, name="federation")
 app.add_typer(data.app, name="data")
 
 
 def main() -> None:
-    """Run the command line; an `EvenhandError` becomes one message and its exit code."""
+    """Run the `evenhand` command line."""
+    run_command(app)
+
+
+def run_command(command: typer.Typer) -> None:
+    """Run a command line; an `EvenhandError` becomes one message and its exit code."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
             try:
-                app()
+                command()
             finally:
                 sys.stdout.flush()
     except EvenhandError as error:

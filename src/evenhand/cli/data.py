@@ -47,7 +47,7 @@ def fetch_sets(
       evenhand data fetch adult
       evenhand data fetch all
     """
-    from evenhand.data import CATALOG, fetch, fetch_digits, lookup
+    from evenhand.data import CATALOG, fetch, lookup
     from evenhand.errors import FetchError
 
     options: dict[str, Any] = {"source": source, "offline": offline, "progress": lambda line: say(f"  {line}")}
@@ -55,8 +55,7 @@ def fetch_sets(
     # All names are looked up first, so that a misspelt one is found before anything is fetched.
     for entry in [lookup(name) for name in (CATALOG if names == ["all"] else names)]:
         try:
-            # Several digit sets are possible: the best that is available is taken.
-            files = fetch_digits(**options)[1] if entry.form == "images" else fetch(entry, **options)
+            files = fetch(entry, **options)
         except FetchError as error:
             failures.append(str(error))
             continue

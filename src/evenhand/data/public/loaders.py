@@ -16,7 +16,6 @@ import pandas as pd
 from evenhand.data.public.catalog import PublicSet, lookup
 from evenhand.data.public.dataset import Dataset
 from evenhand.data.public.fetch import fetch
-from evenhand.data.public.np_sets import breast_cancer_wisc, monks_1
 from evenhand.data.tables.checks import read_plain
 from evenhand.errors import DataError, InputError
 
@@ -70,12 +69,6 @@ _GERMAN_COLUMNS: Final = [
     "credit",
 ]
 
-# What a set that is no table is, and what loads it.
-_OTHER_FORMS: Final = {
-    "sparse": ("a sparse matrix", "load_sparse"),
-    "images": ("pictures", "load_digit_images"),
-}
-
 Files = Mapping[str, Path]
 Parts = tuple[pd.DataFrame, pd.Series, str | int, pd.DataFrame]
 
@@ -83,11 +76,8 @@ Parts = tuple[pd.DataFrame, pd.Series, str | int, pd.DataFrame]
 def load(name: str, **fetch_options: Any) -> Dataset:
     """Fetch a public set and apply its recipe; the keywords are those of :func:`evenhand.data.public.fetch`."""
     entry = lookup(name)
-    if entry.form == "images":
-        raise InputError(f"{entry.name} are pictures, not a table: use load_digit_images()")
     if entry.form != "table":
-        what, how = _OTHER_FORMS[entry.form]
-        raise InputError(f"{entry.name} is {what}, not a table: use {how}")
+        raise InputError(f"{entry.name} is a sparse matrix, not a table: use load_sparse")
     frame, label, positive, sensitive = _RECIPES[entry.name](fetch(entry, **fetch_options))
     _require_rows(entry, frame)
     description = f"{entry.title}: {len(frame):,} rows. {entry.citation} Terms: {entry.terms}"
@@ -176,8 +166,6 @@ _RECIPES: Final[dict[str, Callable[[Files], Parts]]] = {
     "german": _german,
     "credit-default": _credit_default,
     "give-me-some-credit": _give_me_some_credit,
-    "breast-cancer-wisc": breast_cancer_wisc,
-    "monks-1": monks_1,
 }
 
 

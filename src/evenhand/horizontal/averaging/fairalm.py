@@ -48,6 +48,9 @@ class FairALMOptions(AveragingOptions):
     def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
         return {**super().for_tables(terms), "growth": 1.01, "dual_step": 0.1}
 
+    def for_networks(self) -> Mapping[str, Any]:
+        return {**super().for_networks(), "growth": 1.01, "dual_step": 1.0}
+
     def settings(self, round_number: int) -> RoundSettings:
         dual_step = self.decayed_dual_step(float(self.dual_step), float(self.growth), round_number)
         return RoundSettings(self.decayed_step(round_number), dual_step=dual_step, slice_weight=dual_step)

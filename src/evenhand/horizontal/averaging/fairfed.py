@@ -59,6 +59,9 @@ class FairFedOptions(AveragingOptions):
     def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
         return {**super().for_tables(terms), "weight_step": 1.0 / (len(terms.names) * terms.job.max_rounds)}
 
+    def for_networks(self) -> Mapping[str, Any]:
+        return {**super().for_networks(), "weight_step": 0.2}
+
 
 class CountingLearner(AveragingLearner, Protocol):
     """A learner that can count decisions by group."""

@@ -64,6 +64,9 @@ class FairFedAvgALMOptions(AveragingOptions):
     def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
         return {**super().for_tables(terms), "penalty": 0.1, "growth": 1.02, "dual_step": 0.1}
 
+    def for_networks(self) -> Mapping[str, Any]:
+        return {**super().for_networks(), "penalty": 5.0, "growth": 1.05, "dual_step": 2.0}
+
     def settings(self, round_number: int) -> RoundSettings:
         growth = float(self.growth)
         penalty = float(self.penalty) * growth ** (round_number - 1)

@@ -51,6 +51,9 @@ class FPFLOptions(AveragingOptions):
     def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
         return {**super().for_tables(terms), "penalty": 0.1, "dual_step": 1.0 / terms.job.max_rounds}
 
+    def for_networks(self) -> Mapping[str, Any]:
+        return {**super().for_networks(), "penalty": 5.0, "dual_step": 2.0}
+
     def settings(self, round_number: int) -> RoundSettings:
         dual_step = self.decayed_dual_step(float(self.dual_step), 1.0, round_number)
         return RoundSettings(self.decayed_step(round_number), float(self.penalty), dual_step)

@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
 from evenhand.errors import InputError
-from evenhand.horizontal.averaging.presets import preset_options
 from evenhand.numbers import is_number, is_whole
 from evenhand.protocol.terms import HorizontalTerms
 
 LONGEST_STEP: Final = 0.2
 """On tables; steps are shorter where there are more than forty columns."""
-FOR_NETWORKS: Final = "fairfedavgalm-celeba"
-"""What "auto" stands for where nothing is known of the scale of inputs and layers: ResNets and modules of one's own."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class AveragingOptions:
 
     ``"auto"`` is what suits tables of standardised columns (linear models and perceptrons): constants, or what
     follows from the terms and from a client's own number of rows. For other models it is what FairFedAvgALM's CelebA
-    experiments had. The papers' settings have names: see `presets`.
+    experiments had (supplement C.1).
 
     Parameters
     ----------
@@ -115,7 +112,7 @@ class AveragingOptions:
     def resolved(self, terms: HorizontalTerms) -> Self:
         """With numbers in place of ``"auto"``; each client finds `local_epochs`, by its own rows."""
         on_tables = terms.job.model in ("linear", "mlp")
-        found = self.for_tables(terms) if on_tables else preset_options(FOR_NETWORKS, terms.job.solver)
+        found = self.for_tables(terms) if on_tables else self.for_networks()
         open_ones = [name for name, value in vars(self).items() if isinstance(value, str) and value == "auto"]
         return replace(self, **{name: found[name] for name in open_ones if name in found})
 
@@ -125,6 +122,10 @@ class AveragingOptions:
         for size in terms.shape:
             columns *= size
         return {"step": min(LONGEST_STEP, 8.0 / (columns + 1)), "step_decay_every": None}
+
+    def for_networks(self) -> Mapping[str, Any]:
+        """Return what ``"auto"`` stands for in ResNets and users' own modules, where input scales are unknown."""
+        return {"step": 0.01, "step_decay_every": 25, "local_epochs": 1}
 
     def decayed_step(self, round_number: int) -> float:
         if self.schedule == "theorem":

@@ -11,7 +11,6 @@ from evenhand.constraints.groups import crossed_name
 from evenhand.constraints.scope import ConstraintScope, Lacking, Scope
 from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.errors import InputError, JobError
-from evenhand.horizontal.averaging.presets import preset_options, rounds_of
 from evenhand.horizontal.problem import Protection
 from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, has_multipliers
 from evenhand.jobs.schema import (
@@ -53,7 +52,6 @@ class HorizontalJobSection(TrainingSection):
     device: str = "cpu"
     max_rounds: int | None = None
     tol: float = 1e-3
-    preset: str | None = None
 
 
 class DataSection(EncodedSection):
@@ -152,9 +150,8 @@ class HorizontalJobFile(ClockedFile):
             two_classes=self.data.label.classes is None,
             protected=self.privacy is not None,
         )
-        rounds = rounds_of(section.preset, solver, SOLVERS[solver].default_rounds)
+        rounds = SOLVERS[solver].default_rounds
         return section.to_job(
-            preset_options(section.preset, solver),
             solver=solver,
             model=section.model,
             max_rounds=rounds if section.max_rounds is None else section.max_rounds,

@@ -1,0 +1,73 @@
+"""What the two convergence figures share: levels of ε, curves, and the table of where they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from evenhand_reproductions.experiments import NEVER_BINDS
+from evenhand_reproductions.figures import draw_rounds
+from evenhand_reproductions.settings import SETS
+from evenhand_reproductions.writing import markdown_table
+
+FREE = "FedBCD"
+
+
+def levels(epsilons: tuple[float, ...]) -> dict[str, float]:
+    """Each curve's name and its bound. FedBCD's bound never binds: the same steps, and DEO is recorded."""
+    return {FREE: NEVER_BINDS} | {f"ε={epsilon:g}": epsilon for epsilon in epsilons}
+
+
+def figure(
+    records: pd.DataFrame, drawn: Mapping[str, float], styles: Mapping[str, Mapping[str, Any]], title: str
+) -> Callable[[Path], None]:
+    """What draws the curves at the levels `drawn`, and each bound that can bind."""
+    bounds = {level: epsilon for level, epsilon in drawn.items() if level != FREE}
+    return lambda path: draw_rounds(records, path, styles=styles, bounds=bounds, title=title)
+
+
+def ends(records: pd.DataFrame) -> list[tuple[str, str]]:
+    """For each set: where each method ends, and when it first comes within 1 % of the better one's objective."""
+    methods = list(records["method"].unique())
+    header = ["bound", *[f"{what}, {method}" for method in methods for what in ("rounds", "objective", "DEO")]]
+    result = []
+    for name, part in records.groupby("set", sort=False):
+        rows = []
+        for level, lines in part.groupby("level", sort=False):
+            cells = [str(level)]
+            for method in methods:
+                line = lines[lines["method"] == method].sort_values("round")
+                last = line[line["round"] == line["round"].max()][["objective", "DEO"]].mean()
+                cells += [str(line["round"].max()), f"{last['objective']:.4f}", f"{last['DEO']:.4f}"]
+            rows.append(cells)
+        result.append((f"{SETS[str(name)]}: where the curves end", markdown_table(header, rows)))
+    return result
+
+
+def first_below(records: pd.DataFrame, level: str, slow: str, fast: str) -> list[str]:
+    """When the faster method first stands as low as the slower one does at its end, both at bound `level`.
+
+    Where it never does, that is said in its place. Curves are means over the runs that have the round.
+    """
+    lines = []
+    for name, part in records[records["level"] == level].groupby("set", sort=False):
+        curves = part.groupby(["method", "round"])[["objective", "DEO"]].mean()
+        slow_line, fast_line = curves.loc[slow], curves.loc[fast]
+        end, last = slow_line.iloc[-1], fast_line.iloc[-1]
+        reached = fast_line.index[fast_line["objective"] <= end["objective"]]
+        if len(reached):
+            there = f"is there, or lower, by round {reached[0]}, and ends at {last['objective']:.4f}"
+        else:
+            there = (
+                f"never gets as low: it is lowest at {fast_line['objective'].min():.4f}, in round "
+                f"{fast_line['objective'].idxmin()}, and ends at {last['objective']:.4f} after {fast_line.index[-1]}, "
+                f"with a DEO of {last['DEO']:.4f} where {slow} has {end['DEO']:.4f}"
+            )
+        lines.append(
+            f"{SETS[str(name)]}, {level}: {slow} ends at {end['objective']:.4f} after {slow_line.index[-1]} rounds; "
+            f"{fast} {there}."
+        )
+    return lines

@@ -1,0 +1,203 @@
+"""FairFedAvgALM, Figure 1: what FedAvg's and FairFedAvgALM's models look at, by Grad-CAM.
+
+The records keep the pictures and the maps, so that the figure can be drawn again without training.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from evenhand.arrays import Array, Integers
+from evenhand.data import as_floats
+from evenhand.horizontal.problem import Single
+from evenhand_reproductions.fairfedavgalm import methods, pages
+from evenhand_reproductions.fairfedavgalm.gradcam import draw_heats
+from evenhand_reproductions.fairfedavgalm.heatmaps import decisions, gradcam
+from evenhand_reproductions.fairfedavgalm.methods import COMPARED, PaperSetting, fit, quality
+from evenhand_reproductions.fairfedavgalm.numbers import TABLE2
+from evenhand_reproductions.fairfedavgalm.tasks import TaskRows, TrainingTask
+from evenhand_reproductions.settings import SETS, Meter, Record, Settings
+from evenhand_reproductions.writing import Page, markdown_table
+
+SETTING: Final = PaperSetting("α = 1, N = 10")
+EACH: Final = 2
+"""Pictures of each (label, group): the first of the test rows, not chosen by what they show."""
+MEASURED: Final = 400
+"""Test rows that the share of the heat on the frame is taken over: the first."""
+CELLS_ACROSS: Final = 8
+"""Of the last feature map."""
+RING: Final = 1 - ((CELLS_ACROSS - 2) / CELLS_ACROSS) ** 2
+"""Share of the area that its outermost cells have."""
+SHARES: Final = "shares on the frame"
+"""Of each picture; None where the model has no map of it."""
+FRAMED: Final = "framed-digits"
+LABELS: Final = {"celeba": ("not attractive", "attractive")}
+DIGITS: Final = ("less than 5", "5 or more")
+
+
+def compute(settings: Settings, meter: Meter) -> list[Record]:
+    """One seed of each set: a figure is of one model each."""
+    meter.expect(len(settings.sets) * len(COMPARED))
+    records: list[Record] = []
+    for name, task in pages.load_tasks(settings).items():
+        pictures = task.test.take(_shown(task))
+        for method in COMPARED:
+            meter.at(f"{SETS[name]}: {method.name}")
+            start = time.perf_counter()
+            run = fit(task, method, SETTING, settings.seed, settings.rounds)
+            network: Any = run.model
+            module = network.module
+            seconds = time.perf_counter() - start
+            records.append(
+                {
+                    "set": name,
+                    "seed": settings.seed,
+                    "condition": SETTING.name,
+                    "method": method.name,
+                    **quality(run, task.test),
+                    "rounds": run.certificate.rounds,
+                    "seconds": seconds,
+                    "task": task.description,
+                    **_looks(module, task),
+                    "heat": _packed(gradcam(module, pictures.inputs, _labels(pictures)).astype(np.float32)),
+                    "decisions": decisions(module, pictures.inputs).tolist(),
+                    "pictures": _packed(pictures.features),
+                    "shape": list(pictures.features.shape),
+                    "labels": _labels(pictures).tolist(),
+                }
+            )
+    return records
+
+
+def _labels(rows: TaskRows) -> Integers:
+    return (rows.labels > 0).astype(np.int64)
+
+
+def _shown(task: TrainingTask) -> Integers:
+    cells = [
+        (task.test.labels == label) & (task.test.groups == group)
+        for label in (-1, 1)
+        for group in sorted(task.test.groups.unique())
+    ]
+    return np.concatenate([np.flatnonzero(cell)[:EACH] for cell in cells])
+
+
+def _looks(module: Any, task: TrainingTask) -> Record:
+    """Of the evidence for the true label: how much lies on the frame, and on how many pictures there is none.
+
+    The maps are as coarse as the network's last layer: its outermost cells hold the frame and hardly any digit.
+    """
+    if task.name != FRAMED:
+        return {}
+    rows = task.test.take(np.arange(min(MEASURED, len(task.test))))
+    heat = gradcam(module, rows.inputs, _labels(rows))
+    ring = heat.shape[-1] // CELLS_ACROSS
+    total, inside = heat.sum(axis=(1, 2)), heat[:, ring:-ring, ring:-ring].sum(axis=(1, 2))
+    some = total > 0
+    on_frame = np.divide(total - inside, total, out=np.full(len(total), np.nan), where=some)
+    return {
+        "on the frame": float(on_frame[some].mean()),
+        "no evidence": float((~some).mean()),
+        SHARES: [None if np.isnan(share) else round(float(share), 5) for share in on_frame],
+    }
+
+
+def constants(name: str) -> Record:
+    return methods.constants(name, pictures=EACH, measured=MEASURED)
+
+
+def page(records: pd.DataFrame) -> Page:
+    first = str(records["set"].iloc[0])
+    chosen = records[records["set"] == first]
+    notes = ["Each map shows evidence for the true label on its own scale; it is empty where nothing speaks for it."]
+    if first == FRAMED:
+        notes += [
+            "The paper's figure is of faces (CelebA), where FairFedAvgALM is said to look at smaller parts and away "
+            "from what tells the sex. Here the sensitive mark is a frame, which lies on other pixels than the digit: "
+            "how much of the evidence lies on it can be counted. (Maps are as coarse as the network's last layer, 8 × "
+            f"8: what is counted are the outermost cells, which hold the frame and hardly any digit. They are "
+            f"{100 * RING:.0f} % of the picture: that is what evidence spread evenly would have there.)",
+            *_framed(chosen),
+        ]
+    elif first != "celeba":
+        notes.append("The colour lies on the same pixels as the shape: a map cannot tell which of them a model sees.")
+    more = f"{EACH} pictures of each label and group, the first of the test rows. The models are those of one run."
+    tables = pages.tables(chosen, TABLE2)
+    if first == FRAMED:
+        tables.append((f"Where the evidence lies, on the first {MEASURED} test rows", _frame_table(chosen)))
+    return Page(pages.ran(chosen, more), tables, notes, figure=partial(_draw, chosen))
+
+
+def _frame_table(records: pd.DataFrame) -> str:
+    rows = [
+        [str(row["method"]), f"{100 * row['on the frame']:.1f}", f"{100 * RING:.1f}", f"{100 * row['no evidence']:.1f}"]
+        for row in records.to_dict("records")
+    ]
+    header = ["method", "share of the heat on the frame, %", "of the area, %", "pictures without any heat, %"]
+    return markdown_table(header, rows)
+
+
+def _framed(records: pd.DataFrame) -> list[str]:
+    """Who has less of its evidence on the frame, on pictures of which both have a map."""
+    if SHARES not in records:
+        return [
+            "The shares are means over the pictures of which a method has a map, and these are not the same for all: "
+            "records of this run do not tell them apart, so that the methods cannot be compared by them."
+        ]
+    of = {str(row["method"]): np.array(row[SHARES], dtype=np.float64) for row in records.to_dict("records")}
+    (plain, theirs), *others = of.items()
+    lines = []
+    for name, own in others:
+        both = ~np.isnan(own) & ~np.isnan(theirs)
+        if both.sum() < 2:
+            lines.append(f"{name} and {plain} have maps of hardly any picture in common.")
+            continue
+        apart = 100 * (own - theirs)[both]
+        mean, error = float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(both.sum()))
+        verdict = "looks away from" if mean < 0 else "looks more at"
+        if abs(mean) <= 2 * error:
+            verdict = "looks neither more nor less, as far as these pictures tell, at"
+        lines.append(
+            f"On the {both.sum()} of {len(own)} pictures of which both have a map, {name} has "
+            f"{100 * own[both].mean():.1f} % of its evidence on the frame, {plain} {100 * theirs[both].mean():.1f} % "
+            f"(evenly spread {100 * RING:.1f} %); difference {mean:+.1f} ± {error:.1f}: it {verdict} the sensitive "
+            "mark."
+        )
+    return lines
+
+
+def _draw(records: pd.DataFrame, path: Path) -> None:
+    shape = tuple(records["shape"].iloc[0])
+    images = as_floats(_unpacked(records["pictures"].iloc[0], np.uint8).reshape(shape))
+    names = LABELS.get(str(records["set"].iloc[0]), DIGITS)
+    heats, taken = {}, {}
+    for record in records.to_dict("records"):
+        method = str(record["method"])
+        heats[method] = _unpacked(record["heat"], np.float32).reshape(shape[0], *shape[2:]).astype(np.float64)
+        taken[method] = np.array(record["decisions"], dtype=np.int64)
+    labels = np.array(records["labels"].iloc[0], dtype=np.int64)
+    draw_heats(_pictures(images), labels, heats, taken, out=path, called=lambda label: names[label])
+
+
+def _pictures(images: Single) -> list[Array]:
+    """One channel is grey; three are colours along the last axis."""
+    return [(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).astype(np.float64) for image in images]
+
+
+def _packed(values: npt.NDArray[Any]) -> str:
+    """An array's bytes as text, the lowest byte of a number first."""
+    ordered = values.astype(values.dtype.newbyteorder("<"))
+    return base64.b64encode(ordered.tobytes()).decode("ascii")
+
+
+def _unpacked(text: str, kind: type[Any]) -> npt.NDArray[Any]:
+    stored = np.frombuffer(base64.b64decode(text), dtype=np.dtype(kind).newbyteorder("<"))
+    return stored.astype(kind)

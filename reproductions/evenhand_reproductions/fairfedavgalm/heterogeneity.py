@@ -1,0 +1,28 @@
+"""FairFedAvgALM, Table 3: the same with labels skewed more and less than in Table 2."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from evenhand_reproductions.fairfedavgalm import methods, pages
+from evenhand_reproductions.fairfedavgalm.methods import COMPARED, PaperSetting
+from evenhand_reproductions.fairfedavgalm.numbers import TABLE3
+from evenhand_reproductions.settings import Meter, Record, Settings
+from evenhand_reproductions.writing import Page
+
+# The paper has 0.2 and 5.
+SETTINGS = tuple(PaperSetting(f"α = {alpha:g}", alpha=alpha) for alpha in (0.2, 0.5, 5.0))
+LOST = "Of the paper's Table 3 only some numbers can be read in the text we have; the others are left out, not guessed."
+
+
+def compute(settings: Settings, meter: Meter) -> list[Record]:
+    return pages.run_all(settings, meter, SETTINGS, COMPARED)
+
+
+def constants(name: str) -> Record:
+    return methods.constants(name, conditions=[condition.name for condition in SETTINGS])
+
+
+def page(records: pd.DataFrame) -> Page:
+    notes = [pages.NOT_CELEBA, LOST, pages.EQUAL_LOSSES, *pages.differences(records, TABLE3)]
+    return Page(pages.ran(records), pages.tables(records, TABLE3), notes, pages.ours_against_theirs(records))

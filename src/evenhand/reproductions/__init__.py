@@ -1,9 +1,0 @@
-"""The tables and figures of the papers, run again: the papers' numbers beside ours.
-
-A reproduction is a module with `compute` (train, and return records: plain numbers) and `page` (records to tables,
-notes and a figure). The records are kept beside the page, so that a page can be written again without training.
-"""
-
-from evenhand.reproductions.registry import REPRODUCTIONS, Reproduction, find
-
-__all__ = ["REPRODUCTIONS", "Reproduction", "find"]
