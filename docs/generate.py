@@ -1,23 +1,15 @@
-"""Make the pages of the documentation that come from the code: `python docs/generate.py`.
+"""Generate the pages of the documentation that come from the code: `python docs/generate.py`.
 
-With --check, fail if a page is not what the code says now.
+With --check, write nothing, and fail if a page differs from what the code gives.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
+from job_keys import job_keys_page
 
-from evenhand.data.tables.addresses import Address
-from evenhand.jobs.federation.files import FederationFile, FederationJob, PartyFile
-from evenhand.jobs.horizontal.file import HorizontalJobFile
-from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.metrics.names import METRICS
 from evenhand.protocol.messages import TEXT, Schema
 from evenhand.report.disclosure import VOCABULARIES, schemas
@@ -78,84 +70,6 @@ def _content(schema: Schema, name: str) -> str:
         return "text"
     many = kind.replace("number", "numbers") if field.dtype == "f2" else f"{kind}s"
     return f"{shape} {many}" if shape else f"one {kind}"
-
-
-FILES = {
-    "A job across columns": VerticalJobFile,
-    "A job across rows": HorizontalJobFile,
-    "Between organisations: `federation.toml`": FederationFile,
-    "Between organisations: `job.toml`": FederationJob,
-    "Between organisations: `party.toml`": PartyFile,
-}
-WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false", Address: "text"}
-
-
-def job_keys_page() -> str:
-    lines = [
-        "# Every key of a job file",
-        "",
-        "Made from the schema that checks them, by `python docs/generate.py`. [Job files](job-files.md) says what they",
-        "mean and shows whole files; whatever is not listed here is refused by name.",
-        "",
-    ]
-    for title, file in FILES.items():
-        lines += [f"## {title}", ""]
-        for heading, section in _sections(file, "", many=False):
-            said = (section.__doc__ or "").split("\n")[0].removeprefix(f"{heading}: ")
-            lines += [f"### {heading}", "", said, "", "| key | what it is | default |", "|---|---|---|"]
-            lines += [f"| `{name}` | {_kind(field.annotation)} | {_default(field)} |" for name, field in _own(section)]
-            lines.append("")
-    return "\n".join(lines)
-
-
-def _sections(section: type[BaseModel], path: str, *, many: bool) -> Iterator[tuple[str, type[BaseModel]]]:
-    """A section that has keys of its own, and those below it."""
-    if _own(section) and path:
-        yield f"`[[{path}]]`" if many else f"`[{path}]`", section
-    for name, field in section.model_fields.items():
-        below = _below(field.annotation)
-        if below is not None:
-            whole = any(get_origin(part) is list for part in (field.annotation, *get_args(field.annotation)))
-            yield from _sections(below, f"{path}.{name}".strip("."), many=whole)
-
-
-def _own(section: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
-    return [(name, field) for name, field in section.model_fields.items() if _below(field.annotation) is None]
-
-
-def _below(annotation: Any) -> type[BaseModel] | None:
-    """The section that a key holds, if it holds one or a list of them."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _below(part)) is not None), None)
-
-
-def _kind(annotation: Any) -> str:
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _kind(parts[0])
-    if origin is Literal:
-        return " or ".join(f"`{_toml(part)}`" for part in parts)
-    if origin in (Union, UnionType):
-        return ", ".join(_kind(part) for part in parts if part is not NoneType)
-    if origin is list:
-        return "tables" if get_origin(parts[0]) is dict else f"list ({_kind(parts[0])})"
-    if origin is dict:
-        return f"table ({_kind(parts[1])})"
-    return WORDS.get(annotation, "any")
-
-
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "must be given"
-    value = field.get_default(call_default_factory=True)
-    return "" if value is None or value in ([], {}) else f"`{_toml(value)}`"
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def metrics_page() -> str:

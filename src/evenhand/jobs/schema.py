@@ -54,6 +54,11 @@ def _recorded(address: Address | None) -> str | None:
     return None if address is None else str(address)
 
 
+def key(meaning: str, example: Any, default: Any = ..., **limits: Any) -> Any:
+    """Declare a key by its meaning in a sentence, an example value and its default; `docs/job-keys.md` shows them."""
+    return Field(default, description=meaning, examples=[example], **limits)
+
+
 class Strict(BaseModel):
     """A section that knows its keys and takes no others."""
 
@@ -87,40 +92,59 @@ ConstraintTables = Annotated[list[dict[str, Any]], PlainValidator(as_tables)]
 
 
 class ClockSection(Strict):
-    """`[clock]`: speeds of machines and links, for the virtual clock."""
+    """`[clock]`: simulate the time that a run would take on other machines and links."""
 
-    speed: float = 1e9
-    latency: float = 0.0
-    bandwidth: float = float("inf")
-    speeds: dict[str, float] = Field(default_factory=dict)
-    latencies: dict[str, float] = Field(default_factory=dict)
+    speed: float = key("Floating-point operations per second of every participant.", 1e8, 1e9)
+    latency: float = key("Seconds before a message arrives.", 0.02, 0.0)
+    bandwidth: float = key("Bytes per second of every link.", 1e6, float("inf"))
+    speeds: dict[str, float] = key("`speed` of single participants, by name.", {"shop": 1e8}, {})
+    latencies: dict[str, float] = key("`latency` of single participants, by name.", {"shop": 0.2}, {})
 
 
 class LabelSection(Strict):
-    """`label = { column = "defaulted", positive = "yes" }`; of three classes or more `{ column, classes = [...] }`."""
+    """`label = { column = "defaulted", positive = "yes" }`: what the model predicts."""
 
-    column: str
-    positive: Annotated[str | int | float | bool | None, PlainValidator(as_plain)] = None
-    classes: list[Annotated[str | int | float | bool, PlainValidator(as_plain)]] | None = None
+    column: str = key("Column that holds the label.", "defaulted")
+    positive: Annotated[str | int | float | bool | None, PlainValidator(as_plain)] = key(
+        "The label that counts as positive. By default the larger of the two, in sorted order.", "yes", None
+    )
+    classes: list[Annotated[str | int | float | bool, PlainValidator(as_plain)]] | None = key(
+        "All labels, if there are three or more; for averaging solvers across clients.", ["A", "B", "C"], None
+    )
 
 
 class TableSection(Strict):
     """A section that says where a table is."""
 
-    table: str | None = None
-    database: DatabaseAddress = None
-    sql: str | None = None
-    encoding: str = "utf-8"
-    delimiter: str | None = None
-    decimal: Literal[".", ","] = "."
+    table: str | None = key("File with the rows: CSV, Parquet, LIBSVM or DuckDB.", "bank.parquet", None)
+    database: DatabaseAddress = key(
+        "Address of an SQLite or PostgreSQL database; `${NAME}` is read from the environment.", "sqlite:///crm.db", None
+    )
+    sql: str | None = key(
+        "One SELECT that returns the rows; for databases and DuckDB files.", "select id, age from people", None
+    )
+    encoding: str = key("Character encoding of a CSV file.", "cp1252", "utf-8")
+    delimiter: str | None = key(
+        "Separator of a CSV file's cells. By default the first of `,` `;` tab `|` in its first line.", ";", None
+    )
+    decimal: Literal[".", ","] = key("Decimal sign of a CSV file's numbers.", ",", ".")
 
 
 class EncodedSection(Strict):
     """What a section with features says of how they are taken."""
 
-    types: dict[str, TypeName] = Field(default_factory=dict)
-    missing: MissingRule | dict[str, MissingRule] = "indicator"
-    max_levels: int | None = Field(default=None, ge=1)
+    types: dict[str, TypeName] = key(
+        "Type of columns, by name, instead of the type they look like.", {"zip": "category", "note": "leave out"}, {}
+    )
+    missing: MissingRule | dict[str, MissingRule] = key(
+        "Missing values: `indicator` imputes them and adds a 0/1 feature, `refuse` raises an error. For all columns, "
+        "or by column.",
+        {"income": "refuse"},
+        "indicator",
+    )
+    max_levels: int | None = key(
+        "Most levels of a categorical column that get a feature of their own; the rest share one.", 100, None, ge=1
+    )
 
     def to_rules(self) -> Rules:
         return Rules(self.missing, self.max_levels)
@@ -130,14 +154,35 @@ class TrainingSection(Strict):
     """What `[job]` says of training, whichever the split."""
 
     split: str
-    solver: str = "auto"
-    constraint: ConstraintTables = Field(default_factory=list)
-    alpha: float | None = None
-    seed: int = Field(default=0, ge=0)
-    hidden: list[int] = Field(default_factory=lambda: [32, 16])
-    options: dict[str, Any] = Field(default_factory=dict)
-    protection: Protection = "auto"
-    test_fraction: float = Field(default=0.0, ge=0.0, lt=1.0)
+    solver: str = key("Solver by name; `auto` chooses by model and constraint.", "trees", "auto")
+    constraint: ConstraintTables = key(
+        "Constraint, or a list of them; see [constraints](#constraints).",
+        {"kind": "equalized-odds", "epsilon": 0.02, "measure": "error"},
+        [],
+    )
+    alpha: float | None = key(
+        "Weight μ of the regulariser (μ/2)‖θ‖². By default 2/n for n training rows, and 0 for averaging solvers.",
+        0.001,
+        None,
+    )
+    seed: int = key("Seed of everything that is drawn at random.", 7, 0, ge=0)
+    hidden: list[int] = key('Widths of the hidden layers; for `model = "mlp"`.', [64], [32, 16])
+    options: dict[str, Any] = key(
+        "Options of the solver; see [options](#options-of-solvers).", {"exact_rates": False}, {}
+    )
+    protection: Protection = key(
+        "How messages are hidden; see [privacy](privacy.md). `auto` is `masked` for `subspace` with two or more "
+        "passive parties, and `none` otherwise.",
+        "masked",
+        "auto",
+    )
+    test_fraction: float = key(
+        "Share of the rows that are held out. A hash of the id decides, so every party holds out the same rows.",
+        0.25,
+        0.0,
+        ge=0.0,
+        lt=1.0,
+    )
 
     def to_job(self, **more: Any) -> Job:
         """Return the job with what the split's own keys say."""

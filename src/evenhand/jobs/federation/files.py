@@ -11,7 +11,7 @@ from pydantic import Field
 
 from evenhand.errors import JobError, RunError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, check_agreed
-from evenhand.jobs.schema import Strict, check_names, located, once, parsed, read_toml
+from evenhand.jobs.schema import Strict, check_names, key, located, once, parsed, read_toml
 from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_party, check_training
 from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.policy import OwnPolicy
@@ -32,12 +32,12 @@ CHECKPOINT_SECONDS: Final = "EVENHAND_CHECKPOINT_SECONDS"
 
 
 class FederationSection(Strict):
-    """`[federation]`: who takes part, and where everybody finds the server."""
+    """`[federation]`: the participants, and the address of the server."""
 
-    name: str
-    server: str
-    port: int = Field(default=8002, ge=1, le=65535)
-    parties: list[str] = Field(min_length=1)
+    name: str = key("Name of the federation.", "lending")
+    server: str = key("Host name of the server.", "server.example")
+    port: int = key("Port of the server.", 443, 8002, ge=1, le=65535)
+    parties: list[str] = key("Names of all parties or clients.", ["bank", "shop"], min_length=1)
 
 
 class FederationFile(Strict):
@@ -47,24 +47,24 @@ class FederationFile(Strict):
 
 
 class MemberSection(Strict):
-    """`[[party]]` of a job between organisations: a name and a part, and nothing of what the party has.
+    """`[[party]]`: a party's name and role. Its table is in its own `party.toml`."""
 
-    With protection "dealer", one of them is "dealer": it has no data and deals out random numbers.
-    """
-
-    name: str
-    role: str = "passive"
+    name: str = key("Name of the party, as in its start-up kit.", "bank")
+    role: str = key(
+        '`active`, `passive`, or `dealer`: a participant without data, for `protection = "dealer"`.',
+        "active",
+        "passive",
+    )
 
 
 class FederationJobSection(VerticalJobSection):
-    """`[job]` between organisations, where ids may be private: common rows are found without a list of people. If there
-    are fewer than `least_common`, nobody is told any.
-    """
+    """`[job]`: what to train and how."""
 
-    ids: Literal["equal", "inner", "private"] = "equal"  # type: ignore[assignment]
-    text_ids: bool = False
-    """Whether ids of CSV files, which do not say what 12 is, are text as those of the others are."""
-    least_common: int = Field(default=1, ge=1)
+    ids: Literal["equal", "inner", "private"] = key(  # type: ignore[assignment]
+        "As in a vertical job; `private` finds the common ids by private set intersection.", "private", "equal"
+    )
+    text_ids: bool = key("Whether ids in CSV files are text even if they look like numbers.", True, False)
+    least_common: int = key("Fewest common ids; with fewer, the run ends and no party learns any.", 1000, 1, ge=1)
 
 
 class FederationJob(Strict):
@@ -100,10 +100,10 @@ class FederationJob(Strict):
 
 
 class ClientMember(Strict):
-    """`[[client]]` of a job between organisations: a name, and its own bound if it has one."""
+    """`[[client]]`: a client's name and its own bound. Its table is in its own `party.toml`."""
 
-    name: str
-    limit: float | None = None
+    name: str = key("Name of the client, as in its start-up kit.", "ghent")
+    limit: float | None = key("Bound of this client's local constraint, in place of its ε or limit.", 0.6, None)
 
 
 class ClientsJob(HorizontalJobFile):
@@ -120,25 +120,27 @@ AnyJob: TypeAlias = FederationJob | ClientsJob
 
 
 class OwnSection(PartySection):
-    """`[party]`: a party's own table, what is in it, and its part; of a client the job says what the columns are. A
-    dealer has no table.
-    """
+    """`[party]`: the party's role, its table and the table's columns. A dealer has no table."""
 
-    role: Literal["active", "passive", "client", "dealer"] = "passive"  # type: ignore[assignment]
+    role: Literal["active", "passive", "client", "dealer"] = key(  # type: ignore[assignment]
+        "Role of this participant. For a `client`, the job's `[data]` describes the columns.", "client", "passive"
+    )
 
 
 class PolicySection(Strict):
-    """`[policy]`: on which terms the party takes part."""
+    """`[policy]`: the jobs that this party takes part in."""
 
-    solvers: list[str] | None = None
-    most_rounds: int | None = Field(default=None, ge=1)
-    least_rows: int = Field(default=0, ge=0)
-    participants: list[str] | None = None
-    protected: bool = False
-    never_send: list[str] = Field(default_factory=list)
-    columns: list[str] | None = None
-    protection: Protection = "none"
-    label_epsilon: float | None = None
+    solvers: list[str] | None = key("Solvers that it accepts; by default all.", ["subspace"], None)
+    most_rounds: int | None = key("Most rounds that it accepts.", 100, None, ge=1)
+    least_rows: int = key("Fewest common rows that it accepts.", 500, 0, ge=0)
+    participants: list[str] | None = key("Participants that it accepts; by default all.", ["bank", "shop"], None)
+    protected: bool = key("Whether it accepts only jobs with `[privacy]` noise.", True, False)
+    never_send: list[str] = key("Kinds of messages that it never sends; the run ends there.", ["combined-scores"], [])
+    columns: list[str] | None = key("Columns that a job across clients may use; by default all.", ["age", "ward"], None)
+    protection: Protection = key("Weakest `protection` that it accepts.", "masked", "none")
+    label_epsilon: float | None = key(
+        "Largest ε of `label_privacy` that it accepts. Jobs without `label_privacy` are then refused.", 1.0, None
+    )
 
     def to_policy(self) -> OwnPolicy:
         return OwnPolicy(**self.model_dump(exclude={"columns"}))

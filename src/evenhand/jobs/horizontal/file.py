@@ -26,6 +26,7 @@ from evenhand.jobs.schema import (
     check_columns,
     check_names,
     every,
+    key,
     located,
     once,
     parsed,
@@ -44,35 +45,66 @@ Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
 class HorizontalJobSection(TrainingSection):
     """`[job]`: what to train and how."""
 
-    split: Literal["horizontal"]
-    scope: Scope = "global"
-    lacking: Lacking = "refuse"
-    model: Literal["linear", "mlp", "resnet18", "trees"] = "linear"
-    start: str | None = None
-    device: str = "cpu"
-    max_rounds: int | None = None
-    tol: float = 1e-3
+    split: Literal["horizontal"] = key("Clients have rows of different people, with the same columns.", "horizontal")
+    scope: Scope = key(
+        "Rows that a constraint is about: all clients' together, each client's (`local`), or `both`. The last two are "
+        "for `sqp` and `prox-al`.",
+        "local",
+        "global",
+    )
+    lacking: Lacking = key(
+        "A client without rows in a slice of a local constraint: refuse it, or leave the constraint out there.",
+        "leave out",
+        "refuse",
+    )
+    model: Literal["linear", "mlp", "resnet18", "trees"] = key(
+        "Shared model; `resnet18` is for images.", "mlp", "linear"
+    )
+    start: str | None = key(
+        "Safetensors file with initial weights; for averaging solvers.", "weights.safetensors", None
+    )
+    device: str = key("Device of torch.", "cuda", "cpu")
+    max_rounds: int | None = key(
+        "Most communication rounds. By default 200 (`sqp`), 300 (`trees`), 100,000 (`prox-al`) or 100 (averaging).",
+        50,
+        None,
+    )
+    tol: float = key(
+        "Tolerances ε₁ and ε₂ of `sqp` and `prox-al`; for other solvers, what counts as converged.", 1e-4, 1e-3
+    )
 
 
 class DataSection(EncodedSection):
-    """`[data]`: what columns of every client's table are there for, and what is agreed about them."""
+    """`[data]`: the columns that every client's table has, and how they are encoded."""
 
     label: LabelSection
-    sensitive: list[str] = Field(default_factory=list)
-    columns: list[str] | None = None
-    id: str | None = None
-    scale: bool = True
-    encoder: str | None = None
-    groups: dict[str, list[Plain]] | None = None
-    file: str | None = None
-    size: int | None = Field(default=None, ge=1)
-    crop: int | None = Field(default=None, ge=1)
+    sensitive: list[str] = key("Columns that define groups.", ["sex"], [])
+    columns: list[str] | None = key(
+        "Columns to use as features. By default all but id, label and sensitive columns.", ["age", "ward"], None
+    )
+    id: str | None = key("Column that identifies a person. By default rows are numbered.", "patient", None)
+    scale: bool = key("Whether numeric columns are standardised, over all clients.", False, True)
+    encoder: str | None = key(
+        "Encoder that the clients agreed on. By default it is fitted to sums over all clients' training rows.",
+        "agreed.json",
+        None,
+    )
+    groups: dict[str, list[Plain]] | None = key(
+        "Groups of each sensitive attribute. By default clients send the groups that they have.",
+        {"sex": ["female", "male"]},
+        None,
+    )
+    file: str | None = key("Column with the file name of a row's image; for folders of images.", "jpg", None)
+    size: int | None = key("Side that images of a folder are resized to.", 64, None, ge=1)
+    crop: int | None = key(
+        "Side of squares cut from images: at random places for training, from the middle otherwise.", 56, None, ge=1
+    )
 
 
 class ServerSection(TableSection):
-    """`[server]`: rows of the server's own, and the bound of the constraint there."""
+    """`[server]`: rows that the server holds, and its own bound."""
 
-    limit: float | None = None
+    limit: float | None = key("Bound of the global constraint, in place of its ε or limit.", 0.4, None)
 
     @property
     def has_rows(self) -> bool:
@@ -80,11 +112,11 @@ class ServerSection(TableSection):
 
 
 class ClientSection(TableSection):
-    """`[[client]]`: one client, its table, its pictures if it has any, and its own bound if it has one."""
+    """`[[client]]`: a client, its table, its images and its own bound."""
 
-    name: str
-    images: str | None = None
-    limit: float | None = None
+    name: str = key("Name of the client.", "ghent")
+    images: str | None = key("Images of the table's rows: `.npy`, `.safetensors` or a folder.", "ghent.npy", None)
+    limit: float | None = key("Bound of this client's local constraint, in place of its ε or limit.", 0.6, None)
 
 
 QUIETER: Final = 10.0
@@ -99,20 +131,32 @@ _KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 
 
 class PrivacySection(Strict):
-    """`[privacy]`: what clients do to updates before they send them."""
+    """`[privacy]`: the noise that clients of averaging solvers add to their updates."""
 
-    mechanism: Literal["clipped-gaussian", "shared-gaussian", "record-gaussian", "gaussian"]
-    clip: float | None = None
-    dual_clip: float | None = None
-    noise_multiplier: float | None = None
-    epsilon: float | None = None
-    weight_noise: float | None = None
-    multiplier_noise: float | None = None
-    shares: int | None = None
-    rate: float | None = None
-    steps: int | None = None
-    measure_clip: float | None = None
-    delta: float = Field(default=1e-5, gt=0.0, lt=1.0)
+    mechanism: Literal["clipped-gaussian", "shared-gaussian", "record-gaussian", "gaussian"] = key(
+        "`clipped-gaussian` covers all records of a client; `shared-gaussian` the same with noise split over masked "
+        "clients; `record-gaussian` is DP-SGD and covers one record; `gaussian` is the paper's, without an ε.",
+        "record-gaussian",
+    )
+    clip: float | None = key(
+        "Largest norm of a client's update; with `record-gaussian`, of a row's gradient.", 1.0, None
+    )
+    dual_clip: float | None = key("Largest norm of a client's change of the multipliers.", 0.1, None)
+    noise_multiplier: float | None = key("Standard deviation of the noise, in units of `clip`.", 3.0, None)
+    epsilon: float | None = key("ε of the whole run; the noise follows from it.", 8.0, None)
+    weight_noise: float | None = key("Standard deviation on weights; `gaussian` only.", 0.01, None)
+    multiplier_noise: float | None = key("Standard deviation on multipliers; `gaussian` only.", 0.01, None)
+    shares: int | None = key(
+        "Clients whose noise must add up to the whole; `shared-gaussian` only. By default as many as must stay.",
+        5,
+        None,
+    )
+    rate: float | None = key("Probability that a row is in a step; `record-gaussian` only.", 0.05, None)
+    steps: int | None = key("Steps in a round; `record-gaussian` only.", 20, None)
+    measure_clip: float | None = key(
+        "Largest loss of a row in the step of the multipliers; `record-gaussian` only.", 3.0, None
+    )
+    delta: float = key("δ of the privacy statement.", 1e-6, 1e-5, gt=0.0, lt=1.0)
 
     @property
     def bounds_multipliers(self) -> str:

@@ -23,6 +23,7 @@ from evenhand.jobs.schema import (
     check_columns,
     check_names,
     every,
+    key,
     located,
     once,
     parsed,
@@ -32,24 +33,40 @@ from evenhand.vertical.solvers import SOLVERS, check_job, check_takes_weights, r
 
 
 class LabelPrivacySection(Strict):
-    """`[job.label_privacy]`: labels leave their holder as randomised responses only."""
+    """`[job.label_privacy]`: the label holder shares labels as randomised responses only."""
 
-    epsilon: float
-    groups: float | None = None
-    finish: bool = False
+    epsilon: float = key("ε of each person's label.", 1.0)
+    groups: float | None = key(
+        "ε of each person's value of a sensitive attribute. By default groups are not randomised.", 2.0, None
+    )
+    finish: bool = key("Whether the label holder refits its own weights to the true labels at the end.", True, False)
 
 
 class VerticalJobSection(TrainingSection):
     """`[job]`: what to train and how."""
 
-    split: Literal["vertical"] = "vertical"
-    model: Literal["linear", "mlp", "trees"] = "linear"
-    max_rounds: int = 1000
-    tol: float | None = None
-    fit_intercept: bool = True
-    scale: bool = True
-    runtime: RuntimeName = "auto"
-    ids: Literal["equal", "inner"] = "equal"
+    split: Literal["vertical"] = key("Parties have different columns of the same people.", "vertical", "vertical")
+    model: Literal["linear", "mlp", "trees"] = key(
+        "Model of each party. `mlp` needs the extra `torch`, `trees` the extra `trees`.", "trees", "linear"
+    )
+    max_rounds: int = key("Most communication rounds.", 50, 1000)
+    tol: float | None = key(
+        "When to stop. `subspace`: relative distance of the objective from the constrained optimum (1e-3). Others: "
+        "stationarity gap (1e-4).",
+        1e-4,
+        None,
+    )
+    fit_intercept: bool = key("Whether the first active party has an intercept, not regularised.", False, True)
+    scale: bool = key("Whether each party standardises its numeric columns on its own training rows.", False, True)
+    runtime: RuntimeName = key(
+        "How participants run: `messages` in turn, `interleaved` in one compiled loop (VFB²), `threads` at the same "
+        "time (VFB², FairVFL, FedBCD). `auto` is `interleaved` where the solver can and there is no `[clock]`.",
+        "threads",
+        "auto",
+    )
+    ids: Literal["equal", "inner"] = key(
+        "`equal`: refuse tables whose ids differ. `inner`: keep the ids that all parties have.", "inner", "equal"
+    )
     label_privacy: LabelPrivacySection | None = None
 
     @property
@@ -70,22 +87,32 @@ class VerticalJobSection(TrainingSection):
 
 
 class HeldLabelSection(LabelSection):
-    """`label = { column = "defaulted", positive = "yes" }`; `secret` is the file that randomised responses are from."""
+    """`label = { column = "defaulted", positive = "yes" }`: what the model predicts."""
 
-    secret: str | None = None
+    secret: str | None = key(
+        "File with the key that randomised responses are drawn with; for `label_privacy`.", "labels.secret", None
+    )
 
 
 class PartySection(TableSection, EncodedSection):
     """`[[party]]`: one party, its table and what it holds."""
 
-    name: str
-    role: Literal["active", "passive"] = "passive"
-    id: str | None = None
-    first_index: Literal[0, 1] = 1
-    columns: list[str] | None = None
+    name: str = key("Name of the party, and of its folder in the run folder.", "bank")
+    role: Literal["active", "passive"] = key(
+        "`active` parties know the labels; the party with `label` must be active.", "active", "passive"
+    )
+    id: str | None = key("Column that identifies a person. Required, except for LIBSVM files.", "customer_id", None)
+    first_index: Literal[0, 1] = key("Number of the first column of a LIBSVM file.", 0, 1)
+    columns: list[str] | None = key(
+        "Columns to use as features. By default all but id, label, weight and sensitive columns.",
+        ["income", "age"],
+        None,
+    )
     label: HeldLabelSection | None = None
-    sensitive: list[str] = Field(default_factory=list)
-    weight: str | None = None
+    sensitive: list[str] = key("Columns that define groups; only beside the label.", ["sex"], [])
+    weight: str | None = key(
+        "Column with the number of people that a row stands for; only beside the label.", "households", None
+    )
 
 
 class VerticalJobFile(ClockedFile):
@@ -126,11 +153,11 @@ def _check_parties(job: VerticalJobFile) -> None:
         raise JobError(f'party {with_label[0].name!r} holds the label, so its role must be "active"')
 
 
-def check_party(party: PartySection, key: str) -> None:
+def check_party(party: PartySection, where: str) -> None:
     """Refuse what a party's section cannot mean, wherever it stands."""
     if party.table is None or not is_libsvm(party.table):
         if party.id is None:
-            raise JobError(f"key {key}.id is missing; only a LIBSVM file's rows are known by number")
+            raise JobError(f"key {where}.id is missing; only a LIBSVM file's rows are known by number")
         if "first_index" in party.model_fields_set:
             raise JobError(f"party {party.name!r}: first_index goes with a table in LIBSVM's format")
     if party.sensitive and party.label is None:
