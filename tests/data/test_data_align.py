@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from evenhand.data import align
 from evenhand.errors import DataError, InputError
-from evenhand.training.preparing import Preparation
+from evenhand.training.vertical_steps import common_rows
 
 
 def _frame(ids: list[object], column: str = "x") -> pd.DataFrame:
@@ -152,13 +152,13 @@ def test_moments_with_a_time_zone_are_not_those_without() -> None:
     with pytest.raises(DataError, match=r"different kinds.*bank has moments .*shop has moments with a time zone"):
         align(frames, ["bank", "shop"])
     with pytest.raises(DataError, match="different kinds"):
-        Preparation().align({"bank": days, "shop": zoned})
+        common_rows({"bank": days, "shop": zoned})
     with pytest.raises(DataError, match="moments with and without a time zone"):
-        Preparation().align({"bank": pd.Index([days[0], zoned[1]], dtype=object)})
-    same = Preparation().align({"bank": zoned, "shop": zoned.tz_convert("Asia/Tokyo")[::-1]})
+        common_rows({"bank": pd.Index([days[0], zoned[1]], dtype=object)})
+    same = common_rows({"bank": zoned, "shop": zoned.tz_convert("Asia/Tokyo")[::-1]})
     assert [places.tolist() for places in same.values()] == [[0, 1], [1, 0]]
 
 
 def test_an_id_that_no_file_can_hold_is_refused_in_the_exchange() -> None:
     with pytest.raises(DataError, match="cannot be written as UTF-8"):
-        Preparation().align({"bank": pd.Index(["a", "\ud800"], dtype=object)})
+        common_rows({"bank": pd.Index(["a", "\ud800"], dtype=object)})

@@ -17,12 +17,11 @@ from support.federation import Network, run_sites, write_shops
 
 from evenhand.data.tables import parquet_file
 from evenhand.errors import DataError, EvenhandError, JobError, RunError
-from evenhand.jobs.federation import sites
 from evenhand.jobs.federation.dealing import DealerEnd
 from evenhand.jobs.federation.files import parse_federation_job, read_federation_job, read_party
 from evenhand.jobs.federation.here import at
 from evenhand.jobs.federation.parts import party_part
-from evenhand.jobs.federation.sites import PartyEnd, server_program
+from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
 from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.metrics import cells
@@ -30,10 +29,13 @@ from evenhand.models.linear import column_major
 from evenhand.models.saved import to_state
 from evenhand.privacy.masks import SECRET_WORDS
 from evenhand.protocol.policy import OwnPolicy
+from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.packets import checksum
 from evenhand.runtime.site import Site
+from evenhand.training import vertical_steps
 from evenhand.training.run import one_blas_thread
-from evenhand.vertical.problem import PartyData
+from evenhand.training.vertical_steps import train_as_party
+from evenhand.vertical.problem import LabelData, PartyData
 from evenhand.vertical.solvers import SOLVERS
 from evenhand.vertical.subspace import server
 
@@ -114,11 +116,11 @@ def test_of_a_parquet_file_a_party_holds_its_block_once(
     """Rows that are held out aside; and the run is that of one process."""
     given: list[PartyData] = []
 
-    def kept(*parts: Any, **named: Any) -> PartyData:
-        given.append(PartyData(*parts, **named))
-        return given[-1]
+    def kept(terms: VerticalTerms, name: str, own: PartyData, truth: LabelData | None) -> Any:
+        given.append(own)
+        return train_as_party(terms, name, own, truth)
 
-    monkeypatch.setattr(sites, "PartyData", kept)
+    monkeypatch.setattr(vertical_steps, "train_as_party", kept)
     paths = write_shops(tmp_path, {"max_rounds": 5, "test_fraction": test_fraction, "constraint": FAIR})
     for table in tmp_path.glob("*/table.csv"):
         pd.read_csv(table).to_parquet(table.with_suffix(".parquet"))
@@ -211,11 +213,11 @@ def test_every_site_masks_by_secrets_of_its_own_and_by_those_it_shares_with_one_
 ) -> None:
     given: list[PartyData] = []
 
-    def kept(*parts: Any, **named: Any) -> PartyData:
-        given.append(PartyData(*parts, **named))
-        return given[-1]
+    def kept(terms: VerticalTerms, name: str, own: PartyData, truth: LabelData | None) -> Any:
+        given.append(own)
+        return train_as_party(terms, name, own, truth)
 
-    monkeypatch.setattr(sites, "PartyData", kept)
+    monkeypatch.setattr(vertical_steps, "train_as_party", kept)
     paths = write_shops(tmp_path, {"solver": "vfb2-svrg", "max_rounds": 1, "options": {"batch_size": 32}}, ("bank",))
     network = Network(0.05)
     ends = run(paths, network)
@@ -333,7 +335,7 @@ def test_a_file_that_does_not_fit_the_job_is_refused_at_once(
     paths[which].write_text(paths[which].read_text().replace(old, new))
     job = read_federation_job(paths["job"])
     with pytest.raises(JobError, match=says):
-        next(sites.party_program(job, read_party(paths["shop"]), tmp_path))
+        next(party_program(job, read_party(paths["shop"]), tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from evenhand.errors import DataError, InputError, JobError
 from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
 from evenhand.jobs.vertical.tables import align_parties, load_vertical_tables
-from evenhand.training.preparing import Preparation
 
 ROWS = 80
 
@@ -61,8 +60,8 @@ def small(tmp_path: Path) -> SparseJob:
 def test_columns_stay_sparse_into_training(small: SparseJob) -> None:
     tables = small.load()
     assert tables.ids.tolist() == list(range(ROWS))
-    assert (tables.labels.negative, tables.labels.positive) == (-1, 1)
-    np.testing.assert_array_equal(tables.signs, small.labels)
+    assert (tables.held.labels.negative, tables.held.labels.positive) == (-1, 1)
+    np.testing.assert_array_equal(tables.held.signs, small.labels)
     np.testing.assert_array_equal(tables.matrices["bank"].toarray(), small.dense[:, :15])
     for party in tables.training_columns():
         assert isinstance(party.matrix, sparse.csr_array)
@@ -116,7 +115,7 @@ def test_a_group_may_be_a_numbered_column(small: SparseJob, tmp_path: Path) -> N
     small.content["job"]["constraint"] = {"kind": "equal-opportunity", "epsilon": 0.05}
     small.party("bank")["sensitive"] = ["1"]
     tables = small.load()
-    assert tables.sensitive["1"].tolist() == [0, 1] * (ROWS // 2)
+    assert tables.held.sensitive["1"].tolist() == [0, 1] * (ROWS // 2)
     np.testing.assert_array_equal(tables.matrices["bank"].toarray(), small.dense[:, 1:15])
     finished = run_vertical_job(small.read(), small.folder, tmp_path / "run")
     assert finished.run.models["bank"].weights.size == 15
@@ -187,9 +186,9 @@ def test_tables_of_different_kinds_are_aligned(tmp_path: Path) -> None:
         "named": open_table(TableSource(table=named, id="row")),
         "numbered": open_table(TableSource(table=numbered)),
     }
-    found = align_parties(tables, "equal", Preparation())
+    found = align_parties(tables, "equal")
     assert found["named"].known.index.tolist() == found["numbered"].known.index.tolist() == [2, 0, 1]
     assert found["numbered"].known["label"].tolist() == [1, 1, -1]
     fewer = {"numbered": tables["numbered"], "named": tables["named"].aligned(pd.Index([0, 1]))}
     with pytest.raises(DataError, match="named lacks 1 of numbered's 3 ids"):
-        align_parties(fewer, "equal", Preparation())
+        align_parties(fewer, "equal")

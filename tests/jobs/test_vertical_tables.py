@@ -16,7 +16,6 @@ from support.tables import SmallJob, write_postgres, write_sqlite
 from evenhand.data import TableSource, open_table
 from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
-from evenhand.training.preparing import Preparation
 
 
 @pytest.fixture
@@ -36,14 +35,15 @@ def assert_same(one: VerticalTables, other: VerticalTables) -> None:
     """Equal but for the order of the rows."""
     place = one.ids.get_indexer(other.ids)
     assert sorted(one.ids) == sorted(other.ids)
-    np.testing.assert_array_equal(one.signs[place], other.signs)
+    np.testing.assert_array_equal(one.held.signs[place], other.held.signs)
     np.testing.assert_array_equal(one.test[place], other.test)
-    assert (one.labels, one.terms.active) == (other.labels, other.terms.active)
+    assert (one.held.labels, one.terms.active) == (other.held.labels, other.terms.active)
     for name, matrix in one.matrices.items():
         assert one.encoders[name].feature_names_out == other.encoders[name].feature_names_out
         # Means and scales are sums over the rows in their order, so the last digits may differ.
         np.testing.assert_allclose(dense(matrix)[place], dense(other.matrices[name]), rtol=1e-12, atol=1e-12)
-    pd.testing.assert_frame_equal(one.sensitive.iloc[place], other.sensitive, check_names=False)
+    groups = one.held.sensitive.iloc[place].reset_index(drop=True)
+    pd.testing.assert_frame_equal(groups, other.held.sensitive, check_names=False)
 
 
 def test_tables_become_aligned_encoded_columns(small: SmallJob) -> None:
@@ -55,8 +55,8 @@ def test_tables_become_aligned_encoded_columns(small: SmallJob) -> None:
     assert federation.encoders["bank"].columns_in == ["age", "city"]
     assert dense(federation.matrices["bank"]).shape == (rows, 4)
     outcome = small.frames["bank"]["outcome"].reindex(federation.ids)
-    np.testing.assert_array_equal(federation.signs, np.where(outcome == "repaid", 1.0, -1.0))
-    assert (federation.labels.negative, federation.labels.positive) == ("defaulted", "repaid")
+    np.testing.assert_array_equal(federation.held.signs, np.where(outcome == "repaid", 1.0, -1.0))
+    assert (federation.held.labels.negative, federation.held.labels.positive) == ("defaulted", "repaid")
     assert 0 < federation.test.sum() < rows / 2
     spent = small.frames["shop"]["spent"].reindex(federation.ids).to_numpy()
     train = spent[~federation.test]
@@ -148,7 +148,10 @@ def test_either_label_may_be_the_positive_one(small: SmallJob, positive: str | N
     if positive:
         label["positive"] = positive
     federation = load(small)
-    assert (federation.labels.positive, federation.labels.negative) == (positive or "repaid", negative or "defaulted")
+    assert (federation.held.labels.positive, federation.held.labels.negative) == (
+        positive or "repaid",
+        negative or "defaulted",
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,9 +173,9 @@ def test_labels_of_any_two_values(
     small.frames["bank"]["outcome"] = np.where(repaid, values[1], values[0])
     small.party("bank")["label"]["positive"] = positive
     federation = load(small)
-    assert (federation.labels.negative, federation.labels.positive) == classes
-    assert type(federation.labels.positive) is type(classes[1])
-    assert (federation.signs > 0).sum() == (repaid.sum() if positive in (values[1], True) else (~repaid).sum())
+    assert (federation.held.labels.negative, federation.held.labels.positive) == classes
+    assert type(federation.held.labels.positive) is type(classes[1])
+    assert (federation.held.signs > 0).sum() == (repaid.sum() if positive in (values[1], True) else (~repaid).sum())
 
 
 def set_column(name: str, column: str, value: Any, rows: Any = slice(None)) -> Callable[[SmallJob], None]:
@@ -324,7 +327,7 @@ def test_ids_with_leading_zeros_are_text_at_every_party(tmp_path: Path, order: i
     pd.DataFrame({"id": ["123", "007"], "friends": [1, 2]}).to_parquet(tmp_path / "social.parquet")
     names = ["bank.csv", "shop.csv", "social.parquet"][::order]
     tables = {name: open_table(TableSource(table=tmp_path / name, id="id")) for name in names}
-    aligned = align_parties(tables, "inner", Preparation())
+    aligned = align_parties(tables, "inner")
     assert [table.known.index.tolist() for table in aligned.values()] == [["123"]] * 3
     matrices = [table.encode(np.ones(1, dtype=bool), False)[1].tolist() for table in aligned.values()]
     assert matrices == [[[40.0]], [[2.0]], [[1.0]]][::order]
@@ -332,6 +335,6 @@ def test_ids_with_leading_zeros_are_text_at_every_party(tmp_path: Path, order: i
     pd.DataFrame({"id": [123, 456], "visits": [1, 2]}).to_parquet(tmp_path / "site.parquet")
     site = open_table(TableSource(table=tmp_path / "site.parquet", id="id"))
     with pytest.raises(DataError, match=r"bank has text \(such as '007'\), site has integers \(such as 123\)"):
-        align_parties({"bank": tables["bank.csv"], "site": site}, "inner", Preparation())
-    found = align_parties({"shop": tables["shop.csv"], "site": site}, "equal", Preparation())
+        align_parties({"bank": tables["bank.csv"], "site": site}, "inner")
+    found = align_parties({"shop": tables["shop.csv"], "site": site}, "equal")
     assert found["shop"].known.index.tolist() == found["site"].known.index.tolist() == [456, 123]

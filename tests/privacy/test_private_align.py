@@ -11,6 +11,7 @@ from support.contracts import assert_malformed_is_refused, assert_same_state
 
 from evenhand.errors import DataError, ProtocolError
 from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer, _points, _times
+from evenhand.protocol.align import rows_by_id
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role
 from evenhand.protocol.transcript import Transcript
@@ -26,8 +27,8 @@ IDS = {
 
 def roles(ids: dict[str, pd.Index], holder: str = "bank") -> tuple[PrivateAlignServer, list[PrivateAlignParty]]:
     ring = list(ids)
-    parties = [PrivateAlignParty(name, one, ring, in_order=name == holder) for name, one in ids.items()]
-    return PrivateAlignServer(ring), parties
+    parties = [PrivateAlignParty(name, one, ring, holds_labels=name == holder) for name, one in ids.items()]
+    return PrivateAlignServer(ring, holder=holder), parties
 
 
 def found(ids: dict[str, pd.Index], parties: Sequence[PrivateAlignParty]) -> list[list[str]]:
@@ -47,9 +48,9 @@ def test_all_find_the_common_rows_in_one_order(names: tuple[str, ...], faulty: b
     assert all(order == orders[0] for order in orders)
     assert set(orders[0]) == expected
     assert len(orders[0]) == len(expected)
-    # Who sends in the order of its table is found there by the server as well.
-    bank = parties[names.index("bank")]
-    np.testing.assert_array_equal(server.places["bank"], bank.places)
+    # The server finds the label holder's rows by id in a copy of its table, whatever the order of the copy.
+    copy = IDS["bank"][np.random.default_rng(len(names)).permutation(len(IDS["bank"]))]
+    assert list(copy[rows_by_id(copy, server.sent_by("bank"), "bank")]) == orders[0]
 
 
 @pytest.mark.parametrize("kind", ["integers", "moments", "text"])
@@ -115,3 +116,12 @@ def test_malformed_and_out_of_turn_messages_are_refused() -> None:
     shop.receive(passed)
     with pytest.raises(ProtocolError, match="out of turn"):
         shop.receive(passed)
+    for first, then in (("labelled-ids", "fully-blinded-ids"), ("fully-blinded-ids", "labelled-ids")):
+        fresh_server, _ = roles(IDS)
+        told = {one.kind: one for one in messages if one.kind == "labelled-ids" or one.sender == "phone"}
+        fresh_server.receive(told[first])
+        fewer = {name: array[:-1] if array.ndim == 2 else array for name, array in told[then].body.items()}
+        before = fresh_server.snapshot()
+        with pytest.raises(ProtocolError, match="different numbers of ids"):
+            fresh_server.receive(Message(told[then].sender, "server", then, fewer))
+        assert_same_state(fresh_server.snapshot(), before)

@@ -3,44 +3,54 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
 from evenhand.auditing.findings import Audit
 from evenhand.auditing.horizontal import HorizontalScene, audit_horizontal
 from evenhand.auditing.vertical import audit_vertical
 from evenhand.auditing.views import Scene, listening
-from evenhand.errors import RunError
+from evenhand.errors import DataError, RunError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.jobs.federation.files import AnyJob, FederationJob, parse_federation_job
-from evenhand.jobs.federation.sites import align_party, align_server
+from evenhand.jobs.federation.sites import alignment_of, scoring_party, scoring_server
 from evenhand.jobs.file import JobFile, read_job
 from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.tables import SERVER_ROWS, load_horizontal_tables
 from evenhand.jobs.schema import read_toml
-from evenhand.jobs.vertical.answering import answer_key
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
 from evenhand.jobs.vertical.tables import load_vertical_tables
-from evenhand.privacy.key_exchange import KeyParty, KeyServer
+from evenhand.privacy.masks import SECRET_WORDS, fresh_masks
+from evenhand.privacy.randomised_response import AnswerKey
+from evenhand.protocol.align import SentIds
 from evenhand.protocol.certificate import Certificate
-from evenhand.protocol.scoring import ScoreParty, ScoreServer
+from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import Part
 from evenhand.protocol.transcript import Transcript
 from evenhand.report.disclosure import schemas
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.inprocess import InProcess
 from evenhand.training.horizontal import train_clients
 from evenhand.training.preparing import Preparation
-from evenhand.training.vertical import train_vertical
-from evenhand.vertical.problem import PartyColumns
-from evenhand.vertical.solvers import SOLVERS, vertical_terms
+from evenhand.training.together import Steps, Together
+from evenhand.training.vertical import train_together
+from evenhand.training.vertical_steps import (
+    Alignment,
+    EncodedColumns,
+    HeldLabels,
+    dealer_steps,
+    party_steps,
+    server_steps,
+)
+from evenhand.vertical.problem import LabelData
+from evenhand.vertical.solvers import vertical_terms
 
 REPEATS: Final = 1e-6
 """How closely the run that is attacked must end where the recorded one ended."""
@@ -79,22 +89,10 @@ def _vertical(
 ) -> tuple[Audit, Certificate]:
     for party in job.party:
         require_password(party.database)
-    tables = load_vertical_tables(job, folder.base)
-    train = ~tables.test
-    transcript = listening()
-    signs, sensitive = tables.signs[train], None if tables.sensitive is None else tables.sensitive[train]
-    parties = tables.training_columns()
-    run = train_vertical(
-        job.to_job(),
-        parties,
-        signs,
-        sensitive,
-        runtime="messages",
-        terms=tables.terms,
-        transcript=transcript,
-        key=answer_key(job.job.label_privacy, job.label_party.label, folder.base, job.job.seed, tables.ids[train]),
-    )
-    scene = Scene.of(transcript, parties, signs, sensitive, run.models, tables.terms)
+    tables = load_vertical_tables(job, folder.base, listening())
+    run = train_together(tables.together, runtime="messages")
+    truth = tables.rows[tables.holder].labels().truth
+    scene = Scene.of(run.transcript, tables.training_columns(), truth.labels, truth.sensitive, run.models, tables.terms)
     return audit_vertical(scene, coalitions=coalitions), run.certificate
 
 
@@ -178,41 +176,66 @@ def _groups(rows: int, names: Sequence[str]) -> pd.DataFrame | None:
     return pd.DataFrame({name: (places >> shift) & 1 for shift, name in enumerate(names)}) if names else None
 
 
+class _MadeUpRows:
+    """A party's rows in a rehearsal, by number: no table is opened."""
+
+    def __init__(self, ids: pd.Index | int, number: int, sensitive: Sequence[str]) -> None:
+        self._ids, self._sensitive = ids, sensitive
+        self.matrix, _ = _made_up(REHEARSED_ROWS, number)
+
+    def ids(self) -> pd.Index | int:
+        return self._ids
+
+    def unaligned(self, problem: str, _: Integers | None = None) -> DataError:
+        return DataError(problem)
+
+    def take(self, _: Integers) -> int:
+        return REHEARSED_ROWS
+
+    def labels(self, _: SentIds | None = None) -> HeldLabels:
+        truth = LabelData(_made_up(REHEARSED_ROWS, 0)[1], _groups(REHEARSED_ROWS, self._sensitive))
+        return HeldLabels(truth, AnswerKey.from_seed(0))
+
+    def columns(self) -> EncodedColumns:
+        return EncodedColumns(self.matrix)
+
+
 def _rehearse_vertical(job: VerticalJobFile | FederationJob) -> Transcript:
     trained = replace(job.to_job(), max_rounds=REHEARSED_ROUNDS)
     if trained.label_privacy is not None:
         # What is said does not depend on ε, but slices of so few rows would drown in answers.
         trained = replace(trained, label_privacy=replace(trained.label_privacy, epsilon=REHEARSED_EPSILON, groups=None))
     between = job if isinstance(job, FederationJob) else None
-    preparation = Preparation()
     parts: dict[str, Part]
+    ids: pd.Index | int = REHEARSED_ROWS
     if isinstance(job, FederationJob):
         # Which attributes are sensitive only their holder knows.
-        parts, names, holder, sensitive = job.parts, job.parties, job.holder, ["group"]
+        parts, sensitive, alignment = job.parts, ["group"], alignment_of(job)
         ids = pd.Index([f"person {number}" for number in range(REHEARSED_ROWS)])
-        preparation.enrol(vertical_terms(trained, parts, 0, {}))
-        preparation.run(align_server(job), [align_party(job, name, ids) for name in names])
     else:
         parts = {party.name: party.role for party in job.party}
-        names, holder, sensitive = list(parts), job.label_party.name, job.label_party.sensitive
-        preparation.enrol(vertical_terms(trained, parts, 0, {}))
-        preparation.align(dict.fromkeys(names, REHEARSED_ROWS))
-    _, labels = _made_up(REHEARSED_ROWS, 0)
-    groups = _groups(REHEARSED_ROWS, sensitive)
-    terms = preparation.vertical_terms(trained, parts, holder, labels, groups)
-    if between is not None and SOLVERS[terms.job.solver].agrees_on_keys:
-        preparation.run(KeyServer(names), [KeyParty(name, names, b"rehearsal") for name in names])
-    parties = [
-        PartyColumns(name, _made_up(REHEARSED_ROWS, seed)[0], parts[name] == "active")
-        for seed, name in enumerate(names)
-    ]
-    run = train_vertical(
-        trained, parties, labels, groups, runtime="messages", terms=terms, transcript=preparation.transcript
-    )
-    if between is not None and not between.crosses_trees:
-        measured = [ScoreParty(name, np.zeros(REHEARSED_ROWS)) for name in names]
-        InProcess([ScoreServer(names, REHEARSED_ROWS), *measured], transcript=run.transcript).run()
-    return run.transcript
+        alignment, sensitive = Alignment(list(parts), job.label_party.name), job.label_party.sensitive
+    draft = vertical_terms(trained, parts, 0, {})
+    rows = {name: _MadeUpRows(ids, seed, sensitive) for seed, name in enumerate(alignment.parties)}
+    secret = None if between is None else fresh_masks(SECRET_WORDS)
+    steps: dict[str, Steps[Any]] = {
+        SERVER: server_steps(draft, rows[alignment.holder], alignment, simulated=between is None)
+    }
+    steps |= {name: party_steps(name, draft, own, alignment, secret=secret) for name, own in rows.items()}
+    if between is not None:
+        steps[SERVER] = _then_score(steps[SERVER], scoring_server(between, REHEARSED_ROWS))
+        for name, own in rows.items():
+            steps[name] = _then_score(steps[name], partial(scoring_party, between, name, matrix=own.matrix))
+    if draft.dealer is not None:
+        steps[draft.dealer] = dealer_steps(draft.dealer, draft)
+    return train_together(Together(steps), runtime="messages").transcript
+
+
+def _then_score(steps: Steps[Any], role: Role | Callable[..., Role]) -> Steps[Any]:
+    """Add to somebody's steps that the model is measured, as between organisations."""
+    end = yield from steps
+    yield role if isinstance(role, Role) else role(model=end.model)
+    return end
 
 
 def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:

@@ -31,15 +31,9 @@ from evenhand.jobs.quality import QualityRows, check_measurable
 from evenhand.jobs.schema import problems_of
 from evenhand.jobs.tables import hold_out, naming
 from evenhand.jobs.vertical.file import VerticalJobFile
-from evenhand.jobs.vertical.tables import (
-    VerticalTables,
-    align_parties,
-    held_labels,
-    load_vertical_tables,
-    open_party,
-)
+from evenhand.jobs.vertical.rows import held_labels, open_party
+from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
 from evenhand.report.checkup import Checkup, ColumnFound, GroupFound, TableFound
-from evenhand.training.preparing import Preparation
 
 T = TypeVar("T")
 
@@ -121,8 +115,8 @@ def _parties(tables: VerticalTables, problems: Problems) -> Checkup:
     columns = [
         column for name, encoder in tables.encoders.items() for column in _columns(name, encoder, tables.matrices[name])
     ]
-    train = QualityRows(tables.labels, tables.signs, tables.sensitive)
-    return Checkup(problems, found, columns, _groups(train, ~tables.test), _names(tables.labels))
+    held = tables.held
+    return Checkup(problems, found, columns, _groups(held, ~tables.test), _names(held.labels))
 
 
 def _clients(rows: HorizontalTables, problems: Problems) -> Checkup:
@@ -182,10 +176,10 @@ def _parts_of_parties(job: VerticalJobFile, base: Path, problems: Problems) -> C
     sizes = {name: len(table.known) for name, table in opened.items()}
     aligned: Mapping[str, PartyTable] | None = None
     if len(opened) == len(job.party):
-        aligned = problems.of(lambda: align_parties(opened, job.job.ids, Preparation()))
+        aligned = problems.of(lambda: align_parties(opened, job.job.ids))
         if aligned is None and job.job.ids == "equal":
             # What is common says how much ids = "inner" would leave.
-            aligned = Problems().of(lambda: align_parties(opened, "inner", Preparation()))
+            aligned = Problems().of(lambda: align_parties(opened, "inner"))
     used = None if aligned is None else len(next(iter(aligned.values())).known)
     for party in job.party:
         if party.name not in opened:

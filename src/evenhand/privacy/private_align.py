@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,8 @@ from nacl import bindings
 
 from evenhand.arrays import Integers
 from evenhand.errors import DataError, ProtocolError
-from evenhand.protocol.align import COMMON_ROWS, UNMATCHED, id_kind, id_text, too_few
-from evenhand.protocol.disclosure import PARTY_TO_PARTY, PARTY_TO_SERVER
+from evenhand.protocol.align import COMMON_ROWS, UNMATCHED, SentIds, id_kind, id_sums, id_text, too_few
+from evenhand.protocol.disclosure import HOLDER_TO_SERVER, PARTY_TO_PARTY, PARTY_TO_SERVER
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Role, Sends, State
 
@@ -44,8 +44,23 @@ FULLY_BLINDED_IDS = Schema(
         "the party that holds the labels, whose ids the server knows, it learns which people each other party has."
     ),
 )
+LABELLED_IDS = Schema(
+    "labelled-ids",
+    {"kind": TEXT, "sums": Field("i8", (None, 2))},
+    direction=HOLDER_TO_SERVER,
+    reveals=(
+        "To the server, from the party that holds the labels: a sum of each of its ids, or the id itself where it is a "
+        "number. The server reads labels from a copy of that party's table, so it knows these ids; it needs their sums "
+        "to find each label by its id."
+    ),
+)
 VOCABULARY = Vocabulary(
-    BLINDED_IDS, FULLY_BLINDED_IDS, COMMON_ROWS, UNMATCHED, title="Before training: aligning rows privately"
+    BLINDED_IDS,
+    FULLY_BLINDED_IDS,
+    LABELLED_IDS,
+    COMMON_ROWS,
+    UNMATCHED,
+    title="Before training: aligning rows privately",
 )
 _DOMAIN: Final = b"evenhand private align 1 "
 Points = npt.NDArray[np.uint8]
@@ -58,9 +73,9 @@ class PrivateAlignParty(Role):
     ----------
     ring
         All parties, in the order in which sets are passed on.
-    in_order
-        Send ids in the order of the table. Only where the server knows them anyway: otherwise their order is drawn, as
-        that of a sorted table would tell much.
+    holds_labels
+        Whether this party holds the labels. The server reads them from a copy of its table, knows its ids, and is sent
+        sums of them, so that it finds each label by its id.
     key
         The secret, 32 bytes; drawn by default.
 
@@ -73,7 +88,7 @@ class PrivateAlignParty(Role):
     vocabulary = VOCABULARY
 
     def __init__(
-        self, name: str, ids: pd.Index, ring: Sequence[str], *, in_order: bool = False, key: bytes | None = None
+        self, name: str, ids: pd.Index, ring: Sequence[str], *, holds_labels: bool = False, key: bytes | None = None
     ) -> None:
         super().__init__(name, {})
         if ids.has_duplicates:
@@ -81,8 +96,9 @@ class PrivateAlignParty(Role):
         self._ids = ids
         self.ring = tuple(ring)
         self._key = key or bindings.crypto_core_ed25519_scalar_reduce(secrets.token_bytes(64))
-        drawn = np.random.default_rng(secrets.randbits(128)).permutation(len(ids))
-        self._order = np.arange(len(ids)) if in_order else drawn
+        self._holds_labels = holds_labels
+        # The order of a sorted table would tell much: it is drawn.
+        self._order = np.random.default_rng(secrets.randbits(128)).permutation(len(ids))
         self._passed: list[str] = []
         self.places: Integers | None = None
         self.problem = ""
@@ -91,7 +107,14 @@ class PrivateAlignParty(Role):
     def start(self) -> Sends:
         points = _times(self._key, _points(self._ids[self._order]))
         self.effort += 1e5 * len(points)
-        return [self._onwards(self.name, 1, points)]
+        return [*self._labelled(), self._onwards(self.name, 1, points)]
+
+    def _labelled(self) -> Sends:
+        """Sums of its ids in the order in which points are sent, where this party holds the labels."""
+        if not self._holds_labels:
+            return ()
+        kind, sums = id_sums(self._ids[self._order])
+        return [LABELLED_IDS.message(self.name, SERVER, kind=as_bytes(kind), sums=sums)]
 
     def handle(self, message: Message) -> Sends:
         if message.kind in (COMMON_ROWS.kind, UNMATCHED.kind) and message.sender == SERVER and not self.done:
@@ -145,6 +168,8 @@ class PrivateAlignServer(Role):
     ----------
     least
         With fewer common rows than this nobody is told any.
+    holder
+        The party that holds the labels, which sends sums of its ids as well; None where there is none.
 
     Attributes
     ----------
@@ -156,23 +181,46 @@ class PrivateAlignServer(Role):
 
     vocabulary = VOCABULARY
 
-    def __init__(self, parties: Sequence[str], least: int = 1) -> None:
+    def __init__(self, parties: Sequence[str], least: int = 1, holder: str | None = None) -> None:
         super().__init__(SERVER, {})
         self.parties = tuple(parties)
         self.least = least
+        self.holder = holder
+        self.kind = ""
+        self.sums: Integers | None = None
         self.points: dict[str, Points] = {}
         self.problem = ""
         self.places: dict[str, Integers] = {}
 
     def handle(self, message: Message) -> Sends:
+        if message.kind == LABELLED_IDS.kind and message.sender == self.holder and self.sums is None:
+            self._check_count(message["sums"], self.points.get(message.sender))
+            self.kind, self.sums = message.text("kind"), message["sums"]
+            return self._if_complete()
         owner = message.text("owner") if message.kind == FULLY_BLINDED_IDS.kind else ""
         if owner not in self.parties or owner in self.points:
             raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
         # Whoever comes before the owner in the ring has had its set last.
         if message.sender != self.parties[self.parties.index(owner) - 1]:
             raise ProtocolError(f"{message.sender} brings ids of {owner!r}, which are another's to bring; refused")
+        self._check_count(message["points"], self.sums if owner == self.holder else None)
         self.points[owner] = message["points"]
-        if len(self.points) < len(self.parties):
+        return self._if_complete()
+
+    def _check_count(self, rows: npt.NDArray[Any], others: npt.NDArray[Any] | None) -> None:
+        """Refuse sums and points of the label holder's ids that are not equally many."""
+        if others is not None and len(rows) != len(others):
+            raise ProtocolError(f"{self.holder} sends sums and points of different numbers of ids; they are refused")
+
+    def sent_by(self, name: str) -> SentIds:
+        """Return the ids of the party that holds the labels, once rows are aligned."""
+        assert name == self.holder
+        assert self.sums is not None
+        return SentIds(self.kind, self.sums, self.places[name])
+
+    def _if_complete(self) -> Sends:
+        """Answer everybody once everything has arrived."""
+        if len(self.points) < len(self.parties) or (self.holder is not None and self.sums is None):
             return ()
         self.done = True
         return self._answer()
@@ -194,11 +242,13 @@ class PrivateAlignServer(Role):
         return [COMMON_ROWS.message(SERVER, name, places=self.places[name]) for name in self.parties]
 
     def snapshot(self) -> State:
-        return super().snapshot() | {f"points {name}": points for name, points in self.points.items()}
+        state = super().snapshot() | {f"points {name}": points for name, points in self.points.items()}
+        return state if self.sums is None else state | {"kind": self.kind, "sums": self.sums}
 
     def restore(self, state: State) -> None:
         super().restore(state)
         self.points = {name: np.array(state[f"points {name}"]) for name in self.parties if f"points {name}" in state}
+        self.kind, self.sums = state.get("kind", ""), np.array(state["sums"]) if "sums" in state else None
         self.problem, self.places = "", {}
         if self.done:
             self._answer()

@@ -73,6 +73,24 @@ class Lack(NamedTuple):
     places: Integers
 
 
+class SentIds(NamedTuple):
+    """The ids that a party has sent, and which of its rows are common to all.
+
+    Attributes
+    ----------
+    kind
+        What the ids are, as `id_kind` says it.
+    sums
+        (n, 2): two numbers for each id of the party's table, as `id_sums` makes them.
+    places
+        The rows to take among them, in order.
+    """
+
+    kind: str
+    sums: Integers
+    places: Integers
+
+
 class AlignServer(Role):
     """Finds the rows all have in common, in the order of the first party that has ids.
 
@@ -120,6 +138,10 @@ class AlignServer(Role):
         self.done = True
         self.effort += float(sum(len(sums) for sums in self.sums.values()))
         return self._answer()
+
+    def sent_by(self, name: str) -> SentIds:
+        """Return the ids of a party once rows are aligned."""
+        return SentIds(self.kinds[name], self.sums[name], self.places[name])
 
     def _keep(self, name: str, kind: str, sums: Integers) -> None:
         """Who has the same ids in the same order as somebody else shares an array: of many people there is one list."""
@@ -190,13 +212,7 @@ class AlignServer(Role):
     def _find(self, name: str, first: str) -> Integers:
         """Where each of the first party's rows is in this party's table, −1 where it is not."""
         own, wanted = self.sums[name], self.sums[first]
-        if own is wanted:
-            return np.arange(len(own))
-        places = np.asarray(pd.Index(own[:, 0]).get_indexer(pd.Index(wanted[:, 0])), dtype=np.int64)
-        # Rows that agree in one half of their sums and not in the other are other people.
-        strangers = own[places, 1] != wanted[:, 1] if len(own) else places < 0
-        places[strangers] = -1
-        return places
+        return np.arange(len(own)) if own is wanted else _find_sums(own, wanted)
 
     def _note_lack(self, who: str, owner: str, places: Integers) -> None:
         if len(places):
@@ -275,6 +291,46 @@ class AlignParty(Follower):
         super().restore(state)
         self.problem, self.unmatched = str(state["problem"]), np.array(state["unmatched"])
         self.places = np.array(state["places"]) if "places" in state else None
+
+
+def rows_by_id(ids: pd.Index, sent: SentIds, owner: str) -> Integers:
+    """Find the common rows of a party in a copy of its table, whatever the order of the copy.
+
+    A copy with other ids is refused: its labels would be those of other people.
+
+    Parameters
+    ----------
+    ids
+        One for each row of the copy.
+    sent
+        What the party itself has sent.
+    owner
+        The party's name, for the error.
+    """
+    kind, sums = id_sums(ids)
+    advice = f"give the server the table that {owner} trains on"
+    if kind != sent.kind:
+        raise DataError(
+            f"the ids of the server's copy of {owner}'s table are {kind}, those of {owner} are {sent.kind}; {advice}"
+        )
+    places = _find_sums(sums, sent.sums)
+    missing = int((places < 0).sum())
+    extra = len(sums) - (len(places) - missing)
+    if missing or extra:
+        raise DataError(
+            f"the server's copy of {owner}'s table has other rows than {owner}: it lacks {missing:,} of {owner}'s "
+            f"{len(sent.sums):,} ids and has {extra:,} ids that {owner} lacks; {advice}"
+        )
+    return places[sent.places]
+
+
+def _find_sums(own: Integers, wanted: Integers) -> Integers:
+    """Where each wanted id is among a table's own, by their sums; −1 where it is not."""
+    places = np.asarray(pd.Index(own[:, 0]).get_indexer(pd.Index(wanted[:, 0])), dtype=np.int64)
+    # Rows that agree in one half of their sums and not in the other are other people.
+    strangers = own[places, 1] != wanted[:, 1] if len(own) else places < 0
+    places[strangers] = -1
+    return places
 
 
 def too_few(count: int, least: int) -> str:

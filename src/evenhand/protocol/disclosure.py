@@ -58,6 +58,7 @@ def _is_part(part: str, name: str, participants: Mapping[str, str]) -> bool:
 PARTY_TO_SERVER: Final = Direction("party", "server")
 SERVER_TO_PARTIES: Final = Direction("server", "party")
 PARTY_TO_PARTY: Final = Direction("party", "party")
+HOLDER_TO_SERVER: Final = Direction("label holder", "server")
 CLIENT_TO_SERVER: Final = Direction("client", "server")
 SERVER_TO_CLIENTS: Final = Direction("server", "client")
 PARTICIPANT_TO_SERVER: Final = Direction("participant", "server")

@@ -141,7 +141,8 @@ class EnrolParty(Follower):
         if self.name not in terms.participants:
             return f"{self.name!r} is not among the participants"
         if self._draft is not None:
-            if terms.job != self._draft.job:
+            # As JSON has them: a list that was sent as a tuple is the same setting.
+            if terms.to_plain()["job"] != self._draft.to_plain()["job"]:
                 return "the job is another than the one that was accepted"
             if dict(terms.participants) != dict(self._draft.participants):
                 return "the participants are others than those that were accepted"

@@ -114,6 +114,11 @@ class Job:
         found: Options = known[kind]
         return found
 
+    @property
+    def finishes(self) -> bool:
+        """Whether the label holder fits its own part to the true labels at the end of a run with label privacy."""
+        return self.label_privacy is not None and self.label_privacy.finish
+
     def regulariser(self, rows: int) -> float:
         """μ for n rows of data.
 

@@ -89,7 +89,7 @@ class Terms:
             "job": job,
             "participants": dict(self.participants),
             "n_rows": self.n_rows,
-            "groups": {name: [plain(value) for value in values] for name, values in self.groups.items()},
+            "groups": {name: [group_name(value) for value in values] for name, values in self.groups.items()},
         }
 
     @classmethod
@@ -285,9 +285,17 @@ def _read(kind: type[Terms], text: str) -> Terms:
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON can hold: itself, or its text."""
+    """Return a value that JSON can hold: itself, a list or mapping of such values, or its text."""
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, np.ndarray)):
         return [plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def group_name(value: Any) -> str | int | float | bool | None:
+    """Return a group as JSON has it: a value that is no text, number or boolean is named by its text."""
+    found: str | int | float | bool | None = str(value) if isinstance(value, (list, tuple)) else plain(value)
+    return found

@@ -19,17 +19,17 @@ from evenhand.models.base import Scorer
 from evenhand.privacy.randomised_response import AnswerKey, LabelStatement
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import RUNTIMES, Job, RuntimeName
-from evenhand.protocol.roles import Report, Role
+from evenhand.protocol.roles import SERVER, Report, Role
 from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.inprocess import InProcess
-from evenhand.training.run import RunSettings, carry_out, certified, one_blas_thread
+from evenhand.training.run import RunSettings, carry_out, certified
+from evenhand.training.together import Steps, Together
+from evenhand.training.vertical_steps import VerticalTraining, train_as_dealer, train_as_party, train_as_server
 from evenhand.vertical import solvers
-from evenhand.vertical.finishing import FinishParty, FinishServer
 from evenhand.vertical.problem import LabelData, PartyColumns, PartyData, ServerData, Start, answered
-from evenhand.vertical.server import CompiledRun, Server
+from evenhand.vertical.server import CompiledRun
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,36 +119,66 @@ def train_vertical(
     key
         What randomised responses are drawn from, where labels have privacy; None is the job's seed, for simulations.
     """
-    if runtime not in RUNTIMES:
-        raise InputError(f"runtime is {runtime!r}; choose one of {', '.join(map(repr, RUNTIMES))}")
     key = AnswerKey.from_seed(job.seed) if key is None else key
     holdings = Holdings.of(job, parties, labels, sensitive, start, terms, sample_weight, key)
+    steps = holdings.steps(key)
+    transcript = Transcript(keep_messages) if transcript is None else transcript
+    # Models come out in the order in which parties were given.
+    ordered = {name: steps[name] for name in (SERVER, *(one.name for one in parties))} | steps
+    return train_together(
+        Together(ordered, transcript),
+        runtime=runtime,
+        workers=workers,
+        clock=clock,
+        folder=folder,
+        checkpoint_seconds=checkpoint_seconds,
+        on_round=on_round,
+    )
+
+
+def train_together(
+    together: Together[VerticalTraining],
+    *,
+    runtime: RuntimeName = "auto",
+    workers: int | None = None,
+    clock: VirtualClock | None = None,
+    folder: RunFolder | None = None,
+    checkpoint_seconds: float = 10.0,
+    on_round: Callable[[Report], None] | None = None,
+) -> VerticalRun:
+    """Run everybody's steps in this process, from wherever they are to their ends.
+
+    Parameters are those of `train_vertical`.
+    """
+    if runtime not in RUNTIMES:
+        raise InputError(f"runtime is {runtime!r}; choose one of {', '.join(map(repr, RUNTIMES))}")
+    stages, transcript = together.to_training(), together.transcript
+    terms = stages[SERVER].terms
     if workers is not None and runtime != "threads":
         raise InputError(f"workers are the threads of runtime 'threads'; runtime {runtime!r} has none")
-    threads = None if runtime != "threads" else len(holdings.terms.active) if workers is None else workers
-    kept = keep_messages or (transcript is not None and transcript.messages is not None)
+    threads = None if runtime != "threads" else len(terms.active) if workers is None else workers
     finished = carry_out(
-        lambda: _build_roles(runtime, clock, kept, holdings),
-        RunSettings(clock, folder, checkpoint_seconds, on_round, keep_messages, threads, transcript),
-        lambda _: holdings.identity(),
+        lambda: _build_roles(runtime, clock, transcript.messages is not None, stages),
+        RunSettings(clock, folder, checkpoint_seconds, on_round, threads=threads, transcript=transcript),
+        lambda _: _identity(stages),
     )
     server = solvers.solvers_server(finished.server)
     if told := server.shortfall():
-        warnings.warn(told, ExactRatesWarning, stacklevel=2)
+        warnings.warn(told, ExactRatesWarning, stacklevel=3)
     if unproven := [str(proof) for proof in server.proofs() if not proof.holds]:
-        warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=2)
-    models = server.models if isinstance(server, CompiledRun) else _models(finished.others, holdings.terms)
-    _finish(holdings, server, models, finished.transcript)
+        warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=3)
+    models = server.models if isinstance(server, CompiledRun) else _models(finished.others, terms)
+    ends = together.to_the_end({SERVER: server, **models})
     return VerticalRun(
-        models={party.name: models[party.name] for party in parties},
+        models={name: ends[name].model for name in stages if name in terms.names},
         history=pd.DataFrame(finished.history),
         certificate=certified(server.certificate),
         transcript=finished.transcript,
         multipliers=server.multipliers,
-        row_names=[str(row) for row in holdings.terms.constraint_rows],
+        row_names=[str(row) for row in terms.constraint_rows],
         statistics=server.statistics(),
         proofs=server.proofs(),
-        label_privacy=label_statement(holdings.terms, key),
+        label_privacy=label_statement(terms, ends[SERVER].key),
     )
 
 
@@ -202,12 +232,15 @@ class Holdings:
         asked = terms.job.label_privacy
         return cls(terms, own, in_order, truth if asked is not None and asked.finish else None)
 
-    def identity(self) -> Iterator[Any]:
-        """All that makes the run what it is."""
-        yield from (self.terms.to_plain(), self.server.labels, self.server.sensitive, self.server.multipliers)
-        yield from () if self.server.people is None else (self.server.people,)
-        for own in self.parties.values():
-            yield from (own.matrix, own.weights, own.categorical)
+    def steps(self, key: AnswerKey) -> dict[str, Steps[Any]]:
+        """Return everybody's steps from training on; terms and rows are agreed on already."""
+        terms, holder = self.terms, self.terms.active[0]
+        parties: dict[str, Steps[Any]] = {
+            name: train_as_party(terms, name, own, self.truth if name == holder else None)
+            for name, own in self.parties.items()
+        }
+        dealer = {} if terms.dealer is None else {terms.dealer: train_as_dealer(terms, terms.dealer)}
+        return {SERVER: train_as_server(terms, self.server, key), **parties, **dealer}
 
     def roles(self) -> tuple[Role, list[Role]]:
         """Each from the terms and what it holds; whoever helps without data comes last."""
@@ -232,38 +265,37 @@ def _check_weights(job: Job, weights: Array, rows: int) -> None:
         )
 
 
-def _finish(holdings: Holdings, server: Server, models: Mapping[str, Scorer], transcript: Transcript) -> None:
-    """With label privacy, where the job asks for it: the label holder's own part, fitted to the truth."""
-    if holdings.truth is None:
-        return
-    terms = holdings.terms
-    told = FinishServer(terms, server.present().scores)
-    with one_blas_thread():
-        InProcess([told, FinishParty(terms, models[terms.active[0]], holdings.truth)], transcript=transcript).run()
-
-
 def _models(roles: Sequence[Role], terms: VerticalTerms) -> dict[str, Scorer]:
     return {role.name: solvers.solvers_party(role).model for role in roles if role.name in terms.names}
 
 
+def _identity(stages: Mapping[str, VerticalTraining]) -> Iterator[Any]:
+    """Return all that makes the run what it is."""
+    terms = stages[SERVER].terms
+    yield terms.to_plain()
+    for name in (SERVER, *terms.names):
+        yield from stages[name].data()
+
+
 def _build_roles(
-    runtime: RuntimeName, clock: VirtualClock | None, kept: bool, holdings: Holdings
+    runtime: RuntimeName, clock: VirtualClock | None, kept: bool, stages: Mapping[str, VerticalTraining]
 ) -> tuple[Role, Sequence[Role]]:
-    """The role that does everybody's work, alone, or server and parties; whoever keeps messages needs them sent."""
-    job = holdings.terms.job
+    """Build the role that does everybody's work, alone, or server and parties; kept messages have to be sent."""
+    terms = stages[SERVER].terms
+    solver, name = solvers.solver_of(terms), terms.job.solver
     if clock is not None and runtime in ("interleaved", "threads"):
         raise InputError(f"a virtual clock tells the time of roles; runtime {runtime!r} has none")
-    solver = solvers.solver_of(holdings.terms)
     if runtime == "interleaved" and solver.compiled is None:
-        raise InputError(f"solver {job.solver!r} does not run interleaved; choose a VFB² solver, or 'messages'")
+        raise InputError(f"solver {name!r} does not run interleaved; choose a VFB² solver, or 'messages'")
     if runtime == "threads" and not solver.threads:
-        raise InputError(
-            f"solver {job.solver!r} does not run in threads; choose VFB², FairVFL or FedBCD, or 'messages'"
-        )
+        raise InputError(f"solver {name!r} does not run in threads; choose VFB², FairVFL or FedBCD, or 'messages'")
     if kept and runtime == "interleaved":
         raise InputError("runtime 'interleaved' counts messages and sends none that could be kept; choose 'messages'")
     if runtime == "interleaved" or (runtime == "auto" and clock is None and not kept):
-        whole = solvers.compiled(holdings.terms, holdings.server, holdings.parties)
+        own = {one: stages[one].own for one in (SERVER, *terms.names)}
+        whole = solvers.compiled(terms, own.pop(SERVER), own)  # type: ignore[arg-type]
         if whole is not None:
             return whole, ()
-    return holdings.roles()
+    others = [*terms.names, *([] if terms.dealer is None else [terms.dealer])]
+    roles = [stages[one].role() for one in others]
+    return stages[SERVER].role(), roles

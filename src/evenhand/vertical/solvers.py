@@ -148,16 +148,21 @@ def solver_of(terms: VerticalTerms) -> Solver:
 def vertical_terms(
     job: Job, participants: Mapping[str, Part], n_rows: int, groups: Groups, *, warm: bool = False
 ) -> VerticalTerms:
-    """The terms of a job that can be run, with the solver by name."""
+    """Return the terms of a job that can be run, with the solver by name."""
     protection = _protection(job, check_job(job), participants)
-    named = replace(job, solver=solver_name(job), protection=protection)
-    agreed = {name: tuple(values) for name, values in groups.items()}
     if job.label_privacy is not None and (active := list(participants.values()).count("active")) != 1:
         raise InputError(f"label_privacy takes one active party, which holds the labels; {active} would be sent them")
-    if job.label_privacy is not None and warm:
-        raise InputError("label_privacy begins anew: an earlier run may have known the true labels; drop warm_start")
     everybody = _in_order(_with_dealer(participants, protection))
-    return VerticalTerms(named, everybody, n_rows, agreed, warm)
+    draft = VerticalTerms(replace(job, solver=solver_name(job), protection=protection), everybody, 0)
+    return with_rows(draft, n_rows, groups, warm=warm)
+
+
+def with_rows(draft: VerticalTerms, n_rows: int, groups: Groups, *, warm: bool = False) -> VerticalTerms:
+    """Return draft terms with what is known once rows are aligned: how many there are, and their groups."""
+    if draft.job.label_privacy is not None and warm:
+        raise InputError("label_privacy begins anew: an earlier run may have known the true labels; drop warm_start")
+    agreed = {name: tuple(values) for name, values in groups.items()}
+    return replace(draft, n_rows=n_rows, groups=agreed, warm=warm)
 
 
 def _in_order(participants: Mapping[str, Part]) -> dict[str, Part]:

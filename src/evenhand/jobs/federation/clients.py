@@ -22,7 +22,6 @@ from evenhand.horizontal.agreeing import coming_to_terms, draft_terms, held_valu
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.horizontal.solvers import SOLVERS, protected_client, protected_server
 from evenhand.jobs.federation.counting import counted_cells, measured_quality, scores_of
-from evenhand.jobs.federation.enrolling import accepted_terms, check_enrolled
 from evenhand.jobs.federation.files import ClientsJob, PartyFile
 from evenhand.jobs.federation.keeping import Keeping, messages_of, own_secret, to_its_end
 from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, servers_result, stated_privacy
@@ -48,6 +47,7 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Program
 from evenhand.runtime.statefiles import state_bytes, state_from
 from evenhand.training.run import certified
+from evenhand.training.together import accepted_terms, check_enrolled
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from evenhand.errors import JobError
-from evenhand.jobs.federation.enrolling import accepted_terms
 from evenhand.jobs.federation.files import FederationJob, PartyFile
-from evenhand.jobs.federation.keeping import Keeping, to_its_end
-from evenhand.protocol.enrol import EnrolParty
+from evenhand.jobs.federation.keeping import Keeping, keeper
+from evenhand.jobs.federation.sites import draft_terms
 from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Program
-from evenhand.vertical import solvers
+from evenhand.training.together import alone
+from evenhand.training.vertical_steps import dealer_steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +42,5 @@ def dealer_program(
     name = own.party.name
     if job.parts.get(name) != "dealer":
         raise JobError(f"by the job {name} is not the dealer, as its own file says")
-    policy = own.policy.to_policy()
-    enrolled = EnrolParty(name, VerticalTerms, policy, solvers.vertical_terms(job.to_job(), job.parts, 0, {}))
-    yield enrolled
-    accepted = accepted_terms(enrolled, VerticalTerms)
-    if on_terms is not None:
-        on_terms(accepted)
-    again = EnrolParty(name, VerticalTerms, policy, accepted)
-    yield again
-    terms = accepted_terms(again, VerticalTerms)
-    (role,) = solvers.helpers(terms)
-    yield from to_its_end(keeping, role, terms.to_plain())
-    return DealerEnd(terms)
+    steps = dealer_steps(name, draft_terms(job), policy=own.policy.to_policy(), on_terms=on_terms)
+    return DealerEnd((yield from alone(steps, keeper(keeping))))

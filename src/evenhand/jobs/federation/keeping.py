@@ -16,6 +16,7 @@ from evenhand.runtime.cuts import Kept, messages_under_way
 from evenhand.runtime.files import write_bytes
 from evenhand.runtime.site import Program, Site
 from evenhand.training.run import fingerprint
+from evenhand.training.together import Keeper, without_checkpoints
 
 _NOT_OF_TRAINING: Final = (CUTS, resuming.VOCABULARY, scoring.VOCABULARY, measuring.VOCABULARY)
 
@@ -88,12 +89,16 @@ def own_secret(keeping: Keeping | None) -> bytes:
     return os.urandom(32) if keeping is None else keeping.secret()
 
 
-def to_its_end(keeping: Keeping | None, role: Role, *identity: Any) -> Program[None]:
-    """A role to its end, with checkpoints or without."""
+def keeper(keeping: Keeping | None) -> Keeper:
+    """Return what runs the training role at this site, with checkpoints or without."""
     if keeping is None:
-        yield role
-    else:
-        yield from keeping.trained(role, fingerprint(*identity))
+        return without_checkpoints
+    return lambda role, identity: keeping.trained(role, fingerprint(*identity))
+
+
+def to_its_end(keeping: Keeping | None, role: Role, *identity: Any) -> Program[None]:
+    """Run a role to its end, with checkpoints or without."""
+    yield from keeper(keeping)(role, identity)
 
 
 def messages_of(transcript: Transcript, keeping: Keeping | None) -> Transcript:

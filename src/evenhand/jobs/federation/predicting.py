@@ -16,20 +16,18 @@ from pydantic import Field
 from evenhand.data.tables.align import check_ids
 from evenhand.data.tables.party_tables import FrameTable, open_table
 from evenhand.errors import RunError
-from evenhand.jobs.federation.enrolling import accepted_terms, check_enrolled
 from evenhand.jobs.federation.files import FederationJob, PartyFile, parse_federation_job
-from evenhand.jobs.federation.sites import scoring_party
+from evenhand.jobs.federation.sites import draft_terms, scoring_party, scoring_server
 from evenhand.jobs.schema import Strict
 from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import table_source
 from evenhand.jobs.vertical.runs import party_encoder, party_model
 from evenhand.protocol.asking import AskedParty, AskServer
 from evenhand.protocol.enrol import EnrolParty, EnrolServer
-from evenhand.protocol.scoring import ScoreServer
 from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Program
-from evenhand.vertical import solvers
+from evenhand.training.together import accepted_terms, check_enrolled
 
 BATCH: Final = 10_000
 """People who are scored at once."""
@@ -63,14 +61,14 @@ def asked_run(path: Path) -> tuple[RunFolder, FederationJob]:
 def asking_program(folder: RunFolder, job: FederationJob, question: Question) -> Program[dict[str, Any]]:
     """What the server does; it ends with a score for each that was asked for, None where somebody lacks a person."""
     names = job.parties
-    enrolled = EnrolServer(_terms(job))
+    enrolled = EnrolServer(draft_terms(job))
     yield enrolled
     check_enrolled(enrolled)
     sums, scores = np.array(question.sums, dtype=np.int64), np.full(len(question.sums), np.nan)
     for first in range(0, len(sums), BATCH):
         asked = AskServer(names, question.kind, sums[first : first + BATCH])
         yield asked
-        scoring = ScoreServer(names, len(asked.places), job.holder if job.crosses_trees else None)
+        scoring = scoring_server(job, len(asked.places))
         yield scoring
         scores[first + asked.places] = scoring.scores
     told = [None if np.isnan(one) else float(one) for one in scores]
@@ -98,7 +96,7 @@ def answering_program(
 ) -> Program[Answered]:
     """What a party does; its policy is asked as before a training."""
     name = own.party.name
-    enrolled = EnrolParty(name, VerticalTerms, own.policy.to_policy(), _terms(job))
+    enrolled = EnrolParty(name, VerticalTerms, own.policy.to_policy(), draft_terms(job))
     yield enrolled
     accepted = accepted_terms(enrolled, VerticalTerms)
     if on_terms is not None:
@@ -119,7 +117,3 @@ def answering_program(
         people += len(asked.rows)
         yield scoring_party(job, name, model, matrix[asked.rows])
     return Answered(question.run, people)
-
-
-def _terms(job: FederationJob) -> VerticalTerms:
-    return solvers.vertical_terms(job.to_job(), job.parts, 0, {})

@@ -21,7 +21,6 @@ from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_fol
 from evenhand.jobs.new_rows import NewRows, file_in_place, measured, read_beside
 from evenhand.jobs.quality import QualityRows, check_measurable, quality, scored
 from evenhand.jobs.tables import naming, not_used
-from evenhand.jobs.vertical.answering import answer_key
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
 from evenhand.models.across import joint_scores
@@ -34,9 +33,8 @@ from evenhand.protocol.roles import Report, State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.places import check_place
-from evenhand.training.preparing import Preparation
 from evenhand.training.shortfalls import shortfalls
-from evenhand.training.vertical import VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun, train_together
 
 FinishedVerticalRun: TypeAlias = FinishedRun[VerticalRun]
 
@@ -65,29 +63,21 @@ def run_vertical_job(
     check_place(out, resume)
     tables = load_vertical_tables(job, base) if tables is None else tables
     check_measurable(tables.labelled())
-    train = ~tables.test
     with run_folder(job, base, out, resume) as folder:
-        run = train_vertical(
-            job.to_job(),
-            tables.training_columns(),
-            tables.signs[train],
-            None if tables.sensitive is None else tables.sensitive[train],
-            sample_weight=None if tables.people is None else tables.people[train],
+        run = train_together(
+            tables.together,
             runtime=job.job.runtime,
             clock=job.to_clock(),
             folder=folder,
             checkpoint_seconds=checkpoint_seconds,
             on_round=on_round,
-            terms=tables.terms,
-            transcript=tables.transcript.copy(),
-            key=answer_key(job.job.label_privacy, job.label_party.label, base, job.job.seed, tables.ids[train]),
         )
         require_unchanged(tables.seen)
         for name, model in run.models.items():
             write_party(folder, name, tables.encoders[name], model)
-        result = _result(run, tables, job.to_job())
+        result = _result(run, tables)
         if run.label_privacy is not None:
-            result["privacy"] = {job.label_party.name: run.label_privacy.as_dict()}
+            result["privacy"] = {tables.holder: run.label_privacy.as_dict()}
         folder.finish(result)
     return FinishedVerticalRun(run, folder, result)
 
@@ -102,11 +92,11 @@ def write_party(folder: RunFolder, name: str, encoder: PartyEncoder, model: Scor
             folder.write_trees(name, "splits", model.splits_text)
 
 
-def _result(run: VerticalRun, tables: VerticalTables, job: Job) -> dict[str, Any]:
+def _result(run: VerticalRun, tables: VerticalTables) -> dict[str, Any]:
     scores = joint_scores(run.models, tables.matrices)
     of_parts = {name: scores[rows] for name, rows in tables.parts().items()}
     told = ServersWord(run.certificate, run.proofs, run.statistics)
-    return vertical_result(job, told, of_parts, tables.labelled(), run.transcript)
+    return vertical_result(tables.terms.job, told, of_parts, tables.labelled(), run.transcript)
 
 
 class ServersWord(NamedTuple):
@@ -184,7 +174,7 @@ def score_new_parties(
         party.name: _new_rows(party, base, encoders[party.name], (tables or {}).get(party.name)) for party in job.party
     }
     sizes = {name: len(table.known) for name, table in found.items()}
-    found = align_parties(found, job.job.ids, Preparation())
+    found = align_parties(found, job.job.ids)
     ids = found[names[0]].known.index
     models, matrices = {}, {}
     for name in trained:

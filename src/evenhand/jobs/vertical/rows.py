@@ -1,0 +1,234 @@
+"""A party's rows, from the table that a job or the party's own file names: the source of its steps.
+
+The same class serves a party in one process and a party at a site of its own, so both train on the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from evenhand.arrays import Array, Booleans, Integers, Matrix
+from evenhand.constraints import Constraint, bind, groups_frame
+from evenhand.constraints.small_slices import warn_of_small_slices
+from evenhand.data.tables.align import check_ids
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table
+from evenhand.data.tables.unchanged import SeenTable
+from evenhand.errors import DataError
+from evenhand.jobs.labels import label_column, two_labels
+from evenhand.jobs.quality import QualityRows, check_measurable
+from evenhand.jobs.tables import hold_out, naming, parts_of, tell
+from evenhand.jobs.vertical.answering import answer_key
+from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, table_source
+from evenhand.printing import listed
+from evenhand.protocol.align import SentIds, rows_by_id
+from evenhand.protocol.job import Job
+from evenhand.training.vertical_steps import EncodedColumns, HeldLabels
+from evenhand.vertical.problem import LabelData
+
+
+class TableRows:
+    """A party's own rows.
+
+    Parameters
+    ----------
+    section
+        The job's settings: held-out rows, scaling, label privacy.
+    base
+        Folder that relative paths start from.
+    trained
+        What is trained.
+    text_ids
+        Whether ids of a CSV file are text.
+
+    Attributes
+    ----------
+    seen
+        What the table was when it was read.
+    table
+        The party's table; None once it is encoded.
+    size
+        How many rows the table has.
+    index
+        The ids of the common rows, in order.
+    test
+        Which of them are held out.
+    encoder, matrix
+        How columns are encoded, fitted on the training rows, and all rows encoded.
+    """
+
+    index: pd.Index
+    test: Booleans
+    encoder: PartyEncoder
+    matrix: Matrix
+    seen: SeenTable
+
+    def __init__(
+        self, party: PartySection, section: VerticalJobSection, base: Path, trained: Job, *, text_ids: bool = False
+    ) -> None:
+        self.party, self._section, self._base, self._trained = party, section, base, trained
+        self._text_ids = text_ids
+        self.owner = f"party {party.name!r}"
+        self.table: PartyTable | None = None
+        self.size = 0
+        self._held: QualityRows | None = None
+        self._labels: HeldLabels | None = None
+
+    def look(self) -> None:
+        """Note what the table is now, before it is read."""
+        with naming(self.owner):
+            self.seen = SeenTable.of(table_source(self.party, self._base))
+
+    def open(self) -> PartyTable:
+        """Read the table, unless that is done."""
+        if self.table is None:
+            table = open_party(self.party, self._base)
+            self.table = table.with_text_ids() if self._text_ids and isinstance(table, FrameTable) else table
+            self.size = len(table.known)
+        return self.table
+
+    # -- what the party's steps ask for
+
+    def ids(self) -> pd.Index:
+        if self.table is None:
+            self.look()
+        found = self.open().known.index
+        with naming(self.owner):
+            check_ids(found, self.party.name)
+        return found
+
+    def unaligned(self, problem: str, unmatched: Integers) -> DataError:
+        return _unaligned(problem, f"; {len(unmatched):,} are of {self.party.name}")
+
+    def take(self, places: Integers) -> int:
+        self.table = self.open().taken(places)
+        self.index = self.table.known.index
+        self.test = hold_out(self.index, self._section.test_fraction, self._section.seed)
+        return int((~self.test).sum())
+
+    def labels(self) -> HeldLabels:
+        if self._labels is None:
+            held = self.held.some(~self.test)
+            asked = self._section.label_privacy
+            key = answer_key(asked, self.party.label, self._base, self._section.seed, self.index[~self.test])
+            self._labels = HeldLabels(LabelData(held.signs, held.sensitive, people=held.people), key)
+        return self._labels
+
+    def columns(self) -> EncodedColumns:
+        with naming(self.owner):
+            self.encoder, self.matrix = self.open().encode(
+                ~self.test, self._section.scale, self._trained.model == "trees", self.party.to_rules()
+            )
+        tell(self.owner, self.encoder.remarks)
+        # The raw table is released as soon as it is encoded.
+        self.table = None
+        return EncodedColumns(_training_rows(self.matrix, self.test), self.encoder.categorical)
+
+    @property
+    def held(self) -> QualityRows:
+        """Labels and groups of all common rows, at the party that holds them."""
+        if self._held is None:
+            with naming(self.owner):
+                found = held_labels(self.open(), self.party, self.test, self._trained.constraints)
+            # As a part of the table, groups would keep its other columns and its ids in memory.
+            groups = None if found.sensitive is None else found.sensitive.reset_index(drop=True).copy()
+            self._held = replace(found, sensitive=groups)
+        return self._held
+
+    def labelled(self) -> dict[str, QualityRows]:
+        """The rows of each part that has any, to measure quality on."""
+        return {name: self.held.some(part) for name, part in parts_of(self.test).items()}
+
+
+class ServerRows:
+    """The server's own copy of the table of the party that holds the labels; only ids, labels and groups are kept.
+
+    Rows are found by id: the copy may have them in another order, but must have the same.
+    """
+
+    def __init__(self, rows: TableRows) -> None:
+        self._rows = rows
+
+    def unaligned(self, problem: str) -> DataError:
+        return _unaligned(problem)
+
+    def labels(self, sent: SentIds) -> HeldLabels:
+        rows = self._rows
+        table = rows.open()
+        with naming(rows.owner):
+            check_ids(table.known.index, rows.party.name)
+            places = rows_by_id(table.known.index, sent, rows.party.name)
+        del table
+        rows.take(places)
+        found = rows.labels()
+        with naming(rows.owner):
+            self.measured = rows.labelled()
+            check_measurable(self.measured)
+        self.test = rows.test
+        del self._rows
+        return found
+
+
+def _unaligned(problem: str, more: str = "") -> DataError:
+    """The error between organisations: it counts ids and names none, with advice in the words of a job file."""
+    advice = (
+        "; where ids of a CSV file are meant as text: text_ids = true in [job]" if "different kinds" in problem else ""
+    )
+    return DataError(f"the rows cannot be aligned: {problem}{more}{advice}")
+
+
+def open_party(party: PartySection, base: Path) -> PartyTable:
+    """Open a party's table; label and sensitive columns are features only if they are named."""
+    label = [] if party.label is None else [party.label.column]
+    weight = [] if party.weight is None else [party.weight]
+    with naming(f"party {party.name!r}"):
+        table = open_table(table_source(party, base), party.columns, [*label, *party.sensitive, *weight])
+        for column in party.sensitive:
+            if column not in table.known.columns:
+                raise DataError(f"no sensitive column {column!r}; there is {listed(table.names)}")
+    return table
+
+
+def held_labels(
+    table: PartyTable, party: PartySection, test: Booleans, constraints: Sequence[Constraint]
+) -> QualityRows:
+    """Return labels and groups of all rows, from the party that holds them; what cannot be trained on is refused."""
+    assert party.label is not None
+    values = label_column(table.known, party.label, table.names)
+    labels = two_labels([values], party.label)
+    signs = labels.signs(values)
+    sensitive = table.known[party.sensitive] if party.sensitive else None
+    if len(set(signs[~test])) < 2:
+        raise DataError("the training rows all have one label; hold out fewer test rows, or choose another seed")
+    known = None if sensitive is None else sensitive[~test]
+    # Bound here once, so that an empty slice or a single group is found before training.
+    bind(constraints, signs[~test], known)
+    warn_of_small_slices(constraints, signs[~test], groups_frame(known, int((~test).sum())))
+    people = None if party.weight is None else weight_column(table.known, party.weight, table.names)
+    if people is not None and not people[~test].any():
+        raise DataError(f"weight column {party.weight!r} is zero in all training rows")
+    return QualityRows(labels, signs, sensitive, people)
+
+
+def weight_column(table: pd.DataFrame, name: str, names: Sequence[str]) -> Array:
+    """Return how many people each row stands for; `names` are all columns there are, for the error message."""
+    if name not in table.columns:
+        raise DataError(f"weight column {name!r} is not in the table; there is {listed(names)}")
+    people: Array = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64)
+    if wrong := int((~(np.isfinite(people) & (people >= 0))).sum()):
+        raise DataError(f"weight column {name!r} has {wrong} values that are no number of zero or more")
+    return people
+
+
+def _training_rows(matrix: Matrix, test: Booleans) -> Matrix:
+    """Return the rows that are not held out, stored by column as linear models store theirs, so without a copy."""
+    if not test.any():
+        return matrix
+    places = np.flatnonzero(~test)
+    return matrix[places] if sp.issparse(matrix) else np.take(matrix.T, places, axis=1).T

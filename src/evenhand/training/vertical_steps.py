@@ -1,0 +1,406 @@
+"""The steps of every participant of a vertical run: server, party and dealer, from enrolling to the trained model.
+
+Each takes the draft terms and a source of its own data; see `training/together.py` for who runs the steps.
+
+    server                          party k                          dealer
+    offer the draft terms           accept or refuse                 accept or refuse
+    find the common rows            send ids, take common rows
+    read labels, offer the terms    accept or refuse                 accept or refuse
+    send labels to further active parties
+    pass on public keys             draw a key (solvers that hide messages between parties)
+    train                           train                            train
+    send joint scores               the label holder fits its own part to the true labels (`finish`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from evenhand.arrays import Array, Integers, Matrix
+from evenhand.constraints.binding import compared_groups
+from evenhand.constraints.groups import crossed_name, group_codes, groups_frame
+from evenhand.data.tables.align import align, check_ids
+from evenhand.errors import DataError, RunError
+from evenhand.models.base import Scorer
+from evenhand.privacy.key_exchange import KeyParty, KeyServer
+from evenhand.privacy.pairwise import PairwiseMasks
+from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
+from evenhand.privacy.randomised_response import AnswerKey
+from evenhand.protocol.agree import LabelParty, LabelServer
+from evenhand.protocol.align import AlignParty, AlignServer, How, SentIds
+from evenhand.protocol.enrol import EnrolParty, EnrolServer, Policy, anything
+from evenhand.protocol.roles import SERVER, Role
+from evenhand.protocol.terms import Terms, VerticalTerms, group_name
+from evenhand.runtime.inprocess import InProcess
+from evenhand.training.together import Steps, Training, accepted_terms, check_enrolled
+from evenhand.vertical import solvers
+from evenhand.vertical.finishing import FinishParty, FinishServer
+from evenhand.vertical.problem import LabelData, PartyData, ServerData, answered
+from evenhand.vertical.server import Server
+
+# -- a participant's own data
+
+
+class HeldLabels(NamedTuple):
+    """Labels and groups of the training rows as they are, and the key that randomised responses are drawn from."""
+
+    truth: LabelData
+    key: AnswerKey
+
+
+class EncodedColumns(NamedTuple):
+    """A party's encoded training rows.
+
+    Attributes
+    ----------
+    categorical
+        The columns that hold codes of categories.
+    weights
+        Weights to start from, of an earlier run.
+    """
+
+    matrix: Matrix
+    categorical: tuple[int, ...] = ()
+    weights: Array | None = None
+
+
+class PartySource(Protocol):
+    """A party's own table: a file or database that a job names, or a frame in memory. Called in this order."""
+
+    def ids(self) -> pd.Index | int:
+        """Open the table; return the id of each row, or the number of rows if they have no ids."""
+        ...
+
+    def unaligned(self, problem: str, unmatched: Integers) -> DataError:
+        """Return the error to raise if rows cannot be aligned; `unmatched` are own rows that another party lacks."""
+        ...
+
+    def take(self, places: Integers) -> int:
+        """Keep the rows at these places, in this order; return how many of them are training rows."""
+        ...
+
+    def labels(self) -> HeldLabels:
+        """Return labels and groups of the training rows. Only the party that holds the labels is asked."""
+        ...
+
+    def columns(self) -> EncodedColumns:
+        """Encode the features; return those of the training rows."""
+        ...
+
+
+class LabelSource(Protocol):
+    """The server's own copy of the table of the party that holds the labels."""
+
+    def unaligned(self, problem: str) -> DataError:
+        """Return the error to raise if rows cannot be aligned."""
+        ...
+
+    def labels(self, sent: SentIds) -> HeldLabels:
+        """Return labels and groups of the common training rows, found by the ids that the party has sent."""
+        ...
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How parties find their common rows.
+
+    Attributes
+    ----------
+    parties
+        Those that have columns; rows are taken in the order of the first.
+    holder
+        The party that holds the labels.
+    how
+        ``"equal"`` demands the same ids everywhere, ``"inner"`` keeps the common ones, ``"private"`` does so without a
+        list of people at the server.
+    least
+        With fewer common rows than this the run ends, and nobody is told any.
+    """
+
+    parties: Sequence[str]
+    holder: str
+    how: Literal["equal", "inner", "private"] = "equal"
+    least: int = 1
+
+    def party(self, name: str, ids: pd.Index | int) -> AlignParty | PrivateAlignParty:
+        if self.how == "private" and not isinstance(ids, int):
+            return PrivateAlignParty(name, ids, self.parties, holds_labels=name == self.holder)
+        return AlignParty(name, ids)
+
+    def server(self) -> AlignServer | PrivateAlignServer:
+        if self.how == "private":
+            return PrivateAlignServer(self.parties, self.least, self.holder)
+        return AlignServer(self.parties, self.how, self.least)
+
+
+def common_rows(ids: Mapping[str, pd.Index | int], how: How = "equal") -> dict[str, Integers]:
+    """Find the common rows of tables that are all in this process, by the same exchange.
+
+    Parameters
+    ----------
+    ids
+        By party: the id of each row of its table, or the number of rows if they have no ids.
+    """
+    for name, index in ids.items():
+        if not isinstance(index, int):
+            check_ids(index, name)
+    server = AlignServer(list(ids), how)
+    InProcess([server, *(AlignParty(name, index) for name, index in ids.items())]).run()
+    if server.problem:
+        raise named_problem(ids, how, server.problem)
+    return {name: server.places[name] for name in ids}
+
+
+def named_problem(ids: Mapping[str, pd.Index | int], how: How, problem: str) -> DataError:
+    """Return why rows cannot be aligned, with some of the ids: all of them are in this process."""
+    known = {name: pd.DataFrame(index=index) for name, index in ids.items() if not isinstance(index, int)}
+    try:
+        align(list(known.values()), list(known), how) if known else None
+    except DataError as error:
+        return error
+    return DataError(problem)
+
+
+# -- the training stage
+
+
+@dataclass(frozen=True, eq=False)
+class VerticalTraining(Training):
+    """What a participant of a vertical run brings to training; the dealer has no data of its own."""
+
+    terms: VerticalTerms
+    name: str
+    own: ServerData | PartyData | None
+
+    def role(self) -> Role:
+        if isinstance(self.own, ServerData):
+            return solvers.server(self.terms, self.own)
+        if isinstance(self.own, PartyData):
+            return solvers.party(self.terms, self.name, self.own)
+        (dealer,) = solvers.helpers(self.terms)
+        return dealer
+
+    def outcome(self, role: Role) -> Server | Scorer | None:
+        """Return the solver's server, or the party's model."""
+        if isinstance(self.own, ServerData):
+            return solvers.solvers_server(role)
+        return solvers.solvers_party(role).model if isinstance(self.own, PartyData) else None
+
+    def identity(self) -> Iterator[object]:
+        yield self.terms.to_plain()
+        yield from self.data()
+
+    def data(self) -> Iterator[object]:
+        """The participant's own data, for a fingerprint."""
+        if isinstance(self.own, ServerData):
+            yield from (self.own.labels, self.own.sensitive, self.own.multipliers)
+            yield from () if self.own.people is None else (self.own.people,)
+        elif isinstance(self.own, PartyData):
+            yield from (self.own.matrix, self.own.weights, self.own.categorical)
+
+
+class TrainedParty(NamedTuple):
+    """What a party has after training."""
+
+    terms: VerticalTerms
+    model: Scorer
+
+
+class TrainedServer(NamedTuple):
+    """What the server has after training: the terms, the solver's server, and the key of randomised responses."""
+
+    terms: VerticalTerms
+    server: Server
+    key: AnswerKey
+
+
+def train_as_party(
+    terms: VerticalTerms, name: str, own: PartyData, truth: LabelData | None = None
+) -> Steps[TrainedParty]:
+    """Train; the label holder then fits its own part to the truth, where label privacy asks for it.
+
+    Parameters
+    ----------
+    truth
+        At the label holder: labels and groups as they are.
+    """
+    model: Scorer = yield VerticalTraining(terms, name, own)
+    if truth is not None and terms.job.finishes:
+        yield FinishParty(terms, model, truth)
+    return TrainedParty(terms, model)
+
+
+def train_as_server(terms: VerticalTerms, own: ServerData, key: AnswerKey) -> Steps[TrainedServer]:
+    """Train; then send the label holder the joint scores, where label privacy asks for it."""
+    server: Server = yield VerticalTraining(terms, SERVER, own)
+    if terms.job.finishes:
+        yield FinishServer(terms, server.present().scores)
+    return TrainedServer(terms, server, key)
+
+
+def train_as_dealer(terms: VerticalTerms, name: str) -> Steps[None]:
+    """Deal out random numbers while the others train."""
+    yield VerticalTraining(terms, name, None)
+
+
+# -- from the draft terms to the trained model
+
+
+def party_steps(
+    name: str,
+    draft: VerticalTerms,
+    source: PartySource,
+    alignment: Alignment,
+    *,
+    policy: Policy = anything,
+    on_terms: Callable[[Terms], None] | None = None,
+    secret: NDArray[np.uint64] | None = None,
+) -> Steps[TrainedParty]:
+    """Take the steps of a party.
+
+    Parameters
+    ----------
+    draft
+        The terms as far as they follow from the job alone; an offer of another job is refused.
+    policy
+        The party's own rule on terms.
+    on_terms
+        Called with terms that the policy has accepted, before anything about the party's rows is said.
+    secret
+        What the party draws its masks from. None is a simulation in one process: masks follow from the job's seed, and
+        parties agree on no keys.
+    """
+    accepted = yield from _enrolled(name, draft, policy)
+    if on_terms is not None:
+        on_terms(accepted)
+    aligned = alignment.party(name, source.ids())
+    yield aligned
+    if aligned.places is None:
+        raise source.unaligned(aligned.problem, aligned.unmatched)
+    n_rows = source.take(aligned.places)
+    # Lists of all rows are released as soon as they have served: there may be many millions.
+    del aligned
+    terms = yield from _enrolled(name, accepted, policy)
+    if terms.n_rows != n_rows:
+        raise RunError(f"the terms are about {terms.n_rows} rows, {name} has {n_rows} to train on")
+    known = truth = None
+    if name == alignment.holder:
+        truth, key = source.labels()
+        terms = _as_held(terms, truth.sensitive)
+        known = answered(terms, truth, key)
+    elif name in terms.active:
+        told = LabelParty(name, terms.n_rows, _attributes(terms))
+        yield told
+        assert told.labels is not None
+        known = LabelData(told.labels, _groups(terms, told.codes))
+    columns = source.columns()
+    pairs = None if secret is None else (yield from _pairs(terms, name))
+    own = PartyData(columns.matrix, columns.weights, known, columns.categorical, secret, pairs=pairs)
+    return (yield from train_as_party(terms, name, own, truth))
+
+
+def server_steps(
+    draft: VerticalTerms,
+    source: LabelSource,
+    alignment: Alignment,
+    *,
+    simulated: bool = False,
+    start: Callable[[], Array | None] = lambda: None,
+) -> Steps[TrainedServer]:
+    """Take the steps of the server.
+
+    Parameters
+    ----------
+    simulated
+        Whether everybody is in this process: parties then agree on no keys.
+    start
+        Asked once rows are aligned: the multipliers of an earlier run to start from, or None to begin anew.
+    """
+    offered = EnrolServer(draft)
+    yield offered
+    check_enrolled(offered)
+    found = alignment.server()
+    yield found
+    if found.problem:
+        raise source.unaligned(found.problem)
+    truth, key = source.labels(found.sent_by(alignment.holder))
+    del found
+    frame = groups_frame(truth.sensitive, len(truth.labels))
+    _, groups = compared_groups(draft.job.constraints, truth.labels, frame)
+    multipliers = start()
+    terms = solvers.with_rows(draft, len(truth.labels), groups, warm=multipliers is not None)
+    whole = EnrolServer(terms)
+    yield whole
+    check_enrolled(whole)
+    if others := [name for name in terms.active if name != alignment.holder]:
+        attributes = {name: terms.groups[name] for name in _attributes(terms)}
+        yield LabelServer(others, truth.labels, group_codes(frame, attributes))
+    del frame
+    if not simulated and solvers.solver_of(terms).agrees_on_keys:
+        yield KeyServer(terms.names)
+    said = answered(terms, truth, key)
+    own = ServerData(said.labels, said.sensitive, multipliers, people=said.people, answers=said.answers)
+    return (yield from train_as_server(terms, own, key))
+
+
+def dealer_steps(
+    name: str,
+    draft: VerticalTerms,
+    *,
+    policy: Policy = anything,
+    on_terms: Callable[[Terms], None] | None = None,
+) -> Steps[VerticalTerms]:
+    """Take the steps of the dealer, which has no data: it deals out random numbers that fit together."""
+    accepted = yield from _enrolled(name, draft, policy)
+    if on_terms is not None:
+        on_terms(accepted)
+    terms = yield from _enrolled(name, accepted, policy)
+    yield from train_as_dealer(terms, name)
+    return terms
+
+
+def _enrolled(name: str, draft: VerticalTerms, policy: Policy) -> Steps[VerticalTerms]:
+    """Decide on terms that are offered; return them once everybody has accepted."""
+    enrolling = EnrolParty(name, VerticalTerms, policy, draft)
+    yield enrolling
+    return accepted_terms(enrolling, VerticalTerms)
+
+
+def _pairs(terms: VerticalTerms, name: str) -> Steps[PairwiseMasks | None]:
+    """Agree on a key with each other party, where the solver hides what parties send to each other."""
+    if not solvers.solver_of(terms).agrees_on_keys:
+        return None
+    keys = KeyParty(name, terms.names, terms.digest.encode())
+    yield keys
+    return keys.masks
+
+
+def _attributes(terms: VerticalTerms) -> list[str]:
+    """The sensitive attributes themselves, without their crossing."""
+    return [name for name in terms.groups if name != crossed_name(terms.groups)]
+
+
+def _groups(terms: VerticalTerms, codes: dict[str, Integers]) -> pd.DataFrame | None:
+    """Groups by value, from their places among the agreed ones."""
+    if not codes:
+        return None
+    return pd.DataFrame({name: pd.Index(terms.groups[name]).take(places) for name, places in codes.items()})
+
+
+def _as_held(terms: VerticalTerms, sensitive: pd.DataFrame | None) -> VerticalTerms:
+    """The terms with groups as the holder's own table has them, where JSON only has their text."""
+    if sensitive is None:
+        return terms
+    found: dict[str, tuple[Hashable, ...]] = {}
+    for name, values in terms.groups.items():
+        # A crossing is no column of the table, and text already.
+        column = sensitive[name].unique() if name in sensitive else ()
+        held: dict[Hashable, Hashable] = {group_name(value): value for value in column}
+        found[name] = tuple(held.get(value, value) for value in values)
+    return terms if found == dict(terms.groups) else replace(terms, groups=found)
