@@ -24,7 +24,7 @@ from evenhand.jobs.federation.parts import party_part
 from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
 from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
-from evenhand.metrics import cells
+from evenhand.metrics import strata
 from evenhand.models.linear import column_major
 from evenhand.models.saved import to_state
 from evenhand.privacy.masks import SECRET_WORDS
@@ -140,7 +140,7 @@ def test_all_together_need_little_more_memory_than_their_blocks(
 ) -> None:
     """In one process, with the server: ids, messages, masks and packets of all are in the sum."""
     # Not so what does not grow with the rows, and what is imported on the way.
-    for module, name in ((cells, "_DRAWS_AT_ONCE"), (server, "MOST_COPIED"), (parquet_file, "_BATCH")):
+    for module, name in ((strata, "_DRAWS_AT_ONCE"), (server, "MOST_COPIED"), (parquet_file, "_BATCH")):
         monkeypatch.setattr(module, name, 2000)
     paths = write_shops(tmp_path, {"max_rounds": 3, "constraint": FAIR, "options": {"own_columns": False}})
     run(paths)

@@ -268,15 +268,14 @@ def test_a_run_stopped_anywhere_ends_where_it_would_have(small: SmallJob, solver
     options = {"step": "auto", "local_steps": 3, "pace": "until-server-speaks"} if solver == "fairvfl" else {}
     small.content["job"] |= {"solver": solver, "options": options, "max_rounds": 12}
     small.content["clock"] = {"latency": 1e-5, "speeds": {"shop": 1e7}}
-    tables = load_vertical_tables(small.read(), small.folder)
-    whole = small.run("whole", tables=tables)
+    whole = small.run("whole")
     rounds = whole.result["certificate"]["rounds"]
     for stop in (0, 1, rounds // 2, rounds):
         out = f"stopped{stop}"
         with pytest.raises(Stopped):
-            small.run(out, on_round=stop_at(stop), checkpoint_seconds=0.0, tables=tables)
+            small.run(out, on_round=stop_at(stop), checkpoint_seconds=0.0)
         assert not (small.folder / out / "result.json").exists()
-        resumed = small.run(out, resume=True, tables=tables)
+        resumed = small.run(out, resume=True)
         assert outcome(small.folder / out) == outcome(whole.folder.path)
         # Values that were not there yet are so in the history again.
         pd.testing.assert_frame_equal(resumed.run.history, whole.run.history)

@@ -142,6 +142,8 @@ class Together(Generic[Stage]):
         outcomes
             What training leaves with each participant, by name.
         """
+        if self._ends:
+            raise RunError("these steps have been taken to their end; begin anew")
         for name in self._steps:
             self._advance(name, outcomes.get(name))
         while self._at:
