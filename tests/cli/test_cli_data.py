@@ -52,7 +52,7 @@ def test_fetch_offline_without_the_files_says_what_was_tried(
     monkeypatch.setenv("EVENHAND_DATA", str(folder))
     done = here("data", "fetch", "compas", "--offline")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("error: could not bring compas-scores-two-years.csv")
+    assert done.stderr.startswith("error: could not fetch compas-scores-two-years.csv")
     for word in (str(folder), "offline", "https://", "EVENHAND_DATA"):
         assert word in done.stderr
     assert not (folder.parent / "cache").exists()
@@ -82,7 +82,7 @@ def test_a_set_that_cannot_be_had_does_not_keep_the_others_from_coming(
     done = here("data", "fetch", "german", "compas", "adult", "--offline", "--source", folder)
     assert done.returncode == 3
     assert "german.data is not the published" in done.stderr
-    assert "could not bring compas-scores-two-years.csv" in done.stderr
+    assert "could not fetch compas-scores-two-years.csv" in done.stderr
     assert f"adult: {folder / 'adult' / 'adult.data'}" in done.stdout
 
 

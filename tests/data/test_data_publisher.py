@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import shutil
 import socket
 import ssl
@@ -18,7 +19,7 @@ import pytest
 
 from evenhand.data import PublicFile, PublicSet, fetch
 from evenhand.data.public.catalog import Packing
-from evenhand.data.public.publisher import Unavailable, download
+from evenhand.data.public.downloads import Unavailable, download
 from evenhand.errors import FetchError
 
 CONTENT = b"published\n"
@@ -93,46 +94,61 @@ def publisher(certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -
     server.server_close()
 
 
-def test_download(publisher: str) -> None:
-    assert download(f"{publisher}/file", len(CONTENT)) == CONTENT
-    assert download(f"{publisher}/to/{publisher}/file", len(CONTENT)) == CONTENT
+def test_download(publisher: str, tmp_path: Path) -> None:
+    for place, url in enumerate((f"{publisher}/file", f"{publisher}/to/{publisher}/file")):
+        download(url, tmp_path / str(place), len(CONTENT))
+        assert (tmp_path / str(place)).read_bytes() == CONTENT
 
 
-def test_reading_stops_one_byte_past_the_promised_size(publisher: str) -> None:
-    assert len(download(f"{publisher}/endless", 1000)) == 1001
+def test_reading_stops_one_byte_past_the_promised_size(
+    publisher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    real = http.client.HTTPResponse.read1
+
+    def counted(response: http.client.HTTPResponse, n: int = -1) -> bytes:
+        chunk = real(response, n)
+        read.append(len(chunk))
+        return chunk
+
+    monkeypatch.setattr(http.client.HTTPResponse, "read1", counted)
+    with pytest.raises(Unavailable, match="more than the expected 1,000 bytes"):
+        download(f"{publisher}/endless", tmp_path / "file", 1000)
+    assert sum(read) == 1001
+    assert not (tmp_path / "file").exists()
 
 
-def test_missing_file(publisher: str) -> None:
+def test_missing_file(publisher: str, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="HTTP 404") as caught:
-        download(f"{publisher}/gone", 10)
+        download(f"{publisher}/gone", tmp_path / "file", 10)
     assert not caught.value.away, "the host answers: other files may be there"
 
 
 @pytest.mark.parametrize("target", ["http://127.0.0.1/file", "file:///etc/hostname", "ftp://127.0.0.1/file"])
-def test_only_https_even_after_a_redirect(publisher: str, target: str) -> None:
+def test_only_https_even_after_a_redirect(publisher: str, target: str, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="only https"):
-        download(target, 10)
+        download(target, tmp_path / "file", 10)
     # Python's own handler stops the file: redirect before ours does.
     with pytest.raises(Unavailable, match=r"only https|is not allowed"):
-        download(f"{publisher}/to/{target}", 10)
+        download(f"{publisher}/to/{target}", tmp_path / "file", 10)
 
 
-def test_dripping_server_meets_the_deadline(publisher: str) -> None:
+def test_dripping_server_meets_the_deadline(publisher: str, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="too slow"):
-        download(f"{publisher}/slow", 10_000, total_seconds=0.2)
+        download(f"{publisher}/slow", tmp_path / "file", 10_000, total_seconds=0.2)
 
 
-def test_unknown_certificate_is_refused(publisher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_certificate_is_refused(publisher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(Unavailable, match=r"(?i)certificate"):
-        download(f"{publisher}/file", 10)
+        download(f"{publisher}/file", tmp_path / "file", 10)
 
 
-def test_silent_server_meets_the_timeout() -> None:
+def test_silent_server_meets_the_timeout(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}/file"
         with pytest.raises(Unavailable, match="timed out") as caught:
-            download(url, 10, connect_seconds=0.2)
+            download(url, tmp_path / "file", 10, connect_seconds=0.2)
     assert caught.value.away
 
 
@@ -156,12 +172,12 @@ def test_a_packed_file_is_kept_as_it_came(publisher: str, tmp_path: Path) -> Non
     assert (tmp_path / "one" / "file.gz").read_bytes() == CONTENT
     assert fetch(packed, cache=tmp_path, sources=("cache",)) == {"file": tmp_path / "one" / "file.gz"}
     small = replace(entry, files=(replace(entry.files[0], packing=replace(packing, limit=3)),))
-    with pytest.raises(FetchError, match="publisher: file has more than 3 bytes"):
-        fetch(small, cache=tmp_path, sources=("publisher",))
+    with pytest.raises(FetchError, match="more than the expected 3 bytes"):
+        fetch(small, cache=tmp_path / "empty", sources=("publisher",))
 
 
 def test_changed_file_at_the_publisher_is_refused(publisher: str, tmp_path: Path) -> None:
     entry = _one_file(f"{publisher}/file", "0" * 64)
-    with pytest.raises(FetchError, match=rf"publisher: file has SHA-256 \w+, expected {'0' * 64}"):
+    with pytest.raises(FetchError, match=rf"publisher: file: SHA256 hash .* expected sha256:{'0' * 64} but got \w+"):
         fetch(entry, cache=tmp_path, sources=("publisher",))
-    assert not any(tmp_path.iterdir())
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -49,9 +49,9 @@ def test_scikit_learn_serves_where_nothing_else_is(tmp_path: Path) -> None:
 
 
 def test_insisting_on_a_source_that_is_away_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(NowhereFoundError, match=r"could not bring mnist_5k\.csv"):
+    with pytest.raises(NowhereFoundError, match=r"could not fetch mnist_5k\.csv"):
         load_digit_images("mnist-5k", cache=tmp_path, offline=True)
-    with pytest.raises(NowhereFoundError, match="could not bring train-images-idx3-ubyte"):
+    with pytest.raises(NowhereFoundError, match="could not fetch train-images-idx3-ubyte"):
         load_digit_images("mnist", cache=tmp_path, offline=True)
     with pytest.raises(InputError, match="digits come from mnist, mnist-5k, scikit-learn"):
         load_digit_images("letters")

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from evenhand.errors import EvenhandWarning, RunError
-from evenhand.runtime import lock
 from evenhand.runtime.lock import LOCK, check_not_held, hold
 
 HOLDER = """
@@ -96,13 +95,22 @@ def test_a_holder_on_another_machine_that_did_not_end_well_is_told_of(tmp_path: 
 
 
 def test_where_there_are_no_locks_a_warning_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(descriptor: int) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
         raise OSError("no locks available")
 
-    monkeypatch.setattr(lock, "_flock", refuse)
+    monkeypatch.setattr("fcntl.flock", refuse)
     with (
         pytest.warns(EvenhandWarning, match=r"cannot be locked \(no locks available\).*only one training"),
         hold(tmp_path),
     ):
         assert (tmp_path / LOCK).exists()
     assert not (tmp_path / LOCK).exists()
+
+
+def test_asking_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder may remove its file between the look and the lock."""
+    check_not_held(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(os, "access", lambda path, mode: True)
+    check_not_held(tmp_path)
+    assert list(tmp_path.iterdir()) == []

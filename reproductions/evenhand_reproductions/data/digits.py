@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Integers
+from evenhand.data.compressed import read_plain
 from evenhand.data.images.arrays import Bytes
 from evenhand.data.public.catalog import Packing, PublicFile, PublicSet
 from evenhand.data.public.fetch import fetch
-from evenhand.data.tables.checks import read_plain
 from evenhand.errors import DataError, InputError, NowhereFoundError
 from evenhand_reproductions.data.idx import read_idx
 

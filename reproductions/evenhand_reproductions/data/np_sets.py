@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from evenhand.data.compressed import read_plain
 from evenhand.data.public.catalog import PublicFile, PublicSet
 from evenhand.data.public.dataset import Dataset
 from evenhand.data.public.fetch import fetch
-from evenhand.data.tables.checks import read_plain
 from evenhand.errors import DataError
 
 Files = Mapping[str, Path]

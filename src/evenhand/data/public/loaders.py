@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import pandas as pd
 
+from evenhand.data.compressed import read_plain
 from evenhand.data.public.catalog import PublicSet, lookup
 from evenhand.data.public.dataset import Dataset
 from evenhand.data.public.fetch import fetch
-from evenhand.data.tables.checks import read_plain
 from evenhand.errors import DataError, InputError
 
 _ADULT_COLUMNS: Final = [

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import tarfile
+import tempfile
 import zipfile
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,9 +18,8 @@ import numpy.typing as npt
 from scipy import sparse
 
 from evenhand.arrays import Booleans, Matrix
-from evenhand.data.public.packed import DAMAGED, open_plain
-from evenhand.data.tables.checks import write_atomically
-from evenhand.errors import DataError, FetchError, InputError
+from evenhand.data.compressed import DAMAGED, open_plain
+from evenhand.errors import DataError, InputError
 
 _PARTS: Final = {"20news-bydate-train": False, "20news-bydate-test": True}
 # Raise it when the recipe changes, so that matrices of the old one are not used.
@@ -47,9 +48,9 @@ def load_newsgroups(archive: Path, kept: Path | None = None) -> Newsgroups:
         return found
     made = _vectorise(archive)
     if kept is not None:
-        # A folder that cannot be written costs half a minute next time, and nothing else.
-        with suppress(FetchError):
-            write_atomically(kept, _content(made, key))
+        # If the folder cannot be written, the matrix is made again next time, which takes half a minute.
+        with suppress(OSError):
+            _write(kept, _content(made, key))
     return made
 
 
@@ -112,6 +113,19 @@ def _content(made: Newsgroups, key: str) -> bytes:
         test=made.test,
     )
     return stream.getvalue()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write the whole file or nothing: several processes may share a cache."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
+        try:
+            stream.write(content)
+            stream.close()
+            os.replace(stream.name, path)
+        except BaseException:
+            os.unlink(stream.name)
+            raise
 
 
 def _read_kept(path: Path, key: str) -> Newsgroups | None:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from evenhand.arrays import Array, Matrix
-from evenhand.data.public.packed import DAMAGED, open_for_writing, open_plain, plain_suffix
+from evenhand.data.compressed import DAMAGED, open_for_writing, open_plain, plain_suffix
 from evenhand.errors import DataError, InputError
 
 ENDINGS: Final = (".libsvm", ".svm")

@@ -1,4 +1,4 @@
-"""Files that may be compressed: plain, gzip, bzip2 or xz, told by the last ending of the name."""
+"""Files that may be compressed: plain, gzip, bzip2 or xz, by the last ending of the name."""
 
 from __future__ import annotations
 
@@ -22,13 +22,19 @@ def open_plain(path: Path) -> IO[bytes]:
     return path.open("rb") if opener is None else opener(path, "rb")
 
 
+def read_plain(path: Path, limit: int = -1) -> bytes:
+    """Read a file's uncompressed content, at most `limit` bytes of it."""
+    with open_plain(path) as stream:
+        return stream.read(limit)
+
+
 def open_for_writing(path: Path) -> IO[bytes]:
-    """Open a file for writing, compressed if its name ends so."""
+    """Open a file for writing, compressed if its name has a suffix of compressed files."""
     opener = _OPENERS.get(path.suffix.lower())
     return path.open("wb") if opener is None else opener(path, "wb")
 
 
 def plain_suffix(path: Path) -> str:
-    """The ending that tells the format: ``.csv`` of ``table.csv.gz``."""
+    """Return the suffix that tells the format: ``.csv`` for ``table.csv.gz``."""
     name = Path(path.stem) if path.suffix.lower() in SUFFIXES else path
     return name.suffix.lower()
