@@ -27,6 +27,7 @@ from evenhand.constraints import (
 )
 from evenhand.constraints.binding import BoundConstraints
 from evenhand.constraints.lagrangian import Lagrangian, net_multipliers
+from evenhand.constraints.measures import MEASURES
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.errors import ConstraintError, DataError, InputError
@@ -78,21 +79,24 @@ def test_parity_has_a_row_for_each_label_and_pair_of_groups(kind: type[Constrain
 def test_two_attributes_give_the_rows_of_each() -> None:
     rows = _bound(two_attributes(), EqualOpportunity(0.1)).rows
     assert [str(row) for row in rows] == [
-        "loss(y=+1 & group=a) − loss(y=+1 & group=b)",
-        "loss(y=+1 & group=a) − loss(y=+1 & group=c)",
-        "loss(y=+1 & group=b) − loss(y=+1 & group=c)",
-        "loss(y=+1 & sex=f) − loss(y=+1 & sex=m)",
+        "mean loss among positives, a vs. b (group)",
+        "mean loss among positives, a vs. c (group)",
+        "mean loss among positives, b vs. c (group)",
+        "mean loss among positives, f vs. m (sex)",
     ]
+    assert rows[3].formula == "loss(y=+1 & sex=f) − loss(y=+1 & sex=m)"
 
 
 def test_group_against_overall_has_a_row_for_each_group() -> None:
     rows = _bound(small(groups="abc"), GroupAgainstOverall(0.1)).rows
-    assert [str(row) for row in rows] == [f"loss(all) − loss(group={group})" for group in "abc"]
+    assert [str(row) for row in rows] == [f"mean loss, everyone vs. {group} (group)" for group in "abc"]
+    assert [row.formula for row in rows] == [f"loss(all) − loss(group={group})" for group in "abc"]
 
 
 def test_neyman_pearson_is_one_sided_and_needs_no_groups() -> None:
     rows = bind(NeymanPearson(0.2, label=-1), small().labels).rows
-    assert [(str(row), row.lower, row.upper) for row in rows] == [("loss(y=-1)", -np.inf, 0.2)]
+    assert [(str(row), row.lower, row.upper) for row in rows] == [("mean loss among negatives", -np.inf, 0.2)]
+    assert rows[0].formula == "loss(y=-1)"
 
 
 def test_several_constraints_are_all_their_rows_in_order() -> None:
@@ -170,13 +174,13 @@ def test_no_constraints_bind_to_no_rows() -> None:
 def test_an_empty_slice_is_refused_by_name() -> None:
     problem = small()
     labels = np.where(problem.groups == "b", -1.0, problem.labels)
-    with pytest.raises(ConstraintError, match=r"\[y=\+1 & group=b\] is empty"):
+    with pytest.raises(ConstraintError, match=r"\[positives with group = b\] is empty"):
         bind(EqualOpportunity(0.1), labels, problem.sensitive)
     assert len(bind(LossParity(0.1), labels, problem.sensitive).rows) == 1
 
 
 def test_a_class_nobody_has_is_an_empty_slice() -> None:
-    with pytest.raises(ConstraintError, match=r"\[y=-1\] is empty"):
+    with pytest.raises(ConstraintError, match=r"\[negatives\] is empty"):
         bind(NeymanPearson(0.1, label=-1), np.ones(5))
 
 
@@ -314,3 +318,30 @@ def test_groups_that_cannot_be_used_say_why() -> None:
 def test_a_row_says_its_coefficients() -> None:
     row = ConstraintRow(((0.5, Slice(1)), (-1.0, Slice())), -1.0, 1.0, EVERY_KIND[1].rows({"g": ["a", "b"]})[0].measure)
     assert str(row) == "+0.5· loss(y=+1) − loss(all)"
+
+
+@pytest.mark.parametrize(
+    ("constraint", "said"),
+    [
+        (
+            EqualizedOdds(0.1, "error"),
+            ["false-negative rate, 60+ vs. under 30 (age)", "false-positive rate, 60+ vs. under 30 (age)"],
+        ),
+        (LossParity(0.1, "error"), ["error rate, 60+ vs. under 30 (age)"]),
+        (DemographicParity(0.1), ["selection rate, 60+ vs. under 30 (age)"]),
+        (EqualOpportunity(0.1, "positive"), ["true-positive rate, 60+ vs. under 30 (age)"]),
+        (NeymanPearson(0.1, 1, "error"), ["false-negative rate"]),
+        (NeymanPearson(0.1, -1, "positive"), ["selection rate among negatives"]),
+    ],
+)
+def test_a_row_reads_as_a_person_would_say_it(constraint: Constraint, said: list[str]) -> None:
+    assert [str(row) for row in constraint.rows({"age": ["60+", "under 30"]})] == said
+
+
+def test_names_differ_where_formulas_do() -> None:
+    """Names are keys of histories: no two kinds of rows may share one."""
+    groups = {"age": ["a", "b", "c"], "sex": ["a", "b"]}
+    kinds = [kind(measure=measure) for kind in PARITIES for measure in MEASURES]  # type: ignore[call-arg]
+    rows = [row for one in kinds for row in one.rows(groups)]
+    rows += [row for label in (1, -1) for name in MEASURES for row in NeymanPearson(0.1, label, name).rows({})]
+    assert len({str(row) for row in rows}) == len({row.formula for row in rows})

@@ -46,7 +46,7 @@ def test_each_attribute_and_the_crossing_are_compared() -> None:
     crossed = [str(row) for row in bind(EqualOpportunity(0.1, cross=True), problem.labels, problem.sensitive).rows]
     values = [f"{group} × {sex}" for group in "abc" for sex in "fm"]
     assert crossed == plain + [
-        f"loss(y=+1 & group × sex={one}) − loss(y=+1 & group × sex={other})" for one, other in combinations(values, 2)
+        f"mean loss among positives, {one} vs. {other} (group × sex)" for one, other in combinations(values, 2)
     ]
 
 

@@ -32,8 +32,11 @@ def named(constraint: Constraint, other: int) -> list[str]:
 def test_a_row_must_not_be_more_than_half_of_epsilon(epsilon: float) -> None:
     threshold = round(2 / epsilon)
     assert named(EqualOpportunity(epsilon), threshold) == []
-    assert named(EqualOpportunity(epsilon), threshold - 1) == ["y=+1 & race=other"]
-    assert named(EqualizedOdds(epsilon, "error"), threshold - 1) == ["y=+1 & race=other", "y=-1 & race=other"]
+    assert named(EqualOpportunity(epsilon), threshold - 1) == ["positives with race = other"]
+    assert named(EqualizedOdds(epsilon, "error"), threshold - 1) == [
+        "positives with race = other",
+        "negatives with race = other",
+    ]
 
 
 def test_a_slice_that_no_model_could_prove_epsilon_on_is_too_small() -> None:
@@ -46,7 +49,7 @@ def test_a_slice_that_no_model_could_prove_epsilon_on_is_too_small() -> None:
 
     last = max(n for n in range(1, 200) if least(n) > 0.05)
     assert last > 40
-    assert named(constraint, last) == ["y=+1 & race=other"]
+    assert named(constraint, last) == ["positives with race = other"]
     assert named(constraint, last + 1) == []
     # Before training nobody knows how losses vary.
     assert named(EqualOpportunity(0.05), last) == []
@@ -54,7 +57,7 @@ def test_a_slice_that_no_model_could_prove_epsilon_on_is_too_small() -> None:
 
 def test_an_epsilon_of_zero_and_a_limit() -> None:
     assert named(LossParity(0.0), 20) == []
-    assert named(LossParity(0.0), 19) == ["race=other"]
+    assert named(LossParity(0.0), 19) == ["race = other"]
     assert [one.rows for one in small_slices(NeymanPearson(0.01).rows({}), {Slice(1): 50})] == [50]
 
 
@@ -66,7 +69,9 @@ def test_the_warning_names_slice_size_and_standard_error() -> None:
     labels = np.where(np.arange(4000) % 2 == 0, 1.0, -1.0)
     race = np.where(np.arange(4000) < 74, "other", "white")
     frame = pd.DataFrame({"race": race})
-    with pytest.warns(SmallSliceWarning, match=r"\[y=\+1 & race=other\] \(37 rows, standard error about 0\.16, bound"):
+    with pytest.warns(
+        SmallSliceWarning, match=r"\[positives with race = other\] \(37 rows, standard error about 0\.16"
+    ):
         warn_of_small_slices(EqualOpportunity(0.01), labels, frame)
     with pytest.warns(EvenhandWarning, match=r"client 'lyon': .*\(37 rows, standard error at most 0\.082, bound 0\.01"):
         warn_of_small_slices(EqualOpportunity(0.01, "error"), labels, frame, owner="client 'lyon'")
@@ -85,7 +90,7 @@ def test_crossings_that_are_left_out_are_named_and_tiny_ones_too() -> None:
     with pytest.warns(SmallSliceWarning) as caught:
         warn_of_small_slices(LossParity(0.05, cross=True), labels, frame)
     small, empty = (str(one.message) for one in caught)
-    assert "[sex × race=m × b] (9 rows" in small
+    assert "[sex × race = m × b] (9 rows" in small
     assert empty == "crossings without rows in a slice that is compared are left out: f × c"
 
 

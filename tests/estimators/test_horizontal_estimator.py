@@ -40,7 +40,7 @@ CLIENTS = np.array(["ghent", "lyon", "turin"])[np.arange(120) % 3]
 NAMES = ["age", "income", "visits", "friends"]
 FRAME = pd.DataFrame(X, columns=NAMES)
 SGD = {"step": 1.0, "batch_size": None, "clip": None, "local_epochs": 1}
-ROW = "loss(y=+1 & group=a) − loss(y=+1 & group=b)"
+ROW = "mean loss among positives, a vs. b (group)"
 
 
 def _fitted(classifier: HorizontalClassifier, **changes: Any) -> HorizontalClassifier:
@@ -175,7 +175,7 @@ def test_the_server_may_have_rows_and_a_limit_of_its_own() -> None:
 def test_a_client_without_a_slice_is_refused_or_left_out() -> None:
     groups = np.where(CLIENTS == "turin", "a", GROUPS)
     model = HorizontalClassifier(constraint=EqualOpportunity(0.05), scope="local")
-    with pytest.raises(ConstraintError, match=r"client 'turin' has no rows in the slice \[y=\+1 & group=b\]"):
+    with pytest.raises(ConstraintError, match=r"client 'turin' has no rows in the slice \[positives with group = b\]"):
         _fitted(model, sensitive_features=groups)
     _fitted(model.set_params(lacking="leave out"), sensitive_features=groups)
     assert [name.split(":")[0] for name in model.run_.row_names] == ["ghent", "lyon"]

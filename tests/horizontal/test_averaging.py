@@ -221,7 +221,7 @@ def test_images_and_classes() -> None:
     run = train_clients(job, clients, model=model)
     assert run.history["objective"].iloc[-1] < run.history["objective"].iloc[0]
     assert run.model.predict(images).shape == (12, 3)
-    assert run.row_names == ["loss(group=0) − loss(group=1)"]
+    assert run.row_names == ["mean loss, 0 vs. 1 (group)"]
 
 
 def test_weights_that_leave_the_finite_numbers_are_said_so() -> None:

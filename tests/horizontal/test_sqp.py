@@ -23,10 +23,10 @@ from evenhand.programs import (
     ZERO,
     Ball,
     Box,
+    FeatureRows,
     Pooled,
     QuadraticProgram,
     Regulariser,
-    Sample,
     SmoothProgram,
     SolveStatus,
     constrained,
@@ -236,7 +236,7 @@ def test_neyman_pearson_across_columns_is_that_across_rows() -> None:
     blocks = [[0], [1, 2], [3]]
     run = train(problem, NeymanPearson(0.3), blocks, solver="subspace", alpha=0.0, tol=1e-9, max_rounds=200, options={})
     features = np.column_stack([problem.matrix, np.ones(120)])
-    found = sqp(neyman_pearson([Sample(features, problem.labels)], 0.3).clients, **TIGHT)
+    found = sqp(neyman_pearson([FeatureRows(features, problem.labels)], 0.3).clients, **TIGHT)
     assert found.converged
     assert found.multipliers["c0"][0, 0] > 0.01
     np.testing.assert_allclose(pooled_weights(run, blocks), found.weights, atol=2e-3)

@@ -269,7 +269,7 @@ REFUSED: dict[str, tuple[Callable[[SmallJob], Any], type[InputError], str]] = {
     "empty slice": (
         one_group_without_positives,
         ConstraintError,
-        r"party 'bank': slice \[y=\+1 & sex=female\] is empty",
+        r"party 'bank': slice \[positives with sex = female\] is empty",
     ),
     "no feature": (no_features, DataError, "party 'bank': no feature columns are left"),
     "no test row": (

@@ -10,7 +10,7 @@ from support.programs import samples
 
 from evenhand.constraints.kinds import EqualizedOdds, LossParity
 from evenhand.errors import ConstraintError, DataError, InputError
-from evenhand.programs import Pooled, Sample, constrained, neyman_pearson
+from evenhand.programs import FeatureRows, Pooled, constrained, neyman_pearson
 
 
 def test_neyman_pearson_is_equation_30() -> None:
@@ -30,7 +30,7 @@ def test_local_global_and_the_servers_own_rows(weighting: str) -> None:
     *dealt, server = samples(clients=4)
     at = np.linspace(-0.5, 0.5, 5)
 
-    def disparity(sample: Sample) -> float:
+    def disparity(sample: FeatureRows) -> float:
         loss = phi("loss", 1.0, sample.features @ at, sample.labels)[0]
         group = sample.groups["group"].to_numpy()
         return float(loss[group == "a"].mean() - loss[group == "b"].mean())
@@ -41,7 +41,7 @@ def test_local_global_and_the_servers_own_rows(weighting: str) -> None:
     assert own.server.at(at).constraints[0] == pytest.approx(disparity(server))
     for sample, program in zip(dealt, own.clients, strict=True):
         assert program.at(at).constraints[0] == pytest.approx(disparity(sample))
-    everybody = Sample(
+    everybody = FeatureRows(
         np.vstack([sample.features for sample in dealt]),
         np.concatenate([sample.labels for sample in dealt]),
         pd.concat([sample.groups for sample in dealt], ignore_index=True),
@@ -65,7 +65,7 @@ def test_the_regulariser_is_counted_once() -> None:
 def test_a_client_without_a_group() -> None:
     dealt = samples()
     lone = dealt[0].groups["group"] == "a"
-    dealt[0] = Sample(dealt[0].features[lone], dealt[0].labels[lone], dealt[0].groups[lone].reset_index(drop=True))
+    dealt[0] = FeatureRows(dealt[0].features[lone], dealt[0].labels[lone], dealt[0].groups[lone].reset_index(drop=True))
     with pytest.raises(ConstraintError, match="empty at client 0"):
         constrained(dealt, LossParity(0.1), scope="local")
     left_out = constrained(dealt, LossParity(0.1), scope="local", lacking="leave out")
@@ -77,14 +77,14 @@ def test_a_client_without_a_group() -> None:
 def test_what_makes_no_sense_is_refused() -> None:
     dealt = samples()
     with pytest.raises(DataError, match="one class only"):
-        neyman_pearson([Sample(np.ones((2, 1)), np.ones(2))])
+        neyman_pearson([FeatureRows(np.ones((2, 1)), np.ones(2))])
     with pytest.raises(DataError, match="-1 or"):
-        Sample(np.ones((2, 1)), np.array([0.0, 1.0]))
+        FeatureRows(np.ones((2, 1)), np.array([0.0, 1.0]))
     with pytest.raises(DataError, match="finite"):
-        Sample(np.array([[np.nan]]), np.array([1.0]))
+        FeatureRows(np.array([[np.nan]]), np.array([1.0]))
     with pytest.raises(InputError, match="scope"):
         constrained(dealt, LossParity(0.1), scope="everywhere")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="compares groups"):
-        constrained([Sample(s.features, s.labels) for s in dealt], EqualizedOdds(0.1))
+        constrained([FeatureRows(s.features, s.labels) for s in dealt], EqualizedOdds(0.1))
     with pytest.raises(DataError, match="at least one client"):
         constrained([], None)

@@ -55,7 +55,7 @@ def test_beside_a_gap_is_what_it_says_of_new_people() -> None:
             "test": [
                 {
                     **{"constraint": "equal-opportunity", "asked": 0.01, "estimate": 0.0099, "standard_error": 0.0152},
-                    **{"bound": 0.0396, "row": "loss(y=+1 & sex=f) − loss(y=+1 & sex=m)", "comparisons": 1},
+                    **{"bound": 0.0396, "row": "mean loss among positives, f vs. m (sex)", "comparisons": 1},
                 }
             ]
         },

@@ -17,7 +17,16 @@ from evenhand.constraints.kinds import (
     LossParity,
     NeymanPearson,
 )
-from evenhand.programs import Bounds, Pooled, Program, QuadraticProgram, Regulariser, Sample, SmoothProgram, Solution
+from evenhand.programs import (
+    Bounds,
+    FeatureRows,
+    Pooled,
+    Program,
+    QuadraticProgram,
+    Regulariser,
+    SmoothProgram,
+    Solution,
+)
 
 Array = np.ndarray
 
@@ -35,7 +44,7 @@ KINDS: list[Constraint] = [
 ]
 
 
-def samples(seed: int = 3, rows: int = 120, clients: int = 3, groups: str = "ab") -> list[Sample]:
+def samples(seed: int = 3, rows: int = 120, clients: int = 3, groups: str = "ab") -> list[FeatureRows]:
     """Rows dealt in turn, so that every client has every label and group; the last column is constant."""
     problem = small(seed, rows, groups=groups)
     features = np.column_stack([problem.matrix, np.ones(rows)])
@@ -47,7 +56,7 @@ def samples(seed: int = 3, rows: int = 120, clients: int = 3, groups: str = "ab"
         for group in groups:
             first, second = np.flatnonzero(frame["group"] == group)[:2]
             labels[first], labels[second] = 1.0, -1.0
-        found.append(Sample(features[inside], labels, frame))
+        found.append(FeatureRows(features[inside], labels, frame))
     return found
 
 

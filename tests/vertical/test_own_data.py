@@ -131,7 +131,7 @@ def test_terms_agreed_beforehand_are_kept_to() -> None:
     given = (JOB, PARTIES, PROBLEM.labels, PROBLEM.sensitive)
     assert train_vertical(*given, terms=TERMS).row_names == train_vertical(*given).row_names
     agreed = train_vertical(*given, terms=turned)
-    assert agreed.row_names == ["loss(y=+1 & group=b) − loss(y=+1 & group=a)"]
+    assert agreed.row_names == ["mean loss among positives, b vs. a (group)"]
     derived = train_vertical(*given)
     assert agreed.certificate.objective == pytest.approx(derived.certificate.objective, rel=1e-6)
     with pytest.raises(InputError, match="the terms are of p0, p1, p2; the parties are p0, p1"):

@@ -13,7 +13,7 @@ import pandas as pd
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.kinds import LossParity
 from evenhand.data import fetch, load
-from evenhand.programs import Federated, Sample, constrained, neyman_pearson, random_quadratic_programs
+from evenhand.programs import Federated, FeatureRows, constrained, neyman_pearson, random_quadratic_programs
 from evenhand_reproductions.constrained.numbers import FAIRNESS_SET, QUADRATIC_SET
 from evenhand_reproductions.data.np_sets import adult_a, adult_b, load_standardised
 
@@ -36,9 +36,9 @@ class SetRows:
     labels: Array
     groups: pd.DataFrame | None = None
 
-    def sample(self, rows: Integers) -> Sample:
+    def sample(self, rows: Integers) -> FeatureRows:
         groups = None if self.groups is None else self.groups.iloc[rows]
-        return Sample(self.features[rows], self.labels[rows], groups)
+        return FeatureRows(self.features[rows], self.labels[rows], groups)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,13 @@ import pandas as pd
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.bounds import Bounds
 from evenhand.constraints.measures import Measure
+
+_MEANS: Final[dict[str, dict[int | None, str]]] = {
+    "loss": {None: "mean loss", 1: "mean loss among positives", -1: "mean loss among negatives"},
+    "error": {None: "error rate", 1: "false-negative rate", -1: "false-positive rate"},
+    "positive": {None: "selection rate", 1: "true-positive rate", -1: "selection rate among negatives"},
+}
+"""What the mean of a measure over all rows, positives or negatives is called."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +34,21 @@ class Slice:
     group: Hashable = None
 
     def __str__(self) -> str:
+        who = {1: "positives", -1: "negatives"}.get(self.label or 0, f"class {self.label}")
+        if self.attribute is None:
+            return "all rows" if self.label is None else who
+        group = f"{self.attribute} = {self.group}"
+        return group if self.label is None else f"{who} with {group}"
+
+    @property
+    def formula(self) -> str:
         parts = [] if self.label is None else [f"y={self.label:+d}"]
         if self.attribute is not None:
             parts.append(f"{self.attribute}={self.group}")
         return " & ".join(parts) or "all"
 
     def inside(self, labels: Array, groups: pd.DataFrame | Mapping[str, Any]) -> Booleans:
-        """Which rows of data are in the slice; `groups` has a column of values for each attribute."""
+        """Return which rows of data are in the slice; `groups` has a column of values for each attribute."""
         found = np.ones(len(labels), dtype=bool)
         if self.label is not None:
             found &= labels == self.label
@@ -49,7 +64,7 @@ class ConstraintRow:
     Attributes
     ----------
     reach
-        How many standard errors beyond its value are to be within the bounds; zero where only the value is.
+        How many standard errors around its value must be within the bounds too; zero bounds the value alone.
     """
 
     terms: tuple[tuple[float, Slice], ...]
@@ -59,8 +74,25 @@ class ConstraintRow:
     reach: float = 0.0
 
     def __str__(self) -> str:
+        """Say what is bounded as a person would: "false-negative rate, 60+ vs. under 30 (age)"."""
+        labels, attributes = ({getattr(part, name) for _, part in self.terms} for name in ("label", "attribute"))
+        named = attributes - {None}
+        plain = len(self.terms) == 1 or (len(self.terms) == 2 and len(named) == 1)
+        if not plain or len(labels) != 1 or [a for a, _ in self.terms] not in ([1.0], [1.0, -1.0]):
+            return self.formula
+        mean = _MEANS[self.measure.name].get(labels.pop())
+        if mean is None:
+            return self.formula
+        if not named:
+            return mean
+        compared = " vs. ".join("everyone" if part.attribute is None else str(part.group) for _, part in self.terms)
+        return f"{mean}, {compared} ({named.pop()})"
+
+    @property
+    def formula(self) -> str:
+        """The combination of means that is bounded: error(y=+1 & age=60+) − error(y=+1 & age=under 30)."""
         signs = {1.0: "+", -1.0: "−"}
-        text = " ".join(f"{signs.get(a, f'{a:+g}·')} {self.measure.name}({s})" for a, s in self.terms)
+        text = " ".join(f"{signs.get(a, f'{a:+g}·')} {self.measure.name}({s.formula})" for a, s in self.terms)
         return text.removeprefix("+ ")
 
 

@@ -8,12 +8,13 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.constraints.slices import bounds_of
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows, HorizontalServerData
 from evenhand.horizontal.program_server import ServerPart
 from evenhand.horizontal.solver import HorizontalSolver
-from evenhand.programs.classification import Sample, sample_program
+from evenhand.programs.classification import sample_program
 from evenhand.programs.regularisers import ZERO
 from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.job import Job
@@ -87,7 +88,7 @@ def tolerances(job: Job) -> dict[str, float]:
     return {"stationarity": job.tol, "feasibility": job.tol} if job.tol > 0 else {}
 
 
-def _sample(terms: HorizontalTerms, rows: ClientRows) -> Sample:
+def _sample(terms: HorizontalTerms, rows: ClientRows) -> FeatureRows:
     rows = rows.agreed(terms.groups)
     features = np.hstack([np.asarray(rows.features, dtype=np.float64), np.ones((rows.n_rows, 1))])
-    return Sample(features, rows.labels, rows.groups)
+    return FeatureRows(features, rows.labels, rows.groups)

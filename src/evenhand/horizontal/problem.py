@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.groups import Groups, crossed_name, group_codes, groups_frame, with_crossing
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError
 from evenhand.models.pictures import Pictures
 from evenhand.privacy.record_level import RecordGaussian
@@ -24,8 +24,8 @@ _SINGLE = (np.float16, np.float32, np.uint8, np.bool_)
 """What single precision holds without loss."""
 
 
-@dataclass(frozen=True, eq=False)
-class ClientRows:
+@dataclass(frozen=True, eq=False, init=False)
+class ClientRows(LabelledRows):
     """One client's rows of data, or the server's own.
 
     Parameters
@@ -33,76 +33,78 @@ class ClientRows:
     features
         (n, columns), or (n, channels, height, width) for images, in the precision they come in. Images of bytes stay
         where they are (`Pictures`), and models see numbers from 0 to 1. Averaging solvers train in single precision.
-        Solvers of programs must not: a model that counts people puts rows right at the
-        border, and whoever scores these rows in another precision finds some on the other side.
+        Solvers of programs must not: a model under exact rates puts rows right at the decision border, and in another
+        precision some of them would fall on the other side.
     labels
-        ±1, or class indices 0, 1, ... for more than two classes. A client may lack a class.
+        ±1, or class indices 0, 1, ... for more than two classes. A client may have no rows of a class.
     groups
-        One column per sensitive attribute, in any container `evenhand.constraints.groups_frame` takes. A client may
-        lack a group.
+        One column for each sensitive attribute, in any container that `evenhand.constraints.groups_frame` takes. A
+        client may have no rows of a group.
     gaps
         Whether features may be missing (NaN), which trees take.
     categorical
         Which columns hold codes of categories, where they are taken as they are (by trees).
     """
 
-    name: str
-    features: Single | Array | Pictures
-    labels: Array
-    groups: pd.DataFrame | None = None
-    gaps: bool = False
-    categorical: tuple[int, ...] = ()
+    name: str = field(kw_only=True)
+    features: Single | Array | Pictures = field(kw_only=True)
+    gaps: bool = field(kw_only=True)
+    categorical: tuple[int, ...] = field(kw_only=True)
 
-    def __post_init__(self) -> None:
-        check_name("client", self.name)
-        features: Any = self.features
+    def __init__(
+        self,
+        name: str,
+        features: Any,
+        labels: Any,
+        groups: Any = None,
+        gaps: bool = False,
+        categorical: tuple[int, ...] = (),
+    ) -> None:
+        check_name("client", name)
         features = features.toarray() if sp.issparse(features) else features
         try:
             features = _as_numbers(features)
-            labels = np.asarray(self.labels, dtype=np.float64)
+            labels = np.asarray(labels, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise DataError(f"client {self.name!r}: features and labels must be numbers ({error})") from error
+            raise DataError(f"client {name!r}: features and labels must be numbers ({error})") from error
         if labels.ndim != 1 or features.ndim < 2 or len(features) != len(labels):
             raise DataError(
-                f"client {self.name!r}: features of shape {features.shape} and labels of shape {labels.shape}; "
+                f"client {name!r}: features of shape {features.shape} and labels of shape {labels.shape}; "
                 "give one row of features and one label for each sample"
             )
         if len(labels) == 0:
-            raise DataError(f"client {self.name!r} has no rows; leave it out of the run")
-        if bad := 0 if isinstance(features, Pictures) else _unknown(features, self.gaps):
-            raise DataError(
-                f"client {self.name!r}: {bad} rows have features that are not finite numbers; fill or drop them"
-            )
+            raise DataError(f"client {name!r} has no rows; leave it out of the run")
+        if bad := 0 if isinstance(features, Pictures) else _unknown(features, gaps):
+            raise DataError(f"client {name!r}: {bad} rows have features that are not finite numbers; fill or drop them")
         if not np.isfinite(labels).all():
-            raise DataError(f"client {self.name!r}: some labels are missing; fill or drop those rows")
+            raise DataError(f"client {name!r}: some labels are missing; fill or drop those rows")
         try:
-            frame = groups_frame(self.groups, len(labels))
+            frame = groups_frame(groups, len(labels))
         except DataError as error:
-            raise DataError(f"client {self.name!r}: {error}") from error
-        for name, value in {"features": features, "labels": labels, "groups": frame}.items():
-            object.__setattr__(self, name, value)
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.labels)
+            raise DataError(f"client {name!r}: {error}") from error
+        super().__init__(labels, frame)
+        own = {"name": name, "features": features, "gaps": gaps, "categorical": categorical}
+        for field_name, value in own.items():
+            object.__setattr__(self, field_name, value)
 
     def crossed(self, name: str) -> ClientRows:
-        """The same rows with the crossing of their sensitive attributes, under the name that was agreed on."""
+        """Add the crossing of the sensitive attributes, under the agreed name."""
         assert self.groups is not None
         try:
-            return replace(self, groups=with_crossing(self.groups, name))
+            groups = with_crossing(self.groups, name)
+            return ClientRows(self.name, self.features, self.labels, groups, self.gaps, self.categorical)
         except DataError as error:
             raise DataError(f"client {self.name!r}: {error}") from error
 
     def agreed(self, groups: Groups) -> ClientRows:
-        """The rows as constraints see them: crossed where that was agreed on; a value nobody agreed on is refused."""
+        """Add the agreed crossing, if there is one, and refuse values that are not among the agreed groups."""
         crossing = crossed_name(groups)
         known = self if crossing is None else self.crossed(crossing)
         known.codes(groups)
         return known
 
     def codes(self, groups: Groups) -> dict[str, Integers]:
-        """Each row's group of each attribute, as its place among the agreed values."""
+        """Return each row's group of each attribute, as its place among the agreed values."""
         assert self.groups is not None
         try:
             return group_codes(self.groups, groups)
@@ -121,7 +123,7 @@ def _as_numbers(features: Any) -> Single | Array | Pictures:
 
 
 def _unknown(features: Single | Array, gaps: bool) -> int:
-    """In how many rows something is not known that has to be."""
+    """Count the rows with features that are not finite; NaN may pass as a missing value."""
     known = np.isfinite(features) | (np.isnan(features) & gaps)
     return len(features) - int(known.reshape(len(features), -1).all(axis=1).sum())
 

@@ -1,7 +1,8 @@
 """Constrained programs spread over clients: the interface, and the programs that come with it."""
 
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
-from evenhand.programs.classification import Federated, Sample, constrained, neyman_pearson
+from evenhand.constraints.labelled_rows import FeatureRows
+from evenhand.programs.classification import Federated, constrained, neyman_pearson
 from evenhand.programs.optimality import Residual, Solution, SolveStatus, measure
 from evenhand.programs.pooled import Pooled
 from evenhand.programs.program import Program, ProgramPoint, SmoothProgram
@@ -17,6 +18,7 @@ __all__ = [
     "Ball",
     "Bounds",
     "Box",
+    "FeatureRows",
     "Federated",
     "Pooled",
     "Program",
@@ -24,7 +26,6 @@ __all__ = [
     "QuadraticProgram",
     "Regulariser",
     "Residual",
-    "Sample",
     "SliceProgram",
     "SmoothProgram",
     "Solution",

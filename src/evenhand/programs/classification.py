@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import pandas as pd
-import scipy.sparse as sp
 
-from evenhand.arrays import Array, Booleans, Matrix
+from evenhand.arrays import Array
 from evenhand.constraints.binding import constraint_rows
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
-from evenhand.constraints.groups import groups_frame
 from evenhand.constraints.kinds import Constraints
+from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.constraints.measures import Measure, MeasureName
 from evenhand.constraints.scope import Scope
 from evenhand.constraints.slices import ConstraintRow, Slice, bounds_of
@@ -23,35 +21,6 @@ from evenhand.programs.program import Program
 from evenhand.programs.slices import SliceProgram
 
 Weighting = Literal["clients", "rows"]
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Rows of data of a client, or of the server: features (a constant column for an intercept), labels ±1, groups."""
-
-    features: Matrix
-    labels: Array
-    groups: pd.DataFrame | None = None
-
-    def __post_init__(self) -> None:
-        features: Any = self.features
-        features = features.astype(np.float64) if sp.issparse(features) else np.asarray(features, dtype=np.float64)
-        labels = np.asarray(self.labels, dtype=np.float64)
-        if features.ndim != 2 or labels.shape != (features.shape[0],) or not len(labels):
-            raise DataError(f"features {features.shape} and labels {labels.shape} do not fit together, or are empty")
-        if not np.isin(labels, (-1.0, 1.0)).all():
-            raise DataError("labels must be -1 or +1")
-        values = features.data if sp.issparse(features) else features
-        if not np.isfinite(values).all():
-            raise DataError("features hold numbers that are not finite; fill or drop those rows")
-        object.__setattr__(self, "features", features)
-        object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "groups", groups_frame(self.groups, len(labels)))
-
-    def inside(self, part: Slice) -> Booleans:
-        """Which rows of data are in a slice."""
-        assert self.groups is not None
-        return part.inside(self.labels, self.groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +43,11 @@ class Federated:
 
 
 def neyman_pearson(
-    samples: Sequence[Sample], limit: float | Sequence[float] = 0.2, *, label: int = 1, measure: MeasureName = "loss"
+    samples: Sequence[FeatureRows],
+    limit: float | Sequence[float] = 0.2,
+    *,
+    label: int = 1,
+    measure: MeasureName = "loss",
 ) -> Federated:
     """One class's mean loss, averaged over clients, with the other's at most r_i at each client (proximal AL Eq. 30).
 
@@ -99,11 +72,11 @@ def neyman_pearson(
 
 
 def constrained(
-    samples: Sequence[Sample],
+    samples: Sequence[FeatureRows],
     constraints: Constraints,
     *,
     scope: Scope = "global",
-    server: Sample | None = None,
+    server: FeatureRows | None = None,
     weighting: Weighting = "rows",
     regulariser: float | Array = 0.0,
     groups: Mapping[str, Sequence[Hashable]] | None = None,
@@ -149,7 +122,7 @@ def constrained(
 
 
 def sample_program(
-    sample: Sample,
+    sample: FeatureRows,
     own: Sequence[ConstraintRow],
     shared: Sequence[ConstraintRow] = (),
     *,
@@ -185,7 +158,7 @@ def sample_program(
 
 
 def _rows(
-    constraints: Constraints, samples: Sequence[Sample], groups: Mapping[str, Sequence[Hashable]] | None
+    constraints: Constraints, samples: Sequence[FeatureRows], groups: Mapping[str, Sequence[Hashable]] | None
 ) -> list[ConstraintRow]:
     frames = [sample.groups for sample in samples if sample.groups is not None]
     if groups is None:
@@ -193,7 +166,7 @@ def _rows(
     return list(constraint_rows(constraints, groups))
 
 
-def _filled(rows: Sequence[ConstraintRow], sample: Sample, who: str, lacking: str) -> list[ConstraintRow]:
+def _filled(rows: Sequence[ConstraintRow], sample: FeatureRows, who: str, lacking: str) -> list[ConstraintRow]:
     kept = []
     for row in rows:
         empty = [part for _, part in row.terms if not sample.inside(part).any()]
@@ -207,7 +180,7 @@ def _filled(rows: Sequence[ConstraintRow], sample: Sample, who: str, lacking: st
     return kept
 
 
-def _combination(row: ConstraintRow, sample: Sample, counts: Mapping[Slice, int] | None) -> Array:
+def _combination(row: ConstraintRow, sample: FeatureRows, counts: Mapping[Slice, int] | None) -> Array:
     """What each row of data weighs in a constraint row: a_s / |s|, |s| counted here or over all clients."""
     weights = np.zeros(len(sample.labels))
     for coefficient, part in row.terms:
