@@ -33,6 +33,8 @@ def constraint_gaps(
     ``standard_error``  of that value
     ``bound``           max (|value| + z SE) over the constraint's rows: none is larger in the population
     ``row``             the worst row, in words
+    ``formula``         the same row as a combination of slice means
+    ``measure``         what it averages: ``loss``, ``error`` or ``positive``
     ``comparisons``     R, how many rows the constraint has
     ==================  =========================================================================================
 
@@ -51,14 +53,14 @@ def constraint_gaps(
     frame = groups_frame(sensitive_features, len(signs))
     wanted = as_list(constraints)
     rows = [_worst(constraint, signs, logits, frame, level) for constraint in wanted]
-    columns = ["asked", "estimate", "standard_error", "bound", "row", "comparisons"]
+    columns = ["asked", "estimate", "standard_error", "bound", "row", "formula", "measure", "comparisons"]
     kinds = pd.Index([constraint.kind for constraint in wanted], name="constraint")
     return pd.DataFrame(rows, index=kinds, columns=columns)
 
 
 def _worst(
     constraint: Constraint, signs: npt.NDArray[Any], logits: npt.NDArray[Any], frame: pd.DataFrame, level: float
-) -> tuple[float, float, float, float, str, int]:
+) -> tuple[float, float, float, float, str, str, str, int]:
     bound = bind(constraint, signs, frame)
     values, errors = bound.reported(signs, logits)
     two_sided = np.isfinite(bound.bounds.lower)
@@ -67,5 +69,6 @@ def _worst(
     rates = np.array([row.measure.name != "loss" for row in bound.rows])
     reach = np.where(rates, np.minimum(reach, 1.0), reach)
     worst = int(np.argmax(values - bound.bounds.upper))
-    asked = float(bound.bounds.upper[worst])
-    return asked, float(values[worst]), float(errors[worst]), float(reach.max()), bound.names[worst], len(values)
+    asked, row = float(bound.bounds.upper[worst]), bound.rows[worst]
+    numbers = asked, float(values[worst]), float(errors[worst]), float(reach.max())
+    return *numbers, str(row), row.formula, row.measure.name, len(values)

@@ -99,7 +99,7 @@ def _at(held: Sequence[dict[str, Any]], place: int) -> dict[str, Any] | None:
 
 
 def _sentence(record: RunRecord, one: dict[str, Any], unseen: dict[str, Any] | None) -> Markup:
-    measure = MEASURES.get(one["row"].split("(")[0], "means")
+    measure = MEASURES[one["measure"]]
     what = f"{one['constraint'].replace('-', ' ')} on {measure}, within {one['asked']:g}"
     rows = record.rows("train")
     on = f"on the {rows:,} training rows" if rows else "on the training rows"
@@ -184,7 +184,7 @@ def _gap_of(records: Sequence[RunRecord]) -> str:
     """Return the metric that the constraints bound."""
     for record in records:
         for one in record.result.get("constraints", {}).get("train", []):
-            measure = one["row"].split("(")[0]
+            measure = one["measure"]
             if measure == "positive":
                 return "DP"
             if measure == "error":
