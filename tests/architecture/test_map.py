@@ -15,8 +15,9 @@ EQUATIONS = re.findall(r"^\| [^|]+ \| ([^|]+?) \| `([^`]+)` \|$", MAP, flags=re.
 
 
 def found(path: str) -> Path:
-    """Return the file that the map names: of the library, or of the reproductions."""
-    return (REPRODUCTIONS if path.startswith("evenhand_reproductions/") else SOURCE) / path
+    """Return the file that the map names: of the library, of the reproductions, or of the tests."""
+    places = {"evenhand_reproductions": REPRODUCTIONS, "tests": ROOT}
+    return places.get(path.partition("/")[0], SOURCE) / path
 
 
 def test_every_room_is_on_the_map() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.damages import Subjects, tally
+from support.damaged_runs import Subjects, tally
 from support.kills import kill_and_compare
 
 

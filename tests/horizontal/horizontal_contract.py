@@ -26,6 +26,7 @@ from support.contracts import (
     assert_same_state,
     assert_transcript_is_complete,
 )
+from support.faults import Faults, FaultyInProcess
 from support.problems import Problem, small
 
 from evenhand.constraints.kinds import (
@@ -49,7 +50,6 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.terms import HorizontalTerms
 from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.horizontal import HorizontalRun, build_roles, train_clients

@@ -11,11 +11,12 @@ from horizontal_contract import CLOCK, Case
 from scipy.stats import chisquare
 
 pytest.importorskip("nacl")
+from support.faults import Faults, FaultyInProcess
+
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.errors import InputError, RunError
 from evenhand.horizontal.masked.messages import MASKED
 from evenhand.horizontal.solvers import SOLVERS
-from evenhand.runtime.faults import Faults, FaultyInProcess
 
 SUMMING = list(SOLVERS)
 

@@ -13,12 +13,12 @@ pytest.importorskip("nacl")
 pytest.importorskip("dp_accounting")
 from horizontal_contract import PARTS, PROBLEM
 from support.clients import deal_rows
+from support.faults import Faults, FaultyInProcess
 
 from evenhand.errors import InputError, RunError
 from evenhand.horizontal.problem import ClientData, HorizontalServerData
 from evenhand.privacy.accounting import privacy_statement
 from evenhand.privacy.mechanism import ClippedGaussian, SharedGaussian
-from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.training.horizontal import build_roles
 from evenhand.training.protection import client_privacy
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.contracts import assert_malformed_is_refused, assert_same_state
+from support.faults import Faults, FaultyInProcess
 
 from evenhand.errors import DataError, ProtocolError
 from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer, _points, _times
@@ -15,7 +16,6 @@ from evenhand.protocol.align import rows_by_id
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
 
 IDS = {

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.faults import Faults, FaultyInProcess
 
 from evenhand.data import align
 from evenhand.errors import DataError, ProtocolError
@@ -20,7 +21,6 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message, as_bytes
 from evenhand.protocol.roles import Role
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
 
 TERMS = VerticalTerms(Job("subspace"), {"bank": "active", "shop": "passive"}, 0)

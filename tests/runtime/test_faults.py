@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.faults import Faults, FaultyInProcess
 
 from evenhand.constraints import EqualOpportunity
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job
-from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.vertical import Holdings
 from evenhand.vertical.problem import PartyColumns

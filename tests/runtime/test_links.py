@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.faults import Cut, Faults, FaultyInProcess
 
 from evenhand.errors import InputError, ProtocolError, RunError
 from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER
 from evenhand.protocol.messages import TEXT, Message, Schema, Vocabulary
 from evenhand.protocol.roles import Role, Sends
 from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.faults import Cut, Faults, FaultyInProcess
 from evenhand.runtime.links import LinkEnd, LinkSettings, Packet
 from evenhand.runtime.packets import checksum, packet_bytes, packet_from
 

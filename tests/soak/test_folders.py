@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.damages import Subjects, tally
+from support.damaged_runs import Subjects, tally
 from support.kills import JOBS, kill_and_compare
 
 KILLS_EACH = 26

@@ -17,11 +17,11 @@ from support.contracts import (
     assert_same_ends,
     assert_same_state,
 )
+from support.faults import Faults, FaultyInProcess
 
 from evenhand.errors import ProtocolError
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
 
 CLOCK = VirtualClock(latency=3e-7, speeds={"c0": 2e9, "c1": 3e7, "c2": 1e8}, latencies={"c2": 2e-6})

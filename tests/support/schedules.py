@@ -18,6 +18,7 @@ import pytest
 from horizontal.horizontal_contract import CLOCK as HORIZONTAL_CLOCK
 from horizontal.horizontal_contract import Case as HorizontalCase
 from support.contracts import Make, assert_same_state, ends
+from support.faults import Cut, Faults, FaultyInProcess
 from support.problems import Reference, parity_rows
 from vertical.contract import BLOCKS, CLOCK, EPSILON, MU, PROBLEM, make_job, make_roles
 
@@ -30,7 +31,6 @@ from evenhand.protocol.roles import Report, Role, State
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.faults import Cut, Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
 from evenhand.vertical.server import Server
 from evenhand.vertical.solvers import SOLVERS as VERTICAL

@@ -15,6 +15,7 @@ from support.contracts import (
     assert_malformed_is_refused,
     assert_same_ends,
 )
+from support.faults import FaultyInProcess
 from support.problems import deal, small
 from support.schedules import ScheduleCase, ends_alike
 from vertical.contract import CLOCK, make_job
@@ -29,7 +30,6 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.faults import FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns

@@ -16,6 +16,8 @@ from support.contracts import Reborn, assert_goes_on_from_any_checkpoint, assert
 
 pytest.importorskip("lightgbm")
 
+from support.faults import Faults, FaultyInProcess
+
 from evenhand.constraints import (
     Constraint,
     DemographicParity,
@@ -35,7 +37,6 @@ from evenhand.programs.combining.leaves import LeafColumns, tied
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns

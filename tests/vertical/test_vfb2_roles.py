@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 from support.contracts import assert_goes_on_from_any_checkpoint
+from support.faults import Faults, FaultyInProcess
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small
 
 from evenhand.constraints import EqualOpportunity
@@ -27,7 +28,6 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role, Sends, Task
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.faults import Faults, FaultyInProcess
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.threads import Threads
 from evenhand.training import run as running

@@ -5,8 +5,8 @@ what is not acknowledged is sent again, copies are dropped, what came too early 
 it takes; who hears nothing asks, and gives up at last.
 
 An end of a link is a state machine: it neither sends nor waits nor looks at a clock. A runtime tells it what time it
-is, hands it what arrived, and sends what it says is due. The same ends run under injected faults (`runtime/faults`) and
-between machines.
+is, hands it what arrived, and sends what it says is due. The same ends run between machines and under the injected
+faults of the tests.
 """
 
 from __future__ import annotations
