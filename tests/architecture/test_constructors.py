@@ -11,7 +11,7 @@ from test_rooms import PACKAGE, SOURCE, is_inside, modules
 
 # By room, the classes that hold what one participant has, or (the second set) what several have.
 OWN_DATA: dict[str, tuple[set[str], set[str]]] = {
-    "vertical": ({"PartyColumns", "LabelData", "ServerData", "PartyData"}, {"Start"}),
+    "vertical": ({"PartyColumns", "LabelledRows", "ServerData", "PartyData"}, {"Start"}),
     "horizontal": ({"ClientRows", "ClientData", "HorizontalServerData"}, set()),
 }
 CONTAINERS = {"Sequence", "Mapping", "Iterable", "Iterator", "Collection", "list", "dict", "tuple", "set", "frozenset"}

@@ -15,6 +15,7 @@ import pytest
 from support.contracts import assert_same_state
 from support.federation import Network, run_sites, write_shops
 
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.data.tables import parquet_file
 from evenhand.errors import DataError, EvenhandError, JobError, RunError
 from evenhand.jobs.federation.dealing import DealerEnd
@@ -35,7 +36,7 @@ from evenhand.runtime.site import Site
 from evenhand.training import vertical_steps
 from evenhand.training.run import one_blas_thread
 from evenhand.training.vertical_steps import train_as_party
-from evenhand.vertical.problem import LabelData, PartyData
+from evenhand.vertical.problem import PartyData
 from evenhand.vertical.solvers import SOLVERS
 from evenhand.vertical.subspace import server
 
@@ -116,7 +117,7 @@ def test_of_a_parquet_file_a_party_holds_its_block_once(
     """Rows that are held out aside; and the run is that of one process."""
     given: list[PartyData] = []
 
-    def kept(terms: VerticalTerms, name: str, own: PartyData, truth: LabelData | None) -> Any:
+    def kept(terms: VerticalTerms, name: str, own: PartyData, truth: LabelledRows | None) -> Any:
         given.append(own)
         return train_as_party(terms, name, own, truth)
 
@@ -213,7 +214,7 @@ def test_every_site_masks_by_secrets_of_its_own_and_by_those_it_shares_with_one_
 ) -> None:
     given: list[PartyData] = []
 
-    def kept(terms: VerticalTerms, name: str, own: PartyData, truth: LabelData | None) -> Any:
+    def kept(terms: VerticalTerms, name: str, own: PartyData, truth: LabelledRows | None) -> Any:
         given.append(own)
         return train_as_party(terms, name, own, truth)
 

@@ -23,6 +23,7 @@ from support.contracts import (
 from support.problems import Reference, deal, parity_rows, pooled_weights, small
 
 from evenhand.constraints import EqualOpportunity
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Report, Role
@@ -31,7 +32,7 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import LabelData, PartyData, ServerData, Start
+from evenhand.vertical.problem import PartyData, ServerData, Start
 from evenhand.vertical.server import Server
 from evenhand.vertical.solvers import SOLVERS, party, server, vertical_terms
 
@@ -68,7 +69,7 @@ def server_alone(terms: str, labels: np.ndarray, sensitive: pd.DataFrame, multip
 
 
 def party_alone(
-    terms: str, name: str, matrix: np.ndarray, weights: np.ndarray | None, known: LabelData | None = None
+    terms: str, name: str, matrix: np.ndarray, weights: np.ndarray | None, known: LabelledRows | None = None
 ) -> Party:
     """The same of a party; a passive one is given nothing but its own columns."""
     return party(VerticalTerms.from_plain(json.loads(terms)), name, PartyData(matrix, weights, known))
@@ -85,7 +86,7 @@ def build_apart(job: Job, start: Start | None) -> list[Role]:
     roles: list[Role] = [server_alone(terms, *labels(), None if start is None else start.multipliers.copy())]
     for (name, part), block in zip(parts.items(), BLOCKS, strict=True):
         weights = None if start is None else start.weights[name].copy()
-        known = LabelData(*labels()) if part == "active" else None
+        known = LabelledRows(*labels()) if part == "active" else None
         roles.append(party_alone(terms, name, PROBLEM.matrix[:, block].copy(), weights, known))
     return roles
 

@@ -12,6 +12,7 @@ from support.contracts import assert_goes_on_from_any_checkpoint
 from support.problems import Problem, deal, pooled_weights, small, train
 
 from evenhand.constraints.kinds import DemographicParity, EqualizedOdds, EqualOpportunity
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.responses import RandomisedResponse
 from evenhand.errors import DataError, InputError, ProtocolError
 from evenhand.privacy.randomised_response import AnswerKey, answers
@@ -22,7 +23,6 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.training.vertical import Holdings, train_vertical
 from evenhand.vertical import finishing
 from evenhand.vertical import problem as vertical_problem
-from evenhand.vertical.problem import LabelData
 from evenhand.vertical.solvers import check_job, vertical_terms
 
 BLOCKS = [[0, 1], [2], [3]]
@@ -168,7 +168,7 @@ def test_the_holders_end_is_the_optimum_of_its_own_part() -> None:
 def test_an_end_that_was_kept_is_the_same_end(job: dict[str, Any]) -> None:
     """Where a role is put back from its state, as it is at every visit of a Flower node, its model is, too."""
     problem = large(10)
-    truth = LabelData(problem.labels, problem.sensitive)
+    truth = LabelledRows(problem.labels, problem.sensitive)
     scores = np.random.default_rng(0).normal(size=1500)
     asked = {**job, "label_privacy": {"epsilon": 1.0, "finish": True}}
     runs = [train(problem, None, BLOCKS, **asked) for _ in range(2)]

@@ -15,12 +15,13 @@ import pytest
 from support.problems import deal, small, two_attributes
 
 from evenhand.constraints import EqualOpportunity, bind
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError, EvenhandError, InputError, RunError
 from evenhand.protocol.job import Job
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.folder import RunFolder
 from evenhand.training.vertical import Holdings, train_vertical
-from evenhand.vertical.problem import LabelData, PartyData, ServerData, Start
+from evenhand.vertical.problem import PartyData, ServerData, Start
 from evenhand.vertical.solvers import SOLVERS, party, server, vertical_terms
 
 PROBLEM = small(seed=1, rows=60)
@@ -28,7 +29,7 @@ BLOCKS = [[2, 0], [1], [3]]
 PARTIES = deal(PROBLEM, BLOCKS, (0, 2))
 JOB = Job("subspace", (EqualOpportunity(0.05),), max_rounds=3)
 TERMS = vertical_terms(JOB, {"p0": "active", "p1": "passive", "p2": "active"}, 60, {"group": ("a", "b")})
-KNOWN = LabelData(PROBLEM.labels, PROBLEM.sensitive)
+KNOWN = LabelledRows(PROBLEM.labels, PROBLEM.sensitive)
 
 
 def arrays_in(thing: Any, seen: set[int]) -> Iterator[np.ndarray]:

@@ -17,6 +17,7 @@ from evenhand.arrays import Array, Booleans, Matrix
 from evenhand.constraints.groups import groups_frame
 from evenhand.constraints.slices import Slice
 from evenhand.errors import DataError
+from evenhand.protocol.label_privacy import LabelPrivacy
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +33,14 @@ class LabelledRows:
     sample_weight
         How many people each row stands for, in any unit: in the mean loss, and in the slices of constraints. None means
         one.
+    answers
+        The label privacy that these labels are randomised responses under; None for true labels.
     """
 
     labels: Array
     groups: pd.DataFrame | None = None
     sample_weight: Array | None = field(default=None, kw_only=True)
+    answers: LabelPrivacy | None = field(default=None, kw_only=True)
 
     @property
     def n_rows(self) -> int:

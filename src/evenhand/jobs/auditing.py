@@ -17,6 +17,7 @@ from evenhand.auditing.findings import Audit
 from evenhand.auditing.horizontal import HorizontalScene, audit_horizontal
 from evenhand.auditing.vertical import audit_vertical
 from evenhand.auditing.views import Scene, listening
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError, RunError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.jobs.federation.files import AnyJob, FederationJob, parse_federation_job
@@ -49,7 +50,6 @@ from evenhand.training.vertical_steps import (
     party_steps,
     server_steps,
 )
-from evenhand.vertical.problem import LabelData
 from evenhand.vertical.solvers import vertical_terms
 
 REPEATS: Final = 1e-6
@@ -92,7 +92,7 @@ def _vertical(
     tables = load_vertical_tables(job, folder.base, listening())
     run = train_together(tables.together, runtime="messages")
     truth = tables.rows[tables.holder].labels().truth
-    scene = Scene.of(run.transcript, tables.training_columns(), truth.labels, truth.sensitive, run.models, tables.terms)
+    scene = Scene.of(run.transcript, tables.training_columns(), truth.labels, truth.groups, run.models, tables.terms)
     return audit_vertical(scene, coalitions=coalitions), run.certificate
 
 
@@ -193,7 +193,7 @@ class _MadeUpRows:
         return REHEARSED_ROWS
 
     def labels(self, _: SentIds | None = None) -> HeldLabels:
-        truth = LabelData(_made_up(REHEARSED_ROWS, 0)[1], _groups(REHEARSED_ROWS, self._sensitive))
+        truth = LabelledRows(_made_up(REHEARSED_ROWS, 0)[1], _groups(REHEARSED_ROWS, self._sensitive))
         return HeldLabels(truth, AnswerKey.from_seed(0))
 
     def columns(self) -> EncodedColumns:

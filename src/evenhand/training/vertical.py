@@ -13,6 +13,7 @@ import pandas as pd
 from evenhand.arrays import Array
 from evenhand.constraints.binding import compared_groups
 from evenhand.constraints.groups import groups_frame
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.proving import Proof
 from evenhand.errors import DataError, ExactRatesWarning, InputError, UnprovenWarning
 from evenhand.models.base import Scorer
@@ -28,7 +29,7 @@ from evenhand.training.run import RunSettings, carry_out, certified
 from evenhand.training.together import Steps, Together
 from evenhand.training.vertical_steps import VerticalTraining, train_as_dealer, train_as_party, train_as_server
 from evenhand.vertical import solvers
-from evenhand.vertical.problem import LabelData, PartyColumns, PartyData, ServerData, Start, answered
+from evenhand.vertical.problem import PartyColumns, PartyData, ServerData, Start, answered
 from evenhand.vertical.server import CompiledRun
 
 
@@ -189,7 +190,7 @@ class Holdings:
     terms: VerticalTerms
     server: ServerData
     parties: Mapping[str, PartyData]
-    truth: LabelData | None = None
+    truth: LabelledRows | None = None
     """Where labels have privacy and their holder ends with the truth: what it is."""
 
     @classmethod
@@ -211,7 +212,7 @@ class Holdings:
             parts: dict[str, Part] = {one.name: "active" if one.active else "passive" for one in parties}
             _, groups = compared_groups(job.constraints, labels, groups_frame(sensitive, len(labels)))
             terms = solvers.vertical_terms(job, parts, len(labels), groups, warm=start is not None)
-        truth = LabelData(labels, sensitive, people=sample_weight)
+        truth = LabelledRows(labels, sensitive, sample_weight=sample_weight)
         known = answered(terms, truth, key or AnswerKey.from_seed(job.seed))
         dealt = {
             one.name: PartyData(
@@ -228,7 +229,9 @@ class Holdings:
             raise InputError(f"the terms are of {', '.join(terms.names)}; the parties are {', '.join(dealt)}")
         in_order = {name: dealt[name] for name in terms.names}
         multipliers = None if start is None else start.multipliers
-        own = ServerData(known.labels, known.sensitive, multipliers, people=known.people, answers=known.answers)
+        own = ServerData(
+            known.labels, known.groups, multipliers, sample_weight=known.sample_weight, answers=known.answers
+        )
         asked = terms.job.label_privacy
         return cls(terms, own, in_order, truth if asked is not None and asked.finish else None)
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from evenhand.arrays import Array, Integers, Matrix
 from evenhand.constraints.binding import compared_groups
 from evenhand.constraints.groups import crossed_name, group_codes, groups_frame
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.data.tables.align import align, check_ids
 from evenhand.errors import DataError, RunError
 from evenhand.models.base import Scorer
@@ -41,7 +42,7 @@ from evenhand.runtime.inprocess import InProcess
 from evenhand.training.together import Steps, Training, accepted_terms, check_enrolled
 from evenhand.vertical import solvers
 from evenhand.vertical.finishing import FinishParty, FinishServer
-from evenhand.vertical.problem import LabelData, PartyData, ServerData, answered
+from evenhand.vertical.problem import PartyData, ServerData, answered
 from evenhand.vertical.server import Server
 
 # -- a participant's own data
@@ -50,7 +51,7 @@ from evenhand.vertical.server import Server
 class HeldLabels(NamedTuple):
     """Labels and groups of the training rows as they are, and the key that randomised responses are drawn from."""
 
-    truth: LabelData
+    truth: LabelledRows
     key: AnswerKey
 
 
@@ -199,8 +200,8 @@ class VerticalTraining(Training):
     def data(self) -> Iterator[object]:
         """The participant's own data, for a fingerprint."""
         if isinstance(self.own, ServerData):
-            yield from (self.own.labels, self.own.sensitive, self.own.multipliers)
-            yield from () if self.own.people is None else (self.own.people,)
+            yield from (self.own.labels, self.own.groups, self.own.multipliers)
+            yield from () if self.own.sample_weight is None else (self.own.sample_weight,)
         elif isinstance(self.own, PartyData):
             yield from (self.own.matrix, self.own.weights, self.own.categorical)
 
@@ -221,7 +222,7 @@ class TrainedServer(NamedTuple):
 
 
 def train_as_party(
-    terms: VerticalTerms, name: str, own: PartyData, truth: LabelData | None = None
+    terms: VerticalTerms, name: str, own: PartyData, truth: LabelledRows | None = None
 ) -> Steps[TrainedParty]:
     """Train; the label holder then fits its own part to the truth, where label privacy asks for it.
 
@@ -292,13 +293,13 @@ def party_steps(
     known = truth = None
     if name == alignment.holder:
         truth, key = source.labels()
-        terms = _as_held(terms, truth.sensitive)
+        terms = _as_held(terms, truth.groups)
         known = answered(terms, truth, key)
     elif name in terms.active:
         told = LabelParty(name, terms.n_rows, _attributes(terms))
         yield told
         assert told.labels is not None
-        known = LabelData(told.labels, _groups(terms, told.codes))
+        known = LabelledRows(told.labels, _groups(terms, told.codes))
     columns = source.columns()
     pairs = None if secret is None else (yield from _pairs(terms, name))
     own = PartyData(columns.matrix, columns.weights, known, columns.categorical, secret, pairs=pairs)
@@ -331,7 +332,7 @@ def server_steps(
         raise source.unaligned(found.problem)
     truth, key = source.labels(found.sent_by(alignment.holder))
     del found
-    frame = groups_frame(truth.sensitive, len(truth.labels))
+    frame = groups_frame(truth.groups, len(truth.labels))
     _, groups = compared_groups(draft.job.constraints, truth.labels, frame)
     multipliers = start()
     terms = solvers.with_rows(draft, len(truth.labels), groups, warm=multipliers is not None)
@@ -345,7 +346,7 @@ def server_steps(
     if not simulated and solvers.solver_of(terms).agrees_on_keys:
         yield KeyServer(terms.names)
     said = answered(terms, truth, key)
-    own = ServerData(said.labels, said.sensitive, multipliers, people=said.people, answers=said.answers)
+    own = ServerData(said.labels, said.groups, multipliers, sample_weight=said.sample_weight, answers=said.answers)
     return (yield from train_as_server(terms, own, key))
 
 

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import ProtocolError
 from evenhand.models.base import Scorer
@@ -26,7 +27,7 @@ from evenhand.protocol.messages import Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import PER_ROW, message_sizes
-from evenhand.vertical.problem import LabelData, own_lagrangian
+from evenhand.vertical.problem import own_lagrangian
 from evenhand.vertical.subspace.rates import LADDER, RateSchedule
 
 MOST_COLUMNS: Final = 256
@@ -67,7 +68,7 @@ class FinishParty(Follower):
 
     vocabulary = VOCABULARY
 
-    def __init__(self, terms: VerticalTerms, model: Scorer, known: LabelData) -> None:
+    def __init__(self, terms: VerticalTerms, model: Scorer, known: LabelledRows) -> None:
         super().__init__(terms.active[0], message_sizes(terms))
         # As the job would be without privacy: its own regulariser, and labels that are labels.
         self.terms = replace(terms, job=replace(terms.job, label_privacy=None))

@@ -16,6 +16,7 @@ from evenhand.arrays import Array, Matrix
 from evenhand.constraints.binding import bind_rows, compared_groups
 from evenhand.constraints.debiased import debiased
 from evenhand.constraints.groups import group_codes, groups_frame
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import LOSSES
 from evenhand.errors import DataError, InputError
@@ -24,7 +25,6 @@ from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
 from evenhand.privacy.pairwise import PairwiseMasks
 from evenhand.privacy.randomised_response import AnswerKey, answers
-from evenhand.protocol.label_privacy import LabelPrivacy
 from evenhand.protocol.names import check_name
 from evenhand.protocol.terms import VerticalTerms
 
@@ -52,27 +52,8 @@ class Start:
 
 
 @dataclass(frozen=True, eq=False)
-class LabelData:
-    """What the server and every active party hold: labels, and one column per sensitive attribute.
-
-    Attributes
-    ----------
-    people
-        How many people each row stands for, in any unit: in the mean loss, and in the slices of constraints. None is
-        one.
-    answers
-        The label privacy that these are the randomised responses of; None where they are the labels themselves.
-    """
-
-    labels: Array
-    sensitive: pd.DataFrame | None = None
-    people: Array | None = field(default=None, kw_only=True)
-    answers: LabelPrivacy | None = field(default=None, kw_only=True)
-
-
-@dataclass(frozen=True, eq=False)
-class ServerData(LabelData):
-    """What the server holds: labels and groups, and the multipliers of an earlier run if it kept any."""
+class ServerData(LabelledRows):
+    """Labels and groups that the server holds, and the multipliers of an earlier run if it kept any."""
 
     multipliers: Array | None = None
 
@@ -100,17 +81,17 @@ class PartyData:
 
     matrix: Matrix
     weights: Array | None = None
-    known: LabelData | None = None
+    known: LabelledRows | None = None
     categorical: tuple[int, ...] = ()
     secret: NDArray[np.uint64] | None = None
     pairs: PairwiseMasks | None = field(default=None, kw_only=True)
 
 
-def own_lagrangian(terms: VerticalTerms, own: LabelData) -> Lagrangian:
+def own_lagrangian(terms: VerticalTerms, own: LabelledRows) -> Lagrangian:
     """The Lagrangian over the labels and groups that somebody holds, with the constraint rows of the terms."""
     if len(own.labels) != terms.n_rows:
         raise DataError(f"there are {len(own.labels)} labels; the terms are about {terms.n_rows} rows")
-    given = groups_frame(own.sensitive, terms.n_rows)
+    given = groups_frame(own.groups, terms.n_rows)
     if own.answers != terms.job.label_privacy:
         raise DataError("by the terms labels leave their holder as randomised responses; these are none, or others")
     frame, _ = compared_groups(terms.job.constraints, own.labels, given, terms.groups)
@@ -121,16 +102,16 @@ def own_lagrangian(terms: VerticalTerms, own: LabelData) -> Lagrangian:
     met = terms.constraint_rows, terms.groups, own.labels, frame
     if asked is not None:
         return debiased(*met, loss, asked.of_labels, asked.of_groups(terms.groups))
-    return Lagrangian(own.labels, bind_rows(*met, own.people), loss)
+    return Lagrangian(own.labels, bind_rows(*met, own.sample_weight), loss)
 
 
-def answered(terms: VerticalTerms, known: LabelData, key: AnswerKey) -> LabelData:
+def answered(terms: VerticalTerms, known: LabelledRows, key: AnswerKey) -> LabelledRows:
     """What may leave of labels and groups: themselves, or where labels have privacy, randomised responses."""
     asked = terms.job.label_privacy
     if asked is None:
         return known
     codes = answers((known.labels > 0).astype(np.int64), asked.of_labels, key, "label")
-    frame = groups_frame(known.sensitive, len(known.labels))
+    frame = groups_frame(known.groups, len(known.labels))
     responses = asked.of_groups(terms.groups)
     told = {name: group_codes(frame, {name: terms.groups[name]})[name] for name in responses}
     said = frame.assign(
@@ -139,7 +120,7 @@ def answered(terms: VerticalTerms, known: LabelData, key: AnswerKey) -> LabelDat
             for name, response in responses.items()
         }
     )
-    return LabelData(np.where(codes > 0, 1.0, -1.0), None if known.sensitive is None else said, answers=asked)
+    return LabelledRows(np.where(codes > 0, 1.0, -1.0), None if known.groups is None else said, answers=asked)
 
 
 def party_lagrangian(terms: VerticalTerms, name: str, own: PartyData) -> Lagrangian:

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.constraints import Constraint, bind, groups_frame
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.small_slices import warn_of_small_slices
 from evenhand.data.tables.align import check_ids
 from evenhand.data.tables.encoding import PartyEncoder
@@ -30,7 +31,6 @@ from evenhand.printing import listed
 from evenhand.protocol.align import SentIds, rows_by_id
 from evenhand.protocol.job import Job
 from evenhand.training.vertical_steps import EncodedColumns, HeldLabels
-from evenhand.vertical.problem import LabelData
 
 
 class TableRows:
@@ -117,7 +117,7 @@ class TableRows:
             held = self.held.some(~self.test)
             asked = self._section.label_privacy
             key = answer_key(asked, self.party.label, self._base, self._section.seed, self.index[~self.test])
-            self._labels = HeldLabels(LabelData(held.signs, held.sensitive, people=held.people), key)
+            self._labels = HeldLabels(LabelledRows(held.signs, held.sensitive, sample_weight=held.people), key)
         return self._labels
 
     def columns(self) -> EncodedColumns:

@@ -144,7 +144,7 @@ class TreesServer(Server):
 
     def _first_score(self, own: ServerData) -> float:
         if not isinstance(self.lagrangian, DebiasedLagrangian):
-            return best_constant(own.labels, self.job.loss, own.people)
+            return best_constant(own.labels, self.job.loss, own.sample_weight)
         return log_odds(self.lagrangian.positives, self.terms.n_rows)
 
     def _left_out_loss(self) -> float:
