@@ -10,6 +10,7 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
 Booleans: TypeAlias = npt.NDArray[np.bool_]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 Rows: TypeAlias = Integers | slice
 ALL = slice(None)
 """Every row."""

@@ -18,6 +18,7 @@ from evenhand.constraints.proving import Proving
 from evenhand.constraints.row_parts import RowParts
 from evenhand.constraints.slices import bounds_of
 from evenhand.errors import ConstraintError
+from evenhand.protocol.state import restore, snapshot
 
 GROUPS = {"sex": ["f", "m"]}
 
@@ -62,7 +63,7 @@ def test_aims_are_kept_while_they_do() -> None:
     assert found.aim.upper[0] == aim
     assert found.update(np.array([0.03]), np.zeros(1))
     again = proving(EqualOpportunity(0.1, confidence=0.95))
-    again.restore(found.snapshot())
+    restore(again, snapshot(found))
     assert again.aim.upper[0] == found.aim.upper[0] < aim
 
 

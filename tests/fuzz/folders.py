@@ -19,7 +19,7 @@ from evenhand.constraints import EqualOpportunity
 from evenhand.models.linear import LinearModel
 from evenhand.models.saved import from_state, to_state
 from evenhand.protocol.job import Job
-from evenhand.protocol.roles import State
+from evenhand.protocol.state import State
 from evenhand.runtime import checkpoints
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.manifest import MANIFEST, Manifest, _digest, entry

@@ -57,7 +57,7 @@ def test_roles_are_made_anew_after_every_turn(tmp_path: Path) -> None:
         roles: dict[str, Role] = {SERVER: KeyServer(NAMES)}
         for name in NAMES:
             party = KeyParty(name, NAMES, b"run")
-            party.restore(party.snapshot() | {"keys": np.frombuffer(secrets[name], np.uint8).reshape(1, 32)})
+            party.restore(party.snapshot() | {"_secret": np.frombuffer(secrets[name], np.uint8)})
             roles[name] = party
         return roles
 

@@ -11,7 +11,8 @@ from support.contracts import assert_same_state
 from support.schedules import ASYNCHRONOUS, NAMES, case_of
 
 from evenhand.errors import RunError
-from evenhand.protocol.roles import Role, State
+from evenhand.protocol.roles import Role
+from evenhand.protocol.state import State
 from evenhand.runtime.packets import only_acknowledges
 from evenhand.runtime.site import Program
 from evenhand.runtime.statefiles import state_bytes, state_from

@@ -16,7 +16,8 @@ import numpy as np
 
 from evenhand.errors import InputError, ProtocolError
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Follower, Report, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Follower, Report, Role, Sends
+from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import ARRIVAL, READY, Event, InProcess, Mailbox

@@ -23,7 +23,8 @@ from nvflare.apis.signal import Signal
 from support.schedules import case_of
 
 from evenhand.protocol.agree import AgreeClient, AgreeServer
-from evenhand.protocol.roles import SERVER, Role, State
+from evenhand.protocol.roles import SERVER, Role
+from evenhand.protocol.state import State
 from evenhand.runtime.nvflare.cells import FlareCells
 from evenhand.runtime.site import Program, Site
 from evenhand.runtime.statefiles import state_bytes, state_from

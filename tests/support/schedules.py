@@ -27,8 +27,9 @@ from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
 from evenhand.protocol.agree import AgreeClient, AgreeServer
 from evenhand.protocol.align import AlignParty, AlignServer
 from evenhand.protocol.enrol import EnrolParty, EnrolServer
-from evenhand.protocol.roles import Report, Role, State
+from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
+from evenhand.protocol.state import State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess

@@ -186,7 +186,7 @@ def test_resumed_from_any_round_it_ends_bit_for_bit_the_same(solver: str, constr
             np.testing.assert_array_equal(value, end[name], err_msg=name)
         # Also from the very last checkpoint, after which there is nothing left to do.
         weights = np.concatenate([model.weights for model in role.models.values()])
-        np.testing.assert_array_equal(weights, end["columns"][:, 0])
+        np.testing.assert_array_equal(weights, end["_arrays.0"][:, 0])
 
 
 def test_sparse_blocks_give_the_same_run_as_dense_ones() -> None:

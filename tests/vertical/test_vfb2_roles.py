@@ -26,6 +26,7 @@ from evenhand.privacy.sum_trees import coalition_learns, two_trees
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role, Sends, Task
+from evenhand.protocol.state import restore, snapshot
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
@@ -575,15 +576,15 @@ def test_a_sum_is_taken_once_and_only_of_a_child(data: st.DataObject) -> None:
             (2, place),
             (-1, 0),
         ]:
-            before = sums.snapshot()
+            before = snapshot(sums)
             with pytest.raises(ProtocolError, match="not expected"):
                 sums.add(5, dominator, wrong[0], wrong[1], values)
-            assert str(sums.snapshot()) == str(before)
+            assert str(snapshot(sums)) == str(before)
         sums.add(5, dominator, tree, sender, values)
         done.append((tree, sender))
         assert sums.expects(5) == (len(done) < len(expected))
         again = Aggregation(place, 7, roots)
-        again.restore(sums.snapshot())
+        restore(again, snapshot(sums))
         sums = again
 
 

@@ -14,8 +14,7 @@ Nothing but numbers is here. A solver says what the rates were, solves again und
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -27,7 +26,6 @@ PACE: Final = 0.6
 """Share of the difference by which δ follows it at first."""
 MARGIN: Final = 0.05
 """Share of a bound by which the exact rate shall end inside it, where one person is less than that."""
-_CHANGES: Final = ("shift", "pace", "apart")
 NOTHING: Final = 1e-12
 """Rounding of a rate: what misses by less does not miss."""
 
@@ -58,6 +56,8 @@ class ShiftedBounds:
     shift
         δ of each row.
     """
+
+    state_fields: ClassVar = {"_grain": Array, "shift": Array, "pace": Array, "apart": Array}
 
     def __init__(self, asked: Bounds, rates: Booleans, grain: Array, exact_rates: bool | None = None) -> None:
         if exact_rates and (rates & asked.equal).any():
@@ -91,14 +91,6 @@ class ShiftedBounds:
         apart = np.where(self.exact, exact - smooth, 0.0) - self.shift
         self.pace = np.where(apart * self.apart < 0.0, 0.5 * self.pace, self.pace)
         self.apart, self.shift = apart, self.shift + self.pace * apart
-
-    def snapshot(self) -> dict[str, Array]:
-        """What changes."""
-        return {f"shift {name}": getattr(self, name).copy() for name in _CHANGES}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        for name in _CHANGES:
-            setattr(self, name, np.array(state[f"shift {name}"]))
 
     # -- the rows as they were asked for
 

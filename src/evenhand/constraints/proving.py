@@ -14,9 +14,9 @@ Standard errors move a little with the model: an aim is kept while it does, a fe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -68,6 +68,8 @@ class Proving:
         The bounds to train at: those asked for, and tighter ones of rows that ask for confidence.
     """
 
+    state_fields: ClassVar = {"aim_sides": Array}
+
     def __init__(self, rows: Sequence[ConstraintRow], asked: Bounds) -> None:
         self.asked, self.aim = asked, asked
         self.reach: Array = np.array([row.reach for row in rows], dtype=np.float64)
@@ -113,11 +115,14 @@ class Proving:
                 worst[key] = int(place)
         return [Proof(float(half[place]), float(distance[place]), self._names[place]) for place in worst.values()]
 
-    def snapshot(self) -> dict[str, Array]:
-        return {"aim lower": self.aim.lower.copy(), "aim upper": self.aim.upper.copy()}
+    @property
+    def aim_sides(self) -> Array:
+        """(2, R): lower and upper bounds to train at, for checkpoints."""
+        return np.stack([self.aim.lower, self.aim.upper])
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.aim = Bounds(state["aim lower"], state["aim upper"])
+    @aim_sides.setter
+    def aim_sides(self, sides: Array) -> None:
+        self.aim = Bounds(*sides)
 
 
 def _room(bounds: Bounds) -> tuple[Array, Array]:

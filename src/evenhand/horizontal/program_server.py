@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from evenhand.programs.regularisers import Regulariser
 from evenhand.protocol.answers import Answers
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, State
+from evenhand.protocol.roles import SERVER
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,13 @@ class ProgramServer(HorizontalServer):
         How the run ended; None before.
     """
 
-    kept = frozenset({"rounds", "outer"})
+    state_fields: ClassVar = {
+        "rounds": int,
+        "outer": int,
+        "answers": Answers,
+        "status": SolveStatus | None,
+        "residual": Residual | None,
+    }
 
     def __init__(self, own: ServerPart, sizes: Mapping[str, int]) -> None:
         super().__init__(SERVER, sizes)
@@ -135,19 +142,3 @@ class ProgramServer(HorizontalServer):
                 report[f"upper multiplier[{name}]"] = float(table[0, index])
                 report[f"lower multiplier[{name}]"] = float(table[1, index])
         return report
-
-    def snapshot(self) -> State:
-        return (
-            super().snapshot()
-            | self.answers.snapshot()
-            | {
-                "status": "" if self.status is None else self.status.name,
-                "residual": None if self.residual is None else dict(self.residual.__dict__),
-            }
-        )
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.answers.restore(state)
-        self.status = SolveStatus[state["status"]] if state["status"] else None
-        self.residual = None if state["residual"] is None else Residual(**state["residual"])

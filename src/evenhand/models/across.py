@@ -15,7 +15,7 @@ from evenhand.arrays import Array, Integers, Matrix
 from evenhand.errors import RunError
 from evenhand.models.base import Scorer
 from evenhand.models.trees import TreesModel
-from evenhand.protocol.roles import State
+from evenhand.protocol.state import State
 
 LEAF = -1
 """What a leaf has in place of an owner."""
@@ -56,6 +56,10 @@ class Routes:
 
     parties: tuple[str, ...]
     trees: tuple[CrossTree, ...]
+
+    def __post_init__(self) -> None:
+        if not all(is_tree(tree.nodes, len(self.parties)) for tree in self.trees):
+            raise ValueError("routes are not trees")
 
     def scores(self, sides: Mapping[str, npt.NDArray[np.uint8]]) -> Array:
         """What the trees give, from each party's sides by name."""
@@ -109,8 +113,6 @@ def routes_from_state(state: State) -> Routes | None:
         raise ValueError("routes do not fit their trees")
     ends = np.cumsum(sizes)[:-1]
     trees = tuple(CrossTree(*parts) for parts in zip(np.split(nodes, ends), np.split(values, ends), strict=True))
-    if not all(is_tree(tree.nodes, len(parties)) for tree in trees):
-        raise ValueError("routes are not trees")
     return Routes(tuple(parties), trees)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from evenhand.arrays import Array, Booleans, Integers
+from evenhand.arrays import Array, Booleans, Bytes, Integers
 from evenhand.errors import InputError, RunError
-from evenhand.protocol.roles import State
+from evenhand.protocol.state import State
 
 MOST_BINS = 254
 """A row's bin is one byte: 0 where a value is missing, then 1, 2, ..."""
@@ -19,7 +19,6 @@ SIDES = 256
 LEAF = -1
 """What a leaf has in place of a column."""
 
-Bytes = npt.NDArray[np.uint8]
 Edges = npt.NDArray[np.float32]
 
 
@@ -77,6 +76,8 @@ class BinnedTrees:
     edges
         Of each column where one bin ends and the next begins; the value itself is of the next.
     """
+
+    state_fields: ClassVar = {"edges": tuple[Edges, ...], "intercept": float, "trees": list[BinnedTree]}
 
     def __init__(self, edges: Sequence[Edges], intercept: float = 0.0, trees: Sequence[BinnedTree] = ()) -> None:
         self.edges = tuple(edges)

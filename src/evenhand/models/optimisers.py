@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.protocol.roles import State
 
 OptimiserName = Literal["plain", "adam"]
 
@@ -15,22 +15,18 @@ OptimiserName = Literal["plain", "adam"]
 class Optimiser(Protocol):
     """A rule with a state of its own, which belongs to the party's snapshot."""
 
+    state_fields: ClassVar[Mapping[str, Any]]
+
     def change(self, gradient: Array, step: float) -> Array: ...
-    def snapshot(self) -> State: ...
-    def restore(self, state: State) -> None: ...
 
 
 class Plain:
     """The papers' step: −step · gradient."""
 
+    state_fields: ClassVar[Mapping[str, Any]] = {}
+
     def change(self, gradient: Array, step: float) -> Array:
         return -step * gradient
-
-    def snapshot(self) -> State:
-        return {}
-
-    def restore(self, state: State) -> None:
-        pass
 
 
 class Adam:
@@ -39,6 +35,8 @@ class Adam:
     The second moment is averaged over about a hundred steps rather than the usual thousand: gradients here are of all
     rows, so they carry no sampling noise to average away.
     """
+
+    state_fields: ClassVar[Mapping[str, Any]] = {"mean": Array, "square": Array, "count": int}
 
     DECAY, SQUARE_DECAY, FLOOR = 0.9, 0.99, 1e-8
 
@@ -54,13 +52,6 @@ class Adam:
         mean = self.mean / (1 - self.DECAY**self.count)
         square = self.square / (1 - self.SQUARE_DECAY**self.count)
         return -step * mean / (np.sqrt(square) + self.FLOOR)
-
-    def snapshot(self) -> State:
-        return {"adam mean": self.mean, "adam square": self.square, "adam count": self.count}
-
-    def restore(self, state: State) -> None:
-        self.mean, self.square = np.array(state["adam mean"]), np.array(state["adam square"])
-        self.count = int(state["adam count"])
 
 
 def make_optimiser(name: OptimiserName, size: int) -> Optimiser:

@@ -14,7 +14,7 @@ from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
 from evenhand.models.trees import TreesModel
 from evenhand.printing import quoted
-from evenhand.protocol.roles import State
+from evenhand.protocol.state import State
 
 
 def to_state(model: Scorer) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,8 @@ class TreesModel:
     routes
         How everybody's splits hang together (`across.Routes`), where the model is the label holder's.
     """
+
+    state_fields: ClassVar = {"head": str, "trees": list[str], "splits": list[str]}
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ a secret in common (`pairwise.py`) that neither the server nor anybody else has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from evenhand.errors import ProtocolError
 from evenhand.privacy.pairwise import KEY_BYTES, PairwiseMasks, new_secret, public_half
 from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
-from evenhand.protocol.roles import SERVER, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Role, Sends
 
 KEY: Final = Field("u1", (KEY_BYTES,))
 PUBLIC_KEY = Schema(
@@ -54,6 +54,7 @@ class KeyParty(Role):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"_secret": bytes, "_keys": list[bytes]}
 
     def __init__(self, name: str, members: Sequence[str], context: bytes) -> None:
         super().__init__(name, {})
@@ -79,19 +80,12 @@ class KeyParty(Role):
         self._keys, self.done = keys, True
         return ()
 
-    def snapshot(self) -> State:
-        keys = np.frombuffer(b"".join([self._secret, *self._keys]), dtype=np.uint8)
-        return super().snapshot() | {"keys": keys.reshape(-1, KEY_BYTES).copy()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._secret, *self._keys = (key.tobytes() for key in np.asarray(state["keys"], dtype=np.uint8))
-
 
 class KeyServer(Role):
     """Passes public keys on."""
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"_keys": dict[str, bytes]}
 
     def __init__(self, members: Sequence[str]) -> None:
         super().__init__(SERVER, {})
@@ -108,12 +102,3 @@ class KeyServer(Role):
         self.done = True
         keys = np.frombuffer(b"".join(self._keys[name] for name in self.members), np.uint8).reshape(-1, KEY_BYTES)
         return [PUBLIC_KEYS.message(SERVER, name, keys=keys) for name in self.members]
-
-    def snapshot(self) -> State:
-        keys = {f"key {name}": np.frombuffer(key, dtype=np.uint8).copy() for name, key in self._keys.items()}
-        return super().snapshot() | keys
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        names = [name for name in self.members if f"key {name}" in state]
-        self._keys = {name: np.asarray(state[f"key {name}"], dtype=np.uint8).tobytes() for name in names}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from nacl import bindings
@@ -80,6 +80,8 @@ class PairwiseMasks:
     seeds
         By name, what it has in common with each of the others.
     """
+
+    state_fields: ClassVar = {"name": str, "seeds": dict[str, bytes]}
 
     def __init__(self, name: str, seeds: Mapping[str, bytes]) -> None:
         self.name = name

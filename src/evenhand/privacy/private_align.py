@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from evenhand.errors import DataError, ProtocolError
 from evenhand.protocol.align import COMMON_ROWS, UNMATCHED, SentIds, id_kind, id_sums, id_text, too_few
 from evenhand.protocol.disclosure import HOLDER_TO_SERVER, PARTY_TO_PARTY, PARTY_TO_SERVER
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
-from evenhand.protocol.roles import SERVER, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Role, Sends
 
 BLINDED_IDS = Schema(
     "blinded-ids",
@@ -86,6 +86,14 @@ class PrivateAlignParty(Role):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {
+        "places": Integers | None,
+        "problem": str,
+        "unmatched": Integers,
+        "_passed": list[str],
+        "_order": Integers,
+        "_key": bytes,
+    }
 
     def __init__(
         self, name: str, ids: pd.Index, ring: Sequence[str], *, holds_labels: bool = False, key: bytes | None = None
@@ -147,19 +155,6 @@ class PrivateAlignParty(Role):
         self.done = True
         return ()
 
-    def snapshot(self) -> State:
-        state = super().snapshot() | {"problem": self.problem, "unmatched": self.unmatched.copy()}
-        state |= {"passed": list(self._passed), "order": self._order.copy()}
-        state["key"] = np.frombuffer(self._key, dtype=np.uint8).copy()
-        return state if self.places is None else state | {"places": self.places.copy()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.problem, self.unmatched = str(state["problem"]), np.array(state["unmatched"])
-        self._passed, self._order = list(state["passed"]), np.array(state["order"])
-        self._key = np.asarray(state["key"], dtype=np.uint8).tobytes()
-        self.places = np.array(state["places"]) if "places" in state else None
-
 
 class PrivateAlignServer(Role):
     """Finds the rows all have in common, in an order that says nothing: that of their points.
@@ -180,6 +175,7 @@ class PrivateAlignServer(Role):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"points": dict[str, Points], "kind": str, "sums": Integers | None}
 
     def __init__(self, parties: Sequence[str], least: int = 1, holder: str | None = None) -> None:
         super().__init__(SERVER, {})
@@ -241,14 +237,7 @@ class PrivateAlignServer(Role):
         self.places = {name: one.get_indexer(common) for name, one in found.items()}
         return [COMMON_ROWS.message(SERVER, name, places=self.places[name]) for name in self.parties]
 
-    def snapshot(self) -> State:
-        state = super().snapshot() | {f"points {name}": points for name, points in self.points.items()}
-        return state if self.sums is None else state | {"kind": self.kind, "sums": self.sums}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.points = {name: np.array(state[f"points {name}"]) for name in self.parties if f"points {name}" in state}
-        self.kind, self.sums = state.get("kind", ""), np.array(state["sums"]) if "sums" in state else None
+    def restored(self) -> None:
         self.problem, self.places = "", {}
         if self.done:
             self._answer()

@@ -10,7 +10,7 @@ or L-BFGS. Directions of negative curvature (tilted losses, sigmoids) are turned
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
+from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
 from scipy.linalg import eigh, lapack
@@ -82,6 +82,8 @@ class Minimiser:
     inverse
         Of the last (convexified) Hessian, or None. It is all the state there is.
     """
+
+    state_fields: ClassVar = {"inverse": Array | None}
 
     def __init__(self, method: Method = "auto", max_steps: int = 200) -> None:
         if method not in get_args(Method):

@@ -7,7 +7,7 @@ slice. Parties that hold labels beside the first get them, and groups, from the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from evenhand.errors import ProtocolError
 from evenhand.protocol.answers import Answers
 from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS, Coverage, Direction
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
-from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 
 Summary: TypeAlias = Mapping[str, Any]
 """Plain values by name, as JSON has them."""
@@ -68,6 +68,7 @@ class AgreeServer(Role):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"answers": Answers, "agreed": Any}
 
     def __init__(self, clients: Sequence[str], combine: Callable[[Mapping[str, Summary]], Summary]) -> None:
         super().__init__(SERVER, {})
@@ -89,19 +90,12 @@ class AgreeServer(Role):
         text = as_bytes(self.agreed)
         return [AGREED.message(SERVER, name, agreed=text) for name in self.clients]
 
-    def snapshot(self) -> State:
-        return super().snapshot() | self.answers.snapshot() | {"agreed": self.agreed}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.answers.restore(state)
-        self.agreed = state["agreed"]
-
 
 class AgreeClient(Follower):
     """Sends its summary, and is told what came out."""
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"agreed": Any}
 
     def __init__(self, name: str, summary: Summary) -> None:
         super().__init__(name, {})
@@ -116,13 +110,6 @@ class AgreeClient(Follower):
             raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
         self.agreed, self.done = message.json("agreed"), True
         return ()
-
-    def snapshot(self) -> State:
-        return super().snapshot() | {"agreed": self.agreed}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.agreed = state["agreed"]
 
 
 class LabelServer(Role):
@@ -154,6 +141,7 @@ class LabelParty(Follower):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"labels": Array | None, "codes": dict[str, Integers]}
 
     def __init__(self, name: str, n_rows: int, groups: Sequence[str]) -> None:
         super().__init__(name, {"rows": n_rows, "attributes": len(groups)})
@@ -168,15 +156,3 @@ class LabelParty(Follower):
         self.codes = dict(zip(self._attributes, message["groups"], strict=True))
         self.done = True
         return ()
-
-    def snapshot(self) -> State:
-        state = super().snapshot()
-        if self.labels is None:
-            return state
-        return state | {"labels": self.labels.copy(), "codes": np.array(list(self.codes.values()))}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        if "labels" in state:
-            self.labels = np.array(state["labels"])
-            self.codes = dict(zip(self._attributes, np.array(state["codes"]), strict=True))

@@ -8,7 +8,7 @@ others have as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from evenhand.arrays import Integers
 from evenhand.errors import DataError, ProtocolError
 from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
-from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 
 How = Literal["equal", "inner"]
 BY_PLACE: Final = "places"
@@ -112,6 +112,7 @@ class AlignServer(Role):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"kinds": dict[str, str], "sums": dict[str, Integers]}
 
     def __init__(self, parties: Sequence[str], how: How, least: int = 1) -> None:
         super().__init__(SERVER, {})
@@ -227,15 +228,10 @@ class AlignServer(Role):
             sends.append(UNMATCHED.message(SERVER, name, reason=reason, places=places))
         return sends
 
-    def snapshot(self) -> State:
-        sums = {f"sums {name}": sums for name, sums in self.sums.items()}
-        return super().snapshot() | sums | {"kinds": dict(self.kinds)}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.kinds, self.sums = {}, {}
-        for name, kind in state["kinds"].items():
-            self._keep(name, kind, np.array(state[f"sums {name}"]))
+    def restored(self) -> None:
+        given, self.sums = self.sums, {}
+        for name, sums in given.items():
+            self._keep(name, self.kinds[name], sums)
         self.problem, self.lacks = "", []
         if self.done:
             self._answer()
@@ -256,6 +252,7 @@ class AlignParty(Follower):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"places": Integers | None, "problem": str, "unmatched": Integers}
 
     def __init__(self, name: str, ids: pd.Index | int) -> None:
         super().__init__(name, {})
@@ -282,15 +279,6 @@ class AlignParty(Follower):
             self.problem, self.unmatched = message.text("reason"), places
         self.done = True
         return ()
-
-    def snapshot(self) -> State:
-        state: State = super().snapshot() | {"problem": self.problem, "unmatched": self.unmatched.copy()}
-        return state if self.places is None else state | {"places": self.places.copy()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.problem, self.unmatched = str(state["problem"]), np.array(state["unmatched"])
-        self.places = np.array(state["places"]) if "places" in state else None
 
 
 def rows_by_id(ids: pd.Index, sent: SentIds, owner: str) -> Integers:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import numpy.typing as npt
 
 from evenhand.errors import ProtocolError
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import State
 
-Body = Mapping[str, npt.NDArray[Any]]
+Body: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
 class Answers:
     """Bodies of messages, each kind at most once from each sender."""
+
+    state_fields: ClassVar = {"_bodies": dict[str, dict[str, Body]]}
 
     def __init__(self) -> None:
         self._bodies: dict[str, dict[str, Body]] = {}
@@ -35,19 +36,3 @@ class Answers:
 
     def clear(self) -> None:
         self._bodies = {}
-
-    def snapshot(self) -> State:
-        return {
-            f"answer/{kind}/{name}/{field}": array
-            for kind, given in self._bodies.items()
-            for name, body in given.items()
-            for field, array in body.items()
-        }
-
-    def restore(self, state: State) -> None:
-        self.clear()
-        for key, array in state.items():
-            if key.startswith("answer/"):
-                _, kind, name, field = key.split("/")
-                body: Any = self._bodies.setdefault(kind, {}).setdefault(name, {})
-                body[field] = array

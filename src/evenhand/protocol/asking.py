@@ -6,6 +6,7 @@ Before new rows are scored together. Whoever asks sends sums of ids, as parties 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from evenhand.protocol.align import id_sums
 from evenhand.protocol.answers import Answers
 from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
-from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 
 ASKED = Schema(
     "asked",
@@ -57,6 +58,7 @@ class AskServer(Role):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"answers": Answers, "places": Integers}
 
     def __init__(self, parties: Sequence[str], kind: str, sums: Integers) -> None:
         super().__init__(SERVER, {})
@@ -82,14 +84,6 @@ class AskServer(Role):
         self.places, self.done = np.flatnonzero(np.all(held, axis=0)), True
         return [TAKEN.message(SERVER, name, places=self.places) for name in self.parties]
 
-    def snapshot(self) -> State:
-        return super().snapshot() | self.answers.snapshot() | {"places": self.places.copy()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.answers.restore(state)
-        self.places = np.array(state["places"])
-
 
 class AskedParty(Follower):
     """Says whom it has, and is told whom to score.
@@ -101,7 +95,7 @@ class AskedParty(Follower):
     """
 
     vocabulary = VOCABULARY
-    kept = frozenset({"rows"})
+    state_fields: ClassVar = {"rows": Integers}
 
     def __init__(self, name: str, ids: pd.Index) -> None:
         super().__init__(name, {})

@@ -7,12 +7,12 @@ participant decides by a rule of its own, and a draft that became something else
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from evenhand.errors import ProtocolError
 from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER, SERVER_TO_PARTICIPANTS, Coverage
 from evenhand.protocol.messages import TEXT, Message, Schema, Vocabulary, as_bytes
-from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 from evenhand.protocol.terms import Terms
 
 Policy: TypeAlias = Callable[[Terms], str | None]
@@ -66,11 +66,12 @@ class EnrolServer(Role):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"answered": set[str], "refusals": dict[str, str]}
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(SERVER, {})
         self.terms = terms
-        self.answered: list[str] = []
+        self.answered: set[str] = set()
         self.refusals: dict[str, str] = {}
 
     def start(self) -> Sends:
@@ -84,21 +85,17 @@ class EnrolServer(Role):
             self.refusals[message.sender] = message.text("reason")
         elif message.kind != ACCEPTED.kind or message.text("terms") != self.terms.digest:
             raise ProtocolError(f"{message.sender} answers other terms than it was offered; its message is refused")
-        self.answered.append(message.sender)
+        self.answered.add(message.sender)
         if len(self.answered) < len(self.terms.participants):
             return ()
         self.done = True
-        # In the order of the terms, whoever was the first to answer.
-        self.refusals = {name: self.refusals[name] for name in self.terms.participants if name in self.refusals}
+        self.restored()
         reason = "; ".join(f"{name}: {why}" for name, why in self.refusals.items())
         return [OUTCOME.message(SERVER, name, reason=as_bytes(reason)) for name in self.terms.participants]
 
-    def snapshot(self) -> State:
-        return super().snapshot() | {"answered": sorted(self.answered), "refusals": dict(self.refusals)}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.answered, self.refusals = list(state["answered"]), dict(state["refusals"])
+    def restored(self) -> None:
+        """List refusals in the order of the terms, not in that of the answers."""
+        self.refusals = {name: self.refusals[name] for name in self.terms.participants if name in self.refusals}
 
 
 class EnrolParty(Follower):
@@ -115,6 +112,7 @@ class EnrolParty(Follower):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"offered": Any, "outcome": str | None}
 
     def __init__(self, name: str, kind: type[Terms], policy: Policy = anything, draft: Terms | None = None) -> None:
         super().__init__(name, {})
@@ -148,11 +146,11 @@ class EnrolParty(Follower):
                 return "the participants are others than those that were accepted"
         return None
 
-    def snapshot(self) -> State:
-        terms = None if self.terms is None else self.terms.to_plain()
-        return super().snapshot() | {"terms": terms, "outcome": self.outcome}
+    @property
+    def offered(self) -> dict[str, Any] | None:
+        """The terms as a plain table, for checkpoints."""
+        return None if self.terms is None else self.terms.to_plain()
 
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.terms = None if state["terms"] is None else self._kind.from_plain(state["terms"])
-        self.outcome = state["outcome"]
+    @offered.setter
+    def offered(self, plain: dict[str, Any] | None) -> None:
+        self.terms = None if plain is None else self._kind.from_plain(plain)

@@ -6,6 +6,7 @@ After training, so that the result can be shown and every client has the model; 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from evenhand.protocol.agree import Summary
 from evenhand.protocol.answers import Answers
 from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
-from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 
 MODEL = Schema(
     "trained-model",
@@ -52,6 +53,7 @@ class MeasureServer(Role):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"answers": Answers}
 
     def __init__(self, clients: Sequence[str], model: bytes) -> None:
         super().__init__(SERVER, {})
@@ -77,13 +79,6 @@ class MeasureServer(Role):
         bodies = self.answers.of(CELLS.kind)
         return {name: Message(name, SERVER, CELLS.kind, bodies[name]).json("cells") for name in self.clients}
 
-    def snapshot(self) -> State:
-        return super().snapshot() | self.answers.snapshot()
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.answers.restore(state)
-
 
 class MeasureClient(Follower):
     """Takes the model, and counts what it does on its own rows.
@@ -95,6 +90,7 @@ class MeasureClient(Follower):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"model": bytes | None}
 
     def __init__(self, name: str, measure: Callable[[bytes], Summary]) -> None:
         super().__init__(name, {})
@@ -109,11 +105,3 @@ class MeasureClient(Follower):
             self.done = True
             return ()
         raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
-
-    def snapshot(self) -> State:
-        model = {} if self.model is None else {"model": np.frombuffer(self.model, dtype=np.uint8)}
-        return super().snapshot() | model
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.model = state["model"].tobytes() if "model" in state else None

@@ -7,12 +7,13 @@ again says which of its own are whole; the newest that nobody lacks is where the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from evenhand.errors import ProtocolError
 from evenhand.protocol.answers import Answers
 from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER, SERVER_TO_PARTICIPANTS
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
-from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 
 CHECKPOINT = Schema(
     "checkpoint",
@@ -52,6 +53,7 @@ class ResumeServer(Role):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"answers": Answers, "number": int}
 
     def __init__(self, parties: Sequence[str], numbers: Sequence[int]) -> None:
         super().__init__(SERVER, {})
@@ -71,19 +73,12 @@ class ResumeServer(Role):
         self.number, self.done = max(common, default=0), True
         return [GO_ON.message(SERVER, name, number=self.number) for name in self.parties]
 
-    def snapshot(self) -> State:
-        return super().snapshot() | self.answers.snapshot() | {"number": self.number}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.answers.restore(state)
-        self.number = int(state["number"])
-
 
 class ResumeParty(Follower):
     """Says which checkpoints it has, and is told which one to go on from."""
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"number": int}
 
     def __init__(self, name: str, numbers: Sequence[int]) -> None:
         super().__init__(name, {})
@@ -99,10 +94,3 @@ class ResumeParty(Follower):
             raise ProtocolError(f"{self.name} cannot go on from checkpoint {number}; the message was refused")
         self.number, self.done = number, True
         return ()
-
-    def snapshot(self) -> State:
-        return super().snapshot() | {"number": self.number}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.number = int(state["number"])

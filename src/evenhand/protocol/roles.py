@@ -11,17 +11,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-import numpy as np
-
 from evenhand.errors import ProtocolError, RunError
+from evenhand.protocol import state
 from evenhand.protocol.messages import Message, Vocabulary
+from evenhand.protocol.state import State
 
 SERVER = "server"
 """The server's name in every run."""
 
 Sends: TypeAlias = Sequence[Message]
-State: TypeAlias = dict[str, Any]
-"""Arrays, numbers, booleans and strings by name: all that a checkpoint may hold."""
 Report: TypeAlias = dict[str, float | int]
 """One row of history: what a role says about its progress, in plain numbers."""
 
@@ -72,9 +70,9 @@ class Role(ABC):
     """
 
     vocabulary: Vocabulary
-    kept: ClassVar[frozenset[str]] = frozenset()
-    """Attributes that change during a run and are arrays, numbers, booleans or strings: each class names its own, and
-    `snapshot` and `restore` see to them. What else changes, they must be told of by overriding them.
+    state_fields: ClassVar[Mapping[str, Any]] = {"done": bool, "effort": float}
+    """Attributes that change during a run, with their types (see `evenhand.protocol.state`). Each class declares its
+    own; those of its base classes are included.
     """
 
     def __init__(self, name: str, sizes: Mapping[str, int]) -> None:
@@ -142,22 +140,12 @@ class Role(ABC):
         return taken
 
     def snapshot(self) -> State:
-        """Everything that changes during a run, as arrays and numbers. Data handed to the constructor is not in it."""
-        values = {name: getattr(self, name) for name in self._all_kept()}
-        copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in values.items()}
-        return {"done": self.done, "effort": self.effort, **copied}
+        """Return everything that changes during a run. Data given to the constructor is not included."""
+        return state.snapshot(self)
 
-    def restore(self, state: State) -> None:
-        if not isinstance(state["done"], (bool, np.bool_)):
-            raise TypeError(f"done is a {type(state['done']).__name__}, not yes or no")
-        self.done = bool(state["done"])
-        self.effort = float(state["effort"])
-        for name in self._all_kept():
-            value = state[name]
-            setattr(self, name, np.array(value) if isinstance(value, np.ndarray) else value)
-
-    def _all_kept(self) -> list[str]:
-        return sorted({name for kind in type(self).__mro__ for name in vars(kind).get("kept", ())})
+    def restore(self, saved: State) -> None:
+        """Set the state to what `snapshot` returned for a role that was made in the same way."""
+        state.restore(self, saved)
 
 
 class Follower(Role):

@@ -6,7 +6,7 @@ After training, so that the holder of the labels can measure the model, on rows 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from evenhand.errors import ProtocolError
 from evenhand.protocol.answers import Answers
 from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES, Direction
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
-from evenhand.protocol.roles import SERVER, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Role, Sends
 
 PARTIAL_SCORES = Schema(
     "partial-scores",
@@ -63,6 +63,7 @@ class ScoreServer(Role):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"answers": Answers}
 
     def __init__(self, parties: Sequence[str], n_rows: int, across: str | None = None) -> None:
         super().__init__(SERVER, {"rows": n_rows})
@@ -90,13 +91,6 @@ class ScoreServer(Role):
             total += body["scores"]
         return total
 
-    def snapshot(self) -> State:
-        return super().snapshot() | self.answers.snapshot()
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.answers.restore(state)
-
 
 Sides: TypeAlias = npt.NDArray[np.uint8]
 """(rows, splits): 1 where a row goes to the right of a split."""
@@ -118,6 +112,7 @@ class ScoreParty(Role):
     """
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"answers": Answers}
 
     def __init__(
         self,
@@ -166,10 +161,3 @@ class ScoreParty(Role):
         assert self._sides is not None
         sides = {self.name: self._sides} | {name: body["sides"] for name, body in self.answers.of(SIDES.kind).items()}
         return [ACROSS_SCORES.message(self.name, SERVER, scores=self._across(sides))]
-
-    def snapshot(self) -> State:
-        return super().snapshot() | self.answers.snapshot()
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.answers.restore(state)

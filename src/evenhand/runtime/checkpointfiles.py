@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from evenhand.errors import EvenhandWarning, RunError
-from evenhand.protocol.roles import State
+from evenhand.protocol.state import State
 from evenhand.runtime.files import PARTIAL, PRIVATE_FOLDER, disk_error, make_folder, sync_folder, write_new
 from evenhand.runtime.manifest import MANIFEST, FileEntry, Manifest, entry
 from evenhand.runtime.records import Record

@@ -7,7 +7,7 @@ from typing import Any
 
 from evenhand.errors import RunError
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import State
+from evenhand.protocol.state import State
 from evenhand.runtime.inprocess import InProcess
 
 

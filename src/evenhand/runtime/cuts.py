@@ -19,7 +19,8 @@ from evenhand.errors import RunError
 from evenhand.protocol.encoding import decode, encode
 from evenhand.protocol.messages import Message
 from evenhand.protocol.resuming import CHECKPOINT, CUTS, KEPT
-from evenhand.protocol.roles import Role, State
+from evenhand.protocol.roles import Role
+from evenhand.protocol.state import State
 
 
 class Keeper(Protocol):

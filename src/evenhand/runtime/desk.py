@@ -16,7 +16,8 @@ from evenhand.errors import ProtocolError, RunError
 from evenhand.protocol.encoding import decode, encode
 from evenhand.protocol.messages import Message
 from evenhand.protocol.resuming import CUTS
-from evenhand.protocol.roles import Role, Sends, State
+from evenhand.protocol.roles import Role, Sends
+from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.links import LinkEnd, LinkSettings, Packet, Posted
 from evenhand.runtime.packets import Content, packet_from

@@ -27,7 +27,8 @@ from typing import Any, Final
 import tomli_w
 
 from evenhand.errors import RunError
-from evenhand.protocol.roles import Report, State
+from evenhand.protocol.roles import Report
+from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Entry
 from evenhand.runtime.checkpointfiles import Checkpoint, CheckpointFolder
 from evenhand.runtime.files import PARTIAL, make_folder, write_bytes

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 from evenhand.errors import RunError
 from evenhand.runtime.files import write_bytes
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Format of run folders."""
 MANIFEST: Final = "manifest.json"
 OF_RUN: Final = "the run"

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from evenhand.errors import RunError
-from evenhand.protocol.roles import State
+from evenhand.protocol.state import State
 
 
 class Mark(NamedTuple):

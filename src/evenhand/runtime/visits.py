@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Generic
 
 from evenhand.errors import RunError
-from evenhand.protocol.roles import Report, Role, Sends, State
+from evenhand.protocol.roles import Report, Role, Sends
+from evenhand.protocol.state import State
 from evenhand.runtime.desk import Desk, Veto, nothing_is_kept
 from evenhand.runtime.links import LinkSettings
 from evenhand.runtime.packets import Content, packet_bytes

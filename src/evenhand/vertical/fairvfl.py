@@ -10,15 +10,17 @@ Symbols are those of `fairvfl_schedule.py`.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
 from evenhand.constraints.lagrangian import Point
 from evenhand.errors import ProtocolError
-from evenhand.models.optimisers import make_optimiser
+from evenhand.models.optimisers import Adam, Plain, make_optimiser
 from evenhand.protocol.job import PROTECTIONS
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.fairvfl_schedule import FairVFLOptions, Schedule
 from evenhand.vertical.messages import COMBINED_SCORES, GRADIENT_NORM, PRODUCT, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
@@ -31,19 +33,18 @@ from evenhand.vertical.solver import Solver
 class FairVFLServer(Server):
     """FairVFL Algorithm 1."""
 
-    kept = frozenset(
-        {
-            "gap",
-            "dual_gap",
-            "step",
-            "closing",
-            "moved_while_closing",
-            "answered",
-            "sequences",
-            "squared_moves",
-            "spectra",
-        }
-    )
+    state_fields: ClassVar = {
+        "gap": float,
+        "dual_gap": float,
+        "step": float,
+        "closing": bool,
+        "moved_while_closing": bool,
+        "answered": Integers,
+        "sequences": Integers,
+        "squared_moves": Array,
+        "spectra": Array,
+        "latest": list[Array],
+    }
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
@@ -143,18 +144,11 @@ class FairVFLServer(Server):
             return self._broadcast(self.present())
         return ()
 
-    def snapshot(self) -> State:
-        return super().snapshot() | {"latest": np.stack(self.latest)}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.latest = list(np.array(state["latest"]))
-
 
 class FairVFLParty(GradientParty):
     """What active and passive parties share: stepping, and sending scores that carry a running number."""
 
-    kept = frozenset({"sequence"})
+    state_fields: ClassVar = {"sequence": int, "optimiser": Plain | Adam}
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
@@ -192,13 +186,6 @@ class FairVFLParty(GradientParty):
             squared_move=squared_move,
         )
 
-    def snapshot(self) -> State:
-        return super().snapshot() | self.optimiser.snapshot()
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.optimiser.restore(state)
-
 
 class FairVFLPassiveParty(FairVFLParty):
     """FairVFL Algorithm 3: one step for each ν."""
@@ -219,7 +206,16 @@ class FairVFLPassiveParty(FairVFLParty):
 class FairVFLActiveParty(FairVFLParty):
     """FairVFL Algorithm 2: up to Q local steps for each (z, λ), each with its own block refreshed."""
 
-    kept = frozenset({"multipliers", "scores", "others", "weights_at_start", "first_gradient", "left", "step"})
+    state_fields: ClassVar = {
+        "multipliers": Array,
+        "scores": Array,
+        "others": Array,
+        "weights_at_start": Array,
+        "first_gradient": Array,
+        "left": int,
+        "step": float,
+        "unread": dict[int, Array],
+    }
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
@@ -281,14 +277,6 @@ class FairVFLActiveParty(FairVFLParty):
     def _nu(self) -> Array:
         self.effort += 10.0 * self.model.rows
         return self.lagrangian.at(self.others + self.scores).derivative(self.multipliers)
-
-    def snapshot(self) -> State:
-        return super().snapshot() | {f"unread {number}": scores.copy() for number, scores in self.unread.items()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        unread = {name: scores for name, scores in state.items() if name.startswith("unread ")}
-        self.unread = {int(name.removeprefix("unread ")): np.array(scores) for name, scores in unread.items()}
 
 
 def party(terms: VerticalTerms, name: str, own: PartyData) -> FairVFLParty:

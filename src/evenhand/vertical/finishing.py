@@ -9,7 +9,7 @@ rows. Its own part never leaves it; nothing is sent after it.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from evenhand.programs.combining.columns import Columns, DenseColumns
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
 from evenhand.protocol.disclosure import Coverage, Direction
 from evenhand.protocol.messages import Message, Schema, Vocabulary
-from evenhand.protocol.roles import SERVER, Follower, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import PER_ROW, message_sizes
 from evenhand.vertical.problem import own_lagrangian
@@ -67,6 +67,7 @@ class FinishParty(Follower):
     """The holder of the labels, with the truth."""
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {"fitted": Array | None, "grown": tuple[str, list[str]] | None}
 
     def __init__(self, terms: VerticalTerms, model: Scorer, known: LabelledRows) -> None:
         super().__init__(terms.active[0], message_sizes(terms))
@@ -89,22 +90,27 @@ class FinishParty(Follower):
         self.done = True
         return ()
 
-    def snapshot(self) -> State:
-        """The model is not this role's own; what has become of it here is."""
-        state: State = super().snapshot()
-        if self.done:
-            state["weights"] = self.model.weights.copy()
-            if isinstance(self.model, TreesModel):
-                state |= {"head": self.model.head, "trees": list(self.model.trees)}
-        return state
+    # The model is not this role's own. What has become of it here is part of its state.
 
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        if not self.done:
-            return
-        self.model.weights = np.array(state["weights"])
-        if isinstance(self.model, TreesModel):
-            self.model.head, self.model.trees = str(state["head"]), list(state["trees"])
+    @property
+    def fitted(self) -> Array | None:
+        """The weights that were fitted."""
+        return self.model.weights if self.done else None
+
+    @fitted.setter
+    def fitted(self, weights: Array | None) -> None:
+        if weights is not None:
+            self.model.weights = weights
+
+    @property
+    def grown(self) -> tuple[str, list[str]] | None:
+        """The text of the trees that were grown."""
+        return (self.model.head, self.model.trees) if self.done and isinstance(self.model, TreesModel) else None
+
+    @grown.setter
+    def grown(self, text: tuple[str, list[str]] | None) -> None:
+        if text is not None and isinstance(self.model, TreesModel):
+            self.model.head, self.model.trees = text
             self.model.keep(self.model.values, self.model.intercept_value)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError
 from evenhand.models.base import PartyModel, Scorer
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Follower, State
+from evenhand.protocol.roles import SERVER, Follower
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import GRADIENT_NORM, PRODUCT, VOCABULARY, message_sizes
 from evenhand.vertical.problem import PartyData, own_model
@@ -18,7 +20,7 @@ class Party(Follower):
     """Holds a model; its data never leave it, only what its messages say."""
 
     vocabulary = VOCABULARY
-    kept = frozenset({"round"})
+    state_fields: ClassVar = {"round": int, "model_weights": Array}
     model: Scorer
 
     def __init__(self, terms: VerticalTerms, name: str, model: Scorer) -> None:
@@ -27,12 +29,14 @@ class Party(Follower):
         self.model = model
         self.round = 0
 
-    def snapshot(self) -> State:
-        return super().snapshot() | {"weights": self.model.weights.copy()}
+    @property
+    def model_weights(self) -> Array:
+        """The model's weights, which are all of it that changes in most solvers."""
+        return self.model.weights
 
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.model.weights = np.array(state["weights"])
+    @model_weights.setter
+    def model_weights(self, weights: Array) -> None:
+        self.model.weights = weights
 
 
 class GradientParty(Party):

@@ -7,7 +7,7 @@ trust with both.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from evenhand.errors import InputError, ProtocolError
 from evenhand.models.base import PartyModel
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.distance import Distance, distance
 from evenhand.vertical.messages import VOCABULARY, message_sizes
@@ -37,7 +37,13 @@ class Server(Role):
     """
 
     vocabulary = VOCABULARY
-    kept = frozenset({"round", "multipliers", "squared_norms", "squared_gradients"})
+    state_fields: ClassVar = {
+        "round": int,
+        "multipliers": Array,
+        "squared_norms": Array,
+        "squared_gradients": Array,
+        "certificate": Certificate | None,
+    }
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(SERVER, message_sizes(terms))
@@ -137,16 +143,6 @@ class Server(Role):
 
     @abstractmethod
     def handle(self, message: Message) -> Sends: ...
-
-    def snapshot(self) -> State:
-        return super().snapshot() | {
-            "certificate": None if self.certificate is None else self.certificate.as_dict(),
-        }
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        certificate = state["certificate"]
-        self.certificate = None if certificate is None else Certificate(**certificate)
 
 
 class CompiledRun(Server):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
+from typing import ClassVar, Protocol
 
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
@@ -14,7 +12,7 @@ from evenhand.horizontal.averaging.messages import FINAL, GRADIENT, SUMS, TILT, 
 from evenhand.horizontal.problem import Single
 from evenhand.horizontal.solver import HorizontalClient
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +51,7 @@ class ClosingClient(HorizontalClient):
     """Holds rows behind a learner; they never leave it, only what its messages say."""
 
     vocabulary = VOCABULARY
-    kept = frozenset({"round"})
+    state_fields: ClassVar = {"round": int, "final": tuple[Single, Single] | None}
 
     def __init__(self, name: str, sizes: Mapping[str, int], learner: Learner) -> None:
         super().__init__(name, sizes)
@@ -93,13 +91,3 @@ class ClosingClient(HorizontalClient):
             exact=found.exact,
             counts=found.counts,
         )
-
-    def snapshot(self) -> State:
-        final = {} if self.final is None else {"final weights": self.final[0], "final statistics": self.final[1]}
-        return super().snapshot() | final
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.final = None
-        if "final weights" in state:
-            self.final = (np.array(state["final weights"]), np.array(state["final statistics"]))

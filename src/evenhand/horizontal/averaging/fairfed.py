@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingLearn
 from evenhand.horizontal.problem import Single
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, State
+from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms
 
 Metric = Literal["demographic-parity", "equal-opportunity"]
@@ -85,6 +85,8 @@ class FairFedClient(AveragingClient):
 class FairFedServer(AveragingServer):
     """Keeps an adjustment of its share for each client."""
 
+    state_fields: ClassVar = {"adjustments": dict[str, float]}
+
     options: FairFedOptions
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -128,13 +130,6 @@ class FairFedServer(AveragingServer):
         """Of the received model, over the participants' rows: its accuracy and the gap between groups."""
         together = pooled(self.answers.of(RATES.kind))
         return {"accuracy": accuracy_of(together), "gap": self.gap(together)}
-
-    def snapshot(self) -> State:
-        return super().snapshot() | {"adjustments": dict(self.adjustments)}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.adjustments = {name: float(value) for name, value in state["adjustments"].items()}
 
 
 def largest_gap(hits: npt.NDArray[Any], rows: npt.NDArray[Any], attributes: Sequence[int]) -> float:

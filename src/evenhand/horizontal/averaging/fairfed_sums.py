@@ -11,7 +11,7 @@ zero, the model stays as it is.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -20,13 +20,13 @@ from evenhand.horizontal.averaging.fairfed import FairFedClient, FairFedServer, 
 from evenhand.horizontal.averaging.messages import DIFFERENCE, FAIRNESS, MODEL, RATES, SHARE, SHARED_UPDATE, SUMS
 from evenhand.horizontal.averaging.rounds import TrainRequest, moved, reports_in
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 
 
 class SharingServer(FairFedServer):
     """Asks for counts, then for distances, then for updates."""
 
-    kept = frozenset({"asking", "total_rows"})
+    state_fields: ClassVar = {"asking": Literal["rates", "differences", "updates"], "total_rows": int}
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -76,7 +76,7 @@ class SharingServer(FairFedServer):
 class SharingClient(FairFedClient):
     """Counts, says how far it is from everybody, and trains once it knows its share."""
 
-    kept = frozenset({"adjustment", "difference", "share"})
+    state_fields: ClassVar = {"adjustment": float, "difference": float, "share": float, "received": TrainRequest | None}
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -124,17 +124,3 @@ class SharingClient(FairFedClient):
     def update(self, weights: Any, statistics: Any, multipliers: Any) -> Message:
         body = {"weights": weights, "statistics": statistics, "share": self.share}
         return SHARED_UPDATE.message(self.name, SERVER, round=self.round, **body)
-
-    def snapshot(self) -> State:
-        state = super().snapshot()
-        if self.received is not None:
-            arrays = {name: getattr(self.received, name) for name in ("weights", "statistics", "multipliers")}
-            state |= {f"received {name}": array for name, array in arrays.items()}
-        return state
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.received = None
-        if "received weights" in state:
-            arrays = [np.array(state[f"received {name}"]) for name in ("weights", "statistics", "multipliers")]
-            self.received = TrainRequest(self.name, self.round, *arrays)

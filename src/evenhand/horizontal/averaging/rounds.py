@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -25,12 +25,14 @@ from evenhand.horizontal.seeds import generator, secret_generator
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import HorizontalTerms
 
 
 class AveragingServer(ClosingServer):
     """Draws participants, averages their updates."""
+
+    state_fields: ClassVar = {"participants": tuple[str, ...]}
 
     def __init__(
         self,
@@ -120,13 +122,6 @@ class AveragingServer(ClosingServer):
         """What a solver adds to the round's row of history."""
         return {}
 
-    def snapshot(self) -> State:
-        return super().snapshot() | {"participants": list(self.participants)}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.participants = tuple(state["participants"])
-
 
 def reports_in(round_number: int, every: int) -> bool:
     return every > 0 and (round_number - 1) % every == 0
@@ -184,6 +179,8 @@ class AveragingLearner(Learner, Protocol):
 
 class AveragingClient(ClosingClient):
     """Notes the broadcast, trains when asked for work, and sends what changed."""
+
+    state_fields: ClassVar = {"request": TrainRequest | None}
 
     learner: AveragingLearner
 
@@ -283,17 +280,6 @@ class AveragingClient(ClosingClient):
             self.effort += self.learner.effort
         return self.formulation.ascent(values, self.options.settings(self.round))
 
-    def snapshot(self) -> State:
-        state = super().snapshot()
+    def restored(self) -> None:
         if self.request is not None:
-            arrays = {name: getattr(self.request, name) for name in ("weights", "statistics", "multipliers")}
-            state |= {f"order {name}": array for name, array in arrays.items()}
-        return state
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.request = None
-        if "order weights" in state:
-            arrays = [np.array(state[f"order {name}"]) for name in ("weights", "statistics", "multipliers")]
-            self.request = TrainRequest(self.name, self.round, *arrays)
             self.learner.note(self.request)

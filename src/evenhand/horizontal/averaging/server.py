@@ -7,7 +7,7 @@ exchange in which every client measures the final model, whoever took part in th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from evenhand.programs.optimality import SHARED
 from evenhand.protocol.answers import Answers, Body
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import HorizontalTerms
 
 
@@ -45,7 +45,17 @@ class ClosingServer(HorizontalServer):
     """
 
     vocabulary = VOCABULARY
-    kept = frozenset({"round", "stage", "weights", "statistics", "multipliers", "values", "objective"})
+    state_fields: ClassVar = {
+        "round": int,
+        "stage": Literal["training", "measuring", "certifying"],
+        "weights": Single,
+        "statistics": Single,
+        "multipliers": Array,
+        "values": Array,
+        "objective": float,
+        "answers": Answers,
+        "_certificate": Certificate | None,
+    }
 
     def __init__(
         self,
@@ -183,21 +193,6 @@ class ClosingServer(HorizontalServer):
         )
         self.answers.clear()
         self.done = True
-
-    def snapshot(self) -> State:
-        return (
-            super().snapshot()
-            | self.answers.snapshot()
-            | {
-                "certificate": None if self._certificate is None else self._certificate.as_dict(),
-            }
-        )
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.answers.restore(state)
-        certificate = state["certificate"]
-        self._certificate = None if certificate is None else Certificate(**certificate)
 
 
 def regulariser(terms: HorizontalTerms) -> float:

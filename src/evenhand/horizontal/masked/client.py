@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
-from evenhand.arrays import Array, Integers
+from evenhand.arrays import Array, Bytes, Integers
 from evenhand.errors import ProtocolError, RunError
 from evenhand.horizontal.masked import messages
 from evenhand.horizontal.masked.messages import EXCHANGE, KEY, KEYS, MASKED, OPENED, UNMASK
@@ -14,7 +16,7 @@ from evenhand.privacy.neighbours import Company
 from evenhand.privacy.pairwise import new_secret, public_half
 from evenhand.privacy.secret_sums import Member
 from evenhand.protocol.messages import Message, Vocabulary, as_bytes
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import HorizontalTerms
 
 
@@ -29,7 +31,14 @@ class MaskedClient(HorizontalClient):
         Of its key; drawn from the operating system unless it is given.
     """
 
-    kept = frozenset({"secret", "keys", "members", "exchange", "awaits"})
+    state_fields: ClassVar = {
+        "secret": str,
+        "keys": Bytes,
+        "members": Integers,
+        "exchange": int,
+        "awaits": bool,
+        "inner": HorizontalClient,
+    }
 
     def __init__(self, terms: HorizontalTerms, inner: HorizontalClient, secret: bytes | None = None) -> None:
         super().__init__(inner.name, inner.sizes)
@@ -39,7 +48,7 @@ class MaskedClient(HorizontalClient):
         self.place = terms.names.index(inner.name)
         self.context = terms.digest
         self.secret = (new_secret() if secret is None else secret).hex()
-        self.keys: Integers = np.zeros((0, 32), dtype=np.int64)
+        self.keys: Bytes = np.zeros((0, 32), dtype=np.uint8)
         self.members: Integers = np.zeros(0, dtype=np.int64)
         self.exchange = 0
         # Whether an answer has gone out whose masks are still to be taken off the sum.
@@ -69,12 +78,12 @@ class MaskedClient(HorizontalClient):
         keys = message["keys"]
         if len(self.keys) or len(keys) != len(self.names):
             raise ProtocolError(f"{self.name} takes no {len(keys)} keys at this point")
-        self._member = self._made(keys.astype(np.int64))
-        self.keys = keys.astype(np.int64)
+        self._member = self._made(keys)
+        self.keys = keys
         return ()
 
-    def _made(self, keys: Integers) -> Member:
-        by_place = {place: key.astype(np.uint8).tobytes() for place, key in enumerate(keys)}
+    def _made(self, keys: Bytes) -> Member:
+        by_place = {place: key.tobytes() for place, key in enumerate(keys)}
         return Member(self.place, bytes.fromhex(self.secret), by_place, self.context.encode())
 
     def _take_exchange(self, message: Message) -> Sends:
@@ -129,10 +138,5 @@ class MaskedClient(HorizontalClient):
         self.awaits, self.done = False, self.inner.done
         return [OPENED.message(self.name, SERVER, exchange=self.exchange, shares=np.frombuffer(shares, dtype=np.uint8))]
 
-    def snapshot(self) -> State:
-        return super().snapshot() | {f"inner {name}": value for name, value in self.inner.snapshot().items()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.inner.restore({name[6:]: value for name, value in state.items() if name.startswith("inner ")})
+    def restored(self) -> None:
         self._member = self._made(self.keys) if len(self.keys) else None

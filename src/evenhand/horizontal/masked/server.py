@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from evenhand.arrays import Integers
+from evenhand.arrays import Bytes, Integers
 from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError, RunError
 from evenhand.horizontal.masked import messages
@@ -17,7 +17,7 @@ from evenhand.privacy.neighbours import Company, least_of
 from evenhand.privacy.secret_sums import left_over, sealed_bytes
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import HorizontalTerms
 
 Stage = Literal["keys", "answers", "shares"]
@@ -40,7 +40,21 @@ class SummingServer(HorizontalServer):
     """
 
     vocabulary = messages.VOCABULARY
-    kept = frozenset({"stage", "exchange", "members", "asked", "total", "alike", "free", "kinds", "gone"})
+    state_fields: ClassVar = {
+        "stage": Stage,
+        "exchange": int,
+        "members": Integers,
+        "asked": Integers,
+        "total": Integers,
+        "alike": Integers,
+        "free": Integers,
+        "kinds": str,
+        "gone": Integers,
+        "_keys": dict[int, Bytes],
+        "_sealed": dict[int, Bytes],
+        "_opened": dict[int, Bytes],
+        "inner": HorizontalServer,
+    }
 
     def __init__(self, terms: HorizontalTerms, inner: HorizontalServer) -> None:
         super().__init__(SERVER, {})
@@ -57,9 +71,9 @@ class SummingServer(HorizontalServer):
         self.free: Integers = np.zeros(0, dtype=np.int64)
         self.kinds = ""
         # By place: keys, sealed shares of those whose answers have come, and opened ones.
-        self._keys: dict[int, Integers] = {}
-        self._sealed: dict[int, Integers] = {}
-        self._opened: dict[int, Integers] = {}
+        self._keys: dict[int, Bytes] = {}
+        self._sealed: dict[int, Bytes] = {}
+        self._opened: dict[int, Bytes] = {}
 
     # -- what the solver's server has
 
@@ -210,18 +224,3 @@ class SummingServer(HorizontalServer):
         )
 
     # -- state
-
-    def snapshot(self) -> State:
-        state = super().snapshot() | {f"inner {name}": value for name, value in self.inner.snapshot().items()}
-        for what, held in (("key", self._keys), ("sealed", self._sealed), ("opened", self._opened)):
-            state |= {f"{what} {place}": array for place, array in held.items()}
-        return state
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.inner.restore({name[6:]: value for name, value in state.items() if name.startswith("inner ")})
-        for what, held in (("key", self._keys), ("sealed", self._sealed), ("opened", self._opened)):
-            held.clear()
-            for name, array in state.items():
-                if name.startswith(f"{what} "):
-                    held[int(name.removeprefix(f"{what} "))] = np.array(array)

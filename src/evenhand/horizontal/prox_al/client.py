@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from evenhand.programs.program import Program, ProgramPoint
 from evenhand.programs.shared import DecoupledPoint, decoupled
 from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 
 
 class ProxALClient(HorizontalClient):
@@ -51,7 +51,18 @@ class ProxALClient(HorizontalClient):
     """
 
     vocabulary = VOCABULARY
-    kept = frozenset({"multipliers", "centre", "consensus", "strength", "outer", "inner", "placed"})
+    state_fields: ClassVar = {
+        "multipliers": Array,
+        "centre": Array,
+        "consensus": Array,
+        "strength": float,
+        "outer": int,
+        "inner": int,
+        "placed": bool,
+        "minimiser": Minimiser,
+        "weights": Array | None,
+        "_here_parts": tuple[Array, Array] | None,
+    }
 
     def __init__(
         self, name: str, program: Program, clients: Sequence[str], shared: Bounds, options: ProxALOptions
@@ -214,22 +225,11 @@ class ProxALClient(HorizontalClient):
             return
         self.minimiser.forget()
 
-    def snapshot(self) -> State:
-        state = super().snapshot()
-        for name, value in (
-            ("here", None if self.here is None else self.here.weights),
-            ("here gradient", None if self.here is None else self.here.gradient),
-            ("inverse", self.minimiser.inverse),
-            ("weights", self.weights),
-        ):
-            if value is not None:
-                state[name] = value.copy()
-        return state
+    @property
+    def _here_parts(self) -> tuple[Array, Array] | None:
+        """Weights and gradient of `here`, for checkpoints."""
+        return None if self.here is None else (self.here.weights, self.here.gradient)
 
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.minimiser.inverse = np.array(state["inverse"]) if "inverse" in state else None
-        self.weights = np.array(state["weights"]) if "weights" in state else None
-        self.here = None
-        if "here" in state:
-            self.here = self.augmented.at(np.array(state["here"])).with_gradient(np.array(state["here gradient"]))
+    @_here_parts.setter
+    def _here_parts(self, parts: tuple[Array, Array] | None) -> None:
+        self.here = None if parts is None else self.augmented.at(parts[0]).with_gradient(parts[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from evenhand.programs.regularisers import Zero
 from evenhand.programs.shared import widened
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message, Schema
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 
 _WITH_CLIENTS = ("complementarity", "distance")
 """What the certificate takes from whoever is worst off, and only the client can know of its own constraint rows."""
@@ -48,21 +49,21 @@ class ProxALServer(ProgramServer):
     """
 
     vocabulary = VOCABULARY
-    kept = frozenset(
-        {
-            "multipliers",
-            "weights",
-            "centre",
-            "anchors",
-            "strengths",
-            "residuals",
-            "inner",
-            "tolerance",
-            "change",
-            "solved",
-            "placed",
-        }
-    )
+    state_fields: ClassVar = {
+        "multipliers": Array,
+        "weights": Array,
+        "centre": Array,
+        "anchors": Array,
+        "strengths": Array,
+        "residuals": Array,
+        "inner": int,
+        "tolerance": float,
+        "change": float,
+        "solved": bool,
+        "placed": bool,
+        "asked": tuple[str, ...],
+        "minimiser": Minimiser,
+    }
 
     def __init__(self, own: ServerPart, options: ProxALOptions) -> None:
         inner, count, shared = len(own.start), len(own.clients), own.shared
@@ -290,14 +291,3 @@ class ProxALServer(ProgramServer):
         return self._advance()
 
     # -- state
-
-    def snapshot(self) -> State:
-        state = super().snapshot()
-        if self.minimiser.inverse is not None:
-            state["inverse"] = self.minimiser.inverse.copy()
-        return state | {"asked": ",".join(str(self.names.index(name)) for name in self.asked)}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.minimiser.inverse = np.array(state["inverse"]) if "inverse" in state else None
-        self.asked = tuple(self.names[int(place)] for place in str(state["asked"]).split(","))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from evenhand.arrays import Array
@@ -16,7 +18,7 @@ from evenhand.horizontal.sqp.triangles import symmetric, upper_triangle
 from evenhand.programs.program import Program, ProgramPoint
 from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 
 
 class SQPClient(HorizontalClient):
@@ -31,7 +33,7 @@ class SQPClient(HorizontalClient):
     """
 
     vocabulary = VOCABULARY
-    kept = frozenset({"round"})
+    state_fields: ClassVar = {"round": int, "weights": Array | None}
 
     def __init__(self, name: str, program: Program, *, exact: bool, counted: CountedRows | None = None) -> None:
         size = program.weights
@@ -115,11 +117,3 @@ class SQPClient(HorizontalClient):
         own, shared = self.counted.left_out(message["weights"], net, response, message["shared_smooth"])
         self.effort += self.program.effort * size
         return LEFT_OUT.message(self.name, SERVER, round=self.round, own_sums=own, shared_sums=shared)
-
-    def snapshot(self) -> State:
-        state = super().snapshot()
-        return state if self.weights is None else state | {"weights": self.weights.copy()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.weights = np.array(state["weights"]) if "weights" in state else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,11 +24,10 @@ from evenhand.horizontal.sqp.search import Evaluation
 from evenhand.horizontal.sqp.seen import Seen
 from evenhand.programs.optimality import SHARED, Residual
 from evenhand.protocol.answers import Body
-from evenhand.protocol.roles import SERVER, State
+from evenhand.protocol.roles import SERVER
 
 PASSES = 8
 """Most times that bounds move without a better model; most runs need two or three."""
-_ARRAYS = ("grain", "own_counts", "shared_smooth", "optimism", "caution")
 
 
 class Verdict(Enum):
@@ -60,6 +60,19 @@ class MovingBounds:
     shared_smooth
         Smooth sums over the shared parts, at the last model that was counted.
     """
+
+    state_fields: ClassVar = {
+        "grain": Array,
+        "own_counts": Array,
+        "shared_smooth": Array,
+        "optimism": Array,
+        "caution": Array,
+        "patience": int,
+        "measured": bool,
+        "proving": Proving,
+        "shifted": ShiftedBounds,
+        "seen": Seen | None,
+    }
 
     def __init__(
         self, asked: Bounds, counted: CountedParts | None, exact_rates: bool | None, *, leaves_out: bool
@@ -177,22 +190,5 @@ class MovingBounds:
 
     # -- state
 
-    def snapshot(self) -> State:
-        state: State = {f"moving {name}": getattr(self, name).copy() for name in _ARRAYS}
-        state |= {"moving patience": self.patience, "moving measured": self.measured}
-        return (
-            state
-            | self.shifted.snapshot()
-            | self.proving.snapshot()
-            | ({} if self.seen is None else self.seen.snapshot())
-        )
-
-    def restore(self, state: State) -> None:
-        for name in _ARRAYS:
-            setattr(self, name, np.array(state[f"moving {name}"]))
-        self.patience, self.measured = int(state["moving patience"]), bool(state["moving measured"])
-        self._begin()
-        self.proving.restore(state)
+    def restored(self) -> None:
         self.shifted.take(self.proving.aim)
-        self.shifted.restore(state)
-        self.seen = Seen.restored(state)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-
-import numpy as np
+from dataclasses import dataclass
 
 from evenhand.arrays import Array
 from evenhand.horizontal.sqp.search import Evaluation
 from evenhand.programs.optimality import Residual
-from evenhand.protocol.roles import State
-
-_ARRAYS = ("weights", "rows", "exact", "errors", "net")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +28,3 @@ class Seen:
     @property
     def rank(self) -> tuple[float, float]:
         return self.excess, self.residual.objective
-
-    def snapshot(self) -> State:
-        arrays = {f"seen {name}": getattr(self, name).copy() for name in _ARRAYS}
-        return {**arrays, "seen excess": self.excess, "seen residual": asdict(self.residual)}
-
-    @classmethod
-    def restored(cls, state: State) -> Seen | None:
-        if "seen excess" not in state:
-            return None
-        arrays = {name: np.array(state[f"seen {name}"]) for name in _ARRAYS}
-        return cls(excess=float(state["seen excess"]), residual=Residual(**state["seen residual"]), **arrays)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -30,10 +30,10 @@ from evenhand.programs.optimality import SHARED, Residual, SolveStatus
 from evenhand.programs.regularisers import Zero
 from evenhand.protocol.answers import Body
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 
 MOST_DAMPING = 1e6
-_LOCAL = ("weights", "gradient", "rows", "exact", "errors", "jacobian", "curvature", "objective_curvature")
+Stage: TypeAlias = Literal["first", "search", "corrected", "confirm", "left out"]
 
 
 class SQPServer(ProgramServer):
@@ -48,7 +48,19 @@ class SQPServer(ProgramServer):
     """
 
     vocabulary = VOCABULARY
-    kept = frozenset({"trials", "net", "stage", "penalty", "damping", "best", "fallback", "fallback_merit"})
+    state_fields: ClassVar = {
+        "trials": Array,
+        "net": Array,
+        "stage": Stage,
+        "penalty": float,
+        "damping": float,
+        "best": float,
+        "fallback": Array,
+        "fallback_merit": float,
+        "moving": MovingBounds,
+        "evaluation": Evaluation | None,
+        "found": QuadraticStep | None,
+    }
 
     def __init__(
         self,
@@ -71,7 +83,7 @@ class SQPServer(ProgramServer):
         self.net: Array = np.zeros(self.bounds.n_rows)
         self.evaluation: Evaluation | None = None
         self.found: QuadraticStep | None = None
-        self.stage: Literal["first", "search", "corrected", "confirm", "left out"] = "first"
+        self.stage: Stage = "first"
         self.penalty, self.damping, self.best = options.penalty, 0.0, np.inf
         # The best acceptable fraction of the step at hand, while a correction of it is judged.
         self.fallback: Array = self.trials[0].copy()
@@ -353,28 +365,5 @@ class SQPServer(ProgramServer):
 
     # -- state
 
-    def snapshot(self) -> State:
-        state = super().snapshot() | self.moving.snapshot()
-        if self.evaluation is not None:
-            state |= {f"local {name}": getattr(self.evaluation, name).copy() for name in _LOCAL}
-            state["local value"] = self.evaluation.value
-        if self.found is not None:
-            state |= {"step": self.found.step.copy(), "step net": self.found.net.copy()}
-            state |= {"step missed": self.found.missed, "step penalty": self.found.penalty}
-        return state
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.moving.restore(state)
+    def restored(self) -> None:
         self._remodel()
-        self.evaluation = self.found = None
-        if "local value" in state:
-            arrays = {name: np.array(state[f"local {name}"]) for name in _LOCAL}
-            self.evaluation = Evaluation(value=float(state["local value"]), **arrays)
-        if "step" in state:
-            self.found = QuadraticStep(
-                np.array(state["step"]),
-                np.array(state["step net"]),
-                float(state["step missed"]),
-                float(state["step penalty"]),
-            )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
-from evenhand.arrays import Array, Booleans, Integers
+from evenhand.arrays import Array, Booleans, Bytes, Integers
 from evenhand.constraints.row_parts import RowParts
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.problem import ClientData
@@ -30,10 +31,10 @@ from evenhand.horizontal.trees.messages import (
 )
 from evenhand.horizontal.trees.options import HistogramTreesOptions
 from evenhand.horizontal.trees.splits import UNIT, histograms, in_units
-from evenhand.models.binned_trees import LEAF, BinnedTrees, Bytes, Edges, binned
+from evenhand.models.binned_trees import LEAF, BinnedTrees, Edges, binned
 from evenhand.programs.combining.leaf_values import floored_curvature, left_out
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import HorizontalTerms
 
 BLANK = 10
@@ -44,7 +45,15 @@ class HistogramClient(HorizontalClient):
     """Holds rows of data, and the model as far as it is."""
 
     vocabulary = VOCABULARY
-    kept = frozenset({"round", "place", "scores", "held_out", "multipliers"})
+    state_fields: ClassVar = {
+        "round": int,
+        "place": Integers,
+        "scores": Array,
+        "held_out": Array,
+        "multipliers": Array,
+        "tree": LevelTree,
+        "model": BinnedTrees | None,
+    }
 
     def __init__(self, terms: HorizontalTerms, name: str, own: ClientData, options: HistogramTreesOptions) -> None:
         self.rows = rows = own.rows.agreed(terms.groups)
@@ -197,18 +206,10 @@ class HistogramClient(HorizontalClient):
 
     # -- state
 
-    def snapshot(self) -> State:
-        state = super().snapshot() | self.tree.snapshot()
-        return state if self.model is None else state | {f"model {k}": v for k, v in self.model.to_state().items()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.tree.restore(state)
-        self.model = None
-        if "model weights" in state:
-            found = BinnedTrees.from_state({name.removeprefix("model "): value for name, value in state.items()})
-            self._take_edges(found.edges, found.intercept)
-            self.model = found
+    def restored(self) -> None:
+        if (model := self.model) is not None:
+            self._take_edges(model.edges, model.intercept)
+            self.model = model
 
 
 def client_sizes(terms: HorizontalTerms, options: HistogramTreesOptions, cells: SliceCells) -> dict[str, int]:

@@ -5,18 +5,19 @@ Both have the same tree: the server says how nodes were split, and a client spli
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from evenhand.arrays import Array, Booleans, Integers
 from evenhand.horizontal.trees.splits import Splits
 from evenhand.models.binned_trees import LEAF, SIDES, BinnedTree
-from evenhand.protocol.roles import State
-
-_ARRAYS = ("columns", "left", "sides")
 
 
 class LevelTree:
     """Nodes so far; the root is node 0."""
+
+    state_fields: ClassVar = {"columns": Integers, "left": Integers, "sides": Booleans}
 
     def __init__(self) -> None:
         self.columns: Integers = np.array([LEAF])
@@ -44,16 +45,11 @@ class LevelTree:
         whole[ends] = values[: len(ends)]
         return BinnedTree(self.columns, self.left, self.sides, whole)
 
-    def snapshot(self) -> State:
-        return {f"growing {name}": getattr(self, name).copy() for name in _ARRAYS}
-
-    def restore(self, state: State) -> None:
-        for name in _ARRAYS:
-            setattr(self, name, np.array(state[f"growing {name}"]))
-
 
 class Frontier:
     """The nodes of the last level of a growing tree, with the summed histograms of each."""
+
+    state_fields: ClassVar = {"nodes": Integers, "sums": Integers, "level": int}
 
     def __init__(self, nodes: Integers, sums: Integers, level: int = 0) -> None:
         self.nodes = nodes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from evenhand.programs.optimality import SHARED
 from evenhand.protocol.answers import Answers, Body
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message, Schema
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import HorizontalTerms
 
 FEWEST_ROUNDS = 6
@@ -51,8 +51,27 @@ class HistogramServer(HorizontalServer):
     """Holds sums of everybody's answers, the tree that is being grown, and the model so far."""
 
     vocabulary = VOCABULARY
-    kept = frozenset({"round", "awaited", "multipliers", "intercept", "chosen", "smaller_right", "categorical"})
-    kept |= {"coarse", "fullest", "futile", "best", "best_multipliers", "ended", "fit_told"}
+    state_fields: ClassVar = {
+        "round": int,
+        "awaited": str,
+        "multipliers": Array,
+        "intercept": float,
+        "coarse": Integers,
+        "fullest": Integers,
+        "categorical": Booleans,
+        "chosen": Integers,
+        "smaller_right": Booleans,
+        "fit_told": Any,
+        "best": Any,
+        "best_multipliers": Array,
+        "futile": int,
+        "ended": str,
+        "answers": Answers,
+        "problem": LeafProblem,
+        "frontier": Frontier,
+        "tree": LevelTree,
+        "model": BinnedTrees,
+    }
 
     def __init__(self, terms: HorizontalTerms, own: HorizontalServerData, options: HistogramTreesOptions) -> None:
         if own.start is not None:
@@ -281,22 +300,9 @@ class HistogramServer(HorizontalServer):
 
     # -- state
 
-    def snapshot(self) -> State:
-        model = {f"model {name}": value for name, value in self.model.to_state().items()}
-        frontier = {f"frontier {name}": getattr(self.frontier, name) for name in ("nodes", "sums", "level")}
-        own = {"shift": self.problem.shifted.shift.copy(), **model, **frontier}
-        return super().snapshot() | own | self.tree.snapshot() | self.answers.snapshot()
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.answers.restore(state)
-        self.tree.restore(state)
-        self.problem.shifted.shift = np.array(state["shift"])
-        nodes, sums = np.array(state["frontier nodes"]), np.array(state["frontier sums"])
-        self.frontier = Frontier(nodes, sums, int(state["frontier level"]))
-        found = {name.removeprefix("model "): value for name, value in state.items() if name.startswith("model ")}
-        if len(found["edge counts"]):
-            self._take(BinnedTrees.from_state(found))
+    def restored(self) -> None:
+        if self.model.edges:
+            self._take(self.model)
 
 
 def _added(bodies: Mapping[str, Body]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from evenhand.arrays import Array, Booleans, Integers
-from evenhand.models.binned_trees import SIDES, Bytes
+from evenhand.arrays import Array, Booleans, Bytes, Integers
+from evenhand.models.binned_trees import SIDES
 
 UNIT = 2.0**-20
 """Sums are of whole numbers of this unit. So they come out the same in any order and however rows are spread, and masks

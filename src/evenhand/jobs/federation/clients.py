@@ -40,7 +40,7 @@ from evenhand.jobs.tables import naming
 from evenhand.protocol.agree import AgreeClient, AgreeServer, Summary
 from evenhand.protocol.enrol import EnrolParty, EnrolServer
 from evenhand.protocol.measuring import MeasureClient, MeasureServer
-from evenhand.protocol.roles import State
+from evenhand.protocol.state import State
 from evenhand.protocol.terms import HorizontalTerms, Terms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder

@@ -29,7 +29,8 @@ from evenhand.jobs.federation.here import Here, here, outside_word
 from evenhand.jobs.federation.parts import End, party_part, server_part
 from evenhand.jobs.federation.saying import announce, for_submitter, result_tables
 from evenhand.jobs.schema import located
-from evenhand.protocol.roles import SERVER, State
+from evenhand.protocol.roles import SERVER
+from evenhand.protocol.state import State
 from evenhand.runtime.flower.grid import GridPost, registered_nodes
 from evenhand.runtime.flower.records import keep_state, kept_state, packets_in, to_records, value_in
 from evenhand.runtime.folder import RunFolder, is_run

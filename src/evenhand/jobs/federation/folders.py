@@ -11,7 +11,8 @@ from typing import Any, Final
 from evenhand.errors import RunError
 from evenhand.jobs.federation.files import AnyJob
 from evenhand.jobs.federation.here import Here
-from evenhand.protocol.roles import SERVER, Report, State
+from evenhand.protocol.roles import SERVER, Report
+from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.checkpointfiles import Checkpoint
 from evenhand.runtime.folder import RunFolder, is_run

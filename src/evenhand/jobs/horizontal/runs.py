@@ -38,7 +38,8 @@ from evenhand.jobs.tables import naming
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.shared_linear import SharedLinear
 from evenhand.protocol.certificate import Certificate
-from evenhand.protocol.roles import SERVER, Report, State
+from evenhand.protocol.roles import SERVER, Report
+from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.places import check_place

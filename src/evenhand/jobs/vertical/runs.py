@@ -29,7 +29,8 @@ from evenhand.models.saved import from_state, state_is_of_trees, to_state
 from evenhand.models.trees import TreesModel
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job
-from evenhand.protocol.roles import Report, State
+from evenhand.protocol.roles import Report
+from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.places import check_place

@@ -14,6 +14,7 @@ where nobody has a say in the values of their own leaves. Bounds are moved by wh
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -76,6 +77,8 @@ class LeafProblem:
     wanted
         Where rows of data stand for others in each round, it is set anew before each fit.
     """
+
+    state_fields: ClassVar = {"shifted": ShiftedBounds}
 
     def __init__(
         self, wanted: Lagrangian, shrinkage: float, regulariser: float, judged: bool, grain: Array | None = None

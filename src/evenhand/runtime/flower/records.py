@@ -9,7 +9,7 @@ from typing import Any, Final
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from evenhand.errors import ProtocolError
-from evenhand.protocol.roles import State
+from evenhand.protocol.state import State
 from evenhand.runtime.packets import Content
 from evenhand.runtime.statefiles import state_bytes, state_from
 

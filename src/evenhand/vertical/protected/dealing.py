@@ -10,7 +10,7 @@ carries the dealer's messages learns nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from evenhand.errors import ProtocolError
 from evenhand.privacy.fixed_products import ProductGrid, times
 from evenhand.privacy.pairwise import Words, new_secret, public_half, shared_seed, stream
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.vertical.protected.messages import (
     CORRECTIONS,
     DEALER_KEY,
@@ -61,6 +61,12 @@ class Dealer(Role):
     """Holds no data: knows how many rows, columns and rounds there are, and gives random numbers that fit together."""
 
     vocabulary = TRIPLES
+    state_fields: ClassVar = {
+        "_secret": bytes,
+        "_seeds": dict[str, bytes],
+        "_columns": dict[str, int],
+        "_asked": int | None,
+    }
 
     def __init__(self, name: str, rows: int, members: Sequence[str], context: bytes) -> None:
         super().__init__(name, {"rows": rows})
@@ -108,23 +114,14 @@ class Dealer(Role):
             self.effort += float(columns * self.rows)
         return CORRECTIONS.message(self.name, SERVER, number=number, words=np.concatenate(found).view(np.int64))
 
-    def snapshot(self) -> State:
-        state = super().snapshot() | {"secret": _array(self._secret)}
-        state |= {f"seed {name}": _array(seed) for name, seed in self._seeds.items()}
-        state |= {f"columns {name}": count for name, count in self._columns.items()}
-        return state if self._asked is None else state | {"asked": self._asked}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._secret, self._masks = _bytes(state["secret"]), {}
-        self._asked = int(state["asked"]) if "asked" in state else None
-        everybody = (SERVER, *self.members)
-        self._seeds = {name: _bytes(state[f"seed {name}"]) for name in everybody if f"seed {name}" in state}
-        self._columns = {name: int(state[f"columns {name}"]) for name in everybody if f"columns {name}" in state}
+    def restored(self) -> None:
+        self._masks = {}
 
 
 class DealtParty(ProductParty):
     """Hides its columns once, and finds its product in what the server sends."""
+
+    state_fields: ClassVar = {"_secret": bytes, "_seed": bytes}
 
     def __init__(self, inner: Role, grid: ProductGrid, words: Words, dealer: str, context: bytes) -> None:
         super().__init__(inner, TRIPLES, grid, words)
@@ -154,16 +151,16 @@ class DealtParty(ProductParty):
         self._secret = self._seed = b""
         return ()
 
-    def snapshot(self) -> State:
-        return super().snapshot() | {"dealer seed": _array(self._seed), "own secret": _array(self._secret)}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._seed, self._secret = _bytes(state["dealer seed"]), _bytes(state["own secret"])
-
 
 class DealtServer(ProductServer):
     """Sends ν behind b, with a triple of its own for every round."""
+
+    state_fields: ClassVar = {
+        "_secret": bytes,
+        "_seed": bytes,
+        "_columns": dict[str, Words],
+        "_corrections": Words | None,
+    }
 
     def __init__(self, inner: Role, grid: ProductGrid, members: Sequence[str], dealer: str, context: bytes) -> None:
         super().__init__(inner, TRIPLES, grid, members)
@@ -214,15 +211,3 @@ class DealtServer(ProductServer):
         self._secret = self._seed = b""
         self._corrections, self._columns = None, {}
         return [NEXT_TRIPLE.message(SERVER, self._dealer, number=NO_MORE)]
-
-    def snapshot(self) -> State:
-        state = super().snapshot() | {"dealer seed": _array(self._seed), "own secret": _array(self._secret)}
-        state |= {f"hidden {name}": words.view(np.int64) for name, words in self._columns.items()}
-        return state if self._corrections is None else state | {"corrections": self._corrections.view(np.int64)}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._seed, self._secret = _bytes(state["dealer seed"]), _bytes(state["own secret"])
-        names = [name for name in self.members if f"hidden {name}" in state]
-        self._columns = {name: np.array(state[f"hidden {name}"]).view(np.uint64) for name in names}
-        self._corrections = np.array(state["corrections"]).view(np.uint64) if "corrections" in state else None

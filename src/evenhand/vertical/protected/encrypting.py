@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from evenhand.errors import MissingExtraError, ProtocolError
 from evenhand.privacy.fixed_products import ProductGrid
 from evenhand.privacy.pairwise import KEY_BYTES, Words, stream
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.vertical.protected.messages import (
     BLINDED_SUMS,
     CIPHERTEXTS,
@@ -43,6 +43,8 @@ _EFFORT: Final = 3e6
 
 class EncryptedParty(ProductParty):
     """Multiplies ν without seeing it."""
+
+    state_fields: ClassVar = {"_key": NDArray[np.uint8], "_seed": bytes, "_about": Message | None}
 
     def __init__(self, inner: Role, grid: ProductGrid, words: Words) -> None:
         super().__init__(inner, CIPHERTEXTS, grid, words)
@@ -110,24 +112,16 @@ class EncryptedParty(ProductParty):
         self._seed, self._context, self._key = b"", None, np.zeros(0, dtype=np.uint8)
         return ()
 
-    def snapshot(self) -> State:
-        state = super().snapshot() | {"key": self._key, "seed": np.frombuffer(self._seed, dtype=np.uint8).copy()}
-        about = self._about
-        return state if about is None else state | {f"about {name}": np.array(one) for name, one in about.body.items()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._seed, self._about = np.asarray(state["seed"], dtype=np.uint8).tobytes(), None
-        self._key, self._context = np.asarray(state["key"], dtype=np.uint8), None
+    def restored(self) -> None:
+        self._context = None
         if self._key.size:
             self._open(self._key)
-        body = {name.removeprefix("about "): np.array(state[name]) for name in state if name.startswith("about ")}
-        if body:
-            self._about = Message(SERVER, self.name, ENCRYPTED_DERIVATIVE.kind, body)
 
 
 class EncryptedServer(ProductServer):
     """Has the secret key: encrypts ν, and adds up slots that tell it nothing."""
+
+    state_fields: ClassVar = {"_asked": dict[str, int], "_context_bytes": bytes | None}
 
     def __init__(self, inner: Role, grid: ProductGrid, members: Sequence[str]) -> None:
         super().__init__(inner, CIPHERTEXTS, grid, members)
@@ -164,20 +158,14 @@ class EncryptedServer(ProductServer):
         self._context = None
         return ()
 
-    def snapshot(self) -> State:
-        state = super().snapshot() | {f"asked {name}": number for name, number in self._asked.items()}
-        if self._context is None:
-            return state
-        return state | {"context": np.frombuffer(self._context.serialize(True, True, False, False), dtype=np.uint8)}
+    @property
+    def _context_bytes(self) -> bytes | None:
+        """The keys, with the secret one, for checkpoints."""
+        return None if self._context is None else self._context.serialize(True, True, False, False)
 
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._asked = {name: int(state[f"asked {name}"]) for name in self.members if f"asked {name}" in state}
-        kept = state.get("context")
-        self._context = None
-        if kept is not None:
-            content = np.asarray(kept, dtype=np.uint8).tobytes()
-            self._context = _read(lambda seal: seal.context_from(content, n_threads=1))
+    @_context_bytes.setter
+    def _context_bytes(self, content: bytes | None) -> None:
+        self._context = None if content is None else _read(lambda seal: seal.context_from(content, n_threads=1))
 
 
 def _slots(part: NDArray[np.int64]) -> Any:

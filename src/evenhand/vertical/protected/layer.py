@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 from evenhand.protocol.messages import Message, Vocabulary
-from evenhand.protocol.roles import Role, Sends, State
+from evenhand.protocol.roles import Role, Sends
 
 
 class Layer(Role):
@@ -23,7 +24,7 @@ class Layer(Role):
         Multiplications of the layer itself, beside those of the inner role.
     """
 
-    kept = frozenset({"spent"})
+    state_fields: ClassVar = {"spent": float, "inner": Role}
 
     def __init__(self, inner: Role, own: Vocabulary) -> None:
         super().__init__(inner.name, inner.sizes)
@@ -72,14 +73,6 @@ class Layer(Role):
         self.traffic += self.inner.take_traffic()
         self.opened += self.inner.take_opened()
         return [*sends, *self.ended()] if over else sends
-
-    def snapshot(self) -> State:
-        return super().snapshot() | {f"inner {name}": value for name, value in self.inner.snapshot().items()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        inner = {name.removeprefix("inner "): value for name, value in state.items() if name.startswith("inner ")}
-        self.inner.restore(inner)
 
 
 def innermost(role: Role) -> Role:

@@ -9,7 +9,7 @@ words: inner products are large and small at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from evenhand.privacy.fixed_point import ROW_BITS, decode, decode_wide, encode, 
 from evenhand.privacy.key_exchange import PUBLIC_KEY, PUBLIC_KEYS
 from evenhand.privacy.pairwise import PairwiseMasks, Words, new_secret, public_half
 from evenhand.protocol.messages import Message, Schema, as_bytes
-from evenhand.protocol.roles import SERVER, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.vertical.messages import VOCABULARY
 from evenhand.vertical.protected.layer import Layer, readdressed
 from evenhand.vertical.protected.messages import MASKED, MASKS
@@ -89,7 +89,7 @@ class MaskedParty(Layer):
         What tells this run from any other.
     """
 
-    kept = frozenset({"number"})
+    state_fields: ClassVar = {"number": int, "_secret": bytes, "_masks": PairwiseMasks | None}
 
     def __init__(self, inner: Role, members: Sequence[str], context: bytes) -> None:
         super().__init__(inner, MASKS)
@@ -139,26 +139,22 @@ class MaskedParty(Layer):
         self._secret = b""
         return ()
 
-    def snapshot(self) -> State:
-        state = super().snapshot() | {"secret": np.frombuffer(self._secret, dtype=np.uint8).copy()}
-        if self._masks is not None:
-            seeds = {f"seed {peer}": np.frombuffer(seed, np.uint8).copy() for peer, seed in self._masks.seeds.items()}
-            state |= {"agreed": True, **seeds}
-        return state
 
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._secret = np.asarray(state["secret"], dtype=np.uint8).tobytes()
-        seeds = {
-            name.removeprefix("seed "): np.asarray(state[name], dtype=np.uint8).tobytes()
-            for name in state
-            if name.startswith("seed ")
-        }
-        self._masks = PairwiseMasks(self.name, seeds) if "agreed" in state else None
+class _Sum:
+    """What has come in of one message that all members send."""
+
+    state_fields: ClassVar = {"kind": str, "integers": NDArray[Any], "total": Words, "came": int}
+
+    def __init__(self, kind: str, integers: NDArray[Any]) -> None:
+        self.kind, self.integers = kind, integers
+        self.total: Words = np.zeros(0, dtype=np.uint64)
+        self.came = 0
 
 
 class TogetherServer(Layer):
     """Passes keys on, adds up what is masked, and speaks for `together` to the inner server."""
+
+    state_fields: ClassVar = {"_keys": dict[str, bytes], "_sums": dict[int, _Sum], "_told": dict[str, int]}
 
     def __init__(self, inner: Role, holder: str, members: Sequence[str], together: str) -> None:
         super().__init__(inner, MASKS)
@@ -215,6 +211,8 @@ class TogetherServer(Layer):
         """Everybody is told all keys, the label holder too: it waits for them to begin."""
         keys = np.frombuffer(b"".join(self._keys[name] for name in self.members), np.uint8).reshape(-1, 32)
         told = [PUBLIC_KEYS.message(SERVER, name, keys=keys) for name in (self.holder, *self.members)]
+        # Keys are drawn anew in every run, and of no use once they are passed on.
+        self._keys = dict.fromkeys(self.members, b"")
         return [*told, *self.outwards(self.inner.start())]
 
     def outwards(self, messages: Sends) -> Sends:
@@ -222,36 +220,3 @@ class TogetherServer(Layer):
         for one in messages:
             sends += readdressed(one, self.members) if one.receiver == self.together else [one]
         return sends
-
-    def snapshot(self) -> State:
-        state = super().snapshot() | {f"told {name}": told for name, told in self._told.items()}
-        for number, one in self._sums.items():
-            state |= {f"sum {number} kind": one.kind, f"sum {number} came": one.came}
-            state |= {f"sum {number} integers": one.integers, f"sum {number} total": one.total.view(np.int64).copy()}
-        # Public keys are drawn anew in every run; once passed on they are of no use.
-        if len(self._keys) < len(self.members):
-            return state | {f"key {name}": np.frombuffer(key, np.uint8).copy() for name, key in self._keys.items()}
-        return state | {"passed on": True}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._told = {name: int(state[f"told {name}"]) for name in self.members}
-        self._keys = dict.fromkeys(self.members, b"") if "passed on" in state else {}
-        for name in self.members:
-            if f"key {name}" in state:
-                self._keys[name] = np.asarray(state[f"key {name}"], dtype=np.uint8).tobytes()
-        self._sums = {}
-        for number in sorted({int(name.split()[1]) for name in state if name.startswith("sum ")}):
-            one = _Sum(str(state[f"sum {number} kind"]), np.array(state[f"sum {number} integers"]))
-            one.total = np.array(state[f"sum {number} total"]).view(np.uint64)
-            one.came = int(state[f"sum {number} came"])
-            self._sums[number] = one
-
-
-class _Sum:
-    """What has come in of one message that all members send."""
-
-    def __init__(self, kind: str, integers: NDArray[Any]) -> None:
-        self.kind, self.integers = kind, integers
-        self.total: Words = np.zeros(0, dtype=np.uint64)
-        self.came = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from evenhand.privacy.fixed_products import ProductGrid, times
 from evenhand.privacy.pairwise import Words
 from evenhand.protocol.disclosure import Coverage, Direction
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
-from evenhand.protocol.roles import SERVER, Role, Sends, State
+from evenhand.protocol.roles import SERVER, Role, Sends
 from evenhand.vertical.messages import DERIVATIVE, PRODUCT, WEIGHTED_DERIVATIVE
 from evenhand.vertical.protected.layer import Layer
 from evenhand.vertical.protected.messages import INTEGER
@@ -59,7 +59,7 @@ class ProductParty(Layer):
 class ProductServer(Layer):
     """The server's side: ν on its way to passive parties waits here until it can be sent in another form."""
 
-    kept = frozenset({"number"})
+    state_fields: ClassVar = {"number": int, "_waiting": Message | None}
 
     def __init__(self, inner: Role, own: Vocabulary, grid: ProductGrid, members: Sequence[str]) -> None:
         super().__init__(inner, own)
@@ -100,20 +100,6 @@ class ProductServer(Layer):
     @abstractmethod
     def hidden(self, about: dict[str, Any], nu: Words) -> Sends:
         """ν in words, to every member in a form that tells it nothing but the product."""
-
-    def snapshot(self) -> State:
-        waiting = self._waiting
-        if waiting is None:
-            return super().snapshot()
-        fields = {f"waiting {name}": np.array(value) for name, value in waiting.body.items()}
-        return super().snapshot() | fields | {"waiting": waiting.kind}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._waiting = None
-        if "waiting" in state:
-            body = {name.removeprefix("waiting "): state[name] for name in state if name.startswith("waiting ")}
-            self._waiting = Message(SERVER, self.members[0], str(state["waiting"]), body)
 
 
 class PlainProductParty(ProductParty):

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from evenhand.arrays import Array
-from evenhand.protocol.roles import State
-
-_ARRAYS = ("scores", "multipliers", "squared_norms", "shift", "own_weights")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,15 +32,3 @@ class BestSeen:
     @property
     def rank(self) -> tuple[float, float]:
         return self.excess, self.objective
-
-    def snapshot(self) -> State:
-        numbers: State = {"best excess": self.excess, "best objective": self.objective}
-        return numbers | {f"best {name}": getattr(self, name).copy() for name in _ARRAYS}
-
-    @classmethod
-    def from_snapshot(cls, state: State) -> BestSeen | None:
-        """What a snapshot says was the best; None if there was none."""
-        if "best excess" not in state:
-            return None
-        arrays = {name: np.array(state[f"best {name}"]) for name in _ARRAYS}
-        return cls(float(state["best excess"]), float(state["best objective"]), **arrays)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenhand.arrays import Array
 from evenhand.programs.combining.columns import CACHED
 from evenhand.programs.combining.reduced import independent
-from evenhand.protocol.roles import State
 
 
 def split_step(share: Array, bands: int) -> Array:
@@ -68,12 +68,6 @@ class PartyBlock(ABC):
     def go(self, coefficients: Array) -> float:
         """Take a step; by how much the squared norm of the weights grows."""
 
-    @abstractmethod
-    def snapshot(self) -> State: ...
-
-    @abstractmethod
-    def restore(self, state: Mapping[str, Any]) -> None: ...
-
 
 class DirectionBlock(PartyBlock):
     """A direction and the last steps of a party, or of several that go together.
@@ -85,6 +79,8 @@ class DirectionBlock(PartyBlock):
     single
         Whether past steps are kept in single precision, where they fill the memory.
     """
+
+    state_fields: ClassVar = {"_steps": list[NDArray[np.floating]], "_answer": dict[str, NDArray[Any]]}
 
     def __init__(self, bands: int, history: int, least: float = 0.0, *, single: bool = False) -> None:
         self._bands, self._history, self._least = bands, history, least
@@ -152,16 +148,9 @@ class DirectionBlock(PartyBlock):
         taken, self._room = self._room[:count], self._room[count:]
         return taken
 
-    def snapshot(self) -> State:
-        steps = {f"step {age}": step.copy() for age, step in enumerate(self._steps)}
-        return steps | {f"answer {name}": np.array(array) for name, array in self._answer.items()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        ages = sorted(int(name.split()[1]) for name in state if name.startswith("step "))
-        self._steps = [np.array(state[f"step {age}"]) for age in ages]
-        answer = {name.removeprefix("answer "): np.array(state[name]) for name in state if name.startswith("answer ")}
-        if answer:
-            self.take(answer)
+    def restored(self) -> None:
+        if self._answer:
+            self.take(self._answer)
 
 
 class OwnBlock(PartyBlock):
@@ -171,12 +160,24 @@ class OwnBlock(PartyBlock):
     given what the others offer. That is what makes few sums of the others' directions do.
     """
 
+    state_fields: ClassVar = {
+        "_columns": Array,
+        "weights": Array,
+        "_regulariser": float,
+        "_intercept": bool,
+        "_looked": bool,
+        "decrement": float,
+        "squared_norm": float,
+        "squared_gradient": float,
+    }
+
     def __init__(self, columns: Array, weights: Array, regulariser: float, intercept: bool) -> None:
         self._columns, self._regulariser, self._intercept = columns, regulariser, intercept
         self.weights = weights
         self._looked = False
         self.decrement = 0.0
         self.squared_norm = float(weights @ weights)
+        self.squared_gradient = np.nan
 
     def look(self, nu: Array) -> None:
         """How far the weights are from stationary; the round's columns are what they always are."""
@@ -207,16 +208,6 @@ class OwnBlock(PartyBlock):
 
     def scores(self) -> Array:
         return self.weights @ self._columns
-
-    def snapshot(self) -> State:
-        state: State = {"columns": self._columns, "weights": self.weights.copy(), "looked": self._looked}
-        return state | ({"squared gradient": self.squared_gradient} if self._looked else {})
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._columns, self.weights = np.array(state["columns"]), np.array(state["weights"])
-        self._looked = bool(state["looked"])
-        self.squared_norm = float(self.weights @ self.weights)
-        self.squared_gradient = float(state["squared gradient"]) if self._looked else np.nan
 
 
 def _inner(columns: list[Array]) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -12,7 +14,7 @@ from evenhand.models.linear import LinearModel
 from evenhand.models.preconditioner import make_preconditioner
 from evenhand.privacy.fixed_point import largest_score
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, OWN_COLUMNS, PRODUCT, SCORES
 from evenhand.vertical.parties import GradientParty
@@ -32,6 +34,8 @@ LEAST_CURVATURE = 0.08
 
 class SubspaceParty(GradientParty):
     """Forms directions from its own columns, and goes where the server's coefficients say."""
+
+    state_fields: ClassVar = {"directions": Array, "steps": list[Array], "best": Array | None}
 
     model: LinearModel
 
@@ -132,15 +136,3 @@ class SubspaceParty(GradientParty):
         if self.model.intercept:
             change[-1] = intercept
         self.model.move(change)
-
-    def snapshot(self) -> State:
-        steps = {f"step {age}": step.copy() for age, step in enumerate(self.steps)}
-        best = {} if self.best is None else {"best": self.best.copy()}
-        return super().snapshot() | steps | best | {"directions": self.directions.copy()}
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.directions = np.array(state["directions"])
-        self.best = np.array(state["best"]) if "best" in state else None
-        ages = sorted(int(name.split()[1]) for name in state if name.startswith("step "))
-        self.steps = [np.array(state[f"step {age}"]) for age in ages]

@@ -10,9 +10,9 @@ hold among new people (`constraints/proving.py`). All of it happens at the serve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
@@ -48,6 +48,8 @@ class RateSchedule:
     errors, optimism
         Of the rows at the solution that was found last, where some are to hold among new people.
     """
+
+    state_fields: ClassVar = {"shifted": ShiftedBounds, "proving": Proving, "errors": Array, "optimism": Array}
 
     def __init__(self, wanted: Lagrangian, exact_rates: bool | None = None) -> None:
         self.wanted = wanted
@@ -135,14 +137,5 @@ class RateSchedule:
         """The rows' values as their bounds are meant, at the temperatures that were asked for."""
         return self.shifted.meant(point.exact, self.wanted.at(point.scores).values)
 
-    def snapshot(self) -> dict[str, Array]:
-        """What changes."""
-        arrays = {"shift": self.shifted.shift, "errors": self.errors, "optimism": self.optimism}
-        return {name: array.copy() for name, array in arrays.items()} | self.proving.snapshot()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.proving.restore(state)
+    def restored(self) -> None:
         self.shifted.take(self.proving.aim)
-        self.shifted.shift, self.errors, self.optimism = (
-            np.array(state[name]) for name in ("shift", "errors", "optimism")
-        )

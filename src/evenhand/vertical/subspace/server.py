@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from evenhand.programs.combining.columns import Columns, DenseColumns, ListedCol
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
 from evenhand.programs.combining.sampling import RowSample, draw_sample
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import (
     COEFFICIENTS,
@@ -58,8 +59,22 @@ FEASIBLE = 1e-6
 class SubspaceServer(Server):
     """Asks for directions, combines them, and stops by certificate."""
 
-    kept = frozenset({"intercept_due", "decrement", "last_objective", "least_violation", "futile", "missed", "closing"})
-    kept |= {"scores", "last_promised"}
+    state_fields: ClassVar = {
+        "awaited": set[str],
+        "columns_awaited": bool,
+        "scores": Array,
+        "intercept_due": float,
+        "decrement": float,
+        "last_objective": float,
+        "last_promised": float,
+        "least_violation": float,
+        "futile": int,
+        "missed": int,
+        "closing": bool,
+        "problem": RateSchedule,
+        "best": BestSeen | None,
+        "blocks": list[DirectionBlock | OwnBlock],
+    }
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
@@ -371,24 +386,3 @@ class SubspaceServer(Server):
         extra = {"stationarity": stationarity, "complementarity": complementarity, "decrement": self.decrement}
         known = {name: value for name, value in self.distance(worked_on)._asdict().items() if value is not None}
         self.reports.append({"round": self.round, **self.row_report(point), **extra, **known})
-
-    def snapshot(self) -> State:
-        own: State = {"awaited": sorted(self.awaited), "columns awaited": self.columns_awaited}
-        own |= self.problem.snapshot() | ({} if self.best is None else self.best.snapshot())
-        for place, block in enumerate(self.blocks):
-            own |= {f"block {place} {name}": value for name, value in block.snapshot().items()}
-        return super().snapshot() | own
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.awaited, self.columns_awaited = set(state["awaited"]), bool(state["columns awaited"])
-        self.problem.restore(state)
-        self.best = BestSeen.from_snapshot(state)
-        for place, party in enumerate(self.parties):
-            head = f"block {place} "
-            kept = {name.removeprefix(head): value for name, value in state.items() if name.startswith(head)}
-            self.blocks[place] = self._new_block()
-            if "columns" in kept:
-                intercept = has_intercept(self.terms, party)
-                self.blocks[place] = OwnBlock(kept["columns"], kept["weights"], self.regulariser, intercept)
-            self.blocks[place].restore(kept)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array, Booleans, Integers
 from evenhand.models.across import LEAF, CrossTree
-from evenhand.protocol.roles import State
 
 NOWHERE = 255
 """The number of a row whose node is not split any more."""
@@ -27,6 +27,8 @@ class GrowingTree:
     frontier
         The nodes of the last level; empty when the tree is done.
     """
+
+    state_fields: ClassVar = {"nodes": Integers, "place": Integers, "frontier": Integers, "level": int}
 
     def __init__(self, rows: int) -> None:
         self.nodes: Integers = np.array([[LEAF, 0, 0, 0]])
@@ -75,21 +77,6 @@ class GrowingTree:
         number = np.zeros(len(self.nodes), dtype=np.uint8)
         number[ends] = np.arange(len(ends))
         return number[self.place], ends
-
-    def snapshot(self) -> State:
-        names = ("nodes", "place", "frontier", "level")
-        return {f"growing {name}": np.array(getattr(self, name)) for name in names}
-
-    @classmethod
-    def from_snapshot(cls, state: State) -> GrowingTree | None:
-        if "growing nodes" not in state:
-            return None
-        tree = cls(0)
-        tree.nodes, tree.place, tree.frontier = (
-            np.array(state[f"growing {name}"]) for name in ("nodes", "place", "frontier")
-        )
-        tree.level = int(state["growing level"])
-        return tree
 
 
 def kept_splits(trees: Sequence[CrossTree], place: int) -> Integers:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import InputError, ProtocolError
-from evenhand.models.across import Routes, routes_from_state, routes_state
+from evenhand.models.across import Routes, routes_from_state
 from evenhand.models.tree_text import leaf_count, leaf_values
 from evenhand.models.trees import TreeShape, TreesModel
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
+from evenhand.protocol.state import State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, check_rows, has_intercept
@@ -40,7 +41,7 @@ class TreesParty(Party):
     """Grows trees on its own columns, and says which rows share a leaf."""
 
     vocabulary = VOCABULARY
-    kept = frozenset({"gradient", "curvature"})
+    state_fields: ClassVar = {"gradient": Array, "curvature": Array, "model": TreesModel, "routes": Routes | None}
     model: TreesModel
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
@@ -156,16 +157,11 @@ class TreesParty(Party):
         except ValueError as error:
             raise ProtocolError(f"{self.name}: what it was sent are not routes: {error}") from error
 
-    def snapshot(self) -> State:
-        model = self.model
-        routes = model.routes
-        own: State = {"head": model.head, "trees": list(model.trees), "splits": list(model.splits)}
-        if isinstance(routes, Routes):
-            own |= routes_state(routes)
-        return super().snapshot() | own
+    @property
+    def routes(self) -> Routes | None:
+        """How everybody's splits hang together, where the party holds the labels."""
+        return self.model.routes if isinstance(self.model.routes, Routes) else None
 
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.model.head, self.model.trees = str(state["head"]), list(state["trees"])
-        self.model.splits = list(state["splits"])
-        self.model.routes = routes_from_state(state)
+    @routes.setter
+    def routes(self, routes: Routes | None) -> None:
+        self.model.routes = routes

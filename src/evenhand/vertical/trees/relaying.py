@@ -7,6 +7,7 @@ grows a tree in each cell. Together they are trees that cross two parties: first
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,6 @@ import numpy.typing as npt
 from evenhand.arrays import Array, Integers
 from evenhand.models.across import LEAF, CrossTree
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import State
 
 RELAY_CELLS = 4
 """Most cells that a party tells: two bits a row."""
@@ -45,6 +45,8 @@ class Relay:
     shift
         How far on in the order of parties the giver of each is.
     """
+
+    state_fields: ClassVar = {"cells": npt.NDArray[np.uint8], "counts": Integers, "shift": int}
 
     def __init__(self, cells: npt.NDArray[np.uint8], counts: Integers, shift: int) -> None:
         self.cells, self.counts, self.shift = cells, counts, shift
@@ -109,12 +111,3 @@ class Relay:
         leaves = sum(len(one) for one in below)
         whole = np.array(nodes + [[LEAF, 0, 0, 0]] * leaves, dtype=np.int64)
         return CrossTree(whole, np.concatenate([*found, *below]))
-
-    def snapshot(self) -> State:
-        return {"relay cells": self.cells, "relay counts": self.counts, "relay shift": self.shift}
-
-    @classmethod
-    def from_snapshot(cls, state: State) -> Relay | None:
-        if "relay cells" not in state:
-            return None
-        return cls(np.array(state["relay cells"]), np.array(state["relay counts"]), int(state["relay shift"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,12 +11,12 @@ from evenhand.arrays import Array, Integers
 from evenhand.constraints.debiased import DebiasedLagrangian
 from evenhand.constraints.lagrangian import Point
 from evenhand.errors import InputError, ProtocolError
-from evenhand.models.across import CrossTree, Routes, routes_from_state, routes_state
+from evenhand.models.across import CrossTree, Routes, routes_state
 from evenhand.programs.combining.leaf_values import LeafFit, LeafProblem, is_better
 from evenhand.programs.combining.leaves import LeafColumns, TiedColumns, tied
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server
@@ -50,10 +50,27 @@ class TreesServer(Server):
     """Sends derivatives, solves for the values of the leaves that come back, and keeps the best model so far."""
 
     vocabulary = VOCABULARY
-    kept = frozenset(
-        {"scores", "held_out", "values", "offered", "pace", "begun", "futile", "ended", "relays", "awaited"}
-    )
-    kept |= {"best", "best_scores", "best_held_out", "best_multipliers"}
+    state_fields: ClassVar = {
+        "scores": Array,
+        "held_out": Array,
+        "values": Array,
+        "offered": Integers,
+        "pace": list[float | None],
+        "begun": int,
+        "futile": int,
+        "ended": str,
+        "relays": int,
+        "awaited": str,
+        "answers": dict[int, Message],
+        "best": Any,
+        "best_scores": Array,
+        "best_held_out": Array,
+        "best_multipliers": Array,
+        "crossing": list[CrossTree],
+        "growing": GrowingTree | None,
+        "relay": Relay | None,
+        "problem": LeafProblem,
+    }
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
@@ -344,37 +361,6 @@ class TreesServer(Server):
             "trees across parties": len(self.crossing),
             "leave-one-out loss": self.best["leave-one-out loss"],
             "violation on training rows": self.problem.violation(self.present(), self.scores),
-        }
-
-    def snapshot(self) -> State:
-        answers = {
-            f"answer {place} {name}": array
-            for place, answer in self.answers.items()
-            for name, array in answer.body.items()
-        }
-        own: State = {"shift": self.problem.shifted.shift.copy()}
-        if self.crossing:
-            own |= routes_state(Routes(self.parties, tuple(self.crossing)))
-        if self.growing is not None:
-            own |= self.growing.snapshot()
-        if self.relay is not None:
-            own |= self.relay.snapshot()
-        return super().snapshot() | own | answers
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.problem.shifted.shift = np.array(state["shift"])
-        routes = routes_from_state(state)
-        self.crossing = [] if routes is None else list(routes.trees)
-        self.growing = GrowingTree.from_snapshot(state)
-        self.relay = Relay.from_snapshot(state)
-        bodies: dict[int, dict[str, Any]] = {}
-        for name, value in state.items():
-            if name.startswith("answer "):
-                _, place, field = name.split(" ", 2)
-                bodies.setdefault(int(place), {})[field] = np.array(value)
-        self.answers = {
-            place: Message(self.parties[place], SERVER, self.awaited, body) for place, body in bodies.items()
         }
 
 

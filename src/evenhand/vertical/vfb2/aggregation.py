@@ -5,7 +5,7 @@ A child's sum may come before the party itself has been asked; whatever comes fi
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from evenhand.errors import ProtocolError
 from evenhand.privacy.masks import secret_masks
 from evenhand.privacy.pairwise import PairwiseMasks
 from evenhand.privacy.sum_trees import ROOT, two_trees
-from evenhand.protocol.roles import State
 from evenhand.vertical.vfb2.batches import fill_masks
 
 Sums = NDArray[np.uint64]
@@ -39,6 +38,8 @@ class MaskStream:
         no coalition learns more than that sum, whatever trees it sits in.
     """
 
+    state_fields: ClassVar = {"_pairs": PairwiseMasks | None, "_state": Sums, "_taken": int}
+
     def __init__(self, state: Sums, secret: Sums | None = None, pairs: PairwiseMasks | None = None) -> None:
         self._pairs = pairs
         self._state = state if secret is None else secret
@@ -57,20 +58,6 @@ class MaskStream:
         """Values behind masks that are agreed on for this label, which everybody uses once."""
         return values if self._pairs is None else values + self._pairs.mask(" ".join(map(str, label)), len(values))
 
-    def snapshot(self) -> State:
-        """For the party itself: with secrets of its own, this holds them."""
-        pairs = {} if self._pairs is None else self._pairs.seeds
-        agreed = {f"pair {peer}": np.frombuffer(seed, dtype=np.uint8).copy() for peer, seed in pairs.items()}
-        return {"masks": self._state.view(np.int64).copy(), "masks taken": self._taken, **agreed}
-
-    def restore(self, state: State) -> None:
-        self._state = np.array(state["masks"]).view(np.uint64)
-        self._taken = int(state["masks taken"])
-        if self._pairs is not None:
-            # Sums that are under way are behind these; keys that were agreed on since are of no use.
-            seeds = {peer: np.asarray(state[f"pair {peer}"], dtype=np.uint8).tobytes() for peer in self._pairs.seeds}
-            self._pairs = PairwiseMasks(self._pairs.name, seeds)
-
 
 Passed: TypeAlias = tuple[int, Sums]
 """The party that a finished sum goes to, and the sum; the whole total where that is `ROOT`."""
@@ -78,6 +65,8 @@ Passed: TypeAlias = tuple[int, Sums]
 
 class Unfinished:
     """The sums of one key in both trees: who is missing, and what those who are not come to."""
+
+    state_fields: ClassVar = {"missing": list[int], "sums": list[Sums | None]}
 
     __slots__ = ("missing", "sums")
 
@@ -96,6 +85,8 @@ class Aggregation:
     roots
         The places of the active parties.
     """
+
+    state_fields: ClassVar = {"_unfinished": dict[int, Unfinished]}
 
     def __init__(self, place: int, parties: int, roots: tuple[int, ...]) -> None:
         self._place = place
@@ -137,20 +128,3 @@ class Aggregation:
     def expects(self, key: int) -> bool:
         """Whether a sum has been begun and not finished."""
         return key in self._unfinished
-
-    def snapshot(self) -> State:
-        state: State = {"sums": [[key, *found.missing] for key, found in self._unfinished.items()]}
-        for key, found in self._unfinished.items():
-            for tree, values in enumerate(found.sums):
-                if values is not None:
-                    state[f"sum {key} {tree}"] = values.view(np.int64).copy()
-        return state
-
-    def restore(self, state: State) -> None:
-        self._unfinished = {
-            key: Unfinished(missing, [self._read(state, f"sum {key} {tree}") for tree in (0, 1)])
-            for key, *missing in state["sums"]
-        }
-
-    def _read(self, state: State, name: str) -> Sums | None:
-        return np.array(state[name]).view(np.uint64) if name in state else None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.lagrangian import Point
-from evenhand.protocol.roles import State
 
 
 class BestPoint:
@@ -15,6 +16,14 @@ class BestPoint:
     A point is worth objective + σ · (sum of all excesses), where σ is at least 1 and the largest multiplier at present:
     with such a σ the constrained optimum is the best there is.
     """
+
+    state_fields: ClassVar = {
+        "scores": Array,
+        "multipliers": Array,
+        "_objective": float,
+        "_excess": float,
+        "is_present": bool,
+    }
 
     def __init__(self, n_rows: int, multipliers: Array) -> None:
         self.scores: Array = np.zeros(n_rows if multipliers.size else 0)
@@ -39,17 +48,3 @@ class BestPoint:
     def is_better(self) -> bool:
         """Whether the run should go back to it from where it is."""
         return not self.is_present and np.isfinite(self._objective)
-
-    def snapshot(self) -> State:
-        return {
-            "best scores": self.scores.copy(),
-            "best multipliers": self.multipliers.copy(),
-            "best objective": self._objective,
-            "best excess": self._excess,
-            "best is present": self.is_present,
-        }
-
-    def restore(self, state: State) -> None:
-        self.scores, self.multipliers = np.array(state["best scores"]), np.array(state["best multipliers"])
-        self._objective, self._excess = float(state["best objective"]), float(state["best excess"])
-        self.is_present = bool(state["best is present"])

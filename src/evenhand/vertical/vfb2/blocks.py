@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -43,6 +43,8 @@ class Block:
     ridge
         λ of the regulariser, which spares the intercept.
     """
+
+    state_fields: ClassVar = {"state_columns": Array}
 
     def __init__(self, name: str, matrix: Matrix, ridge: float, options: VFB2Options, intercept: bool) -> None:
         stored = sp.csr_array(matrix) if not sp.issparse(matrix) or matrix.format != "csr" else matrix
@@ -95,6 +97,15 @@ class Block:
     @property
     def weights(self) -> Array:
         return self.columns[:, WEIGHT]
+
+    @property
+    def state_columns(self) -> Array:
+        """The columns, for checkpoints; a table of another shape is refused."""
+        return self.columns
+
+    @state_columns.setter
+    def state_columns(self, columns: Array) -> None:
+        self.columns[:] = columns
 
     def squared_norms(self) -> Array:
         """‖(x_i)_ℓ‖² of each row."""

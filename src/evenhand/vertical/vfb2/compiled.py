@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,10 +13,11 @@ from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.privacy.fixed_point import largest
 from evenhand.privacy.masks import mask_states
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import Sends, State
+from evenhand.protocol.roles import Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import PartyData, ServerData, has_intercept, own_model
 from evenhand.vertical.server import CompiledRun
+from evenhand.vertical.vfb2.aggregation import Sums
 from evenhand.vertical.vfb2.blocks import REGULARISERS, Block, add_up_squares, column_shares
 from evenhand.vertical.vfb2.epochs import EpochServer, cell_tilts, theta_inputs
 from evenhand.vertical.vfb2.interleaver import (
@@ -38,6 +40,8 @@ from evenhand.vertical.vfb2.setting import Setting
 
 class CompiledVFB2(EpochServer, CompiledRun):
     """The server and all parties at once, in a process that has everybody's data."""
+
+    state_fields: ClassVar = {"_arrays": tuple[Array, Array, Sums], "_best": Array}
 
     def __init__(self, terms: VerticalTerms, own: ServerData, parties: Mapping[str, PartyData]) -> None:
         setting = Setting(terms, in_one_loop=True)
@@ -180,19 +184,16 @@ class CompiledVFB2(EpochServer, CompiledRun):
                 "Scale the columns, or choose a smaller step"
             )
 
-    def snapshot(self) -> State:
-        return super().snapshot() | {
-            "columns": self._storage.columns.copy(),
-            "references": self._references.copy(),
-            "best": self._best.copy(),
-            "delays": self._delays.view(np.int64).copy(),
-        }
+    @property
+    def _arrays(self) -> tuple[Array, Array, Sums]:
+        """What the compiled loop changes in place."""
+        return self._storage.columns, self._references, self._delays
 
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._storage.columns[:] = state["columns"]
-        self._references[:] = state["references"]
-        self._best = np.array(state["best"])
-        self._delays[:] = np.array(state["delays"]).view(np.uint64)
+    @_arrays.setter
+    def _arrays(self, values: tuple[Array, Array, Sums]) -> None:
+        for array, value in zip(self._arrays, values, strict=True):
+            array[:] = value
+
+    def restored(self) -> None:
         if self.done:
             self._hand_over_weights()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
 from evenhand.protocol.messages import Message
-from evenhand.protocol.roles import SERVER, Sends, State, Task
+from evenhand.protocol.roles import SERVER, Sends, Task
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES
 from evenhand.vertical.problem import PartyData, party_lagrangian
@@ -28,6 +30,8 @@ class VFB2ActiveParty(VFB2Party):
     Step t is launched when ϑ of all steps before t − τ₁ are there: see `staleness` for what follows from that. With
     synchronous pace the server says when.
     """
+
+    state_fields: ClassVar = {"_weighting": Array, "_heard": int, "_launched": int, "_launching": bool}
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
@@ -104,17 +108,6 @@ class VFB2ActiveParty(VFB2Party):
         while self._heard < len(self._steps) and self._steps.progress[self._heard] == HEARD:
             self._heard += 1
 
-    def snapshot(self) -> State:
-        return super().snapshot() | {
-            "weighting": self._weighting.copy(),
-            "heard so far": self._heard,
-            "launched": self._launched,
-            "launching": self._launching,
-        }
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._weigh(np.array(state["weighting"]))
-        self._heard = int(state["heard so far"])
-        self._launched = int(state["launched"])
-        self._launching = bool(state["launching"])
+    def restored(self) -> None:
+        super().restored()
+        self._weigh(self._weighting)

@@ -7,14 +7,13 @@ references of SVRG, and the certificate.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.constraints.measures import MEASURES
-from evenhand.protocol.roles import State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server
@@ -34,7 +33,18 @@ SETTLED = 0.1
 class EpochServer(Server):
     """Keeps multipliers and step from epoch to epoch and knows when to stop."""
 
-    kept = frozenset({"step", "gap", "settled", "weighting", "dual_steps", "last_excess", "last_move", "staleness"})
+    state_fields: ClassVar = {
+        "step": float,
+        "gap": float,
+        "settled": float,
+        "weighting": Array,
+        "dual_steps": Array,
+        "last_excess": Array,
+        "last_move": Array,
+        "staleness": Integers,
+        "penalties": Penalties,
+        "best": BestPoint,
+    }
 
     def __init__(self, terms: VerticalTerms, own: ServerData, setting: Setting) -> None:
         super().__init__(terms, own)
@@ -142,14 +152,6 @@ class EpochServer(Server):
 
     def statistics(self) -> dict[str, Any]:
         return {"staleness": self.staleness.tolist()}
-
-    def snapshot(self) -> State:
-        return super().snapshot() | self.penalties.snapshot() | self.best.snapshot()
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.penalties.restore(state)
-        self.best.restore(state)
 
 
 def theta_inputs(lagrangian: Lagrangian, weighting: Array, order: Integers) -> ThetaInputs:

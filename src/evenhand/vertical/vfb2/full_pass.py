@@ -5,6 +5,8 @@ The sum of squared norms is taken once, before the first round; that of scores b
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from evenhand.arrays import Array
@@ -28,6 +30,8 @@ class FullPass:
     waits
         Whether a sum has been asked for and the party's own part is not in it yet: updates of the epoch come first.
     """
+
+    state_fields: ClassVar = {"waits": bool}
 
     def __init__(self, name: str, setting: Setting, masks: MaskStream, sums: Aggregation) -> None:
         self.waits = False

@@ -6,7 +6,7 @@ Nothing waits for anything but what is said in `staleness`; sums that come early
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from evenhand.arrays import Array
 from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.privacy.sum_trees import ROOT
 from evenhand.protocol.messages import Expected, Message, Schema
-from evenhand.protocol.roles import SERVER, Sends, State, Task
+from evenhand.protocol.roles import SERVER, Sends, Task
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES, WEIGHTED_DERIVATIVE
 from evenhand.vertical.parties import GradientParty
@@ -62,6 +62,18 @@ class VFB2Party(GradientParty):
     """What active and passive parties share. Where there is work to do, it is answered with a task."""
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {
+        "_chances": Array,
+        "_full_pass": FullPass,
+        "_block": Block,
+        "_references": Array,
+        "_step": float,
+        "_best": Array,
+        "_masks": MaskStream,
+        "_sums": Aggregation,
+        "_staleness": Staleness,
+        "_steps": EpochSteps,
+    }
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
@@ -340,32 +352,19 @@ class VFB2Party(GradientParty):
 
     # -- state
 
-    def snapshot(self) -> State:
-        own: State = {
-            "chances": np.zeros(0) if self._sampler is None else self._sampler.chances.copy(),
-            "full_pass_waits": self._full_pass.waits,
-            "columns": self._block.columns.copy(),
-            "references": self._references.copy(),
-            "step": self._step,
-            "best": self._best.copy(),
-        }
-        parts = self._masks.snapshot() | self._sums.snapshot() | self._staleness.snapshot() | self._steps.snapshot()
-        return super().snapshot() | parts | own
+    @property
+    def _chances(self) -> Array:
+        """Of each row to be drawn; none before they are known."""
+        return np.zeros(0) if self._sampler is None else self._sampler.chances
 
-    def restore(self, state: State) -> None:
-        super().restore(state)
+    @_chances.setter
+    def _chances(self, chances: Array) -> None:
         self._sampler = None
-        if len(state["chances"]):
-            self._set_chances(np.array(state["chances"]))
-        self._full_pass.waits = bool(state["full_pass_waits"])
-        self._block.columns[:] = state["columns"]
-        self._references = np.array(state["references"])
-        self._step = float(state["step"])
-        self._best = np.array(state["best"])
-        self._masks.restore(state)
-        self._sums.restore(state)
-        self._staleness.restore(state)
-        self._steps.restore(state, self._sampler, self.round)
+        if len(chances):
+            self._set_chances(chances)
+
+    def restored(self) -> None:
+        self._steps.redraw(self._sampler, self.round)
 
 
 class VFB2PassiveParty(VFB2Party):

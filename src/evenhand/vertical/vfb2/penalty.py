@@ -8,12 +8,11 @@ further. So a penalty begins at `FIRST` when weights turn negative, and is halve
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.protocol.roles import State
 from evenhand.vertical.vfb2.options import VFB2Options
 
 FIRST: Final = 2.0
@@ -35,6 +34,8 @@ class Penalties:
     tol
         Excesses below it overshoot nothing.
     """
+
+    state_fields: ClassVar = {"values": Array, "_last": Array}
 
     def __init__(self, options: VFB2Options, weights: Array, n_rows: int, tol: float) -> None:
         self.chosen = options.penalty == "auto"
@@ -69,9 +70,3 @@ class Penalties:
         cells = 1.0 + self._n_rows * ((weighting[0] - weighting[1]) @ self._weights)
         taking_part: Array = (self._weights[:, cells < 0.0] != 0.0).any(axis=1)
         return taking_part
-
-    def snapshot(self) -> State:
-        return {"penalties": self.values.copy(), "penalised": self._last.copy()}
-
-    def restore(self, state: State) -> None:
-        self.values, self._last = np.array(state["penalties"]), np.array(state["penalised"])

@@ -6,15 +6,15 @@ it needs for its gradient and answers with its norm; then an epoch begins, or th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Booleans
 from evenhand.constraints.lagrangian import Point
 from evenhand.errors import ProtocolError
 from evenhand.protocol.messages import Message, Schema
-from evenhand.protocol.roles import SERVER, Sends, State
+from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES, WEIGHTED_DERIVATIVE
 from evenhand.vertical.problem import ServerData
@@ -42,6 +42,14 @@ class VFB2Server(EpochServer):
     """Keeps everybody in the same round."""
 
     vocabulary = VOCABULARY
+    state_fields: ClassVar = {
+        "phase": str,
+        "_norms": Array,
+        "_scores": Array,
+        "_awaited": Booleans,
+        "_steps": int,
+        "_at_step": int,
+    }
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own, Setting(terms))
@@ -171,23 +179,7 @@ class VFB2Server(EpochServer):
     def _to_all(self, schema: Schema, **values: Any) -> list[Message]:
         return [schema.message(SERVER, party, **values) for party in self.parties]
 
-    def snapshot(self) -> State:
-        return super().snapshot() | {
-            "phase": self.phase,
-            "norms": self._norms.copy(),
-            "scores": self._scores.copy(),
-            "awaited": self._awaited.copy(),
-            "steps": self._steps,
-            "at_step": self._at_step,
-        }
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.phase = str(state["phase"])
+    def restored(self) -> None:
         self._sampler = None
-        if len(state["norms"]):
-            self._set_norms(np.array(state["norms"]))
-        self._scores = np.array(state["scores"])
-        self._awaited = np.array(state["awaited"])
-        self._steps = int(state["steps"])
-        self._at_step = int(state["at_step"])
+        if len(self._norms):
+            self._set_norms(self._norms)

@@ -18,11 +18,12 @@ their ϑ have come: t may be launched, everybody may score it, and its ϑ is the
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
 from evenhand.errors import ProtocolError
-from evenhand.protocol.roles import State
 
 
 class Staleness:
@@ -33,6 +34,14 @@ class Staleness:
     limit
         τ₁ + τ₂.
     """
+
+    state_fields: ClassVar = {
+        "staleness": Integers,
+        "_scored": int,
+        "_released": int,
+        "_asked": set[int],
+        "_heard": dict[int, Array],
+    }
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -89,21 +98,6 @@ class Staleness:
         self._under_way.remove(step)
         self.updated = min(self._under_way) if self._under_way else self._released
 
-    def snapshot(self) -> State:
-        """Between two changes of the party's state: no update is under way then."""
-        return {
-            "staleness": self.staleness.copy(),
-            "scored": self._scored,
-            "released": self._released,
-            "asked": sorted(self._asked),
-            "heard": list(self._heard),
-            **{f"theta {step}": theta.copy() for step, theta in self._heard.items()},
-        }
-
-    def restore(self, state: State) -> None:
-        self.staleness = np.array(state["staleness"])
-        self._scored = int(state["scored"])
-        self._released = self.updated = int(state["released"])
-        self._asked = set(state["asked"])
-        self._under_way = set()
-        self._heard = {step: np.array(state[f"theta {step}"]) for step in state["heard"]}
+    def restored(self) -> None:
+        """Nothing is under way: states are saved between two changes of the party's state."""
+        self.updated, self._under_way = self._released, set()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from evenhand.arrays import Integers
 from evenhand.errors import ProtocolError
-from evenhand.protocol.roles import State
 from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.setting import Setting
 
@@ -26,6 +27,8 @@ class EpochSteps:
     progress
         How far each step is.
     """
+
+    state_fields: ClassVar = {"progress": bytearray}
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -66,13 +69,9 @@ class EpochSteps:
     def dominator_name(self, step: int) -> str:
         return self._dominators[step % len(self._dominators)]
 
-    def snapshot(self) -> State:
-        return {"progress": np.frombuffer(self.progress, dtype=np.int8).copy()}
-
-    def restore(self, state: State, sampler: RowSampler | None, round_number: int) -> None:
-        """The rows follow from the round."""
+    def redraw(self, sampler: RowSampler | None, round_number: int) -> None:
+        """Draw the rows of a restored state again: they follow from the round."""
         self.batches = np.zeros((0, self._setting.batch_size), dtype=np.int64)
         self.rows = self.batches
         if sampler is not None and round_number > 0:
             self._draw(sampler, round_number)
-        self.progress = bytearray(np.asarray(state["progress"], dtype=np.int8).tobytes())
