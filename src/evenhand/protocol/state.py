@@ -332,18 +332,18 @@ class _Record(_Codec):
 class _Object(_Codec):
     """An object that declares its fields, those of its base classes first."""
 
-    def __init__(self, kind: type) -> None:
+    def __init__(self, kind: Any) -> None:
         self._kind = kind
 
     def write(self, state: State, name: str, value: Any) -> None:
         if not isinstance(value, self._kind):
             _refuse(name, value, self._kind.__name__)
-        for field, codec in _codecs_of(type(value)).items():
+        for field, codec in _codecs_of(value.__class__).items():
             codec.write(state, _under(name, field), getattr(value, field))
 
     def read(self, source: _Source, name: str, present: Any) -> Any:
-        found = present if isinstance(present, self._kind) else object.__new__(self._kind)
-        for field, codec in _codecs_of(type(found)).items():
+        found: Any = present if isinstance(present, self._kind) else object.__new__(self._kind)
+        for field, codec in _codecs_of(found.__class__).items():
             setattr(found, field, codec.read(source, _under(name, field), getattr(found, field, None)))
         if hasattr(found, "restored"):
             found.restored()
