@@ -113,6 +113,12 @@ def test_the_library_does_not_know_the_reproductions() -> None:
     assert forbidden(SOURCE, PACKAGE, {"evenhand_reproductions"}) == []
 
 
+def test_parts_of_the_data_room_import_in_one_direction() -> None:
+    """`images` may import `public`, and `public` may import `tables`."""
+    assert forbidden(SOURCE, f"{PACKAGE}.data.tables", {f"{PACKAGE}.data.public", f"{PACKAGE}.data.images"}) == []
+    assert forbidden(SOURCE, f"{PACKAGE}.data.public", {f"{PACKAGE}.data.images"}) == []
+
+
 def test_no_module_waits_for_itself() -> None:
     known = modules(SOURCE)
     graph: dict[str, set[str]] = {module: set() for module in known}

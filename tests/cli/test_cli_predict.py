@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from support.tables import SmallJob
 
-from evenhand.jobs.vertical.runs import score_parties
+from evenhand.jobs.vertical.runs import score_new_parties
 from evenhand.runtime.folder import RunFolder
 
 
@@ -27,7 +27,7 @@ def same(one: pd.DataFrame, other: pd.DataFrame) -> None:
 
 
 def test_scores_reach_screen_csv_and_parquet(evenhand: Any, here: Any, trained: SmallJob, tmp_path: Path) -> None:
-    expected = score_parties(RunFolder.open(trained.folder / "run"))
+    expected = score_new_parties(RunFolder.open(trained.folder / "run")).scores
     done = evenhand("predict", trained.folder / "run")
     assert (done.returncode, done.stderr.split("\n")[0].strip()) == (0, "quality on scored rows")
     same(pd.read_csv(io.StringIO(done.stdout), index_col="customer"), expected)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import approx_fprime
 
-from evenhand.constraints.losses import Logistic, Softmax, Squared
+from evenhand.constraints.losses import Logistic, Squared
 
 SCORES = st.lists(st.floats(-30, 30), min_size=1, max_size=8).map(np.array)
 WIDTH = 1e-5
@@ -62,27 +61,3 @@ def test_bounds_hold_and_are_reached(loss: Logistic | Squared) -> None:
     assert loss.curvature(scores, labels).max() == pytest.approx(loss.curvature_bound, rel=1e-12)
     if np.isfinite(loss.derivative_bound):
         assert np.abs(loss.derivative(scores, labels)).max() == pytest.approx(loss.derivative_bound, rel=1e-9)
-
-
-@given(seed=st.integers(0, 10**6), classes=st.integers(2, 5))
-def test_softmax_derivative_is_the_finite_difference(seed: int, classes: int) -> None:
-    rng = np.random.default_rng(seed)
-    row, label = rng.normal(size=classes), np.array([rng.integers(classes)])
-    slope = approx_fprime(row, lambda z: Softmax().value(z[None, :], label)[0], 1e-7)
-    np.testing.assert_allclose(Softmax().derivative(row[None, :], label)[0], slope, atol=1e-6)
-
-
-def test_softmax_of_two_classes_is_logistic_and_survives_far_scores() -> None:
-    scores = np.array([[0.0, 800.0], [0.0, -800.0], [1.0, 2.0]])
-    labels = np.array([1, 1, 0])
-    margin, sign = scores[:, 1] - scores[:, 0], np.where(labels == 1, 1.0, -1.0)
-    np.testing.assert_allclose(Softmax().value(scores, labels), Logistic().value(margin, sign), rtol=1e-12)
-    np.testing.assert_allclose(Softmax().derivative(scores, labels)[:, 1], Logistic().derivative(margin, sign))
-    np.testing.assert_allclose(Softmax().derivative(scores, labels).sum(axis=1), 0.0, atol=1e-15)
-
-
-@given(seed=st.integers(0, 10**6), classes=st.integers(2, 5))
-def test_softmax_curvature_bound_bounds_the_hessian(seed: int, classes: int) -> None:
-    probability = np.random.default_rng(seed).dirichlet(np.full(classes, 0.5))
-    hessian = np.diag(probability) - np.outer(probability, probability)
-    assert np.linalg.eigvalsh(hessian).max() <= Softmax.curvature_bound + 1e-12

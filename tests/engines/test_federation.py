@@ -19,7 +19,7 @@ from support.shops import PARTIES, Shops, job_processes, running_shops, wait_unt
 from evenhand.cli.federation_client import ask, start
 from evenhand.errors import RunError
 from evenhand.jobs.file import read_job
-from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
+from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
 from evenhand.runtime.nvflare import submitting
 from evenhand.runtime.nvflare.kits import ALLOWED, provision
 from evenhand.runtime.statefiles import state_bytes
@@ -81,7 +81,7 @@ def test_people_are_scored_by_the_run_of_a_federation(shops: Shops, tmp_path: Pa
     asked.to_csv(tmp_path / "ids.csv", index=False)
     told = ask(run, tmp_path / "ids.csv", shops.folder / "kits" / "admin")
     alone = run_vertical_job(read_job(shops.paths["together"]), shops.folder / "sites", tmp_path / "run")  # type: ignore[arg-type]
-    wanted = score_parties(alone.folder).loc[asked["id"].iloc[:7]]
+    wanted = score_new_parties(alone.folder).scores.loc[asked["id"].iloc[:7]]
     pd.testing.assert_frame_equal(told, wanted)
 
 

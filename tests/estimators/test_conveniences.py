@@ -17,8 +17,8 @@ import evenhand
 from evenhand import DemographicParity, EqualOpportunity, HorizontalClassifier, SplitTableClassifier, VerticalClassifier
 from evenhand.errors import DataError, InputError
 from evenhand.estimators import OneAgainstRestClassifier
-from evenhand.jobs.horizontal.runs import score_clients
-from evenhand.jobs.vertical.runs import score_parties
+from evenhand.jobs.horizontal.runs import score_new_clients
+from evenhand.jobs.vertical.runs import score_new_parties
 from evenhand.runtime.folder import RunFolder
 
 
@@ -95,7 +95,7 @@ def test_a_finished_run_scores_in_python_as_on_the_command_line(tmp_path: Path) 
     small = SmallJob(tmp_path / "vertical")
     small.run()
     model = evenhand.load_run(small.folder / "run")
-    expected = score_parties(RunFolder.open(small.folder / "run"))
+    expected = score_new_parties(RunFolder.open(small.folder / "run")).scores
     tables = {name: frame.loc[expected.index] for name, frame in small.frames.items()}
     np.testing.assert_allclose(model.decision_function(tables), expected["score"], atol=1e-12)
     assert model.predict(tables).tolist() == expected["prediction"].tolist()
@@ -105,7 +105,7 @@ def test_a_finished_run_scores_in_python_as_on_the_command_line(tmp_path: Path) 
         model.predict([tables["bank"]])
     job = HospitalJob(tmp_path / "horizontal")
     job.run()
-    found = score_clients(RunFolder.open(job.folder / "run")).loc["lyon"]
+    found = score_new_clients(RunFolder.open(job.folder / "run")).scores.loc["lyon"]
     model = evenhand.load_run(str(job.folder / "run"))
     np.testing.assert_allclose(model.predict_proba(job.frames["lyon"])[:, 1], found["probability"], atol=1e-12)
 

@@ -10,8 +10,8 @@ from support.tables import SmallJob
 
 from evenhand import merged_pipeline
 from evenhand.errors import InputError, RunError
-from evenhand.jobs.horizontal.runs import score_clients
-from evenhand.jobs.vertical.runs import score_parties
+from evenhand.jobs.horizontal.runs import score_new_clients
+from evenhand.jobs.vertical.runs import score_new_parties
 
 
 @pytest.mark.parametrize("positive", ["repaid", "defaulted"])
@@ -20,7 +20,7 @@ def test_across_columns(positive: str, tmp_path: Path) -> None:
     job.content["job"] = {}
     job.party("bank")["label"]["positive"] = positive
     folder = job.run(tmp_path / "run").folder
-    scores = score_parties(folder)
+    scores = score_new_parties(folder).scores
     pipeline = merged_pipeline(folder.path)
     table = job.frames["bank"].join([job.frames["shop"], job.frames["social"]]).loc[scores.index]
     place = list(pipeline.classes_).index(positive)
@@ -34,7 +34,7 @@ def test_across_columns(positive: str, tmp_path: Path) -> None:
 def test_across_rows(tmp_path: Path) -> None:
     job = HospitalJob(tmp_path)
     folder = job.run(tmp_path / "run").folder
-    scores = score_clients(folder)
+    scores = score_new_clients(folder).scores
     pipeline = merged_pipeline(folder.path)
     place = list(pipeline.classes_).index("ill")
     for name, frame in job.frames.items():

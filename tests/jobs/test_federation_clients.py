@@ -20,7 +20,7 @@ from evenhand.jobs.federation.files import ClientsJob, read_federation_job, read
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.federation.here import at
 from evenhand.jobs.file import read_job
-from evenhand.jobs.horizontal.runs import run_horizontal_job, score_clients
+from evenhand.jobs.horizontal.runs import run_horizontal_job, score_new_clients
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread
@@ -85,8 +85,8 @@ def test_a_client_scores_its_own_table_with_its_own_side_of_the_run(tmp_path: Pa
     with side_folder(tmp_path / "own", "north", job, at(paths["north"]), resume=False) as side:
         side.finish(end.write(side.folder))
     together = run_horizontal_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
-    alone = score_clients(RunFolder.open(tmp_path / "own"))
-    pd.testing.assert_frame_equal(alone, score_clients(together.folder).loc[["north"]])
+    alone = score_new_clients(RunFolder.open(tmp_path / "own")).scores
+    pd.testing.assert_frame_equal(alone, score_new_clients(together.folder).scores.loc[["north"]])
 
 
 CLIPPED = {"mechanism": "clipped-gaussian", "clip": 1.0, "noise_multiplier": 1.0}

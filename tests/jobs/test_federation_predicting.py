@@ -17,7 +17,7 @@ from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.federation.predicting import Question, answering_program, asked_run, asking_program
 from evenhand.jobs.federation.sites import party_program, server_program
 from evenhand.jobs.file import read_job
-from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
+from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
 from evenhand.protocol.align import id_sums
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Site
@@ -71,7 +71,7 @@ def test_scores_are_those_of_one_process(job: dict[str, Any], tmp_path: Path, mo
     monkeypatch.setattr(predicting, "BATCH", 16)
     paths = trained(tmp_path, job)
     run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
-    alone = score_parties(RunFolder.open(tmp_path / "run"))
+    alone = score_new_parties(RunFolder.open(tmp_path / "run")).scores
     ids = [*alone.index[5:45], "nobody", *alone.index[:5]]
     told = asked(paths, tmp_path / "runs", ids)["server"]
     assert told["scores"][40] is None

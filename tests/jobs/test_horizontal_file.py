@@ -22,7 +22,7 @@ from evenhand.errors import DataError, InputError, JobError, RunError
 from evenhand.estimators import HorizontalClassifier
 from evenhand.jobs.file import read_job
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
-from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_clients
+from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_new_clients
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.metrics import constraint_gaps, intervals, summary
 from evenhand.metrics.names import METRICS
@@ -448,7 +448,7 @@ def test_new_rows_are_scored_as_the_model_scores_them(hospitals: HospitalJob, mo
     hospitals.averaging()
     hospitals.content["job"]["model"] = model
     finished = hospitals.run()
-    scores = score_clients(finished.folder)
+    scores = score_new_clients(finished.folder).scores
     assert scores.index.names == ["client", "patient"]
     assert len(scores) == sum(len(frame) for frame in hospitals.frames.values())
     for name, frame in hospitals.frames.items():
@@ -460,7 +460,7 @@ def test_new_rows_are_scored_as_the_model_scores_them(hospitals: HospitalJob, mo
     assert right.sum() == pytest.approx(sum(one["rows"] * one["accuracy"] for one in counted))
     new = patients("new", 15, seed=5).drop(columns=["outcome", "sex"]).assign(ward="Z")
     new.to_csv(hospitals.folder / "new.csv")
-    found = score_clients(finished.folder, tables={"newtown": hospitals.folder / "new.csv"})
+    found = score_new_clients(finished.folder, tables={"newtown": hospitals.folder / "new.csv"}).scores
     assert list(found.index.get_level_values("client").unique()) == ["newtown"]
     assert set(found.prediction) <= {"ill", "well"}
 
@@ -469,7 +469,7 @@ def test_rows_without_an_id_are_numbered(hospitals: HospitalJob) -> None:
     del hospitals.content["data"]["id"]
     hospitals.content["data"]["columns"] = ["age", "ward", "pressure"]
     finished = hospitals.run()
-    scores = score_clients(finished.folder)
+    scores = score_new_clients(finished.folder).scores
     assert scores.index.names == ["client", "row"]
     assert list(scores.loc["turin"].index) == list(range(60))
     # Other rows are held out at each client, not the same numbers.
@@ -548,7 +548,7 @@ def test_passwords_are_not_kept(hospitals: HospitalJob) -> None:
     changed = hospitals.read()
     trained = HospitalJob(hospitals.folder / "trained").run()
     with pytest.raises(DataError, match="client 'lyon': the run folder does not keep the password"):
-        score_clients(trained.folder, changed, base=hospitals.folder)
+        score_new_clients(trained.folder, changed, base=hospitals.folder)
 
 
 def test_a_damaged_model_is_told(hospitals: HospitalJob) -> None:
@@ -556,7 +556,7 @@ def test_a_damaged_model_is_told(hospitals: HospitalJob) -> None:
     place = finished.folder.path / "model" / "weights.safetensors"
     place.write_bytes(place.read_bytes()[:40])
     with pytest.raises(RunError, match=r"weights\.safetensors"):
-        score_clients(finished.folder)
+        score_new_clients(finished.folder)
     (finished.folder.path / "model" / "encoder.json").write_text("[]")
     with pytest.raises(RunError, match=r"encoder\.json"):
-        score_clients(finished.folder)
+        score_new_clients(finished.folder)

@@ -15,7 +15,7 @@ from evenhand import EqualizedOdds, HorizontalClassifier
 from evenhand.errors import InputError, RunError
 from evenhand.jobs.auditing import audit_run, plan_of
 from evenhand.jobs.checking import check_job_file
-from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_clients
+from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_new_clients
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_run_folder_scores_new_rows_by_its_trees(hospitals: HospitalJob) -> No
     assert finished.result["quality"]["train"]["accuracy"] > 0.6
     encoder, score = read_model(finished.folder)
     assert encoder.categorical == (1,)
-    scores = score_clients(finished.folder)
+    scores = score_new_clients(finished.folder).scores
     for name, frame in hospitals.frames.items():
         np.testing.assert_array_equal(scores.loc[name, "score"], score(encoder.transform(frame)))
         np.testing.assert_array_equal(scores.loc[name, "score"], finished.run.model.predict(encoder.transform(frame)))

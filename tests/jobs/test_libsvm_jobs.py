@@ -13,7 +13,7 @@ from scipy import sparse
 from evenhand.data import TableSource, open_table, write_libsvm
 from evenhand.errors import DataError, InputError, JobError
 from evenhand.jobs.vertical.file import parse_vertical
-from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
+from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
 from evenhand.jobs.vertical.tables import align_parties, load_vertical_tables
 
 ROWS = 80
@@ -93,7 +93,7 @@ def test_the_same_model_as_over_named_columns(small: SparseJob, tmp_path: Path) 
 
 def test_new_rows_are_scored(small: SparseJob, tmp_path: Path) -> None:
     finished = run_vertical_job(small.read(), small.folder, tmp_path / "run")
-    scores = score_parties(finished.folder)
+    scores = score_new_parties(finished.folder).scores
     weights = np.concatenate([finished.run.models["bank"].weights[:15], finished.run.models["shop"].weights])
     expected = small.dense @ weights + finished.run.models["bank"].weights[15]
     np.testing.assert_allclose(scores["score"], expected, atol=1e-12)
@@ -101,13 +101,15 @@ def test_new_rows_are_scored(small: SparseJob, tmp_path: Path) -> None:
     write_libsvm(tmp_path / "new-bank.libsvm", small.dense[5:7, :15], [0, 0])
     write_libsvm(tmp_path / "new-shop.libsvm", small.dense[5:7, 15:], [0, 0])
     tables = {name: tmp_path / f"new-{name}.libsvm" for name in ("bank", "shop")}
-    np.testing.assert_allclose(score_parties(finished.folder, tables=tables)["score"], expected[5:7], atol=1e-12)
+    np.testing.assert_allclose(
+        score_new_parties(finished.folder, tables=tables).scores["score"], expected[5:7], atol=1e-12
+    )
     (tmp_path / "new-shop.libsvm").write_text("0 1:1\n0 26:1\n")
     with pytest.raises(DataError, match=r"party 'shop': .*line 2: index 26 is out of range: indices go from 1 to 25"):
-        score_parties(finished.folder, tables=tables)
+        score_new_parties(finished.folder, tables=tables)
     (tmp_path / "new-shop.csv").write_text("row,a\n0,1\n1,2\n")
     with pytest.raises(DataError, match=r"party 'shop': .*trained on a table in LIBSVM's format, with 25 numbered"):
-        score_parties(finished.folder, tables=tables | {"shop": tmp_path / "new-shop.csv"})
+        score_new_parties(finished.folder, tables=tables | {"shop": tmp_path / "new-shop.csv"})
 
 
 def test_a_group_may_be_a_numbered_column(small: SparseJob, tmp_path: Path) -> None:
@@ -119,11 +121,11 @@ def test_a_group_may_be_a_numbered_column(small: SparseJob, tmp_path: Path) -> N
     np.testing.assert_array_equal(tables.matrices["bank"].toarray(), small.dense[:, 1:15])
     finished = run_vertical_job(small.read(), small.folder, tmp_path / "run")
     assert finished.run.models["bank"].weights.size == 15
-    assert len(score_parties(finished.folder)) == ROWS
+    assert len(score_new_parties(finished.folder).scores) == ROWS
     small.party("bank")["columns"] = ["3", "1"]
     finished = run_vertical_job(small.read(), small.folder, tmp_path / "named")
     np.testing.assert_array_equal(small.load().matrices["bank"].toarray(), small.dense[:, [2, 0]])
-    assert len(score_parties(finished.folder)) == ROWS
+    assert len(score_new_parties(finished.folder).scores) == ROWS
 
 
 def test_columns_may_count_from_0(small: SparseJob, tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_columns_may_count_from_0(small: SparseJob, tmp_path: Path) -> None:
     small.party("shop")["first_index"] = 0
     np.testing.assert_array_equal(small.load().matrices["shop"].toarray(), small.dense[:, 15:])
     finished = run_vertical_job(small.read(), small.folder, tmp_path / "run")
-    assert len(score_parties(finished.folder)) == ROWS
+    assert len(score_new_parties(finished.folder).scores) == ROWS
 
 
 def test_scaled_sparse_columns_are_divided_by_the_largest_of_the_training_rows(small: SparseJob) -> None:

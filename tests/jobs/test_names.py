@@ -9,8 +9,8 @@ from support.hospitals import HospitalJob
 from support.tables import SmallJob
 
 from evenhand.errors import InputError, JobError
-from evenhand.jobs.horizontal.runs import score_clients
-from evenhand.jobs.vertical.runs import score_parties
+from evenhand.jobs.horizontal.runs import score_new_clients
+from evenhand.jobs.vertical.runs import score_new_parties
 from evenhand.protocol.names import check_name
 from evenhand.runtime.folder import RunFolder
 
@@ -40,13 +40,13 @@ def test_parties_train_and_leave_a_folder_under_their_names(tmp_path: Path) -> N
     assert {entry["receiver"] for entry in folder.read_lines("transcript.jsonl")} == {*NAMES, "server"}
     new = tmp_path / "new.csv"
     small.frames["bank"].to_csv(new)
-    assert len(score_parties(folder, tables={"St. Mary": new})) == 120
+    assert len(score_new_parties(folder, tables={"St. Mary": new}).scores) == 120
 
 
 def test_clients_train_and_leave_a_folder_under_their_names(tmp_path: Path) -> None:
     finished = horizontal(tmp_path, NAMES).run()
     assert set(finished.result["clients"]) == set(NAMES)
-    assert set(score_clients(finished.folder).index.get_level_values("client")) == set(NAMES)
+    assert set(score_new_clients(finished.folder).scores.index.get_level_values("client")) == set(NAMES)
 
 
 @pytest.mark.parametrize("name", ["", "../shop", "a/b", " shop", ".shop", "x" * 65, "a\nb", "server"])

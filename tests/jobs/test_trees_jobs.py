@@ -15,7 +15,7 @@ import lightgbm
 from support.tables import SmallJob, files
 
 from evenhand.errors import RunError
-from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
+from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
 from evenhand.jobs.vertical.tables import load_vertical_tables
 from evenhand.models.across import joint_scores
 from evenhand.runtime.folder import RunFolder
@@ -56,12 +56,12 @@ def test_a_run_folder_holds_each_partys_trees_in_lightgbms_own_format(finished: 
 
 
 def test_new_rows_are_scored_by_the_saved_trees(finished: SmallJob, tmp_path: Path) -> None:
-    scores = score_parties(RunFolder.open(finished.folder / "run"))
+    scores = score_new_parties(RunFolder.open(finished.folder / "run")).scores
     assert len(scores) == 160
     again = tree_job(tmp_path)
     run = again.run()
     assert run.result["quality"]["train"]["accuracy"] > 0.6
-    pd.testing.assert_frame_equal(score_parties(RunFolder.open(tmp_path / "run")), scores)
+    pd.testing.assert_frame_equal(score_new_parties(RunFolder.open(tmp_path / "run")).scores, scores)
 
 
 def test_a_killed_run_goes_on_where_it_was(finished: SmallJob, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_trees_that_were_changed_are_refused(finished: SmallJob, tmp_path: Path)
     path = folder.path / "parties" / "bank" / "trees.txt"
     path.write_text(path.read_text().replace("threshold=", "threshold=1"))
     with pytest.raises(RunError, match=r"trees\.txt"):
-        score_parties(folder)
+        score_new_parties(folder)
 
 
 @pytest.mark.parametrize("kind", ["full", "relay"])
@@ -96,8 +96,10 @@ def test_trees_across_parties_are_kept_and_score_new_rows(kind: str, tmp_path: P
     run = small.run()
     assert run.result["statistics"]["trees across parties"] > 0
     folder = RunFolder.open(tmp_path / "run")
-    scores = score_parties(folder)["score"]
+    scores = score_new_parties(folder).scores["score"]
     assert sum((folder.path / "parties" / name / "splits.txt").exists() for name in small.frames) > 1
     trained = load_vertical_tables(small.read(), tmp_path)
     expected = pd.Series(joint_scores(run.run.models, trained.matrices), index=trained.ids)
-    np.testing.assert_allclose(scores.to_numpy(), expected.loc[score_parties(folder).index].to_numpy(), rtol=1e-12)
+    np.testing.assert_allclose(
+        scores.to_numpy(), expected.loc[score_new_parties(folder).scores.index].to_numpy(), rtol=1e-12
+    )

@@ -20,7 +20,7 @@ from support.tables import SmallJob, files, outcome, write_sqlite
 
 from evenhand import EqualOpportunity, VerticalClassifier
 from evenhand.errors import DataError, DivergenceError, JobError, MissingExtraError, RunError
-from evenhand.jobs.vertical.runs import run_vertical_job, score_parties
+from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
 from evenhand.jobs.vertical.tables import load_vertical_tables
 from evenhand.runtime.folder import RunFolder
 
@@ -98,7 +98,7 @@ def test_the_result_tells_quality_on_both_parts(finished: SmallJob) -> None:
     result = RunFolder.open(finished.folder / "run").result
     assert result["labels"] == {"negative": "defaulted", "positive": "repaid"}
     assert result["certificate"]["rounds"] == 20
-    scores = score_parties(RunFolder.open(finished.folder / "run"))
+    scores = score_new_parties(RunFolder.open(finished.folder / "run")).scores
     tables = load_vertical_tables(finished.read(), finished.folder)
     right = scores["prediction"] == finished.frames["bank"]["outcome"].reindex(scores.index)
     for part, rows in {"train": ~tables.test, "test": tables.test}.items():
@@ -158,8 +158,8 @@ def test_no_file_of_a_run_shows_a_password(small: SmallJob, address: str) -> Non
         assert b"hun%74er2" not in content, name
     # Its own address is of no more use, and it says what is.
     with pytest.raises(DataError, match=r"party 'shop': .*does not keep the password.*--job.*--table"):
-        score_parties(RunFolder.open(small.folder / "run"))
-    scores = score_parties(RunFolder.open(small.folder / "run"), tables={"shop": small.folder / "shop.csv"})
+        score_new_parties(RunFolder.open(small.folder / "run"))
+    scores = score_new_parties(RunFolder.open(small.folder / "run"), tables={"shop": small.folder / "shop.csv"}).scores
     assert len(scores) == 120
 
 
@@ -169,17 +169,17 @@ def test_a_password_in_a_variable_is_asked_for_again(small: SmallJob, monkeypatc
     run_vertical_job(small.read(), small.folder, small.folder / "run", tables=tables)
     folder = RunFolder.open(small.folder / "run")
     with pytest.raises(DataError, match="needs the environment variable SHOP_PASSWORD"):
-        score_parties(folder)
+        score_new_parties(folder)
     monkeypatch.setenv("SHOP_PASSWORD", "hunter2")
     with pytest.raises(DataError, match="party 'shop': cannot read from") as caught:
-        score_parties(folder)
+        score_new_parties(folder)
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_sqlite_database_is_scored_again(small: SmallJob) -> None:
     write_with_database(small, "sqlite:///shop.db")
     small.run()
-    assert len(score_parties(RunFolder.open(small.folder / "run"))) == 120
+    assert len(score_new_parties(RunFolder.open(small.folder / "run")).scores) == 120
 
 
 # -- folders that may not be used
@@ -332,7 +332,7 @@ def test_a_table_that_changes_under_a_run_voids_it(small: SmallJob, form: str) -
     folder = RunFolder.open(small.folder / "run")
     assert not folder.finished
     with pytest.raises(RunError, match="has not finished"):
-        score_parties(folder)
+        score_new_parties(folder)
 
 
 def test_a_changed_folder_is_not_resumed_and_not_deleted(small: SmallJob) -> None:
@@ -359,7 +359,7 @@ def test_damaged_checkpoints_are_an_error_that_names_the_file(small: SmallJob) -
 def test_scores_are_those_of_the_estimator(small: SmallJob) -> None:
     small.content["job"] |= {"test_fraction": 0.0}
     small.run()
-    scores = score_parties(RunFolder.open(small.folder / "run"))
+    scores = score_new_parties(RunFolder.open(small.folder / "run")).scores
     bank = small.frames["bank"]
     tables = small.frames | {"bank": bank[["age", "city"]]}
     classifier = VerticalClassifier(
@@ -382,7 +382,7 @@ def test_a_negative_first_label_turns_no_score_around(small: SmallJob) -> None:
     small.party("bank")["label"]["positive"] = "defaulted"
     small.content["job"]["constraint"] = []
     small.run("defaulted")
-    scores = score_parties(RunFolder.open(small.folder / "defaulted"))
+    scores = score_new_parties(RunFolder.open(small.folder / "defaulted")).scores
     assert (scores["prediction"] == np.where(scores["score"] > 0, "defaulted", "repaid")).all()
     right = scores["prediction"] == small.frames["bank"]["outcome"].reindex(scores.index)
     assert right.mean() > 0.6
@@ -390,14 +390,14 @@ def test_a_negative_first_label_turns_no_score_around(small: SmallJob) -> None:
 
 def test_new_rows_may_have_other_columns_in_another_order(finished: SmallJob, tmp_path: Path) -> None:
     folder = RunFolder.open(finished.folder / "run")
-    before = score_parties(folder)
+    before = score_new_parties(folder).scores
     new = {name: frame.iloc[7:30].sort_index(ascending=False) for name, frame in finished.frames.items()}
     # No label, no group: whoever is scored has none yet.
     new["bank"] = new["bank"][["city", "age"]]
     new["shop"] = new["shop"].assign(extra="x")[["visits", "extra", "spent"]]
     for name, frame in new.items():
         frame.to_csv(tmp_path / f"{name}.csv")
-    scores = score_parties(folder, tables={name: tmp_path / f"{name}.csv" for name in new})
+    scores = score_new_parties(folder, tables={name: tmp_path / f"{name}.csv" for name in new}).scores
     assert list(scores.index) == list(new["bank"].index)
     assert scores.index.name == "customer"
     pd.testing.assert_frame_equal(scores, before.loc[scores.index], rtol=1e-12)
@@ -405,11 +405,11 @@ def test_new_rows_may_have_other_columns_in_another_order(finished: SmallJob, tm
 
 def test_a_job_file_says_where_new_tables_are(finished: SmallJob, tmp_path: Path) -> None:
     new = SmallJob(tmp_path / "tuesday", rows=30, seed=9)
-    scores = score_parties(RunFolder.open(finished.folder / "run"), new.read(), base=new.folder)
+    scores = score_new_parties(RunFolder.open(finished.folder / "run"), new.read(), base=new.folder).scores
     assert len(scores) == 30
     del new.content["party"][2]
     with pytest.raises(DataError, match="the job's parties are bank, shop; the run's are bank, shop, social"):
-        score_parties(RunFolder.open(finished.folder / "run"), new.read(), base=new.folder)
+        score_new_parties(RunFolder.open(finished.folder / "run"), new.read(), base=new.folder)
 
 
 def test_rows_that_cannot_be_scored_are_refused(finished: SmallJob, tmp_path: Path) -> None:
@@ -425,11 +425,11 @@ def test_rows_that_cannot_be_scored_are_refused(finished: SmallJob, tmp_path: Pa
     for message, frame in cases.items():
         frame.to_csv(path)
         with pytest.raises(DataError, match=message):
-            score_parties(folder, tables={"shop": path})
+            score_new_parties(folder, tables={"shop": path})
     with pytest.raises(DataError, match="party 'shop': there is no file"):
-        score_parties(folder, tables={"shop": tmp_path / "none.csv"})
+        score_new_parties(folder, tables={"shop": tmp_path / "none.csv"})
     with pytest.raises(DataError, match="no party is called 'shpo'; the run's parties are bank, shop, social"):
-        score_parties(folder, tables={"shpo": path})
+        score_new_parties(folder, tables={"shpo": path})
 
 
 # -- damaged run folders
@@ -439,7 +439,7 @@ def test_an_unfinished_run_cannot_score(small: SmallJob) -> None:
     with pytest.raises(Stopped):
         small.run(on_round=stop_at(3))
     with pytest.raises(RunError, match=r"has not finished.*--resume"):
-        score_parties(RunFolder.open(small.folder / "run"))
+        score_new_parties(RunFolder.open(small.folder / "run"))
 
 
 @pytest.mark.parametrize("file", ["parties/shop/weights.safetensors", "parties/shop/encoder.json", "result.json"])
@@ -455,7 +455,7 @@ def test_a_damaged_file_is_a_run_error_that_names_it(copied: RunFolder, file: st
     else:
         path.write_bytes({"cut": content[: len(content) // 2], "garbage": b"\xff" * 64, "empty": b""}[damage])
     with pytest.raises(RunError) as caught:
-        score_parties(copied)
+        score_new_parties(copied)
     assert str(copied.path) in str(caught.value)
 
 
@@ -463,7 +463,7 @@ def test_a_damaged_file_is_a_run_error_that_names_it(copied: RunFolder, file: st
 def test_a_damaged_description_is_a_run_error(copied: RunFolder, content: bytes) -> None:
     (copied.path / "run.toml").write_bytes(content)
     with pytest.raises(RunError, match=r"run\.toml is not what the run wrote"):
-        score_parties(copied)
+        score_new_parties(copied)
 
 
 def test_what_is_no_run_folder_is_said_to_be_none(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import expit
 
-from evenhand.arrays import Array, Integers
+from evenhand.arrays import Array
 
 PART = 1 << 14
 
@@ -101,28 +101,6 @@ class Squared:
 
     def curvature_by_derivative(self, derivative: Array) -> Array:
         return np.ones_like(derivative)
-
-
-class Softmax:
-    """l(z, y) = logsumexp(z) − z_y for a row of scores z and a class index y."""
-
-    name = "softmax"
-    curvature_bound = 0.5
-    """Largest eigenvalue of diag(p) − p pᵀ."""
-
-    def value(self, scores: Array, labels: Integers) -> Array:
-        chosen = np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
-        return np.asarray(logsumexp(scores, axis=1) - chosen, dtype=np.float64)
-
-    def derivative(self, scores: Array, labels: Integers) -> Array:
-        probability: Array = softmax(scores, axis=1)
-        np.put_along_axis(
-            probability,
-            labels[:, None],
-            np.take_along_axis(probability, labels[:, None], axis=1) - 1.0,
-            axis=1,
-        )
-        return probability
 
 
 LOSSES: dict[str, Loss] = {"logistic": Logistic(), "squared": Squared()}

@@ -282,20 +282,6 @@ def scorer(state: State) -> Callable[[Any], Array]:
 # -- scores of new rows
 
 
-def score_clients(
-    folder: RunFolder,
-    job: HorizontalJobFile | None = None,
-    tables: Mapping[str, Path] | None = None,
-    *,
-    base: Path | None = None,
-) -> pd.DataFrame:
-    """Score rows with a finished run; the index has the client's name and the row's id, or its number.
-
-    Parameters are those of `score_parties`, but that `tables` may name any client, known to the run or not.
-    """
-    return score_new_clients(folder, job, tables, base=base).scores
-
-
 def _kept_job(folder: RunFolder) -> HorizontalJobFile:
     """The job of a run; of a client's side of a run between organisations, about that client's table alone."""
     own = folder.description.get("own")
@@ -312,7 +298,11 @@ def score_new_clients(
     *,
     base: Path | None = None,
 ) -> NewRows:
-    """The same, with what there is to say about the rows and the quality of the scores where tables have labels."""
+    """Score rows with a finished run, and measure the scores where the tables have labels.
+
+    The index of the scores has the client's name and the row's id, or its number. Parameters are those of
+    `score_new_parties`, but `tables` may name any client, known to the run or not.
+    """
     labels = folder.labels
     encoder, score = read_model(folder)
     job = _kept_job(folder) if job is None else job

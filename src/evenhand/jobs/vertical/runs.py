@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-import pandas as pd
-
 from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
 from evenhand.data.tables.encoding import PartyEncoder
@@ -127,20 +125,6 @@ def vertical_result(
         "statistics": dict(told.statistics),
         "labels": labels._asdict(),
     }
-
-
-def score_parties(
-    folder: RunFolder,
-    job: VerticalJobFile | None = None,
-    tables: Mapping[str, Path] | None = None,
-    *,
-    base: Path | None = None,
-) -> pd.DataFrame:
-    """Score rows with a finished run: each party's table through its own encoder and weights, summed by id.
-
-    Parameters are those of `score_new_parties`, which also says what there is to say about the rows.
-    """
-    return score_new_parties(folder, job, tables, base=base).scores
 
 
 def score_new_parties(
