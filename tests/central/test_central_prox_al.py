@@ -52,13 +52,13 @@ def test_nonconvex_parity_over_everybody() -> None:
     assert np.abs(found.multipliers["shared"]).max() > 1e-3
 
 
-@pytest.mark.parametrize("simple", [L1(0.02), Box(-0.3, 0.4), Ball(0.8)], ids=lambda simple: type(simple).__name__)
-def test_with_a_simple_part(simple: Regulariser) -> None:
-    found = prox_al(Pooled(neyman_pearson(samples(), 0.6).clients), simple, penalty=30.0)
+@pytest.mark.parametrize("regulariser", [L1(0.02), Box(-0.3, 0.4), Ball(0.8)], ids=lambda one: type(one).__name__)
+def test_with_a_regulariser(regulariser: Regulariser) -> None:
+    found = prox_al(Pooled(neyman_pearson(samples(), 0.6).clients), regulariser, penalty=30.0)
     assert found.converged
     assert found.residual.within(1e-3, 1e-3)
     # A projection's own last digits are not for certain.
-    np.testing.assert_allclose(simple.prox(found.weights, 0.0), found.weights, rtol=1e-12)
+    np.testing.assert_allclose(regulariser.prox(found.weights, 0.0), found.weights, rtol=1e-12)
 
 
 def test_contradicting_rows_are_said_to_be_so() -> None:

@@ -219,7 +219,7 @@ HORIZONTAL: list[tuple[Path_, Any, str]] = [
     (("data", "types"), {"ward": "number"}, "column 'ward' holds no numbers"),
     (("job", "solver"), "subspace", "subspace"),
     (("job", "scope"), "nowhere", "key job.scope"),
-    (("job", "lacking"), "guess", "key job.lacking"),
+    (("job", "missing_slices"), "guess", "key job.missing_slices"),
     (("job", "model"), "resnet", "key job.model"),
     (("job", "preset"), "best", "preset"),
     (("job", "tol"), -1.0, "tol"),

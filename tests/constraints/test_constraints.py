@@ -248,7 +248,7 @@ def test_attributes_with_one_name_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "odd", [{"scope": ["local"]}, {"lacking": {}}, {"limits": 0.1}, {"limits": {1: 0.1}}, {"limits": {"a": "x"}}]
+    "odd", [{"scope": ["local"]}, {"missing_slices": {}}, {"limits": 0.1}, {"limits": {1: 0.1}}, {"limits": {"a": "x"}}]
 )
 def test_where_constraints_hold_is_checked_whatever_is_given(odd: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(odd)).rstrip("s")):

@@ -177,7 +177,7 @@ def test_a_client_without_a_slice_is_refused_or_left_out() -> None:
     model = HorizontalClassifier(constraint=EqualOpportunity(0.05), scope="local")
     with pytest.raises(ConstraintError, match=r"client 'turin' has no rows in the slice \[positives with group = b\]"):
         _fitted(model, sensitive_features=groups)
-    _fitted(model.set_params(lacking="leave out"), sensitive_features=groups)
+    _fitted(model.set_params(missing_slices="leave out"), sensitive_features=groups)
     assert [name.split(":")[0] for name in model.run_.row_names] == ["ghent", "lyon"]
     assert model.run_.multipliers.shape == (2, 2)
 
@@ -469,7 +469,7 @@ def test_data_that_cannot_be_used_are_refused_with_what_and_where(changes: dict[
         ({"solver": "fpfl", "scope": "local"}, "scope 'local' cannot be had with solver 'fpfl'"),
         ({"model": "mlp", "scope": "both"}, "scope 'both' cannot be had"),
         ({"scope": "near"}, "scope is 'near'"),
-        ({"lacking": "ignore"}, "lacking is 'ignore'"),
+        ({"missing_slices": "ignore"}, "missing_slices is 'ignore'"),
         ({"limits": {"lyon": 0.1}}, "'lyon' has a limit of its own"),
         ({"scope": "local", "limits": {"paris": 0.1}}, "'paris', which is not a client"),
         ({"scope": "local", "limits": {"server": 0.1}}, "'server' has a limit"),

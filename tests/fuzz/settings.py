@@ -70,7 +70,7 @@ def fuzz_constraint(rng: random.Random) -> bool:
 
 def fuzz_scope(rng: random.Random) -> bool:
     """Where constraints hold, with anything for an answer."""
-    good = {"scope": "both", "limits": {"a": 0.1, "server": 0.2}, "lacking": "refuse"}
+    good = {"scope": "both", "limits": {"a": 0.1, "server": 0.2}, "missing_slices": "refuse"}
     arguments = some_changed(good, rng)
     if isinstance(arguments["limits"], dict) and rng.random() < 0.5:
         arguments["limits"] = mutated(arguments["limits"], rng, any_value)

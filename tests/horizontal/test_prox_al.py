@@ -201,15 +201,15 @@ def test_shared_rows_are_those_of_the_pooled_program() -> None:
     assert together.residual.violation <= 1e-4
 
 
-@pytest.mark.parametrize("simple", [ZERO, L1(0.02), Box(-0.3, 0.4), Ball(0.8)], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("regulariser", [ZERO, L1(0.02), Box(-0.3, 0.4), Ball(0.8)], ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("with_server", [False, True])
-def test_with_a_simple_part(simple: Regulariser, with_server: bool) -> None:
+def test_with_a_regulariser_part(regulariser: Regulariser, with_server: bool) -> None:
     row = np.array([[1.0, 1.0, 0.0, 0.0, 0.0]])
     server = QuadraticProgram(None, None, row, [-0.2], [0.2]) if with_server else None
-    found = prox_al(neyman_pearson(samples(), 0.6).clients, server, simple, **QUICK)
+    found = prox_al(neyman_pearson(samples(), 0.6).clients, server, regulariser, **QUICK)
     assert found.converged
     assert found.residual.within(1e-3, 1e-3)
-    np.testing.assert_allclose(simple.prox(found.weights, 0.0), found.weights, rtol=1e-12)
+    np.testing.assert_allclose(regulariser.prox(found.weights, 0.0), found.weights, rtol=1e-12)
 
 
 def rounds_of_one_subproblem(tolerance: float, **options: Any) -> int:

@@ -147,14 +147,14 @@ def test_programs_known_in_closed_form() -> None:
     np.testing.assert_allclose(on_circle.multipliers["c0"], [[0.5], [0.0]], atol=1e-5)
 
 
-@pytest.mark.parametrize("simple", [ZERO, L1(0.02), Box(-0.3, 0.4), Ball(0.8)], ids=lambda s: type(s).__name__)
-def test_with_a_simple_part(simple: Regulariser) -> None:
+@pytest.mark.parametrize("regulariser", [ZERO, L1(0.02), Box(-0.3, 0.4), Ball(0.8)], ids=lambda s: type(s).__name__)
+def test_with_a_regulariser_part(regulariser: Regulariser) -> None:
     clients = neyman_pearson(samples(), 0.6).clients
-    found = sqp(clients, None, simple, stationarity=1e-6, feasibility=1e-6)
+    found = sqp(clients, None, regulariser, stationarity=1e-6, feasibility=1e-6)
     assert found.converged
-    central = pooled_prox_al(Pooled(clients), simple, penalty=30.0, stationarity=1e-6, feasibility=1e-6)
+    central = pooled_prox_al(Pooled(clients), regulariser, penalty=30.0, stationarity=1e-6, feasibility=1e-6)
     np.testing.assert_allclose(found.weights, central.weights, atol=1e-3)
-    np.testing.assert_allclose(simple.prox(found.weights, 0.0), found.weights, rtol=1e-12)
+    np.testing.assert_allclose(regulariser.prox(found.weights, 0.0), found.weights, rtol=1e-12)
 
 
 def test_without_second_derivatives() -> None:

@@ -46,7 +46,15 @@ def run(paths: dict[str, Path], network: Network | None = None) -> dict[str, Any
     [
         ({"solver": "sqp", "constraint": FAIR}, 0.2),
         ({"solver": "sqp", "constraint": FAIR, "protection": "masked"}, 0.1),
-        ({"solver": "sqp", "constraint": {**FAIR, "measure": "error"}, "scope": "local", "lacking": "leave out"}, 0.0),
+        (
+            {
+                "solver": "sqp",
+                "constraint": {**FAIR, "measure": "error"},
+                "scope": "local",
+                "missing_slices": "leave out",
+            },
+            0.0,
+        ),
         ({"solver": "prox-al", "constraint": FAIR, "max_rounds": 3}, 0.0),
         ({"solver": "fedavg", "max_rounds": 3}, 0.1),
         ({"solver": "fairfedavgalm", "max_rounds": 3, "constraint": FAIR}, 0.0),

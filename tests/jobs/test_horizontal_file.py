@@ -53,7 +53,7 @@ def test_a_full_file_says_everything(hospitals: HospitalJob) -> None:
     hospitals.content["job"] |= {
         "solver": "prox-al",
         "scope": "both",
-        "lacking": "leave out",
+        "missing_slices": "leave out",
         "alpha": 0.1,
         "max_rounds": 50,
         "tol": 1e-2,
@@ -68,8 +68,8 @@ def test_a_full_file_says_everything(hospitals: HospitalJob) -> None:
     assert (job.solver, job.alpha, job.max_rounds, job.tol, job.seed) == ("prox-al", 0.1, 50, 1e-2, 3)
     assert job.constraints == (EqualOpportunity(0.05),)
     assert dict(job.options) == {"penalty": 10.0}
-    where = content.to_where()
-    assert (where.scope, where.lacking, where.limits) == ("both", "leave out", {"lyon": 0.2, "server": 0.01})
+    where = content.to_scope()
+    assert (where.scope, where.missing_slices, where.limits) == ("both", "leave out", {"lyon": 0.2, "server": 0.01})
     clock = content.to_clock()
     assert clock is not None
     assert clock.latency == 0.5
@@ -160,7 +160,7 @@ def test_the_documented_files_are_what_they_seem() -> None:
     content = tomllib.loads(plain)
     assert parse_horizontal(content, "plain").to_job().solver == "sqp"
     limited = parse_horizontal(content | tomllib.loads(limits), "limits")
-    assert limited.to_where().limits == {"lyon": 0.6, "server": 0.4}
+    assert limited.to_scope().limits == {"lyon": 0.6, "server": 0.4}
     assert parse_horizontal(tomllib.loads(pictures), "pictures").to_job().solver == "fairfedavgalm"
     protected = parse_horizontal(content | tomllib.loads(privacy), "privacy")
     assert protected.to_job().solver == "fairfedavgalm"

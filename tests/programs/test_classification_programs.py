@@ -68,7 +68,7 @@ def test_a_client_without_a_group() -> None:
     dealt[0] = FeatureRows(dealt[0].features[lone], dealt[0].labels[lone], dealt[0].groups[lone].reset_index(drop=True))
     with pytest.raises(ConstraintError, match="empty at client 0"):
         constrained(dealt, LossParity(0.1), scope="local")
-    left_out = constrained(dealt, LossParity(0.1), scope="local", lacking="leave out")
+    left_out = constrained(dealt, LossParity(0.1), scope="local", missing_slices="leave out")
     assert [program.own.n_rows for program in left_out.clients] == [0, 1, 1]
     # Over everybody's rows the slice is not empty.
     assert constrained(dealt, LossParity(0.1), scope="global").shared.n_rows == 1

@@ -45,16 +45,16 @@ def test_the_price_rises_only_where_rows_need_it() -> None:
     assert near.penalty == 1.0
 
 
-@pytest.mark.parametrize("simple", [ZERO, L1(0.5), Box(-0.3, 0.2), Ball(0.6)], ids=lambda s: type(s).__name__)
-def test_h_enters_as_it_is(simple: Regulariser) -> None:
+@pytest.mark.parametrize("regulariser", [ZERO, L1(0.5), Box(-0.3, 0.2), Ball(0.6)], ids=lambda s: type(s).__name__)
+def test_h_enters_as_it_is(regulariser: Regulariser) -> None:
     rng = np.random.default_rng(3)
     root = rng.standard_normal((3, 3))
     matrix, gradient, weights = root @ root.T + np.eye(3), 2.0 * rng.standard_normal(3), np.array([0.1, 0.0, -0.1])
     row = rng.standard_normal((1, 3))
-    found = elastic_step(matrix, gradient, row, np.array([-np.inf]), np.array([0.1]), 1.0, weights, simple)
+    found = elastic_step(matrix, gradient, row, np.array([-np.inf]), np.array([0.1]), 1.0, weights, regulariser)
     slope = gradient + matrix @ found.step + found.net @ row
-    there = simple.settle(simple.prox(weights + found.step, 0.0))
-    assert simple.distance(there, slope) <= 1e-4
+    there = regulariser.settle(regulariser.prox(weights + found.step, 0.0))
+    assert regulariser.distance(there, slope) <= 1e-4
 
 
 def test_an_h_the_programs_do_not_know_is_refused() -> None:

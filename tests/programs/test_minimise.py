@@ -66,9 +66,9 @@ def test_turned_around_curvature() -> None:
     np.testing.assert_allclose(convex_inverse(safe), np.linalg.inv(safe))
 
 
-@pytest.mark.parametrize("simple", [L1(0.05), Box(-0.2, 0.3), Ball(0.4)], ids=lambda simple: type(simple).__name__)
+@pytest.mark.parametrize("regulariser", [L1(0.05), Box(-0.2, 0.3), Ball(0.4)], ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize("second_derivatives", [True, False])
-def test_smooth_plus_simple(simple: Regulariser, second_derivatives: bool) -> None:
+def test_smooth_plus_a_regulariser(regulariser: Regulariser, second_derivatives: bool) -> None:
     augmented, pull = local_problem()
     if not second_derivatives:
         inner = augmented.program
@@ -87,9 +87,9 @@ def test_smooth_plus_simple(simple: Regulariser, second_derivatives: bool) -> No
         )
         assert plain.curvature == "product"
         augmented = Augmented(plain, augmented.multipliers, 30.0, np.zeros(5), 0.01)
-    found = minimise_composite(Minimiser(), augmented, augmented.at(np.zeros(5)), pull, simple, 1e-6)
+    found = minimise_composite(Minimiser(), augmented, augmented.at(np.zeros(5)), pull, regulariser, 1e-6)
     assert found.reached
-    assert simple.distance(found.point.weights, pull.gradient(found.point)) <= 1e-6
+    assert regulariser.distance(found.point.weights, pull.gradient(found.point)) <= 1e-6
     # h binds: without it the answer is elsewhere.
     free = Minimiser().minimise(augmented, augmented.at(np.zeros(5)), pull, 1e-8)
     assert np.abs(free.point.weights - found.point.weights).max() > 1e-3

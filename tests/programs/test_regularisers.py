@@ -1,4 +1,4 @@
-"""Bounds with their multipliers, and the simple functions h."""
+"""Bounds with their multipliers, and the regulariser functions h."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def test_bounds_that_nothing_meets_are_refused(lower: list[float], upper: list[f
 SIMPLE: list[Regulariser] = [Zero(), L1(0.7), Box(-0.5, 1.0), Ball(1.2)]
 
 
-@pytest.mark.parametrize("simple", SIMPLE, ids=lambda simple: type(simple).__name__)
-def test_prox_is_a_minimiser_and_its_residual_a_subgradient(simple: Regulariser) -> None:
+@pytest.mark.parametrize("regulariser", SIMPLE, ids=lambda regulariser: type(regulariser).__name__)
+def test_prox_is_a_minimiser_and_its_residual_a_subgradient(regulariser: Regulariser) -> None:
     rng = np.random.default_rng(5)
     for _ in range(5):
         weights = 2.0 * rng.standard_normal(4)
-        assert prox_by_search(simple, weights, 0.8) >= -1e-12
-        found = simple.prox(weights, 0.8)
+        assert prox_by_search(regulariser, weights, 0.8) >= -1e-12
+        found = regulariser.prox(weights, 0.8)
         # w − prox(w) is step times a subgradient of h at prox(w).
-        assert simple.distance(found, (found - weights) / 0.8) <= 1e-9
-        assert simple.distance(found, (found - weights) / 0.8 + 0.3 * np.eye(4)[0]) <= 0.3 + 1e-9
+        assert regulariser.distance(found, (found - weights) / 0.8) <= 1e-9
+        assert regulariser.distance(found, (found - weights) / 0.8 + 0.3 * np.eye(4)[0]) <= 0.3 + 1e-9
 
 
 def test_distance_is_not_always_zero() -> None:

@@ -1,6 +1,6 @@
 """What the roles of every solver of programs owe a runtime, as one suite; a subclass gives the fixture `make`.
 
-Beyond `horizontal_contract`: programs that no job can say, with a simple part, a server of any kind, other curvature.
+Beyond `horizontal_contract`: programs that no job can say, with a regulariser, a server of any kind, other curvature.
 """
 
 from __future__ import annotations

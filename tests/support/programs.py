@@ -172,17 +172,17 @@ def random_sides(rng: np.random.Generator, rows: int) -> Bounds:
     return Bounds(lower, np.where(np.isinf(lower) | (rng.random(rows) < 0.5), rng.random(rows), np.inf))
 
 
-def prox_by_search(simple: Regulariser, weights: Array, step: float, draws: int = 2000) -> float:
+def prox_by_search(regulariser: Regulariser, weights: Array, step: float, draws: int = 2000) -> float:
     """The least ‖v − w‖²/2 + step·h(v) that perturbations of the claimed minimiser find, minus its own."""
-    claimed = simple.prox(weights, step)
+    claimed = regulariser.prox(weights, step)
     rng = np.random.default_rng(0)
 
     def cost(v: Array) -> float:
-        return 0.5 * float((v - weights) @ (v - weights)) + step * simple.value(v)
+        return 0.5 * float((v - weights) @ (v - weights)) + step * regulariser.value(v)
 
     best = np.inf
     for _ in range(draws):
         # Through prox with no step, so that the perturbation stays in h's domain.
-        v = simple.prox(claimed + 0.1 * rng.standard_normal(len(weights)) * rng.random(), 0.0)
+        v = regulariser.prox(claimed + 0.1 * rng.standard_normal(len(weights)) * rng.random(), 0.0)
         best = min(best, cost(v) - cost(claimed))
     return best

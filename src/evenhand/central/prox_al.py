@@ -21,7 +21,7 @@ from evenhand.protocol.roles import Report
 
 def prox_al(
     program: Program,
-    simple: Regulariser | None = None,
+    regulariser: Regulariser | None = None,
     *,
     start: Array | None = None,
     method: Method = "auto",
@@ -33,7 +33,7 @@ def prox_al(
     ----------
     program
         `evenhand.programs.Pooled(clients, server, shared)`, or any one program.
-    simple
+    regulariser
         h.
     start
         w⁰; the origin by default.
@@ -43,12 +43,12 @@ def prox_al(
         Those of `ProxALTolerances`.
     """
     tolerances = ProxALTolerances(**options)
-    simple = ZERO if simple is None else simple
+    regulariser = ZERO if regulariser is None else regulariser
     if program.shared:
         raise InputError("the program has summands of shared rows; pool all clients first")
     sides, beta = program.own, tolerances.penalty
     weights = np.zeros(program.weights) if start is None else np.asarray(start, dtype=np.float64)
-    weights = simple.prox(weights, 0.0)
+    weights = regulariser.prox(weights, 0.0)
     multipliers = np.zeros(sides.n_sides)
     minimiser, still = Minimiser(method), np.zeros(program.weights)
     history: list[Report] = []
@@ -57,12 +57,14 @@ def prox_al(
     while outer < tolerances.max_outer:
         augmented = Augmented(program, multipliers, beta, weights, 1.0 / beta)
         pull = Pull(still, weights, 0.0)
-        found = minimise_composite(minimiser, augmented, augmented.at(weights), pull, simple, tolerances.tau(outer))
+        found = minimise_composite(
+            minimiser, augmented, augmented.at(weights), pull, regulariser, tolerances.tau(outer)
+        )
         after = found.point
         moved = float(np.max(np.abs(after.weights - weights), initial=0.0))
         changed = float(np.max(np.abs(after.pushed - multipliers), initial=0.0))
         weights, multipliers, outer = after.weights, after.pushed, outer + 1
-        before, residual = residual, residual_at(after.point, program, weights, multipliers, simple)
+        before, residual = residual, residual_at(after.point, program, weights, multipliers, regulariser)
         history.append({"outer": outer, "moved": moved, "changed": changed, **residual.__dict__})
         if not found.reached:
             status = SolveStatus.STALLED

@@ -13,7 +13,7 @@ from evenhand.printing import quoted
 from evenhand.protocol.roles import SERVER
 
 Scope = Literal["global", "local", "both"]
-Lacking = Literal["refuse", "leave out"]
+MissingSlices = Literal["refuse", "leave out"]
 
 
 @dataclass(frozen=True)
@@ -28,20 +28,20 @@ class ConstraintScope:
     limits
         Bounds that take the place of the constraint's own ε or limit: by the client's name, or ``"server"`` for the
         global one.
-    lacking
+    missing_slices
         What to do about a client that has no rows in a slice of a local constraint: refuse the run, or leave the
         constraint out at that client.
     """
 
     scope: Scope = "global"
     limits: Mapping[str, float] | None = None
-    lacking: Lacking = "refuse"
+    missing_slices: MissingSlices = "refuse"
 
     def __post_init__(self) -> None:
         if not isinstance(self.scope, str) or self.scope not in ("global", "local", "both"):
             raise InputError(f"scope is {quoted(self.scope)}; choose 'global', 'local' or 'both'")
-        if not isinstance(self.lacking, str) or self.lacking not in ("refuse", "leave out"):
-            raise InputError(f"lacking is {quoted(self.lacking)}; choose 'refuse' or 'leave out'")
+        if not isinstance(self.missing_slices, str) or self.missing_slices not in ("refuse", "leave out"):
+            raise InputError(f"missing_slices is {quoted(self.missing_slices)}; choose 'refuse' or 'leave out'")
         if self.limits is not None and not isinstance(self.limits, Mapping):
             raise InputError(f"limits are {quoted(self.limits)}; give a bound for each name, such as {{'server': 0.1}}")
         for name, limit in (self.limits or {}).items():

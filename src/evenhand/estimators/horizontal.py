@@ -15,7 +15,7 @@ from evenhand.arrays import Array
 from evenhand.auditing.horizontal import HorizontalScene
 from evenhand.auditing.views import listening
 from evenhand.constraints import Constraints, as_list
-from evenhand.constraints.scope import ConstraintScope, Lacking, Scope
+from evenhand.constraints.scope import ConstraintScope, MissingSlices, Scope
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.client_rows import (
@@ -84,7 +84,7 @@ class HorizontalClassifier(ScoresAcrossClients):
     limits
         Bounds in place of the constraint's own ε or limit, by client's name (its id as text), or ``"server"`` for the
         global one; with ``"prox-al"`` and ``"sqp"``.
-    lacking
+    missing_slices
         Whether a client without rows in a slice of a local constraint is refused (``"refuse"``), or that constraint
         left out at that client (``"leave out"``).
     alpha
@@ -165,7 +165,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         model: Any = "linear",
         scope: Scope = "global",
         limits: Mapping[str, float] | None = None,
-        lacking: Lacking = "refuse",
+        missing_slices: MissingSlices = "refuse",
         alpha: float | None = None,
         max_rounds: int | None = None,
         tol: float = 1e-3,
@@ -192,7 +192,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         self.model = model
         self.scope = scope
         self.limits = limits
-        self.lacking = lacking
+        self.missing_slices = missing_slices
         self.alpha = alpha
         self.max_rounds = max_rounds
         self.tol = tol
@@ -248,7 +248,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             (A ``sklearn.exceptions.ConvergenceWarning``.) If the solver did not converge, as far as clients were asked
             to measure it, or the model gives every training row the same label.
         """
-        where = ConstraintScope(self.scope, self.limits, self.lacking)
+        where = ConstraintScope(self.scope, self.limits, self.missing_slices)
         self._check_plain()
         X = in_pandas(X)
         rows_given = getattr(X, "shape", (0,))[0]

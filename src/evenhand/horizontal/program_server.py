@@ -36,7 +36,7 @@ class ServerPart:
         The server's own, if it has one.
     shared
         Bounds of the constraint rows that all clients have summands of.
-    simple
+    regulariser
         h.
     start
         w⁰.
@@ -47,7 +47,7 @@ class ServerPart:
     clients: Mapping[str, Bounds]
     program: Program | None
     shared: Bounds
-    simple: Regulariser
+    regulariser: Regulariser
     start: Array
     row_names: Sequence[str] = ()
 
@@ -82,7 +82,7 @@ class ProgramServer(HorizontalServer):
     def __init__(self, own: ServerPart, sizes: Mapping[str, int]) -> None:
         super().__init__(SERVER, sizes)
         self.clients = {name: own.clients[name] for name in sorted(own.clients)}
-        self.program, self.shared, self.simple = own.program, own.shared, own.simple
+        self.program, self.shared, self.regulariser = own.program, own.shared, own.regulariser
         self.row_names = tuple(own.row_names)
         mine = {} if own.program is None else {SERVER: own.program.own}
         holders = {**self.clients, **mine, SHARED: own.shared}

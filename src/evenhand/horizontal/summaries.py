@@ -173,14 +173,14 @@ def lacking_rows(name: str, counts: SliceCounts, rows: Sequence[ConstraintRow], 
     found = []
     for place, row in enumerate(rows):
         empty = [part for _, part in row.terms if not counts[part]]
-        if empty and (scope.lacking == "refuse" or name == SERVER):
+        if empty and (scope.missing_slices == "refuse" or name == SERVER):
             who = "the server" if name == SERVER else f"client {name!r}"
             raise ConstraintError(
                 f"{who} has no rows in the slice [{empty[0]}], so {row} has no meaning there; merge or drop that group"
                 + (
                     ""
                     if name == SERVER
-                    else ", use scope 'global', or leave such constraints out with lacking 'leave out'"
+                    else ", use scope 'global', or leave such constraints out with missing_slices 'leave out'"
                 )
             )
         if empty:

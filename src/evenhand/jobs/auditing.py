@@ -107,7 +107,7 @@ def _horizontal(
     run = train_clients(
         job.to_job(),
         clients,
-        scope=job.to_where(),
+        scope=job.to_scope(),
         server=None if tables.server is None else tables.server.training_rows(SERVER_ROWS),
         groups=job.data.groups,
         classes=job.n_classes,
@@ -250,7 +250,7 @@ def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
     run = train_clients(
         trained,
         clients,
-        scope=job.to_where(),
+        scope=job.to_scope(),
         server=server,
         protect=job.to_protection(),
         preparation=Preparation(),

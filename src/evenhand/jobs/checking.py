@@ -101,7 +101,7 @@ def _come_to_terms(job: HorizontalJobFile, rows: HorizontalTables) -> None:
         classes=job.n_classes,
         server=None if rows.server is None else rows.server.training_rows(SERVER_ROWS),
         groups=job.data.groups,
-        scope=job.to_where(),
+        scope=job.to_scope(),
         protected=job.privacy is not None,
     )
 

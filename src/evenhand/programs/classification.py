@@ -80,7 +80,7 @@ def constrained(
     weighting: Weighting = "rows",
     regulariser: float | Array = 0.0,
     groups: Mapping[str, Sequence[Hashable]] | None = None,
-    lacking: Literal["refuse", "leave out"] = "refuse",
+    missing_slices: Literal["refuse", "leave out"] = "refuse",
 ) -> Federated:
     """Mean loss over all clients under constraints on slice means.
 
@@ -96,7 +96,7 @@ def constrained(
         μ of (μ/2)‖w‖², a number or one a weight.
     groups
         The values each sensitive attribute may take; None takes those that occur.
-    lacking
+    missing_slices
         What to do with a client's own row over a slice that the client has no data in: refuse it, or leave it out.
     """
     if scope not in ("local", "global", "both"):
@@ -111,7 +111,7 @@ def constrained(
     clients: list[Program] = []
     for place, sample in enumerate(samples):
         each = 1.0 / total if weighting == "rows" else 1.0 / (len(samples) * len(sample.labels))
-        own = [] if scope == "global" else _filled(rows, sample, f"client {place}", lacking)
+        own = [] if scope == "global" else _filled(rows, sample, f"client {place}", missing_slices)
         # Summands add up to the regulariser of the whole.
         share = np.asarray(regulariser, dtype=np.float64) / len(samples)
         clients.append(sample_program(sample, own, shared, each=each, counts=counts, regulariser=share))
@@ -166,14 +166,14 @@ def _rows(
     return list(constraint_rows(constraints, groups))
 
 
-def _filled(rows: Sequence[ConstraintRow], sample: FeatureRows, who: str, lacking: str) -> list[ConstraintRow]:
+def _filled(rows: Sequence[ConstraintRow], sample: FeatureRows, who: str, missing_slices: str) -> list[ConstraintRow]:
     kept = []
     for row in rows:
         empty = [part for _, part in row.terms if not sample.inside(part).any()]
-        if empty and lacking == "refuse":
+        if empty and missing_slices == "refuse":
             raise ConstraintError(
                 f"slice [{empty[0]}] is empty at {who}, so {row} has no meaning there; merge or drop that group, use "
-                "scope='global', or leave such rows out with lacking='leave out'"
+                "scope='global', or leave such rows out with missing_slices='leave out'"
             )
         if not empty:
             kept.append(row)

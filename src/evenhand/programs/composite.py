@@ -1,4 +1,4 @@
-"""Minimisation of a smooth function plus a simple one, by proximal Newton steps.
+"""Minimise a smooth function plus a regulariser, by proximal Newton steps.
 
     min over u:   P(u) + ⟨b, u⟩ + (ρ/2)‖u − centre‖² + h(u)
 
@@ -19,17 +19,22 @@ from evenhand.programs.regularisers import Regulariser, Zero
 
 
 def minimise_composite(
-    minimiser: Minimiser, objective: Objective[PointT], start: PointT, pull: Pull, simple: Regulariser, tolerance: float
+    minimiser: Minimiser,
+    objective: Objective[PointT],
+    start: PointT,
+    pull: Pull,
+    regulariser: Regulariser,
+    tolerance: float,
 ) -> Found[PointT]:
     """From a point in h's domain until dist∞(0, ∂(...)) is at most `tolerance`."""
-    if isinstance(simple, Zero):
+    if isinstance(regulariser, Zero):
         return minimiser.minimise(objective, start, pull, tolerance)
     if objective.curvature != "matrix" or len(start.weights) > DENSE_LIMIT:
-        return _proximal_gradient(objective, start, pull, simple, tolerance)
+        return _proximal_gradient(objective, start, pull, regulariser, tolerance)
     point, effort, size = start, 0.0, len(start.weights)
     for _ in range(minimiser.max_steps):
         gradient = pull.gradient(point)
-        residual = simple.distance(point.weights, gradient)
+        residual = regulariser.distance(point.weights, gradient)
         if residual <= tolerance:
             return Found(point, True, effort)
         matrix = point.hessian()
@@ -38,78 +43,78 @@ def minimise_composite(
         if bends[0] <= 0.0:
             matrix = convexified(matrix)
             bends = eigvalsh(matrix)
-        goal = minimise_model(matrix, gradient, point.weights, simple, bends[-1], 0.1 * min(tolerance, residual))
+        goal = minimise_model(matrix, gradient, point.weights, regulariser, bends[-1], 0.1 * min(tolerance, residual))
         effort += objective.effort * size / 2
-        after, tried = _descend(objective, point, pull, simple, gradient, goal - point.weights)
+        after, tried = _descend(objective, point, pull, regulariser, gradient, goal - point.weights)
         effort += objective.effort * tried
         if after is None:
             return Found(point, False, effort)
         point = after
-    return Found(point, simple.distance(point.weights, pull.gradient(point)) <= tolerance, effort)
+    return Found(point, regulariser.distance(point.weights, pull.gradient(point)) <= tolerance, effort)
 
 
 def minimise_model(
-    matrix: Array, gradient: Array, weights: Array, simple: Regulariser, largest: float, accuracy: float
+    matrix: Array, gradient: Array, weights: Array, regulariser: Regulariser, largest: float, accuracy: float
 ) -> Array:
     """argmin over v of gᵀ(v − w) + ½ (v − w)ᵀH(v − w) + h(v)."""
 
     def slope(v: Array) -> Array:
         return gradient + matrix @ (v - weights)
 
-    return accelerated(slope, weights, simple, largest, accuracy, 20000)
+    return accelerated(slope, weights, regulariser, largest, accuracy, 20000)
 
 
 def accelerated(
-    slope: Callable[[Array], Array], start: Array, simple: Regulariser, largest: float, accuracy: float, limit: int
+    slope: Callable[[Array], Array], start: Array, regulariser: Regulariser, largest: float, accuracy: float, limit: int
 ) -> Array:
     """FISTA with restarts; `largest` bounds the smooth part's curvature."""
     point, ahead, momentum = start, start, 1.0
     for count in range(limit):
-        after = simple.prox(ahead - slope(ahead) / largest, 1.0 / largest)
+        after = regulariser.prox(ahead - slope(ahead) / largest, 1.0 / largest)
         if float((ahead - after) @ (after - point)) > 0.0:
             momentum, ahead = 1.0, point
-            after = simple.prox(ahead - slope(ahead) / largest, 1.0 / largest)
+            after = regulariser.prox(ahead - slope(ahead) / largest, 1.0 / largest)
         following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
         ahead = after + (momentum - 1.0) / following * (after - point)
         point, momentum = after, following
-        if count % 5 == 0 and simple.distance(point, slope(point)) <= accuracy:
+        if count % 5 == 0 and regulariser.distance(point, slope(point)) <= accuracy:
             break
     return point
 
 
 def _descend(
-    objective: Objective[PointT], point: PointT, pull: Pull, simple: Regulariser, gradient: Array, step: Array
+    objective: Objective[PointT], point: PointT, pull: Pull, regulariser: Regulariser, gradient: Array, step: Array
 ) -> tuple[PointT | None, int]:
     """The first of 1, ½, ¼, ... of the step that lowers the sum enough. h is convex, so its domain is not left."""
-    before = simple.value(point.weights)
+    before = regulariser.value(point.weights)
     value = pull.value(point) + before
-    predicted = float(gradient @ step) + simple.value(point.weights + step) - before
-    residual = simple.distance(point.weights, gradient)
+    predicted = float(gradient @ step) + regulariser.value(point.weights + step) - before
+    residual = regulariser.distance(point.weights, gradient)
     length, tried = 1.0, 0
     while length > 1e-10:
         trial, tried = objective.at(point.weights + length * step), tried + 1
-        now = pull.value(trial) + simple.value(trial.weights)
+        now = pull.value(trial) + regulariser.value(trial.weights)
         if now <= value + ARMIJO * length * min(predicted, 0.0):
             return trial, tried
         drowned = abs(now - value) <= 1e-12 * (1.0 + abs(value))
-        if drowned and simple.distance(trial.weights, pull.gradient(trial)) < residual:
+        if drowned and regulariser.distance(trial.weights, pull.gradient(trial)) < residual:
             return trial, tried
         length *= 0.5
     return None, tried
 
 
 def _proximal_gradient(
-    objective: Objective[PointT], start: PointT, pull: Pull, simple: Regulariser, tolerance: float
+    objective: Objective[PointT], start: PointT, pull: Pull, regulariser: Regulariser, tolerance: float
 ) -> Found[PointT]:
     """Accelerated proximal gradients with backtracking on the function itself."""
     point, ahead, momentum, bend = start, start, 1.0, max(pull.strength, 1e-3)
     effort = 0.0
     for _ in range(20000):
-        if simple.distance(point.weights, pull.gradient(point)) <= tolerance:
+        if regulariser.distance(point.weights, pull.gradient(point)) <= tolerance:
             return Found(point, True, effort)
         gradient, value = pull.gradient(ahead), pull.value(ahead)
         while True:
-            after = objective.at(simple.prox(ahead.weights - gradient / bend, 1.0 / bend))
+            after = objective.at(regulariser.prox(ahead.weights - gradient / bend, 1.0 / bend))
             effort += objective.effort
             step = after.weights - ahead.weights
             bound = value + float(gradient @ step) + 0.5 * bend * float(step @ step)

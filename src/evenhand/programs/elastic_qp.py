@@ -60,7 +60,7 @@ def elastic_step(
     above: Array,
     penalty: float,
     weights: Array | None = None,
-    simple: Regulariser | None = None,
+    regulariser: Regulariser | None = None,
     tolerance: float = 1e-9,
 ) -> QuadraticStep:
     """Solve the program, raising ν as far as the rows need; sides may be infinite.
@@ -69,7 +69,7 @@ def elastic_step(
     steering rule of Byrd, Nocedal and Waltz), so it stays moderate where rows can hold. What is missed by less than
     `tolerance` in all is not worth a higher price.
     """
-    plain = simple is None or isinstance(simple, Zero)
+    plain = regulariser is None or isinstance(regulariser, Zero)
     direct = _Direct(matrix, gradient, jacobian, below, above) if plain else None
     if direct is not None and (below == above).all():
         # Nothing to weigh: equalities that can hold do, at a price above their multipliers.
@@ -84,7 +84,7 @@ def elastic_step(
         found = None if direct is None else direct.solve(penalty)
         if found is None:
             if not interior:
-                interior.append(_Problem(matrix, gradient, jacobian, below, above, weights, simple))
+                interior.append(_Problem(matrix, gradient, jacobian, below, above, weights, regulariser))
             found = interior[0].solve(penalty)
         return found
 
@@ -167,14 +167,14 @@ class _Problem:
         below: Array,
         above: Array,
         weights: Array | None,
-        simple: Regulariser | None,
+        regulariser: Regulariser | None,
     ) -> None:
         self.size = len(gradient)
         self.matrix, self.gradient, self.jacobian = matrix, gradient, jacobian
         self.below, self.above = below, above
         self.upper, self.lower = np.flatnonzero(np.isfinite(above)), np.flatnonzero(np.isfinite(below))
         self.slacks = len(self.upper) + len(self.lower)
-        part = _simple_part(simple, self.size, weights)
+        part = _regulariser_part(regulariser, self.size, weights)
         known = self.size + len(part.cost)
         # Filled in dense form: the programs are small, and assembling sparse blocks would cost more than solving them.
         quadratic = np.zeros((known + self.slacks, known + self.slacks))
@@ -223,7 +223,7 @@ def _by_columns(dense: Array) -> sp.csc_array:
     return sp.csc_array((dense[rows, columns], rows, ends), shape=dense.shape)
 
 
-class _SimplePart(NamedTuple):
+class _RegulariserPart(NamedTuple):
     """h(w + p) in the program: what extra unknowns cost, and rows over p and them with bounds and cones."""
 
     cost: Array
@@ -232,24 +232,28 @@ class _SimplePart(NamedTuple):
     cones: list[Any]
 
 
-def _simple_part(simple: Regulariser | None, size: int, weights: Array | None) -> _SimplePart:
+def _regulariser_part(regulariser: Regulariser | None, size: int, weights: Array | None) -> _RegulariserPart:
     none, eye = np.zeros(0), np.eye(size)
-    if simple is None or isinstance(simple, Zero):
-        return _SimplePart(none, np.zeros((0, size)), none, [])
+    if regulariser is None or isinstance(regulariser, Zero):
+        return _RegulariserPart(none, np.zeros((0, size)), none, [])
     assert weights is not None
-    if isinstance(simple, L1):
+    if isinstance(regulariser, L1):
         # |w + p| ≤ r for an extra unknown r each.
         rows = np.block([[eye, -eye], [-eye, -eye]])
         cones = [clarabel.NonnegativeConeT(2 * size)]
-        return _SimplePart(np.full(size, simple.scale), rows, np.concatenate([-weights, weights]), cones)
-    if isinstance(simple, Box):
-        lower = np.broadcast_to(simple.lower, (size,)) - weights
-        upper = np.broadcast_to(simple.upper, (size,)) - weights
+        return _RegulariserPart(np.full(size, regulariser.scale), rows, np.concatenate([-weights, weights]), cones)
+    if isinstance(regulariser, Box):
+        lower = np.broadcast_to(regulariser.lower, (size,)) - weights
+        upper = np.broadcast_to(regulariser.upper, (size,)) - weights
         above, under = np.isfinite(upper), np.isfinite(lower)
         bounds = np.concatenate([upper[above], -lower[under]])
         cones = [clarabel.NonnegativeConeT(len(bounds))] if len(bounds) else []
-        return _SimplePart(none, np.vstack([eye[above], -eye[under]]), bounds, cones)
-    if isinstance(simple, Ball):
+        return _RegulariserPart(none, np.vstack([eye[above], -eye[under]]), bounds, cones)
+    if isinstance(regulariser, Ball):
         rows = np.vstack([np.zeros((1, size)), -eye])
-        return _SimplePart(none, rows, np.append(simple.radius, weights), [clarabel.SecondOrderConeT(size + 1)])
-    raise InputError(f"the quadratic programs know no {type(simple).__name__}; use L1, Box, Ball, or solver prox-al")
+        return _RegulariserPart(
+            none, rows, np.append(regulariser.radius, weights), [clarabel.SecondOrderConeT(size + 1)]
+        )
+    raise InputError(
+        f"the quadratic programs do not support {type(regulariser).__name__}; use L1, Box, Ball, or solver prox-al"
+    )

@@ -105,7 +105,7 @@ def measure(
     clients: Mapping[str, Program],
     server: Program | None = None,
     shared: Bounds = NO_BOUNDS,
-    simple: Regulariser = ZERO,
+    regulariser: Regulariser = ZERO,
 ) -> Residual:
     """The residual at w and at tables of multipliers as a `Solution` has them, from everybody's functions."""
     slope, value = np.zeros(len(weights)), 0.0
@@ -124,7 +124,7 @@ def measure(
         parts.append((program.own, point.constraints[:own], table))
     parts.append((shared, sums, shared_table))
     known = [(bounds, values, bounds.table(bounds.of_net(table[0] - table[1]))) for bounds, values, table in parts]
-    return kkt_residual(weights, value, slope, known, simple)
+    return kkt_residual(weights, value, slope, known, regulariser)
 
 
 def kkt_residual(
@@ -132,7 +132,7 @@ def kkt_residual(
     value: float,
     slope: Array,
     parts: Sequence[tuple[Bounds, Array, Array]],
-    simple: Regulariser = ZERO,
+    regulariser: Regulariser = ZERO,
 ) -> Residual:
     """The optimality conditions at w.
 
@@ -147,7 +147,7 @@ def kkt_residual(
     """
     found = [bounds.conditions(values, table) for bounds, values, table in parts]
     violation, complementarity, distance = map(max, zip(*found, strict=True))
-    stationarity, objective = simple.distance(weights, slope), value + simple.value(weights)
+    stationarity, objective = regulariser.distance(weights, slope), value + regulariser.value(weights)
     return Residual(stationarity, violation, complementarity, distance, objective)
 
 
@@ -163,9 +163,11 @@ def is_infeasible(missed: float, slope: Array, weights: Array) -> bool:
 
 
 def residual_at(
-    point: ProgramPoint, program: Program, weights: Array, multipliers: Array, simple: Regulariser
+    point: ProgramPoint, program: Program, weights: Array, multipliers: Array, regulariser: Regulariser
 ) -> Residual:
     """The optimality conditions of one program at a point that is there already."""
     bounds = program.own
     slope = point.gradient + bounds.net(multipliers) @ point.jacobian
-    return kkt_residual(weights, point.value, slope, [(bounds, point.constraints, bounds.table(multipliers))], simple)
+    return kkt_residual(
+        weights, point.value, slope, [(bounds, point.constraints, bounds.table(multipliers))], regulariser
+    )

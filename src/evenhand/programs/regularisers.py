@@ -1,4 +1,4 @@
-"""The simple part h of the objective: closed and convex, known to everybody, with an easy proximal operator."""
+"""Regularisers h: closed convex parts of the objective that everybody knows, with a cheap proximal operator."""
 
 from __future__ import annotations
 

@@ -149,21 +149,21 @@ class WidenedPoint:
 class OnFirst:
     """h of the first weights, w; zero of the z."""
 
-    simple: Regulariser
+    regulariser: Regulariser
     inner: int
 
     def value(self, weights: Array) -> float:
-        return self.simple.value(weights[: self.inner])
+        return self.regulariser.value(weights[: self.inner])
 
     def prox(self, weights: Array, step: float) -> Array:
-        return np.append(self.simple.prox(weights[: self.inner], step), weights[self.inner :])
+        return np.append(self.regulariser.prox(weights[: self.inner], step), weights[self.inner :])
 
     def distance(self, weights: Array, gradient: Array) -> float:
         rest = float(np.max(np.abs(gradient[self.inner :]), initial=0.0))
-        return max(self.simple.distance(weights[: self.inner], gradient[: self.inner]), rest)
+        return max(self.regulariser.distance(weights[: self.inner], gradient[: self.inner]), rest)
 
     def settle(self, weights: Array) -> Array:
-        return np.append(self.simple.settle(weights[: self.inner]), weights[self.inner :])
+        return np.append(self.regulariser.settle(weights[: self.inner]), weights[self.inner :])
 
 
 def decoupled(program: Program, shared: Bounds, clients: int, place: int) -> Program:
@@ -172,9 +172,9 @@ def decoupled(program: Program, shared: Bounds, clients: int, place: int) -> Pro
 
 
 def widened(
-    program: Program | None, shared: Bounds, simple: Regulariser, clients: int, inner: int
+    program: Program | None, shared: Bounds, regulariser: Regulariser, clients: int, inner: int
 ) -> tuple[Program, Regulariser]:
     """The server's program and h, over (w, z); one without constraint rows where the server has none."""
     if shared.n_rows:
-        return Widened(program, shared, clients, inner), OnFirst(simple, inner)
-    return QuadraticProgram(None, None, np.zeros((0, inner))) if program is None else program, simple
+        return Widened(program, shared, clients, inner), OnFirst(regulariser, inner)
+    return QuadraticProgram(None, None, np.zeros((0, inner))) if program is None else program, regulariser

@@ -43,7 +43,7 @@ class DealtProgram:
         c_0, with data of the server's own.
     shared
         Bounds of the constraint rows that all clients have summands of.
-    simple
+    regulariser
         h.
     start
         w⁰.
@@ -52,18 +52,18 @@ class DealtProgram:
     clients: Mapping[str, Program]
     server: Program | None
     shared: Bounds
-    simple: Regulariser
+    regulariser: Regulariser
     start: Array
 
     def server_part(self) -> ServerPart:
         bounds = {name: program.own for name, program in self.clients.items()}
-        return ServerPart(bounds, self.server, self.shared, self.simple, self.start)
+        return ServerPart(bounds, self.server, self.shared, self.regulariser, self.start)
 
 
 def deal(
     clients: Clients,
     server: Program | None = None,
-    simple: Regulariser | None = None,
+    regulariser: Regulariser | None = None,
     shared: Bounds = NO_BOUNDS,
     start: npt.ArrayLike | None = None,
 ) -> DealtProgram:
@@ -73,13 +73,13 @@ def deal(
     first: Array = np.zeros(size) if start is None else np.array(start, dtype=np.float64)
     if first.shape != (size,) or not np.isfinite(first).all():
         raise InputError(f"start must be {size} finite numbers; it has shape {first.shape}")
-    return DealtProgram(programs, server, shared, ZERO if simple is None else simple, first)
+    return DealtProgram(programs, server, shared, ZERO if regulariser is None else regulariser, first)
 
 
 def prox_al(
     clients: Clients,
     server: Program | None = None,
-    simple: Regulariser | None = None,
+    regulariser: Regulariser | None = None,
     *,
     shared: Bounds = NO_BOUNDS,
     start: npt.ArrayLike | None = None,
@@ -93,7 +93,7 @@ def prox_al(
         f_i and c_i, in a list or by name.
     server
         c_0, with data of the server's own.
-    simple
+    regulariser
         h, one of `evenhand.programs.L1`, `Box`, `Ball`; None is zero.
     shared
         Bounds of constraint rows that all clients have summands of; they are decoupled as in proximal AL Eq. 4.
@@ -102,14 +102,14 @@ def prox_al(
     options
         Those of `ProxALOptions`.
     """
-    dealt, settings = deal(clients, server, simple, shared, start), ProxALOptions(**options)
+    dealt, settings = deal(clients, server, regulariser, shared, start), ProxALOptions(**options)
     return solve(lambda: prox_al_roles(dealt, settings))
 
 
 def sqp(
     clients: Clients,
     server: Program | None = None,
-    simple: Regulariser | None = None,
+    regulariser: Regulariser | None = None,
     *,
     shared: Bounds = NO_BOUNDS,
     start: npt.ArrayLike | None = None,
@@ -119,7 +119,7 @@ def sqp(
 
     Parameters are those of `prox_al`, options those of `SQPOptions`.
     """
-    dealt, settings = deal(clients, server, simple, shared, start), SQPOptions(**options)
+    dealt, settings = deal(clients, server, regulariser, shared, start), SQPOptions(**options)
     return solve(lambda: sqp_roles(dealt, settings))
 
 

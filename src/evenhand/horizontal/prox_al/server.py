@@ -71,12 +71,12 @@ class ProxALServer(ProgramServer):
         super().__init__(own, {"model": inner, "weights": size, "shared": shared.n_rows})
         self.names = tuple(self.clients)
         self.inner_size = inner
-        self.head, self.wide_simple = widened(own.program, shared, own.simple, count, inner)
+        self.head, self.wide_simple = widened(own.program, shared, own.regulariser, count, inner)
         self.alone = own.program is None and not shared.n_rows
         self.options = options
         self.minimiser = Minimiser(options.local_solver)
         self.multipliers: Array = np.zeros(self.head.own.n_sides)
-        first = own.simple.prox(np.array(own.start, dtype=np.float64), 0.0)
+        first = own.regulariser.prox(np.array(own.start, dtype=np.float64), 0.0)
         self.weights: Array = np.append(first, np.zeros(size - inner))
         self.centre = self.weights
         self.anchors: Array = np.zeros((count, size))
@@ -200,7 +200,7 @@ class ProxALServer(ProgramServer):
         value = value + sum(float(body["value"]) for body in bodies.values())
         holders = {SHARED: self.shared} if self.program is None else {SERVER: self.program.own, SHARED: self.shared}
         parts = [(bounds, values[self.places[name]], tables[name]) for name, bounds in holders.items()]
-        mine = kkt_residual(self.answer, value, slope, parts, self.simple)
+        mine = kkt_residual(self.answer, value, slope, parts, self.regulariser)
         return replace(
             mine,
             violation=self.bounds.violation(values),
@@ -261,12 +261,12 @@ class ProxALServer(ProgramServer):
             return found, self.wide_simple.distance(found, strength * (found - middle))
         augmented = Augmented(self.head, self.multipliers, beta, self.centre, proximity)
         pull = Pull(np.zeros_like(mean), mean, total)
-        rows_only = is_quadratic(self.head) and not self.head.curved and isinstance(self.simple, Zero)
-        here, simple = augmented.at(lowest(augmented, pull) if rows_only else self.weights), self.wide_simple
-        solved = minimise_composite(self.minimiser, augmented, here, pull, simple, tolerance)
+        rows_only = is_quadratic(self.head) and not self.head.curved and isinstance(self.regulariser, Zero)
+        here, regulariser = augmented.at(lowest(augmented, pull) if rows_only else self.weights), self.wide_simple
+        solved = minimise_composite(self.minimiser, augmented, here, pull, regulariser, tolerance)
         self.effort += solved.effort
         point = solved.point
-        return point.weights, max(tolerance, simple.distance(point.weights, pull.gradient(point)))
+        return point.weights, max(tolerance, regulariser.distance(point.weights, pull.gradient(point)))
 
     def _participants(self) -> tuple[str, ...]:
         count = max(1, round(self.options.participation * len(self.names)))

@@ -61,7 +61,7 @@ class SQPModel:
     ----------
     bounds
         Of all rows.
-    simple
+    regulariser
         h.
     allowed
         What a row may miss without counting in the merit: near the end the bend of the rows, times ν, would otherwise
@@ -69,7 +69,7 @@ class SQPModel:
     """
 
     bounds: Bounds
-    simple: Regulariser
+    regulariser: Regulariser
     allowed: float
 
     def missed(self, rows: Array) -> float:
@@ -77,7 +77,7 @@ class SQPModel:
 
     def merit(self, weights: Array, value: float, rows: Array, penalty: float) -> float:
         """f + h + ν Σ (what rows miss)."""
-        return value + self.simple.value(weights) + penalty * self.missed(rows)
+        return value + self.regulariser.value(weights) + penalty * self.missed(rows)
 
     def clean(self, net: Array) -> Array:
         """Multipliers without an interior-point method's dust, and of the signs that bounds allow."""
@@ -91,7 +91,7 @@ class SQPModel:
             evaluation.value,
             evaluation.gradient + net @ evaluation.jacobian,
             [(self.bounds, evaluation.rows, table)],
-            self.simple,
+            self.regulariser,
         )
 
     def step(self, evaluation: Evaluation, penalty: float, damping: float, rows: Array | None = None) -> QuadraticStep:
@@ -105,7 +105,7 @@ class SQPModel:
             self.bounds.upper - rows,
             penalty,
             evaluation.weights,
-            self.simple,
+            self.regulariser,
             0.5 * self.allowed,
         )
         return replace(found, net=self.clean(found.net))
@@ -116,7 +116,7 @@ class SQPModel:
 
     def predicted(self, evaluation: Evaluation, found: QuadraticStep) -> float:
         """What a linear model says the full step changes the merit by."""
-        near = self.simple.value(evaluation.weights + found.step) - self.simple.value(evaluation.weights)
+        near = self.regulariser.value(evaluation.weights + found.step) - self.regulariser.value(evaluation.weights)
         fall = self.missed(evaluation.rows + evaluation.jacobian @ found.step) - self.missed(evaluation.rows)
         return float(evaluation.gradient @ found.step) + near + found.penalty * fall
 

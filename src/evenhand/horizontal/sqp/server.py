@@ -79,7 +79,7 @@ class SQPServer(ProgramServer):
         self.counted, self.counting = counted, counting
         self.moving = MovingBounds(self.bounds, counted, options.exact_rates, leaves_out=self.exact)
         self._remodel()
-        self.trials: Array = np.tile(own.simple.prox(own.start, 0.0), (len(LENGTHS), 1))
+        self.trials: Array = np.tile(own.regulariser.prox(own.start, 0.0), (len(LENGTHS), 1))
         self.net: Array = np.zeros(self.bounds.n_rows)
         self.evaluation: Evaluation | None = None
         self.found: QuadraticStep | None = None
@@ -92,7 +92,7 @@ class SQPServer(ProgramServer):
     def _remodel(self) -> None:
         """The program under the present bounds."""
         self.feasibility = self.moving.finest(self.options.feasibility)
-        self.model = SQPModel(self.moving.bounds, self.simple, 0.5 * self.feasibility)
+        self.model = SQPModel(self.moving.bounds, self.regulariser, 0.5 * self.feasibility)
 
     @property
     def _last(self) -> Seen | Evaluation | None:
@@ -219,10 +219,10 @@ class SQPServer(ProgramServer):
 
     def _settled(self, trials: Array) -> Array:
         """Exactly on the kinks and inside the domain of h, which an arc may leave."""
-        simple = self.model.simple
-        if isinstance(simple, Zero):
+        regulariser = self.model.regulariser
+        if isinstance(regulariser, Zero):
             return trials
-        return np.array([simple.settle(simple.prox(trial, 0.0)) for trial in trials])
+        return np.array([regulariser.settle(regulariser.prox(trial, 0.0)) for trial in trials])
 
     def _move(self, to: Evaluation) -> Sends:
         if not np.isfinite(to.value):

@@ -192,7 +192,7 @@ def _agreed_on(job: ClientsJob) -> dict[str, Any]:
     """What the job says of the terms."""
     return {
         "groups": job.data.groups,
-        "scope": job.to_where(),
+        "scope": job.to_scope(),
         "protected": job.privacy is not None,
     }
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, PlainValidator
 
 from evenhand.constraints.groups import crossed_name
-from evenhand.constraints.scope import ConstraintScope, Lacking, Scope
+from evenhand.constraints.scope import ConstraintScope, MissingSlices, Scope
 from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.errors import InputError, JobError
 from evenhand.horizontal.problem import Protection
@@ -52,7 +52,7 @@ class HorizontalJobSection(TrainingSection):
         "local",
         "global",
     )
-    lacking: Lacking = key(
+    missing_slices: MissingSlices = key(
         "A client without rows in a slice of a local constraint: refuse it, or leave the constraint out there.",
         "leave out",
         "refuse",
@@ -203,11 +203,11 @@ class HorizontalJobFile(ClockedFile):
         )
 
     @once
-    def to_where(self) -> ConstraintScope:
+    def to_scope(self) -> ConstraintScope:
         limits = {client.name: client.limit for client in self.client if client.limit is not None}
         if self.server.limit is not None:
             limits[SERVER] = self.server.limit
-        return ConstraintScope(self.job.scope, limits or None, self.job.lacking)
+        return ConstraintScope(self.job.scope, limits or None, self.job.missing_slices)
 
     @once
     def to_protection(self) -> Protection | None:
@@ -278,11 +278,11 @@ def _check_training(job: HorizontalJobFile) -> None:
     build(solver.options, trained.options, "job.options", f"solver {trained.solver!r}", lambda: job._settings)
     check_job(
         trained,
-        scope=job.to_where(),
+        scope=job.to_scope(),
         has_server=job.server.has_rows,
         protected=job.privacy is not None,
     )
-    job.to_where().check(trained.constraints, [client.name for client in job.client])
+    job.to_scope().check(trained.constraints, [client.name for client in job.client])
     _check_privacy(job, trained)
 
 

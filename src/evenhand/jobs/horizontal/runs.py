@@ -71,7 +71,7 @@ def run_horizontal_job(
         run = train_clients(
             job.to_job(),
             [rows.training_rows(name) for name, rows in tables.clients.items()],
-            scope=job.to_where(),
+            scope=job.to_scope(),
             server=None if tables.server is None else tables.server.training_rows(SERVER_ROWS),
             groups=job.data.groups,
             classes=job.n_classes,
@@ -194,7 +194,7 @@ def stated_privacy(
 
 def constraints_over_all(job: HorizontalJobFile) -> tuple[Constraint, ...]:
     """The constraints that hold over everybody's rows together, with their bounds."""
-    where = job.to_where()
+    where = job.to_scope()
     return () if where.scope == "local" else where.constraints_of(SERVER, job.to_job().constraints)
 
 

@@ -133,7 +133,7 @@ def load_horizontal_tables(job: HorizontalJobFile, base: Path) -> HorizontalTabl
         draft_terms(
             job.to_job(),
             list(frames),
-            scope=job.to_where(),
+            scope=job.to_scope(),
             protected=job.privacy is not None,
             two_classes=job.n_classes is None,
             server_rows=server is not None,
