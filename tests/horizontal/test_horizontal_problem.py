@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -200,3 +201,10 @@ def test_features_lose_no_digit(given: str, kept: str) -> None:
     np.testing.assert_array_equal(features, rows)
     tenth = ClientRows("a", np.array([[0.1]]), [1.0]).features
     assert tenth.item() - (0.1 + 1e-9) < 0 < float(np.float32(tenth.item())) - (0.1 + 1e-9)
+
+
+def test_rows_can_be_changed_in_one_field() -> None:
+    rows = ClientRows("lyon", np.ones((2, 3)), np.array([1.0, -1.0]), gaps=True)
+    changed = replace(rows, categorical=(1,))
+    assert (changed.name, changed.gaps, changed.categorical, changed.n_rows) == ("lyon", True, (1,), 2)
+    np.testing.assert_array_equal(changed.features, rows.features)

@@ -57,6 +57,9 @@ class FeatureRows(LabelledRows):
     """Labelled rows with the features of a linear model: finite numbers, with a constant column for an intercept."""
 
     features: Matrix = field(kw_only=True)
+    # Programs take neither.
+    sample_weight: None = field(default=None, init=False)
+    answers: None = field(default=None, init=False)
 
     def __init__(self, features: Matrix, labels: Any, groups: pd.DataFrame | None = None) -> None:
         features = features.astype(np.float64) if sp.issparse(features) else np.asarray(features, dtype=np.float64)

@@ -50,6 +50,9 @@ class ClientRows(LabelledRows):
     features: Single | Array | Pictures = field(kw_only=True)
     gaps: bool = field(kw_only=True)
     categorical: tuple[int, ...] = field(kw_only=True)
+    # Solvers across clients take neither.
+    sample_weight: None = field(default=None, init=False)
+    answers: None = field(default=None, init=False)
 
     def __init__(
         self,
