@@ -14,7 +14,7 @@ from evenhand.metrics.names import METRICS
 from evenhand.printing import printable
 from evenhand.protocol.transcript import Transcript
 
-QUALITY = ("accuracy", "DEO", "DFP", "DFN", "HM")
+QUALITY = ("accuracy", "DFP", "DFN", "DEO", "HM")
 
 
 def compare(results: Mapping[str, Mapping[str, Any]], rows: str = "test", title: str | None = None) -> Table:

@@ -15,7 +15,7 @@ from evenhand.report.record import RunRecord
 
 MEASURES: Final = {"loss": "mean losses", "error": "error rates", "positive": "selection rates"}
 PARTS: Final = {"train": "training", "test": "held-out"}
-QUALITY: Final = {name: (name, METRICS[name].meaning) for name in ("accuracy", "DEO", "DFP", "DFN", "DP")}
+QUALITY: Final = {name: (name, METRICS[name].meaning) for name in ("accuracy", "DFP", "DFN", "DP", "DEO")}
 """Columns of a comparison, and what they mean."""
 
 
