@@ -18,7 +18,7 @@ def test_the_demo_trains_compares_and_leaves_everything(evenhand: Any, adult_fol
     done = evenhand("demo", "--rounds", 20, "--out", out, "--source", adult_folder)
     assert done.returncode == 0, done.stderr
     header = next(line for line in done.stdout.splitlines() if "accuracy" in line)
-    assert header.split() == ["accuracy", "DEO", "DFP", "DFN", "HM", "rounds", "bytes"]
+    assert header.split() == ["accuracy", "DFP", "DFN", "DEO", "HM", "rounds", "bytes"]
     lines = [line.split() for line in done.stdout.splitlines() if line.startswith(tuple(f" {name}" for name in NAMES))]
     rows = {name: cells for name, *cells in lines}
     assert list(rows) == NAMES
