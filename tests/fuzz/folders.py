@@ -1,4 +1,4 @@
-"""State files, checkpoints, models and old run folders with anything in them, well formed or not."""
+"""State files, checkpoints, manifests and models with anything in them, well formed or not."""
 
 from __future__ import annotations
 

@@ -299,3 +299,17 @@ def test_a_model_that_is_sure_to_the_last_bit_is_post_processed_too() -> None:
 
     found = postprocessing.calibrated(problem, Fit(Sure(), 0.0))
     assert 0.0 < found["accuracy"] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["nothing"], "there is no reproduction 'nothing'"),
+        (["fairvfl-table1", "--set", "moon"], "moon"),
+        (["fairvfl-table1", "--runs", "0"], "--runs"),
+    ],
+)
+def test_wrong_arguments_are_named_and_end_with_exit_code_2(command: Any, arguments: list[str], named: str) -> None:
+    code, _, errors = command(*arguments)
+    assert code == 2
+    assert named in errors
