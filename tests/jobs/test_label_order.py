@@ -119,7 +119,7 @@ def test_any_order_of_rows_gives_the_model_of_one_process(
     if ids == "equal":
         # A participant that is visited keeps its transcript in its folder, which there is none of here.
         apart = ("bytes", "messages") if runtime == "visits" else ()
-        assert ends["server"] == together.result | {name: 0 for name in apart}
+        assert ends["server"] == together.result | dict.fromkeys(apart, 0)
         return
     # Private alignment draws an order of rows: sums differ in their last bits.
     for name in ("objective", "violation"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,36 +19,25 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.parameters import WithConstraintParameters
 from evenhand.estimators.recording import recorded_fit
+from evenhand.estimators.rows import Beside, FrameRows, HolderRows, ReadLabels
 from evenhand.estimators.sensitive import named_columns, split_off
-from evenhand.estimators.tables import Tables, align_rows, encode, exchange_rows, named_tables, weights_beside
-from evenhand.jobs.tables import tell
+from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.models.across import joint_scores
 from evenhand.models.trees import TreesModel
-from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.align import How
 from evenhand.protocol.job import Job, LossName, ModelName, Protection, RuntimeName
 from evenhand.protocol.label_privacy import LabelPrivacy
+from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
-from evenhand.training.preparing import Preparation
-from evenhand.training.vertical import VerticalRun, train_vertical
+from evenhand.training.together import Together
+from evenhand.training.vertical import VerticalRun, train_together
+from evenhand.training.vertical_steps import Alignment, VerticalTraining, steps_together
 from evenhand.vertical.problem import PartyColumns, Start
 from evenhand.vertical.solvers import resolve, vertical_terms
 
 RoleName = Literal["active", "passive"]
-
-
-class Prepared(NamedTuple):
-    """Parties that have come together: the exchanges so far, their parts, who holds the labels, tables in one order,
-    and what each row counts, where rows count differently.
-    """
-
-    preparation: Preparation
-    parts: Mapping[str, Part]
-    holder: str
-    tables: Mapping[str, Any]
-    weights: Array | None = None
 
 
 class VerticalEstimator(WithConstraintParameters):
@@ -99,81 +88,79 @@ class VerticalEstimator(WithConstraintParameters):
         self.checkpoints = checkpoints
         self.verbose = verbose
 
-    def _prepare(
-        self, job: Job, X: Tables, y: Any, sensitive: Any, weights: Any = None, ids: How = "equal"
-    ) -> tuple[Prepared, npt.NDArray[Any], Any]:
-        """Enrol the parties and align their rows; labels and groups are with the first active one."""
+    def _train(self, job: Job, X: Tables, beside: Beside, ids: How, read: ReadLabels) -> Array:
+        """Train, and only then keep anything: a fit that was refused leaves an earlier one as it was.
+
+        Parameters
+        ----------
+        beside
+            Labels, groups and weights, which the first active party holds.
+        read
+            Turns labels and groups of the common rows into numbers.
+
+        Returns
+        -------
+        scores
+            Those of the training rows.
+        """
+        runtime, clock = self._runtime()
         tables = named_tables(X)
-        names = self._role_names(len(tables))
         parts: dict[str, Part] = {
-            name: "active" if role == "active" else "passive" for name, role in zip(tables, names, strict=True)
+            name: "active" if role == "active" else "passive"
+            for name, role in zip(tables, self._role_names(len(tables)), strict=True)
         }
         draft = vertical_terms(job, parts, 0, {})
         holder = draft.active[0]
-        if (columns := named_columns(sensitive, tables[holder].shape[0])) is not None:
-            tables[holder], sensitive = split_off(tables[holder], columns, holder)
-        preparation = Preparation(transcript=None if self._scenes is None else listening())
-        preparation.enrol(draft)
-        if weights is None:
-            tables, labels, groups = exchange_rows(preparation, tables, y, sensitive, holder, ids)
-            return Prepared(preparation, parts, holder, tables), labels, groups
-        whole, numbered = weights_beside(y, weights)
-        tables, places, groups = exchange_rows(preparation, tables, numbered, sensitive, holder, ids)
-        order = places.astype(np.int64)
-        return Prepared(preparation, parts, holder, tables, whole[order]), np.asarray(y)[order], groups
+        rows = self._rows(job, tables, holder, beside, ids, read)
 
-    def _train(self, job: Job, prepared: Prepared, labels: Array, groups: Any) -> Array:
-        """Encode, train, and only then keep anything: a fit that was refused leaves an earlier one as it was.
+        def multipliers() -> Array | None:
+            """Begin where the last fit ended, if it was on the same columns."""
+            if (last := self._start(rows)) is None:
+                return None
+            for name, own in rows.items():
+                own.weights = last.weights[name]
+            return last.multipliers
 
-        Returns the scores of the training rows.
-        """
-        runtime, clock = self._runtime()
-        tables = prepared.tables
-        as_is = job.model == "trees"
-        encoders = {name: self._encoder(name, table, as_is) for name, table in tables.items()}
-        parties = [
-            PartyColumns(name, encode(name, encoders[name], tables[name]), part == "active", encoders[name].categorical)
-            for name, part in prepared.parts.items()
-        ]
-        start = self._start(parties)
-        terms = prepared.preparation.vertical_terms(
-            job, prepared.parts, prepared.holder, labels, groups, warm=start is not None
-        )
+        alignment = Alignment(list(rows), holder, ids)
+        transcript = None if self._scenes is None else listening()
+        together: Together[VerticalTraining] = Together(steps_together(draft, rows, alignment, multipliers), transcript)
+        terms = together.to_training()[SERVER].terms
         recorded = recorded_fit(self.checkpoints, "vertical")
         with Progress(job.max_rounds, enabled=self.verbose) as progress, recorded as folder:
-            run = train_vertical(
-                job,
-                parties,
-                labels,
-                groups,
-                runtime=runtime,
-                clock=clock,
-                folder=folder,
-                on_round=progress.round,
-                start=start,
-                terms=terms,
-                transcript=prepared.preparation.transcript,
-                sample_weight=prepared.weights,
-                key=self._answer_key(tables[prepared.holder]),
-            )
-        self.encoders_ = encoders
+            run = train_together(together, runtime=runtime, clock=clock, folder=folder, on_round=progress.round)
+        self.encoders_ = {name: own.encoder for name, own in rows.items()}
         self._keep(run)
         if self._scenes is not None:
-            self._scenes.append(Scene.of(run.transcript, parties, labels, groups, run.models, terms))
-        return joint_scores(run.models, {party.name: party.matrix for party in parties})
+            truth = rows[holder].labels().truth
+            parties = [PartyColumns(name, own.matrix, parts[name] == "active") for name, own in rows.items()]
+            self._scenes.append(Scene.of(run.transcript, parties, truth.labels, truth.groups, run.models, terms))
+        return joint_scores(run.models, {name: own.matrix for name, own in rows.items()})
 
-    def _answer_key(self, table: Any) -> AnswerKey:
-        """What randomised responses are drawn from: the same for the same rows in every fit."""
+    def _rows(
+        self, job: Job, tables: dict[str, Any], holder: str, beside: Beside, how: How, read: ReadLabels
+    ) -> dict[str, FrameRows]:
+        """Return each party's rows; labels and groups are with the holder's."""
+        if (columns := named_columns(beside.groups, tables[holder].shape[0])) is not None:
+            tables[holder], groups = split_off(tables[holder], columns, holder)
+            beside = beside._replace(groups=groups)
+        everybody: dict[str, pd.Index | int] = {
+            name: table.index if isinstance(table, pd.DataFrame) else int(table.shape[0])
+            for name, table in tables.items()
+        }
         seed = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else 0
-        return AnswerKey.from_seed(seed, table.index if isinstance(table, pd.DataFrame) else None)
+        holding = HolderRows(holder, tables[holder], everybody, how, job, self.scale, beside, read, seed)
+        return {
+            name: holding if name == holder else FrameRows(name, table, everybody, how, job, self.scale)
+            for name, table in tables.items()
+        }
 
-    def _start(self, parties: Sequence[PartyColumns]) -> Start | None:
+    def _start(self, rows: Mapping[str, FrameRows]) -> Start | None:
         if not (self.warm_start and hasattr(self, "run_")):
             return None
         if not hasattr(self, "coef_"):
             return None
         last = {name: coefficients.size for name, coefficients in zip(self.models_, self.coef_, strict=True)}
-        same = self._job().model == "linear" and last == {party.name: party.matrix.shape[1] for party in parties}
+        same = self._job().model == "linear" and last == {name: own.matrix.shape[1] for name, own in rows.items()}
         return self.run_.as_start() if same else None
 
     def _job(self) -> Job:
@@ -213,14 +200,6 @@ class VerticalEstimator(WithConstraintParameters):
             if role not in ("active", "passive"):
                 raise InputError(f"a role is {role!r}; choose 'active' or 'passive'")
         return self.roles
-
-    def _encoder(self, name: str, table: Any, as_is: bool) -> PartyEncoder:
-        try:
-            encoder = PartyEncoder(scale=self.scale, as_is=as_is).fit(table)
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from error
-        tell(name, encoder.remarks)
-        return encoder
 
     def _keep(self, run: VerticalRun) -> None:
         self.run_ = run

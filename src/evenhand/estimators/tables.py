@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
 from evenhand.protocol.align import How
-from evenhand.training.preparing import Preparation, take_rows
 
 Tables = Sequence[Any] | Mapping[str, Any]
 """One table for each party."""
@@ -49,8 +47,10 @@ def align_rows(
     }
     indexed = {name: item for name, item in named.items() if isinstance(item, (pd.DataFrame, pd.Series))}
     if len(indexed) > 1:
-        with _in_our_words():
+        try:
             named |= dict(zip(indexed, align(list(indexed.values()), list(indexed), how), strict=True))
+        except DataError as error:
+            raise in_words_of_fit(error) from error
     first = next(iter(tables))
     rows = named[first].shape[0]
     if rows == 0:
@@ -63,38 +63,9 @@ def align_rows(
     return {name: named[name] for name in tables}, labels, named.get("sensitive_features")
 
 
-def exchange_rows(
-    preparation: Preparation, tables: dict[str, Any], y: Any, sensitive: Any, holder: str, how: How = "equal"
-) -> tuple[dict[str, Any], npt.NDArray[Any], Any]:
-    """Align the parties' tables by an exchange between them; labels and groups are with the holder's table.
-
-    Rows of a table without a pandas index are known by their places, unless the labels beside them have one.
-    """
-    own, labels, groups = align_rows({holder: tables[holder]}, y, sensitive, how)
-    tables = tables | own
-    ids: dict[str, pd.Index | int] = {
-        name: table.index if isinstance(table, pd.DataFrame) else int(table.shape[0]) for name, table in tables.items()
-    }
-    beside = next((item.index for item in (y, sensitive) if isinstance(item, (pd.DataFrame, pd.Series))), None)
-    if isinstance(ids[holder], int) and beside is not None:
-        ids[holder] = beside
-    with _in_our_words():
-        places = preparation.align(ids, how)
-    found = {name: take_rows(table, places[name]) for name, table in tables.items()}
-    labels = take_rows(labels, places[holder])
-    if groups is not None:
-        groups = groups if hasattr(groups, "shape") else np.asarray(groups)
-        groups = take_rows(groups, places[holder])
-    return found, labels, groups
-
-
-@contextmanager
-def _in_our_words() -> Iterator[None]:
-    """The advice is in the words of the function that aligns; an estimator says it with an argument of `fit`."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(str(error).replace('how="inner"', 'fit(..., ids="inner")')) from error
+def in_words_of_fit(error: DataError) -> DataError:
+    """Say with an argument of `fit` what the function that aligns says with one of its own."""
+    return DataError(str(error).replace('how="inner"', 'fit(..., ids="inner")'))
 
 
 def weights_beside(y: Any, weights: Any) -> tuple[Array, Any]:

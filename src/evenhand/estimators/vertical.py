@@ -18,6 +18,7 @@ from evenhand.constraints import Constraints, groups_frame
 from evenhand.constraints.small_slices import warn_of_small_slices
 from evenhand.errors import DataError
 from evenhand.estimators.base import RoleName, VerticalEstimator
+from evenhand.estimators.rows import Beside
 from evenhand.estimators.tables import Tables
 from evenhand.estimators.warning import warn_of
 from evenhand.printing import listed
@@ -197,11 +198,17 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         """
         job = self._job()
         check_job(job)
-        prepared, labels, sensitive = self._prepare(job, X, y, sensitive_features, sample_weight, ids)
-        classes, positive, signs = self._signs(labels)
-        groups = groups_frame(sensitive, len(signs))
-        warn_of_small_slices(job.constraints, signs, groups)
-        scores = self._train(job, prepared, signs, None if sensitive is None else groups)
+        classes: npt.NDArray[Any] = np.empty(0)
+        positive: Any = None
+
+        def read(labels: npt.NDArray[Any], sensitive: Any) -> tuple[Array, pd.DataFrame | None]:
+            nonlocal classes, positive
+            classes, positive, signs = self._signs(labels)
+            groups = groups_frame(sensitive, len(signs))
+            warn_of_small_slices(job.constraints, signs, groups)
+            return signs, None if sensitive is None else groups
+
+        scores = self._train(job, X, Beside(y, sensitive_features, sample_weight), ids, read)
         self.classes_, self.positive_ = classes, positive
         decisions = self._decided(scores if positive == classes[1] else -scores)
         warn_of(shortfalls(self.certificate_, job.tol, decisions))
@@ -299,16 +306,20 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         """
         job = self._job()
         check_job(job)
-        prepared, targets, _ = self._prepare(job, X, y, None, sample_weight, ids)
-        try:
-            targets = targets.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise DataError("y holds values that are not numbers; a regression needs numbers") from error
-        if not np.isfinite(targets).all():
-            raise DataError(f"y has {int((~np.isfinite(targets)).sum())} missing or infinite values; drop those rows")
-        self._train(job, prepared, targets, None)
+        self._train(job, X, Beside(y, None, sample_weight), ids, _targets)
         warn_of(shortfalls(self.certificate_, job.tol))
         return self
 
     def predict(self, X: Tables) -> Array:
         return self._scores(X)
+
+
+def _targets(y: npt.NDArray[Any], _: Any) -> tuple[Array, None]:
+    """Targets of a regression as numbers."""
+    try:
+        targets = y.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError("y holds values that are not numbers; a regression needs numbers") from error
+    if not np.isfinite(targets).all():
+        raise DataError(f"y has {int((~np.isfinite(targets)).sum())} missing or infinite values; drop those rows")
+    return targets, None

@@ -49,6 +49,7 @@ from evenhand.training.vertical_steps import (
     dealer_steps,
     party_steps,
     server_steps,
+    steps_together,
 )
 from evenhand.vertical.solvers import vertical_terms
 
@@ -217,15 +218,14 @@ def _rehearse_vertical(job: VerticalJobFile | FederationJob) -> Transcript:
         alignment, sensitive = Alignment(list(parts), job.label_party.name), job.label_party.sensitive
     draft = vertical_terms(trained, parts, 0, {})
     rows = {name: _MadeUpRows(ids, seed, sensitive) for seed, name in enumerate(alignment.parties)}
-    secret = None if between is None else fresh_masks(SECRET_WORDS)
-    steps: dict[str, Steps[Any]] = {
-        SERVER: server_steps(draft, rows[alignment.holder], alignment, simulated=between is None)
-    }
-    steps |= {name: party_steps(name, draft, own, alignment, secret=secret) for name, own in rows.items()}
-    if between is not None:
-        steps[SERVER] = _then_score(steps[SERVER], scoring_server(between, REHEARSED_ROWS))
-        for name, own in rows.items():
-            steps[name] = _then_score(steps[name], partial(scoring_party, between, name, matrix=own.matrix))
+    if between is None:
+        return train_together(Together(steps_together(draft, rows, alignment)), runtime="messages").transcript
+    secret = fresh_masks(SECRET_WORDS)
+    server = server_steps(draft, rows[alignment.holder], alignment)
+    steps: dict[str, Steps[Any]] = {SERVER: _then_score(server, scoring_server(between, REHEARSED_ROWS))}
+    for name, own in rows.items():
+        party = party_steps(name, draft, own, alignment, secret=secret)
+        steps[name] = _then_score(party, partial(scoring_party, between, name, matrix=own.matrix))
     if draft.dealer is not None:
         steps[draft.dealer] = dealer_steps(draft.dealer, draft)
     return train_together(Together(steps), runtime="messages").transcript

@@ -207,7 +207,7 @@ class Holdings:
     ) -> Holdings:
         """Deal out what was given in one place; terms that were not agreed on follow from it."""
         if sample_weight is not None:
-            _check_weights(job, sample_weight, len(labels))
+            check_weights(job, sample_weight, len(labels))
         if terms is None:
             parts: dict[str, Part] = {one.name: "active" if one.active else "passive" for one in parties}
             _, groups = compared_groups(job.constraints, labels, groups_frame(sensitive, len(labels)))
@@ -260,7 +260,8 @@ def label_statement(terms: VerticalTerms, key: AnswerKey) -> LabelStatement | No
     return LabelStatement.of(asked.of_labels, groups, simulated=key.simulated, finish=asked.finish)
 
 
-def _check_weights(job: Job, weights: Array, rows: int) -> None:
+def check_weights(job: Job, weights: Array, rows: int) -> None:
+    """Refuse weights of rows that the solver does not take, or that are no weights."""
     solvers.check_takes_weights(job)
     if weights.shape != (rows,) or not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
         raise DataError(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -105,6 +105,20 @@ class LabelSource(Protocol):
     def labels(self, sent: SentIds) -> HeldLabels:
         """Return labels and groups of the common training rows, found by the ids that the party has sent."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class LabelsHere:
+    """The labels of a party in the same process: the server needs no copy of its table."""
+
+    holder: PartySource
+
+    def unaligned(self, problem: str) -> DataError:
+        return DataError(problem)
+
+    def labels(self, _: SentIds) -> HeldLabels:
+        # The party has taken the common rows by now: `Together` takes it to its next step before the server.
+        return self.holder.labels()
 
 
 @dataclass(frozen=True)
@@ -364,6 +378,27 @@ def dealer_steps(
     terms = yield from _enrolled(name, accepted, policy)
     yield from train_as_dealer(terms, name)
     return terms
+
+
+def steps_together(
+    draft: VerticalTerms,
+    rows: Mapping[str, PartySource],
+    alignment: Alignment,
+    start: Callable[[], Array | None] = lambda: None,
+) -> dict[str, Steps[Any]]:
+    """Return the steps of everybody in one process, where the server reads labels from their holder.
+
+    Parameters
+    ----------
+    rows
+        Each party's own rows.
+    start
+        See `server_steps`.
+    """
+    server = server_steps(draft, LabelsHere(rows[alignment.holder]), alignment, simulated=True, start=start)
+    parties = {name: party_steps(name, draft, own, alignment) for name, own in rows.items()}
+    dealer = {} if draft.dealer is None else {draft.dealer: dealer_steps(draft.dealer, draft)}
+    return {SERVER: server, **parties, **dealer}
 
 
 def _enrolled(name: str, draft: VerticalTerms, policy: Policy) -> Steps[VerticalTerms]:

@@ -17,20 +17,17 @@ from evenhand.jobs.quality import QualityRows
 from evenhand.jobs.tables import parts_of
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.jobs.vertical.rows import TableRows
-from evenhand.protocol.align import How, SentIds
+from evenhand.protocol.align import How
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
-from evenhand.training.together import Steps, Together
+from evenhand.training.together import Together
 from evenhand.training.vertical_steps import (
     Alignment,
-    HeldLabels,
     VerticalTraining,
     common_rows,
-    dealer_steps,
     named_problem,
-    party_steps,
-    server_steps,
+    steps_together,
 )
 from evenhand.vertical.problem import PartyColumns, PartyData
 from evenhand.vertical.solvers import vertical_terms
@@ -127,19 +124,6 @@ class _RowsHere(TableRows):
         return _in_words_of_a_job(named_problem(ids, self._section.ids, problem))
 
 
-class _LabelsHere:
-    """The labels of a party in the same process: the server needs no copy of its table."""
-
-    def __init__(self, holder: TableRows) -> None:
-        self._holder = holder
-
-    def unaligned(self, problem: str) -> DataError:
-        return DataError(problem)
-
-    def labels(self, _: SentIds) -> HeldLabels:
-        return self._holder.labels()
-
-
 def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcript | None = None) -> VerticalTables:
     """Read and check everything a job needs, before anything is trained or written.
 
@@ -160,13 +144,7 @@ def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcrip
         one.table = opened[name]
     del opened
     alignment = Alignment(list(rows), holder, job.job.ids)
-    steps: dict[str, Steps[object]] = {
-        SERVER: server_steps(draft, _LabelsHere(rows[holder]), alignment, simulated=True),
-        **{name: party_steps(name, draft, one, alignment) for name, one in rows.items()},
-    }
-    if draft.dealer is not None:
-        steps[draft.dealer] = dealer_steps(draft.dealer, draft)
-    tables = VerticalTables(rows, Together(steps, transcript), holder)
+    tables = VerticalTables(rows, Together(steps_together(draft, rows, alignment), transcript), holder)
     tables.together.to_training()
     return tables
 
