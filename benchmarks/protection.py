@@ -28,11 +28,12 @@ from evenhand.auditing.views import Scene, listening
 from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity
 from evenhand.protocol.job import Job, Protection
 from evenhand.runtime.inprocess import InProcess
+from evenhand.solvers.registry import VERTICAL
+from evenhand.solvers.roles import solvers_party, solvers_server
 from evenhand.training.run import one_blas_thread
 from evenhand.training.vertical import Holdings, train_vertical
 from evenhand.vertical.protected.build import protected_party, protected_server
 from evenhand.vertical.protected.guarding import LEAST_ROWS
-from evenhand.vertical.solvers import SOLVERS, solvers_party, solvers_server
 
 SEEDS = (10, 11, 12)
 WANTED = {
@@ -83,7 +84,7 @@ def stops(console: Console, source: Path | None) -> None:
 
 def times(console: Console, source: Path | None, repeats: int = 3) -> None:
     given = without_rare(problem("adult", source, SEEDS[0]))
-    solver = SOLVERS["subspace"]
+    solver = VERTICAL["subspace"]
     ways: dict[str, Protection] = {"none": "none", "masked": "masked", "plain": "dealer", "dealer": "dealer"}
     ways["encrypted"] = "encrypted"
     taken: dict[str, list[float]] = {way: [] for way in ways}

@@ -6,13 +6,18 @@ With --check, write nothing, and fail if a page differs from what the code gives
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from job_keys import job_keys_page
 
 from evenhand.metrics.names import METRICS
+from evenhand.protocol.disclosure import NOT_SENT
+from evenhand.protocol.job import PROTECTIONS, Protection
 from evenhand.protocol.messages import TEXT, Schema
-from evenhand.report.disclosure import VOCABULARIES, schemas
+from evenhand.solvers.announcing import schemas, trained_with, vocabularies
+from evenhand.solvers.registry import HORIZONTAL, VERTICAL
 
 HERE = Path(__file__).parent
 SYMBOLS = {"rows": "n", "constraints": "R", "basis": "(h + b)", "bands": "b", "batch": "B"}
@@ -30,7 +35,7 @@ def messages_page() -> str:
     ]
     lines += _levels_table()
     told: set[str] = set()
-    for vocabulary in VOCABULARIES:
+    for vocabulary in vocabularies():
         lines += [f"## {vocabulary.title}", ""]
         for schema in vocabulary:
             lines += [f"### {schema.kind}", ""]
@@ -45,19 +50,30 @@ def messages_page() -> str:
 
 
 def _levels_table() -> list[str]:
-    """Every kind of message in one table: who sees it, and what protection makes of it."""
+    """Every kind of message in one table: where it goes, and what protection makes of it."""
     lines = [
         "## Who sees what, at each level of protection",
         "",
-        'With `protection = "none"` every message goes as it is; what it then reveals is said below.',
+        "What a message reveals where it is sent as it is, is said below. A dash: not sent at this level.",
         "",
-        '| message | goes | `"masked"` | `"dealer"`, `"encrypted"` | with `label_privacy` |',
-        "|---|---|---|---|---|",
+        " | ".join(["| message", "from → to", *(f'`"{level}"`' for level in PROTECTIONS), "with `label_privacy` |"]),
+        "|---|---|---|---|---|---|---|",
     ]
+    solvers = [*VERTICAL.values(), *HORIZONTAL.values()]
+    sent = {level: _kinds(level, [one for one in solvers if level in one.protections]) for level in PROTECTIONS}
+    in_training = set().union(*sent.values())
     for schema in schemas().values():
-        cells = (schema.direction, schema.at_level("masked"), schema.at_level("dealer"), schema.with_label_privacy())
-        lines.append(f"| {schema.kind} | {' | '.join(map(str, cells))} |")
+        levels = [
+            NOT_SENT if schema.kind in in_training - sent[level] else schema.at_level(level) for level in PROTECTIONS
+        ]
+        cells = (schema.kind, str(schema.direction), *levels, schema.with_label_privacy())
+        lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
+
+
+def _kinds(level: Protection, solvers: Iterable[Any]) -> set[str]:
+    """The kinds of messages that some solver sends in training at a level of protection."""
+    return {schema.kind for one in solvers for vocabulary in trained_with(one, level) for schema in vocabulary}
 
 
 def _content(schema: Schema, name: str) -> str:

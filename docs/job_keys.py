@@ -14,11 +14,10 @@ from pydantic.fields import FieldInfo
 
 from evenhand.constraints.kinds import KINDS
 from evenhand.data.tables.addresses import Address
-from evenhand.horizontal.solvers import SOLVERS as HORIZONTAL
 from evenhand.jobs.federation.files import ClientsJob, FederationFile, FederationJob, PartyFile
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.vertical.file import VerticalJobFile
-from evenhand.vertical.solvers import SOLVERS as VERTICAL
+from evenhand.solvers.registry import HORIZONTAL, VERTICAL
 
 FILES = {
     "A vertical job": VerticalJobFile,

@@ -14,23 +14,23 @@ OWN_DATA: dict[str, tuple[set[str], set[str]]] = {
     "vertical": ({"PartyColumns", "LabelledRows", "ServerData", "PartyData"}, {"Start"}),
     "horizontal": ({"ClientRows", "ClientData", "HorizontalServerData"}, set()),
 }
+OWN_DATA["solvers"] = (OWN_DATA["vertical"][0] | OWN_DATA["horizontal"][0], OWN_DATA["vertical"][1])
 CONTAINERS = {"Sequence", "Mapping", "Iterable", "Iterator", "Collection", "list", "dict", "tuple", "set", "frozenset"}
 # Who may be given several participants' data, and why: optimisations for a process that has everybody's data anyway.
 SEES_EVERYBODY = {
-    "evenhand.vertical.solver.Solver.compiled": "the place in the contract for such an optimisation",
-    "evenhand.vertical.solvers.compiled": "its way in",
+    "evenhand.solvers.roles.compiled": "the way in to such an optimisation",
     "evenhand.vertical.vfb2._compiled": "loads the compiled loop",
     "evenhand.vertical.vfb2.compiled.CompiledVFB2.__init__": "all parties' rows side by side, for the compiled loop",
-    "evenhand.horizontal.solver.HorizontalSolver.batched": "the place in the contract for clients in one tensor",
+    "evenhand.solvers.roles.clients": "the way in to clients in one tensor",
     "evenhand.horizontal.averaging.build._Builder.batched": "builds them",
     "evenhand.horizontal.averaging.batched.BatchedClients.__init__": "all clients' rows in one tensor",
     "evenhand.horizontal.averaging.batched.BatchedClients._check_normalisation": "refuses rows that cannot be in it",
     "evenhand.horizontal.averaging.measuring.LocalData.__init__": "the tensor itself",
     "evenhand.horizontal.prox_al.solver.batched": "clients that solve side by side",
     # Not roles: the loop over everybody by which terms come about. Nothing but summaries goes from one to another.
-    "evenhand.horizontal.agreeing.horizontal_terms": "asks each client for its summaries",
-    "evenhand.horizontal.agreeing.coming_to_terms": "its steps, of those who are here",
-    "evenhand.horizontal.agreeing.held_values": "groups as the clients' tables write them",
+    "evenhand.solvers.agreeing.horizontal_terms": "asks each client for its summaries",
+    "evenhand.solvers.agreeing.coming_to_terms": "its steps, of those who are here",
+    "evenhand.solvers.agreeing.held_values": "groups as the clients' tables write them",
     "evenhand.horizontal.crossings.crossed_groups": "asks each client which crossings it has",
 }
 

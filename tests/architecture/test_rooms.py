@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("training",),
     ("report", "auditing"),
     ("runtime",),
+    ("solvers",),
     ("vertical", "horizontal"),
     ("models", "privacy", "data", "metrics", "central", "programs"),
     ("constraints", "protocol"),
@@ -131,7 +132,7 @@ def test_no_module_waits_for_itself() -> None:
         pytest.fail(f"modules import each other in a circle: {' -> '.join(error.args[1])}")
 
 
-@pytest.mark.parametrize("room", ["vertical", "horizontal"])
+@pytest.mark.parametrize("room", ["solvers", "vertical", "horizontal"])
 def test_solvers_touch_neither_transport_nor_clock(room: str) -> None:
     assert forbidden(SOURCE, f"{PACKAGE}.{room}", NOT_FOR_SOLVERS) == []
 
@@ -159,7 +160,7 @@ def naming_a_runtime(source: Path, inside: str, names: set[str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("room", ["vertical", "horizontal"])
+@pytest.mark.parametrize("room", ["solvers", "vertical", "horizontal"])
 def test_no_solver_names_a_runtime(room: str) -> None:
     assert naming_a_runtime(SOURCE, f"{PACKAGE}.{room}", names_of_runtimes(SOURCE)) == []
 

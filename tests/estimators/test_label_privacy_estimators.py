@@ -19,8 +19,8 @@ from evenhand import (
 )
 from evenhand.auditing.findings import Finding
 from evenhand.errors import InputError
-from evenhand.horizontal.solvers import check_job as check_horizontal
 from evenhand.protocol.job import Job
+from evenhand.solvers.checking import check_job
 
 ASKED = {"epsilon": 1.0}
 
@@ -85,7 +85,7 @@ def test_more_than_two_classes_would_add_up() -> None:
 
 def test_clients_have_another_way() -> None:
     with pytest.raises(InputError, match="for parties that hold columns"):
-        check_horizontal(Job(solver="fedavg", label_privacy=ASKED))  # type: ignore[arg-type]
+        check_job(Job(solver="fedavg", label_privacy=ASKED), "horizontal")  # type: ignore[arg-type]
 
 
 def test_choosing_by_the_truth_is_refused_and_looking_is_not() -> None:

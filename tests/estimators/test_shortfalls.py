@@ -12,8 +12,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from evenhand import HorizontalClassifier, SplitTableClassifier, VerticalClassifier, VerticalRegressor
-from evenhand.horizontal.solvers import SOLVERS as HORIZONTAL
-from evenhand.vertical.solvers import SOLVERS as VERTICAL
+from evenhand.solvers.registry import HORIZONTAL, VERTICAL
 
 ROWS = 240
 RNG = np.random.default_rng(0)

@@ -21,11 +21,9 @@ from support.problems import deal, small
 from evenhand.constraints import EqualOpportunity, LossParity
 from evenhand.data import PartyEncoder
 from evenhand.errors import SmallSliceWarning
-from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.averaging.messages import VOCABULARY as AVERAGING
 from evenhand.horizontal.problem import ClientData, HorizontalServerData
 from evenhand.horizontal.prox_al.messages import VOCABULARY as PROX_AL
-from evenhand.horizontal.solvers import SOLVERS as HORIZONTAL
 from evenhand.horizontal.sqp.messages import VOCABULARY as SQP
 from evenhand.protocol import agree, align, enrol
 from evenhand.protocol.job import Job
@@ -34,10 +32,12 @@ from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
+from evenhand.solvers.agreeing import horizontal_terms
+from evenhand.solvers.registry import HORIZONTAL
+from evenhand.solvers.registry import VERTICAL as ACROSS_COLUMNS
 from evenhand.training.horizontal import build_roles
 from evenhand.training.vertical import Holdings
 from evenhand.vertical.messages import VOCABULARY as VERTICAL
-from evenhand.vertical.solvers import SOLVERS as ACROSS_COLUMNS
 from evenhand.vertical.vfb2.messages import VOCABULARY as VFB2
 
 VOCABULARIES = [VERTICAL, VFB2, AVERAGING, PROX_AL, SQP, enrol.VOCABULARY, align.VOCABULARY, agree.VOCABULARY]

@@ -1,4 +1,4 @@
-"""What every horizontal solver owes, as one suite: a solver passes it by being listed in `SOLVERS`.
+"""What every horizontal solver owes, as one suite: a solver passes it by being listed in `HORIZONTAL`.
 
 A subclass gives the fixture `case`: a solver and a scope that it takes. What a solver is asked for follows from what it
 declares; nothing here knows its messages, and of its options only those in `SUITABLE`.
@@ -40,18 +40,20 @@ from evenhand.constraints.kinds import (
 )
 from evenhand.constraints.scope import ConstraintScope, Scope
 from evenhand.errors import InputError, ProtocolError
-from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
-from evenhand.horizontal.solver import HorizontalServer, HorizontalSolver
-from evenhand.horizontal.solvers import SOLVERS, protected_client, protected_server
+from evenhand.horizontal.roles import HorizontalServer
 from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Report, Role
+from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import HorizontalTerms
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
+from evenhand.solvers.agreeing import horizontal_terms
+from evenhand.solvers.registry import HORIZONTAL
+from evenhand.solvers.roles import client, clients_server
 from evenhand.training.horizontal import HorizontalRun, build_roles, train_clients
 
 PROBLEM = small(seed=3, rows=90)
@@ -85,8 +87,8 @@ class Case:
     protection: Protection = "none"
 
     @property
-    def declared(self) -> HorizontalSolver:
-        return SOLVERS[self.solver]
+    def declared(self) -> Solver[Any, Any]:
+        return HORIZONTAL[self.solver]
 
     def has_option(self, name: str) -> bool:
         return name in [field.name for field in fields(self.declared.options)]
@@ -198,15 +200,15 @@ class HorizontalContract:
         job = case.job()
         text = json.dumps(case.terms(job).to_plain())
 
-        def client(place: int) -> Role:
+        def alone(place: int) -> Role:
             (rows,) = deal_rows(PROBLEM, PARTS)[place : place + 1]
             terms = HorizontalTerms.from_plain(json.loads(text))
-            return protected_client(terms, case.declared.client(terms, rows.name, ClientData(rows)))
+            return client(terms, rows.name, ClientData(rows))
 
         terms = HorizontalTerms.from_plain(json.loads(text))
-        server = protected_server(terms, case.declared.server(terms, HorizontalServerData()))
+        server = clients_server(terms, HorizontalServerData())
         reports: list[Report] = []
-        apart = InProcess([server, *map(client, range(3))], CLOCK, on_report=reports.append)
+        apart = InProcess([server, *map(alone, range(3))], CLOCK, on_report=reports.append)
         apart.run()
         together = case.train(job)
         assert_ends_like(server, together)
@@ -348,7 +350,7 @@ class HorizontalContract:
     def test_what_the_solver_would_not_heed_is_refused(self, case: Case) -> None:
         declared, job = case.declared, case.job()
         refused: list[dict[str, Any]] = []
-        if not declared.takes_protection:
+        if not declared.takes_noise:
             refused.append({"protect": object()})
         if not declared.takes_server_rows or case.scope == "local":
             rows = ClientRows("rows of the server", AT_SERVER.matrix, AT_SERVER.labels, AT_SERVER.sensitive)
@@ -356,7 +358,7 @@ class HorizontalContract:
         if "mlp" not in declared.models:
             refused.append({"model": "mlp"})
         refused += [{"scope": ConstraintScope(one)} for one in ("local", "both") if one not in declared.scopes]
-        assert refused or declared.takes_protection
+        assert refused or declared.takes_noise
         for settings in refused:
             with pytest.raises(InputError):
                 case.train(job, **settings)

@@ -13,16 +13,16 @@ from support.problems import small
 from torch import Tensor, nn
 
 from evenhand.errors import DivergenceError, InputError, ProtocolError
-from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.horizontal.seeds import generator
-from evenhand.horizontal.solvers import SOLVERS
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
+from evenhand.solvers.agreeing import horizontal_terms
+from evenhand.solvers.registry import HORIZONTAL
 from evenhand.training.horizontal import HorizontalRun, train_clients
 
-AVERAGING = [name for name, solver in SOLVERS.items() if issubclass(solver.options, AveragingOptions)]
+AVERAGING = [name for name, solver in HORIZONTAL.items() if issubclass(solver.options, AveragingOptions)]
 PROBLEM = small(seed=2, rows=70)
 PARTS = unequal(PROBLEM, 3)
 
@@ -237,7 +237,7 @@ def test_a_client_that_claims_no_rows_is_refused(rows: int) -> None:
     job = Job(solver="fedavg", max_rounds=1)
     told = train_clients(job, clients, keep_messages=True).transcript.messages or []
     update = next(message for message in told if message.kind == "update")
-    server = SOLVERS["fedavg"].server(horizontal_terms(job, clients), HorizontalServerData())
+    server = HORIZONTAL["fedavg"].server(horizontal_terms(job, clients), HorizontalServerData())
     server.start()
     with pytest.raises(ProtocolError, match=f"says it has {rows} rows"):
         server.receive(Message(update.sender, "server", "update", {**update.body, "rows": np.array(rows)}))
@@ -255,7 +255,7 @@ def test_a_client_refuses_numbers_that_cannot_be(kind: str, field: str, value: i
     clients = deal_rows(PROBLEM, PARTS)
     job = Job(solver="fedavg", max_rounds=2)
     messages = train_clients(job, clients, keep_messages=True).transcript.messages or []
-    client = SOLVERS["fedavg"].client(horizontal_terms(job, clients), "c0", ClientData(clients[0]))
+    client = HORIZONTAL["fedavg"].participant(horizontal_terms(job, clients), "c0", ClientData(clients[0]))
     heard = [message for message in messages if message.receiver == "c0"]
     before = [message.kind for message in heard].index(kind)
     for message in heard[:before]:
@@ -347,4 +347,4 @@ def test_a_run_can_begin_where_another_ended() -> None:
 def test_options_check_themselves(options: dict[str, Any], message: str) -> None:
     for solver in AVERAGING:
         with pytest.raises(InputError, match=message):
-            SOLVERS[solver].options(**options)
+            HORIZONTAL[solver].options(**options)

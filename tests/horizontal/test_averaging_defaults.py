@@ -11,10 +11,10 @@ import pytest
 
 from evenhand import EqualizedOdds, HorizontalClassifier
 from evenhand.horizontal.averaging.batching import LEAST_STEPS, Batching
-from evenhand.horizontal.solvers import SOLVERS
 from evenhand.protocol.job import Job
 from evenhand.protocol.options import check_options
 from evenhand.protocol.terms import HorizontalTerms
+from evenhand.solvers.registry import HORIZONTAL
 from evenhand_reproductions.presets import preset_options
 
 pytest.importorskip("torch")
@@ -29,7 +29,7 @@ def terms(solver: str, model: Any = "linear", columns: int = 9, **job: Any) -> H
 
 def resolved(solver: str, model: str = "linear", columns: int = 9, **options: Any) -> dict[str, Any]:
     agreed = terms(solver, model, columns, options=options)
-    return asdict(check_options(solver, SOLVERS[solver].options, options).resolved(agreed))
+    return asdict(check_options(solver, HORIZONTAL[solver].options, options).resolved(agreed))
 
 
 def table(rows: int, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, pd.Series, np.ndarray]:

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.averaging import batched
 from evenhand.horizontal.averaging.batching import Batching, deal
 from evenhand.horizontal.averaging.messages import FINAL, MODEL, TILT
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.rounds import AveragingServer
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
-from evenhand.horizontal.solvers import SOLVERS
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms
+from evenhand.solvers.agreeing import horizontal_terms
+from evenhand.solvers.registry import HORIZONTAL
 
-AVERAGING = [name for name, solver in SOLVERS.items() if issubclass(solver.options, AveragingOptions)]
+AVERAGING = [name for name, solver in HORIZONTAL.items() if issubclass(solver.options, AveragingOptions)]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def rows_of(company: Company) -> list[ClientRows]:
 
 def said(clients: list[ClientRows], terms: HorizontalTerms) -> dict[str, dict[str, bytes]]:
     """All that each client answers to a model: its update, what it measures, its gradient."""
-    solver = SOLVERS[terms.job.solver]
+    solver = HORIZONTAL[terms.job.solver]
     server = solver.server(terms, HorizontalServerData())
     assert isinstance(server, AveragingServer)
     assert solver.batched is not None

@@ -14,11 +14,11 @@ from evenhand import HorizontalClassifier
 from evenhand.constraints import DemographicParity, EqualOpportunity, LossParity, bind
 from evenhand.constraints.groups import with_crossing
 from evenhand.errors import ConstraintError, DataError
-from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.problem import ClientRows
 from evenhand.privacy.mechanism import ClippedGaussian
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.job import Job
+from evenhand.solvers.agreeing import horizontal_terms
 from evenhand.training.horizontal import train_clients
 from evenhand.training.preparing import Preparation
 

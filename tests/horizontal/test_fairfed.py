@@ -8,11 +8,11 @@ from support.clients import deal_rows, train_rows
 from support.problems import Problem, small, two_attributes
 
 from evenhand.errors import DataError, InputError
-from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.averaging.fairfed import FairFedOptions, FairFedServer, largest_gap
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.protocol.job import Job
 from evenhand.runtime.inprocess import InProcess
+from evenhand.solvers.agreeing import horizontal_terms
 from evenhand.training.horizontal import build_roles, train_clients
 
 PROBLEM = small(seed=6, rows=60)

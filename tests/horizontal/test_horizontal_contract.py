@@ -1,13 +1,13 @@
-"""Every solver of `evenhand.horizontal.solvers` keeps the contract, in every scope that it takes."""
+"""Every solver of `evenhand.solvers.HORIZONTAL` keeps the contract, in every scope that it takes."""
 
 from __future__ import annotations
 
 import pytest
 from horizontal_contract import Case, HorizontalContract
 
-from evenhand.horizontal.solvers import SOLVERS
+from evenhand.solvers.registry import HORIZONTAL
 
-CASES = [Case(name, scope) for name, solver in SOLVERS.items() for scope in solver.scopes]
+CASES = [Case(name, scope) for name, solver in HORIZONTAL.items() for scope in solver.scopes]
 
 
 class TestEverySolver(HorizontalContract):

@@ -17,11 +17,11 @@ from support.problems import small, two_attributes
 from evenhand.constraints.kinds import EqualOpportunity, GroupAgainstOverall, LossParity, NeymanPearson
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.errors import ConstraintError, DataError, InputError, MissingExtraError
-from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.horizontal.summaries import common_classes, summarise
 from evenhand.protocol.job import Job
+from evenhand.solvers.agreeing import horizontal_terms
 from evenhand.training.horizontal import train_clients
 
 PROBLEM = small(seed=1, rows=40)

@@ -11,9 +11,11 @@ from support.problems import small
 from evenhand.constraints.kinds import LossParity
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.errors import InputError
-from evenhand.horizontal.agreeing import horizontal_terms
-from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver
 from evenhand.protocol.job import Job
+from evenhand.solvers.agreeing import horizontal_terms
+from evenhand.solvers.checking import check_job
+from evenhand.solvers.choosing import choose_solver
+from evenhand.solvers.registry import HORIZONTAL
 
 PROBLEM = small(seed=2, rows=70)
 CLIENTS = deal_rows(PROBLEM, unequal(PROBLEM, 3))
@@ -68,13 +70,13 @@ def test_terms_name_the_solver_and_what_it_trains_under() -> None:
 )
 def test_what_a_solver_would_not_heed_is_refused(job: dict[str, Any], settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        check_job(Job(**job), **settings)
+        check_job(Job(**job), "horizontal", **settings)
 
 
 def test_an_unknown_solver_is_refused_with_the_names_of_all() -> None:
     with pytest.raises(InputError, match="choose 'auto' or one of 'fedavg'") as refused:
         horizontal_terms(Job("magic"), CLIENTS)
-    assert all(repr(name) in str(refused.value) for name in SOLVERS)
+    assert all(repr(name) in str(refused.value) for name in HORIZONTAL)
 
 
 def test_a_client_that_is_called_like_what_all_share_is_refused() -> None:
@@ -88,7 +90,7 @@ def test_a_client_that_is_called_like_what_all_share_is_refused() -> None:
 
 def test_options_of_programs_come_from_the_job_where_they_say_nothing() -> None:
     job = Job("prox-al", tol=1e-4, max_rounds=77, seed=5, options={"feasibility": 1e-2})
-    found = SOLVERS["prox-al"].settings(job)
+    found = HORIZONTAL["prox-al"].settings(job)
     assert (found.stationarity, found.feasibility, found.max_rounds, found.seed) == (1e-4, 1e-2, 77, 5)
     assert found.rho_rule == "balanced"
-    assert SOLVERS["sqp"].settings(Job("sqp", tol=0.0)).stationarity == 1e-3
+    assert HORIZONTAL["sqp"].settings(Job("sqp", tol=0.0)).stationarity == 1e-3

@@ -21,7 +21,6 @@ from evenhand.constraints import (
 )
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import ExactRatesWarning, InputError, ProtocolError, RunError
-from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.horizontal.trees.binning import coarse_counts, edges_of, fine_counts, fullest_cells, keys, values_of
 from evenhand.horizontal.trees.cells import SliceCells
@@ -32,6 +31,7 @@ from evenhand.models.binned_trees import BinnedTrees, binned
 from evenhand.programs.combining.leaf_values import LeafProblem
 from evenhand.programs.combining.leaves import LeafColumns
 from evenhand.protocol.job import Job
+from evenhand.solvers.agreeing import horizontal_terms
 from evenhand.training.horizontal import HorizontalRun, build_roles, train_clients
 
 ROUNDS = 40

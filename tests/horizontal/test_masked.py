@@ -16,9 +16,9 @@ from support.faults import Faults, FaultyInProcess
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.errors import InputError, RunError
 from evenhand.horizontal.masked.messages import MASKED
-from evenhand.horizontal.solvers import SOLVERS
+from evenhand.solvers.registry import HORIZONTAL
 
-SUMMING = list(SOLVERS)
+SUMMING = list(HORIZONTAL)
 
 
 def no_masks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,11 +33,11 @@ from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.packets import checksum
 from evenhand.runtime.site import Site
+from evenhand.solvers.registry import VERTICAL
 from evenhand.training import vertical_steps
 from evenhand.training.run import one_blas_thread
 from evenhand.training.vertical_steps import train_as_party
 from evenhand.vertical.problem import PartyData
-from evenhand.vertical.solvers import SOLVERS
 from evenhand.vertical.subspace import server
 
 PARTIES = ("bank", "shop", "phone")
@@ -164,7 +164,7 @@ def test_all_together_need_little_more_memory_than_their_blocks(
     assert peak < 1.95 * len(PARTIES) * 8 * rows * columns
 
 
-@pytest.mark.parametrize("solver", [name for name in SOLVERS if name.startswith(("vfb2", "af"))])
+@pytest.mark.parametrize("solver", [name for name in VERTICAL if name.startswith(("vfb2", "af"))])
 def test_parties_that_talk_to_each_other_end_with_a_certificate(solver: str, tmp_path: Path) -> None:
     paths = write_shops(tmp_path, {"solver": solver, "max_rounds": 2, "options": {"batch_size": 32}}, ("bank", "phone"))
     ends = run(paths, Network(0.05))

@@ -17,7 +17,7 @@ from evenhand.jobs.varying import with_epsilon
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical, table_source
 from evenhand.protocol.job import Job
 from evenhand.runtime.clock import VirtualClock
-from evenhand.vertical.solvers import resolve
+from evenhand.solvers.choosing import resolve
 from evenhand.vertical.subspace.options import SubspaceOptions
 
 FULL = """

@@ -15,7 +15,7 @@ from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import Role
-from evenhand.report.disclosure import VOCABULARIES
+from evenhand.solvers.announcing import vocabularies
 from evenhand.training.vertical import Holdings
 from evenhand.vertical.messages import (
     COMBINED_SCORES,
@@ -287,7 +287,7 @@ def test_many_numbers_of_two_bytes_are_finite_though_their_sum_is_not_one_of_the
 def test_a_kind_means_one_thing_wherever_it_is_said() -> None:
     """What a transcript says was sent is looked up by kind alone."""
     meanings: dict[str, set[str]] = {}
-    for vocabulary in VOCABULARIES:
+    for vocabulary in vocabularies():
         for schema in vocabulary:
             meanings.setdefault(schema.kind, set()).add(f"{schema.reveals} {schema.fields}")
     assert [kind for kind, found in meanings.items() if len(found) > 1] == []

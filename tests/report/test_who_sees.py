@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from evenhand.horizontal.solvers import SOLVERS as HORIZONTAL
 from evenhand.jobs.auditing import plan_of
 from evenhand.jobs.horizontal.file import parse_horizontal
 from evenhand.jobs.vertical.file import parse_vertical
-from evenhand.report.disclosure import VOCABULARIES, schemas
-from evenhand.vertical.solvers import SOLVERS as VERTICAL
+from evenhand.solvers.announcing import schemas, vocabularies
+from evenhand.solvers.registry import HORIZONTAL, VERTICAL
 
 FAIR = {"kind": "equal-opportunity", "epsilon": 0.1}
 
@@ -60,7 +59,7 @@ def test_messages_of_horizontal_solvers_go_as_the_table_says(solver: str) -> Non
 @pytest.mark.parametrize("solver", ["sqp", "prox-al", "trees", "fairfed"])
 def test_under_masks_no_answer_that_adds_up_leaves_a_client_as_it_is(solver: str) -> None:
     pytest.importorskip("nacl")
-    adding = {one.kind for vocabulary in VOCABULARIES for one in vocabulary if one.adds is not None}
+    adding = {one.kind for vocabulary in vocabularies() for one in vocabulary if one.adds is not None}
     sent = planned(horizontal(solver, "masked"))
     assert not {kind for kind, _, _ in sent} & adding
     for kind, sender, receiver in sent:

@@ -10,9 +10,9 @@ import pytest
 
 from evenhand.errors import InputError
 from evenhand.horizontal.averaging.fairfed import FairFedOptions
-from evenhand.horizontal.solvers import SOLVERS
 from evenhand.protocol.job import Job
 from evenhand.protocol.options import check_options
+from evenhand.solvers.registry import HORIZONTAL
 from evenhand_reproductions.presets import PRESETS, preset_of, preset_options
 
 pytest.importorskip("torch")
@@ -37,7 +37,7 @@ def test_the_tables_of_the_supplement() -> None:
 
 def test_the_schedules_of_the_theorem() -> None:
     given = preset_options("fairfedavgalm-theorem", "fairfedavgalm")
-    found = SOLVERS["fairfedavgalm"].options(**given)
+    found = HORIZONTAL["fairfedavgalm"].options(**given)
     for number in (1, 8, 27):
         settings = found.settings(number)
         assert settings.step == pytest.approx(2.0 / number)
@@ -48,7 +48,7 @@ def test_the_schedules_of_the_theorem() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_fits_its_solvers(name: str) -> None:
     for solver in PRESETS[name].own:
-        check_options(solver, SOLVERS[solver].options, preset_options(name, solver))
+        check_options(solver, HORIZONTAL[solver].options, preset_options(name, solver))
 
 
 def test_unknown_names_and_other_solvers_are_refused() -> None:
@@ -77,5 +77,5 @@ def test_reproductions_train_with_the_settings_of_the_supplement(method: Any, mo
         "fpfl": {"penalty": 5.0, "dual_step": 2.0},
         "fairfedavgalm": {"penalty": 5.0, "growth": 1.05, "dual_step": 2.0},
     }[method.solver]
-    found = asdict(check_options(method.solver, SOLVERS[method.solver].options, seen[0].options))
+    found = asdict(check_options(method.solver, HORIZONTAL[method.solver].options, seen[0].options))
     assert found == {**defaults, **own, **method.options}

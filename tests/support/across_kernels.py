@@ -21,11 +21,11 @@ from support.clients import deal_rows, unequal
 from support.problems import deal, small
 
 from evenhand.constraints import EqualOpportunity, LossParity
-from evenhand.horizontal.solvers import SOLVERS as ACROSS_ROWS
 from evenhand.protocol.job import Job
+from evenhand.solvers.registry import HORIZONTAL as ACROSS_ROWS
+from evenhand.solvers.registry import VERTICAL as ACROSS_COLUMNS
 from evenhand.training.horizontal import train_clients
 from evenhand.training.vertical import train_vertical
-from evenhand.vertical.solvers import SOLVERS as ACROSS_COLUMNS
 
 PROBLEM = small(seed=5, rows=403, columns=11)
 """Odd sizes: kernels differ in what they do with the rest that fills no vector."""

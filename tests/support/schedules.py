@@ -22,7 +22,6 @@ from support.faults import Cut, Faults, FaultyInProcess
 from support.problems import Reference, parity_rows
 from vertical.contract import BLOCKS, CLOCK, EPSILON, MU, PROBLEM, make_job, make_roles
 
-from evenhand.horizontal.solvers import SOLVERS as HORIZONTAL
 from evenhand.privacy.private_align import PrivateAlignParty, PrivateAlignServer
 from evenhand.protocol.agree import AgreeClient, AgreeServer
 from evenhand.protocol.align import AlignParty, AlignServer
@@ -33,9 +32,9 @@ from evenhand.protocol.state import State
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
+from evenhand.solvers.registry import HORIZONTAL, VERTICAL
+from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.vertical.server import Server
-from evenhand.vertical.solvers import SOLVERS as VERTICAL
-from evenhand.vertical.solvers import vertical_terms
 
 ASYNCHRONOUS = ("vfb2-sgd", "vfb2-svrg", "vfb2-saga", "afsvrg-vp")
 

@@ -1,4 +1,4 @@
-"""What every vertical solver owes, as one suite: a solver passes it by being listed in `SOLVERS`.
+"""What every vertical solver owes, as one suite: a solver passes it by being listed in `VERTICAL`.
 
 A subclass gives the fixture `solver`, a name. Nothing here knows a solver's messages or options, apart from the
 settings in `SUITABLE` with which a small problem converges.
@@ -30,11 +30,13 @@ from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
+from evenhand.solvers.registry import VERTICAL
+from evenhand.solvers.roles import party, server
+from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData, Start
 from evenhand.vertical.server import Server
-from evenhand.vertical.solvers import SOLVERS, party, server, vertical_terms
 
 SUITABLE: dict[str, dict[str, Any]] = {
     "trees": {"patience": 10},
@@ -51,7 +53,7 @@ CLOCK = VirtualClock(latency=3e-7, speeds={"p0": 2e9, "p1": 3e7, "p2": 1e8})
 
 
 def make_job(solver: str, **changes: Any) -> Job:
-    constraints = (EqualOpportunity(EPSILON),) if SOLVERS[solver].takes_constraints else ()
+    constraints = (EqualOpportunity(EPSILON),) if VERTICAL[solver].takes_constraints else ()
     settings: dict[str, Any] = {"alpha": MU, "max_rounds": 4000, "tol": 1e-8, "options": SUITABLE.get(solver, {})}
     # The solver itself; protection around it is tested in `test_protected.py`.
     settings["protection"] = "none"
@@ -92,7 +94,7 @@ def build_apart(job: Job, start: Start | None) -> list[Role]:
 
 
 def reference_for(solver: str) -> Reference:
-    rows = parity_rows(PROBLEM, [1], EPSILON) if SOLVERS[solver].takes_constraints else []
+    rows = parity_rows(PROBLEM, [1], EPSILON) if VERTICAL[solver].takes_constraints else []
     return Reference(PROBLEM, rows, MU)
 
 
@@ -104,7 +106,7 @@ def train(
 
 
 def require_exact(solver: str) -> None:
-    if not SOLVERS[solver].exact:
+    if not VERTICAL[solver].exact:
         pytest.skip(f"{solver} does not end at the optimum")
 
 
@@ -131,9 +133,9 @@ class SolverContract:
     @pytest.mark.parametrize("model", ["linear", "mlp"])
     def test_the_order_of_parties_changes_nothing(self, solver: str, model: str, interleaved: bool) -> None:
         """Bit for bit, the first active party aside: it has the intercept."""
-        if model not in SOLVERS[solver].models:
+        if model not in VERTICAL[solver].models:
             pytest.skip(f"{solver} takes no {model} parties")
-        if interleaved and SOLVERS[solver].compiled is None:
+        if interleaved and VERTICAL[solver].compiled is None:
             pytest.skip(f"{solver} does not run interleaved")
         job = make_job(solver, model=model, hidden=(3, 2), max_rounds=5, tol=0.0)
         runtime = {"runtime": "interleaved"} if interleaved else {"runtime": "messages", "clock": CLOCK}
@@ -146,7 +148,7 @@ class SolverContract:
             assert_same_run(one, other)
 
     def test_neural_parties_begin_where_the_seed_says_or_are_refused(self, solver: str) -> None:
-        if "mlp" not in SOLVERS[solver].models:
+        if "mlp" not in VERTICAL[solver].models:
             with pytest.raises(InputError, match="not 'mlp' ones"):
                 make_roles(make_job(solver, model="mlp"))
             return
@@ -166,7 +168,7 @@ class SolverContract:
     def test_roles_that_are_built_apart_run_as_roles_that_are_built_together(
         self, solver: str, model: str, warm: bool
     ) -> None:
-        if model not in SOLVERS[solver].models:
+        if model not in VERTICAL[solver].models:
             pytest.skip(f"{solver} takes no {model} parties")
         if warm and model == "trees":
             pytest.skip("trees begin anew")
@@ -221,7 +223,7 @@ class SolverContract:
 
     @pytest.mark.parametrize("rounds", [1, 3, 4000])
     def test_the_certificate_is_true(self, solver: str, rounds: int) -> None:
-        if "linear" not in SOLVERS[solver].models:
+        if "linear" not in VERTICAL[solver].models:
             pytest.skip(f"{solver} trains no linear parties; its own tests say what its certificate is worth")
         if rounds == 4000:
             require_exact(solver)

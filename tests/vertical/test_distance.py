@@ -10,8 +10,8 @@ from support.problems import Problem, Reference, parity_rows, pooled_weights, sm
 
 from evenhand.constraints.kinds import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity, LossParity
 from evenhand.protocol.job import Job
+from evenhand.solvers.choosing import resolve
 from evenhand.training.vertical import VerticalRun
-from evenhand.vertical.solvers import resolve
 from evenhand.vertical.subspace.stopping import near
 
 BLOCKS = [[0, 1], [2, 3]]

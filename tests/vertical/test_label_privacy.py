@@ -20,10 +20,11 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.clock import VirtualClock
+from evenhand.solvers.checking import check_job
+from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.vertical import Holdings, train_vertical
 from evenhand.vertical import finishing
 from evenhand.vertical import problem as vertical_problem
-from evenhand.vertical.solvers import check_job, vertical_terms
 
 BLOCKS = [[0, 1], [2], [3]]
 ASKED = {"epsilon": 1.0}
@@ -211,7 +212,7 @@ def test_a_run_that_goes_on_says_the_same(solver: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"solver": "vfb2-svrg"}, "does not run with label_privacy; choose subspace"),
+        ({"solver": "vfb2-svrg"}, "does not run with label_privacy; choose .subspace"),
         ({"constraints": (EqualOpportunity(0.1, cross=True),)}, "cross=True"),
         ({"constraints": (EqualOpportunity(0.1, confidence=0.9),)}, "confidence"),
         ({"solver": "trees", "loss": "squared"}, "two values"),
@@ -228,7 +229,7 @@ def test_a_run_that_goes_on_says_the_same(solver: str) -> None:
 )
 def test_what_would_tell_more_is_refused(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(InputError, match=why):
-        check_job(Job(**{"label_privacy": ASKED, **settings}))
+        check_job(Job(**{"label_privacy": ASKED, **settings}), "vertical")
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,11 @@ from evenhand.errors import DataError, EvenhandError, InputError, RunError
 from evenhand.protocol.job import Job
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.folder import RunFolder
+from evenhand.solvers.registry import VERTICAL
+from evenhand.solvers.roles import party, server
+from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.vertical import Holdings, train_vertical
 from evenhand.vertical.problem import PartyData, ServerData, Start
-from evenhand.vertical.solvers import SOLVERS, party, server, vertical_terms
 
 PROBLEM = small(seed=1, rows=60)
 BLOCKS = [[2, 0], [1], [3]]
@@ -51,9 +53,9 @@ def arrays_in(thing: Any, seen: set[int]) -> Iterator[np.ndarray]:
         yield from arrays_in(vars(thing), seen)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", VERTICAL)
 def test_no_role_reaches_what_another_holds(solver: str) -> None:
-    constraints = (EqualOpportunity(0.05),) if SOLVERS[solver].takes_constraints else ()
+    constraints = (EqualOpportunity(0.05),) if VERTICAL[solver].takes_constraints else ()
     held = Holdings.of(Job(solver, constraints), PARTIES, PROBLEM.labels, PROBLEM.sensitive)
     first, parties = held.roles()
     columns = {name: own.matrix for name, own in held.parties.items()}

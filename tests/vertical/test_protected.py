@@ -31,12 +31,14 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
+from evenhand.solvers.registry import VERTICAL
+from evenhand.solvers.roles import solvers_party, solvers_server
+from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.protected.build import protected_party, protected_server
 from evenhand.vertical.protected.encrypting import PRIME, SLOTS, EncryptedParty
 from evenhand.vertical.protected.guarding import check_columns, leverages
-from evenhand.vertical.solvers import SOLVERS, solvers_party, solvers_server, vertical_terms
 
 PROBLEM = small(2, rows=90)
 BLOCKS = [[0], [1, 2], [3]]
@@ -64,7 +66,7 @@ def weights(run: VerticalRun) -> list[bytes]:
 def in_the_clear(job: Job) -> list[bytes]:
     """The run whose products are computed in the clear, on the same grid."""
     held = Holdings.of(job, deal(PROBLEM, BLOCKS), PROBLEM.labels, PROBLEM.sensitive)
-    solver = SOLVERS[job.solver]
+    solver = VERTICAL[job.solver]
     parties = [protected_party(held.terms, name, own, solver, "plain") for name, own in held.parties.items()]
     InProcess([protected_server(held.terms, held.server, solver, "plain"), *parties]).run()
     return [solvers_party(role).model.weights.tobytes() for role in parties]
@@ -213,7 +215,7 @@ def test_sums_are_the_default_where_there_are_several_to_be_summed() -> None:
         (["active", "passive"], {"protection": "masked"}, "hides nothing"),
         (["active", "active", "passive"], {"protection": "dealer"}, "one active party"),
         (["active", "passive"], {"protection": "dealer", "solver": "trees"}, "does not run with protection"),
-        (["active", "passive"], {"protection": "dealer", "model": "mlp"}, "linear parties"),
+        (["active", "passive"], {"protection": "dealer", "model": "mlp"}, "linear models with pace"),
         (["active", "passive"], {"protection": "secret"}, "choose one of"),
     ],
 )

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from evenhand.arrays import Array
 from evenhand.horizontal.program_server import ProgramServer
 from evenhand.horizontal.prox_al.options import ProxALOptions
-from evenhand.horizontal.solver import HorizontalClient
+from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.sqp.options import SQPOptions
 from evenhand.runtime.files import make_folder, write_figure
 from evenhand.runtime.inprocess import InProcess, Mailbox

@@ -18,7 +18,7 @@ from evenhand.horizontal.averaging.messages import FINAL, MODEL, UPDATE
 from evenhand.horizontal.masked.messages import MASKED
 from evenhand.horizontal.problem import ClientRows, Single
 from evenhand.horizontal.prox_al.messages import OUTCOME, OUTER
-from evenhand.horizontal.solver import HorizontalModel
+from evenhand.horizontal.roles import HorizontalModel
 from evenhand.horizontal.sqp.messages import JUDGED, TRIALS
 from evenhand.models.shared_linear import SharedLinear
 from evenhand.protocol.messages import Message

@@ -31,11 +31,12 @@ from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
+from evenhand.solvers.choosing import resolve
+from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.together import Together
 from evenhand.training.vertical import VerticalRun, train_together
 from evenhand.training.vertical_steps import Alignment, VerticalTraining, steps_together
 from evenhand.vertical.problem import PartyColumns, Start
-from evenhand.vertical.solvers import resolve, vertical_terms
 
 RoleName = Literal["active", "passive"]
 

@@ -33,14 +33,16 @@ from evenhand.estimators.recording import recorded_fit
 from evenhand.estimators.sensitive import named_columns, split_off
 from evenhand.estimators.tables import in_pandas
 from evenhand.estimators.warning import warn_of
-from evenhand.horizontal.agreeing import draft_terms
 from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import ClientRows, ModelStart, Protection
-from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver
 from evenhand.protocol.job import Job
 from evenhand.protocol.job import Protection as ProtectionLevel
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
+from evenhand.solvers.agreeing import draft_terms
+from evenhand.solvers.checking import check_job
+from evenhand.solvers.choosing import choose_solver
+from evenhand.solvers.registry import HORIZONTAL
 from evenhand.training.horizontal import HorizontalRun, train_clients
 from evenhand.training.preparing import Preparation
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
@@ -260,8 +262,8 @@ class HorizontalClassifier(ScoresAcrossClients):
         network = None if isinstance(self.model, str) else self.model
         protected = self.protect is not None
         settings: dict[str, Any] = {"scope": where, "has_server": server_rows is not None, "protected": protected}
-        check_job(job, **settings)
-        if len(classes) > 2 and not SOLVERS[job.solver].many_classes:
+        check_job(job, "horizontal", **settings)
+        if len(classes) > 2 and not HORIZONTAL[job.solver].many_classes:
             raise DataError(
                 f"y has {len(classes)} classes, solver {job.solver!r} trains with two: Only binary classification is "
                 "supported. Averaging solvers train with more"
@@ -366,7 +368,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         )
         state = self.random_state
         seed = int(state) if isinstance(state, (int, np.integer)) else int(check_random_state(state).randint(2**31))
-        rounds = SOLVERS[solver].default_rounds
+        rounds = HORIZONTAL[solver].default_rounds
         return Job(
             solver=solver,
             constraints=constraints,

@@ -24,8 +24,8 @@ from evenhand.estimators.warning import warn_of
 from evenhand.printing import listed
 from evenhand.protocol.job import ModelName, Protection, RuntimeName
 from evenhand.runtime.clock import VirtualClock
+from evenhand.solvers.checking import check_job
 from evenhand.training.shortfalls import shortfalls
-from evenhand.vertical.solvers import check_job
 
 
 class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[misc]
@@ -197,7 +197,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             training row the same label.
         """
         job = self._job()
-        check_job(job)
+        check_job(job, "vertical")
         classes: npt.NDArray[Any] = np.empty(0)
         positive: Any = None
 
@@ -305,7 +305,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
             (A ``sklearn.exceptions.ConvergenceWarning``.) If the solver did not converge.
         """
         job = self._job()
-        check_job(job)
+        check_job(job, "vertical")
         self._train(job, X, Beside(y, None, sample_weight), ids, _targets)
         warn_of(shortfalls(self.certificate_, job.tol))
         return self

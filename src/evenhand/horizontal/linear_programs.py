@@ -13,12 +13,13 @@ from evenhand.constraints.slices import bounds_of
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows, HorizontalServerData
 from evenhand.horizontal.program_server import ServerPart
-from evenhand.horizontal.solver import HorizontalSolver
+from evenhand.horizontal.roles import HorizontalClient, HorizontalServer
 from evenhand.programs.classification import sample_program
 from evenhand.programs.regularisers import ZERO
 from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
+from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import HorizontalTerms
 
 
@@ -69,17 +70,16 @@ def first_weights(terms: HorizontalTerms, own: HorizontalServerData) -> Array:
     return np.array(own.start.weights, dtype=np.float64)
 
 
-def program_solver(**given: Any) -> HorizontalSolver:
-    """A solver of programs, which all can do the same, from what is its own."""
-    return HorizontalSolver(
+def program_solver(**given: Any) -> Solver[HorizontalServer, HorizontalClient]:
+    """Return the entry of a solver of programs: what all of them take, and what is given."""
+    return Solver(
         **given,
+        split="horizontal",
         models=("linear",),
-        many_classes=False,
-        takes_protection=False,
+        protections=("none", "masked"),
         scopes=("global", "local", "both"),
         takes_server_rows=True,
         weighs_rows=True,
-        fixed_rounds=False,
     )
 
 

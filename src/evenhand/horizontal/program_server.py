@@ -13,7 +13,7 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
 from evenhand.errors import ProtocolError
-from evenhand.horizontal.solver import HorizontalServer, Outcome
+from evenhand.horizontal.roles import HorizontalServer, Outcome
 from evenhand.models.shared_linear import SharedLinear
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus
 from evenhand.programs.program import Program

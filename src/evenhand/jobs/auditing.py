@@ -36,8 +36,9 @@ from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import Part
 from evenhand.protocol.transcript import Transcript
-from evenhand.report.disclosure import schemas
 from evenhand.runtime.folder import RunFolder
+from evenhand.solvers.announcing import schemas
+from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.horizontal import train_clients
 from evenhand.training.preparing import Preparation
 from evenhand.training.together import Steps, Together
@@ -51,7 +52,6 @@ from evenhand.training.vertical_steps import (
     server_steps,
     steps_together,
 )
-from evenhand.vertical.solvers import vertical_terms
 
 REPEATS: Final = 1e-6
 """How closely the run that is attacked must end where the recorded one ended."""

@@ -15,7 +15,6 @@ from evenhand.constraints.groups import groups_frame
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable
 from evenhand.errors import EvenhandError, InputError, MissingExtraError
-from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.jobs.file import JobFile
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.runs import check_epsilon
@@ -34,6 +33,7 @@ from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.jobs.vertical.rows import held_labels, open_party
 from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
 from evenhand.report.checkup import Checkup, ColumnFound, GroupFound, TableFound
+from evenhand.solvers.agreeing import horizontal_terms
 
 T = TypeVar("T")
 

@@ -34,9 +34,17 @@ class Direction:
         """Whether clients, and no parties, send or receive it."""
         return "client" in (self.sender, self.receiver)
 
+    def leaves(self, name: str, participants: Mapping[str, str]) -> bool:
+        """Return whether a participant may send it."""
+        return _is_part(self.sender, name, participants)
+
+    def reaches(self, name: str, participants: Mapping[str, str]) -> bool:
+        """Return whether a participant may receive it."""
+        return _is_part(self.receiver, name, participants)
+
     def allows(self, sender: str, receiver: str, participants: Mapping[str, str]) -> bool:
         """Return whether a message between these two goes this way; `participants` are those of the terms."""
-        return _is_part(self.sender, sender, participants) and _is_part(self.receiver, receiver, participants)
+        return self.leaves(sender, participants) and self.reaches(receiver, participants)
 
 
 def _is_part(part: str, name: str, participants: Mapping[str, str]) -> bool:

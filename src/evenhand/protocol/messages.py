@@ -178,6 +178,8 @@ class Schema:
 
     def with_label_privacy(self) -> str:
         """Say what becomes of messages of this kind where labels have privacy."""
+        if self.direction.is_between_clients:
+            return NOT_SENT
         return "from randomised responses" if self.coverage.from_labels else SENT_AS_IT_IS
 
     def message(self, sender: str, receiver: str, **values: Any) -> Message:

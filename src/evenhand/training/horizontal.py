@@ -15,10 +15,8 @@ from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.errors import ExactRatesWarning, InputError, UnprovenWarning
-from evenhand.horizontal.agreeing import horizontal_terms
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, Protection, Single
-from evenhand.horizontal.solver import HorizontalClient, HorizontalModel, HorizontalServer
-from evenhand.horizontal.solvers import SOLVERS, protected_client, protected_server
+from evenhand.horizontal.roles import HorizontalClient, HorizontalModel, HorizontalServer
 from evenhand.models.pictures import Pictures
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.certificate import Certificate
@@ -28,6 +26,8 @@ from evenhand.protocol.terms import HorizontalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
+from evenhand.solvers import roles as solver_roles
+from evenhand.solvers.agreeing import horizontal_terms
 from evenhand.training.preparing import Preparation
 from evenhand.training.run import Finished, RunSettings, carry_out, certified
 
@@ -169,14 +169,7 @@ def build_roles(
     terms: HorizontalTerms, server: HorizontalServerData, clients: Mapping[str, ClientData]
 ) -> tuple[HorizontalServer, Sequence[HorizontalClient]]:
     """Everybody's role, where everybody is in one process."""
-    solver = SOLVERS[terms.job.solver]
-    ordered = {name: clients[name] for name in terms.names}
-    if solver.batched is not None:
-        others = solver.batched(terms, ordered)
-    else:
-        others = [solver.client(terms, name, own) for name, own in ordered.items()]
-    head = protected_server(terms, solver.server(terms, server))
-    return head, [protected_client(terms, one) for one in others]
+    return solver_roles.clients_server(terms, server), solver_roles.clients(terms, clients)
 
 
 def _run(terms: HorizontalTerms, finished: Finished[HorizontalServer, HorizontalClient]) -> HorizontalRun:

@@ -17,7 +17,7 @@ from evenhand.horizontal.prox_al.batched import solve_together
 from evenhand.horizontal.prox_al.client import ProxALClient
 from evenhand.horizontal.prox_al.options import ProxALOptions
 from evenhand.horizontal.prox_al.server import ProxALServer
-from evenhand.horizontal.solver import HorizontalClient
+from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.sqp.client import SQPClient
 from evenhand.horizontal.sqp.options import SQPOptions
 from evenhand.horizontal.sqp.server import SQPServer

@@ -11,7 +11,7 @@ from evenhand.horizontal.averaging.messages import FAIRNESS, TILT, UPDATE
 from evenhand.horizontal.masked import messages as masked
 from evenhand.privacy.accounting import PrivacyStatement, privacy_statement
 from evenhand.protocol.transcript import Transcript
-from evenhand.report.disclosure import schemas
+from evenhand.solvers.announcing import schemas
 
 LEARNED_COLUMNS = "means, deviations and levels of columns"
 LEARNED_GROUPS = "which groups occur"

@@ -25,10 +25,12 @@ from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
+from evenhand.solvers import roles as solver_roles
+from evenhand.solvers.checking import check_takes_weights
+from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.run import RunSettings, carry_out, certified
 from evenhand.training.together import Steps, Together
 from evenhand.training.vertical_steps import VerticalTraining, train_as_dealer, train_as_party, train_as_server
-from evenhand.vertical import solvers
 from evenhand.vertical.problem import PartyColumns, PartyData, ServerData, Start, answered
 from evenhand.vertical.server import CompiledRun
 
@@ -163,7 +165,7 @@ def train_together(
         RunSettings(clock, folder, checkpoint_seconds, on_round, threads=threads, transcript=transcript),
         lambda _: _identity(stages),
     )
-    server = solvers.solvers_server(finished.server)
+    server = solver_roles.solvers_server(finished.server)
     if told := server.shortfall():
         warnings.warn(told, ExactRatesWarning, stacklevel=3)
     if unproven := [str(proof) for proof in server.proofs() if not proof.holds]:
@@ -211,7 +213,7 @@ class Holdings:
         if terms is None:
             parts: dict[str, Part] = {one.name: "active" if one.active else "passive" for one in parties}
             _, groups = compared_groups(job.constraints, labels, groups_frame(sensitive, len(labels)))
-            terms = solvers.vertical_terms(job, parts, len(labels), groups, warm=start is not None)
+            terms = vertical_terms(job, parts, len(labels), groups, warm=start is not None)
         truth = LabelledRows(labels, sensitive, sample_weight=sample_weight)
         known = answered(terms, truth, key or AnswerKey.from_seed(job.seed))
         dealt = {
@@ -247,8 +249,8 @@ class Holdings:
 
     def roles(self) -> tuple[Role, list[Role]]:
         """Each from the terms and what it holds; whoever helps without data comes last."""
-        parties = [solvers.party(self.terms, name, own) for name, own in self.parties.items()]
-        return solvers.server(self.terms, self.server), [*parties, *solvers.helpers(self.terms)]
+        parties = [solver_roles.party(self.terms, name, own) for name, own in self.parties.items()]
+        return solver_roles.server(self.terms, self.server), [*parties, *solver_roles.helpers(self.terms)]
 
 
 def label_statement(terms: VerticalTerms, key: AnswerKey) -> LabelStatement | None:
@@ -262,7 +264,7 @@ def label_statement(terms: VerticalTerms, key: AnswerKey) -> LabelStatement | No
 
 def check_weights(job: Job, weights: Array, rows: int) -> None:
     """Refuse weights of rows that the solver does not take, or that are no weights."""
-    solvers.check_takes_weights(job)
+    check_takes_weights(job)
     if weights.shape != (rows,) or not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
         raise DataError(
             f"sample_weight has the shape {weights.shape}; give each of the {rows} rows zero or more, some above"
@@ -270,7 +272,7 @@ def check_weights(job: Job, weights: Array, rows: int) -> None:
 
 
 def _models(roles: Sequence[Role], terms: VerticalTerms) -> dict[str, Scorer]:
-    return {role.name: solvers.solvers_party(role).model for role in roles if role.name in terms.names}
+    return {role.name: solver_roles.solvers_party(role).model for role in roles if role.name in terms.names}
 
 
 def _identity(stages: Mapping[str, VerticalTraining]) -> Iterator[Any]:
@@ -286,18 +288,18 @@ def _build_roles(
 ) -> tuple[Role, Sequence[Role]]:
     """Build the role that does everybody's work, alone, or server and parties; kept messages have to be sent."""
     terms = stages[SERVER].terms
-    solver, name = solvers.solver_of(terms), terms.job.solver
+    solver, name = solver_roles.solver_of(terms), terms.job.solver
     if clock is not None and runtime in ("interleaved", "threads"):
         raise InputError(f"a virtual clock tells the time of roles; runtime {runtime!r} has none")
-    if runtime == "interleaved" and solver.compiled is None:
+    if runtime == "interleaved" and "interleaved" not in solver.runtimes:
         raise InputError(f"solver {name!r} does not run interleaved; choose a VFB² solver, or 'messages'")
-    if runtime == "threads" and not solver.threads:
+    if runtime == "threads" and "threads" not in solver.runtimes:
         raise InputError(f"solver {name!r} does not run in threads; choose VFB², FairVFL or FedBCD, or 'messages'")
     if kept and runtime == "interleaved":
         raise InputError("runtime 'interleaved' counts messages and sends none that could be kept; choose 'messages'")
     if runtime == "interleaved" or (runtime == "auto" and clock is None and not kept):
         own = {one: stages[one].own for one in (SERVER, *terms.names)}
-        whole = solvers.compiled(terms, own.pop(SERVER), own)  # type: ignore[arg-type]
+        whole = solver_roles.compiled(terms, own.pop(SERVER), own)  # type: ignore[arg-type]
         if whole is not None:
             return whole, ()
     others = [*terms.names, *([] if terms.dealer is None else [terms.dealer])]

@@ -39,8 +39,9 @@ from evenhand.protocol.enrol import EnrolParty, EnrolServer, Policy, anything
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import Terms, VerticalTerms, group_name
 from evenhand.runtime.inprocess import InProcess
+from evenhand.solvers import roles as solver_roles
+from evenhand.solvers.vertical_terms import with_rows
 from evenhand.training.together import Steps, Training, accepted_terms, check_enrolled
-from evenhand.vertical import solvers
 from evenhand.vertical.finishing import FinishParty, FinishServer
 from evenhand.vertical.problem import PartyData, ServerData, answered
 from evenhand.vertical.server import Server
@@ -195,17 +196,17 @@ class VerticalTraining(Training):
 
     def role(self) -> Role:
         if isinstance(self.own, ServerData):
-            return solvers.server(self.terms, self.own)
+            return solver_roles.server(self.terms, self.own)
         if isinstance(self.own, PartyData):
-            return solvers.party(self.terms, self.name, self.own)
-        (dealer,) = solvers.helpers(self.terms)
+            return solver_roles.party(self.terms, self.name, self.own)
+        (dealer,) = solver_roles.helpers(self.terms)
         return dealer
 
     def outcome(self, role: Role) -> Server | Scorer | None:
         """Return the solver's server, or the party's model."""
         if isinstance(self.own, ServerData):
-            return solvers.solvers_server(role)
-        return solvers.solvers_party(role).model if isinstance(self.own, PartyData) else None
+            return solver_roles.solvers_server(role)
+        return solver_roles.solvers_party(role).model if isinstance(self.own, PartyData) else None
 
     def identity(self) -> Iterator[object]:
         yield self.terms.to_plain()
@@ -349,7 +350,7 @@ def server_steps(
     frame = groups_frame(truth.groups, len(truth.labels))
     _, groups = compared_groups(draft.job.constraints, truth.labels, frame)
     multipliers = start()
-    terms = solvers.with_rows(draft, len(truth.labels), groups, warm=multipliers is not None)
+    terms = with_rows(draft, len(truth.labels), groups, warm=multipliers is not None)
     whole = EnrolServer(terms)
     yield whole
     check_enrolled(whole)
@@ -357,7 +358,7 @@ def server_steps(
         attributes = {name: terms.groups[name] for name in _attributes(terms)}
         yield LabelServer(others, truth.labels, group_codes(frame, attributes))
     del frame
-    if not simulated and solvers.solver_of(terms).agrees_on_keys:
+    if not simulated and solver_roles.solver_of(terms).agrees_on_keys:
         yield KeyServer(terms.names)
     said = answered(terms, truth, key)
     own = ServerData(said.labels, said.groups, multipliers, sample_weight=said.sample_weight, answers=said.answers)
@@ -410,7 +411,7 @@ def _enrolled(name: str, draft: VerticalTerms, policy: Policy) -> Steps[Vertical
 
 def _pairs(terms: VerticalTerms, name: str) -> Steps[PairwiseMasks | None]:
     """Agree on a key with each other party, where the solver hides what parties send to each other."""
-    if not solvers.solver_of(terms).agrees_on_keys:
+    if not solver_roles.solver_of(terms).agrees_on_keys:
         return None
     keys = KeyParty(name, terms.names, terms.digest.encode())
     yield keys

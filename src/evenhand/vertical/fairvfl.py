@@ -21,13 +21,21 @@ from evenhand.models.optimisers import Adam, Plain, make_optimiser
 from evenhand.protocol.job import PROTECTIONS
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
+from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.fairvfl_schedule import FairVFLOptions, Schedule
-from evenhand.vertical.messages import COMBINED_SCORES, GRADIENT_NORM, PRODUCT, SCORES, SPECTRUM, WEIGHTED_DERIVATIVE
+from evenhand.vertical.messages import (
+    COMBINED_SCORES,
+    FAIRVFL,
+    GRADIENT_NORM,
+    PRODUCT,
+    SCORES,
+    SPECTRUM,
+    WEIGHTED_DERIVATIVE,
+)
 from evenhand.vertical.parties import GradientParty
 from evenhand.vertical.problem import PartyData, ServerData, party_lagrangian
 from evenhand.vertical.server import Server
-from evenhand.vertical.solver import Solver
 
 
 class FairVFLServer(Server):
@@ -285,11 +293,15 @@ def party(terms: VerticalTerms, name: str, own: PartyData) -> FairVFLParty:
 
 
 SOLVER = Solver(
+    name="fairvfl",
+    split="vertical",
     options=FairVFLOptions,
     server=FairVFLServer,
-    party=party,
-    threads=True,
+    participant=party,
+    vocabulary=FAIRVFL,
+    models=("linear", "mlp"),
+    runtimes=("messages", "flower", "threads"),
     takes_weights=True,
     protections=PROTECTIONS,
-    hides_labels=True,
+    takes_label_privacy=True,
 )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from evenhand.protocol.solver import Solver
 from evenhand.vertical import fairvfl
 from evenhand.vertical.fairvfl_schedule import FairVFLOptions
-from evenhand.vertical.solver import Solver
+from evenhand.vertical.messages import FAIRVFL
 
 SOLVER = Solver(
+    name="fedbcd",
+    split="vertical",
     options=FairVFLOptions,
     server=fairvfl.FairVFLServer,
-    party=fairvfl.party,
+    participant=fairvfl.party,
+    vocabulary=FAIRVFL,
+    models=("linear", "mlp"),
+    runtimes=("messages", "flower", "threads"),
     takes_constraints=False,
-    threads=True,
     takes_weights=True,
-    hides_labels=True,
+    takes_label_privacy=True,
 )

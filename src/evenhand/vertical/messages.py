@@ -158,20 +158,13 @@ GRADIENT_NORM = Schema(
     coverage=Coverage(summed=True),
 )
 
-VOCABULARY = Vocabulary(
-    SPECTRUM,
-    SCORES,
-    WEIGHTED_DERIVATIVE,
-    COMBINED_SCORES,
-    DERIVATIVE,
-    PRODUCT,
-    OWN_COLUMNS,
-    DIRECTION,
-    COEFFICIENTS,
-    GO_BACK,
-    GRADIENT_NORM,
-    title="Vertical: subspace, FairVFL, FedBCD",
+SUBSPACE = Vocabulary(
+    SCORES, OWN_COLUMNS, DERIVATIVE, DIRECTION, COEFFICIENTS, GO_BACK, GRADIENT_NORM, title="Vertical: subspace"
 )
+FAIRVFL = Vocabulary(
+    SPECTRUM, SCORES, WEIGHTED_DERIVATIVE, COMBINED_SCORES, GRADIENT_NORM, title="Vertical: FairVFL, FedBCD"
+)
+VOCABULARY = Vocabulary(*SUBSPACE, *FAIRVFL, PRODUCT)
 
 
 def message_sizes(terms: VerticalTerms) -> dict[str, int]:

@@ -11,26 +11,30 @@ import numpy as np
 
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.horizontal.averaging.formulation import Formulation, Unconstrained
+from evenhand.horizontal.averaging.messages import FEDAVG
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingServer
 from evenhand.horizontal.averaging.server import message_sizes, regulariser
 from evenhand.horizontal.problem import ClientData, HorizontalServerData, ModelStart, noise_shares
 from evenhand.horizontal.slice_means import SliceMeans
-from evenhand.horizontal.solver import HorizontalSolver
 from evenhand.privacy.record_level import RecordGaussian
+from evenhand.protocol.messages import Vocabulary
+from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import HorizontalTerms
 
 
 def averaging_solver(
+    name: str,
     options: type[AveragingOptions],
     *,
     formulation: type[Formulation] = Unconstrained,
     server: type[AveragingServer] = AveragingServer,
     client: type[AveragingClient] = AveragingClient,
     sums: str = "",
+    vocabulary: Vocabulary = FEDAVG,
     **can: Any,
-) -> HorizontalSolver:
-    """A solver of FedAvg's kind, by its options and its own kinds of formulation, server and client.
+) -> Solver[AveragingServer, AveragingClient]:
+    """Return the entry of a solver that averages, from its options and its classes of formulation, server and client.
 
     Parameters
     ----------
@@ -38,10 +42,24 @@ def averaging_solver(
         Module with another `SharingServer` and `SharingClient`, for runs whose server learns sums only; empty where
         the same will do.
     can
-        What else `HorizontalSolver` says of it.
+        Other fields of `Solver`.
     """
     builder = _Builder(options, formulation, server, client, sums)
-    return HorizontalSolver(options, builder.server, builder.client, builder.batched, **can)
+    return Solver(
+        name=name,
+        split="horizontal",
+        options=options,
+        server=builder.server,
+        participant=builder.client,
+        batched=builder.batched,
+        vocabulary=vocabulary,
+        models=("linear", "mlp", "resnet18", "module"),
+        many_classes=True,
+        protections=("none", "masked"),
+        takes_noise=True,
+        fixed_rounds=True,
+        **can,
+    )
 
 
 class _Builder:

@@ -10,7 +10,7 @@ from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.averaging.messages import FINAL, GRADIENT, SUMS, TILT, VOCABULARY
 from evenhand.horizontal.problem import Single
-from evenhand.horizontal.solver import HorizontalClient
+from evenhand.horizontal.roles import HorizontalClient
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 

@@ -68,4 +68,6 @@ class WeightedLagrangian(Formulation):
         return settings.dual_step * self.multipliers.excess(values)
 
 
-SOLVER = averaging_solver(FairALMOptions, formulation=WeightedLagrangian, default_constraints=(LossParity(0.0),))
+SOLVER = averaging_solver(
+    "fairalm", FairALMOptions, formulation=WeightedLagrangian, default_constraints=(LossParity(0.0),)
+)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from evenhand.errors import InputError
 from evenhand.horizontal.averaging.build import averaging_solver
-from evenhand.horizontal.averaging.messages import RATES
+from evenhand.horizontal.averaging.messages import FAIRFED, RATES
 from evenhand.horizontal.averaging.options import AveragingOptions, check_not_negative
 from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingLearner, AveragingServer, TrainRequest
 from evenhand.horizontal.problem import Single
@@ -169,10 +169,12 @@ def accuracy_of(counts: Body) -> float:
 
 
 SOLVER = averaging_solver(
+    "fairfed",
     FairFedOptions,
     server=FairFedServer,
     client=FairFedClient,
     takes_constraints=False,
     needs_groups=True,
+    vocabulary=FAIRFED,
     sums="evenhand.horizontal.averaging.fairfed_sums",
 )

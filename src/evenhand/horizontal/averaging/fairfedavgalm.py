@@ -91,4 +91,6 @@ class AugmentedLagrangian(Formulation):
         return settings.dual_step * self.multipliers.excess(values)
 
 
-SOLVER = averaging_solver(FairFedAvgALMOptions, formulation=AugmentedLagrangian, default_constraints=(LossParity(0.0),))
+SOLVER = averaging_solver(
+    "fairfedavgalm", FairFedAvgALMOptions, formulation=AugmentedLagrangian, default_constraints=(LossParity(0.0),)
+)

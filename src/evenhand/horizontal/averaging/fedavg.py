@@ -5,4 +5,4 @@ from __future__ import annotations
 from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.horizontal.averaging.options import AveragingOptions
 
-SOLVER = averaging_solver(AveragingOptions, takes_constraints=False)
+SOLVER = averaging_solver("fedavg", AveragingOptions, takes_constraints=False)

@@ -103,4 +103,6 @@ class AbsoluteLagrangian(Formulation):
         return settings.dual_step * self.multipliers.excess(values)
 
 
-SOLVER = averaging_solver(FPFLOptions, formulation=AbsoluteLagrangian, default_constraints=(GroupAgainstOverall(0.0),))
+SOLVER = averaging_solver(
+    "fpfl", FPFLOptions, formulation=AbsoluteLagrangian, default_constraints=(GroupAgainstOverall(0.0),)
+)

@@ -154,17 +154,8 @@ GRADIENT = Schema(
     adds=Adds(),
 )
 
-VOCABULARY = Vocabulary(
-    MODEL,
-    UPDATE,
-    SUMS,
-    RATES,
-    FAIRNESS,
-    DIFFERENCE,
-    SHARE,
-    SHARED_UPDATE,
-    FINAL,
-    TILT,
-    GRADIENT,
-    title="Horizontal: FedAvg and its fair relatives",
+FEDAVG = Vocabulary(
+    MODEL, UPDATE, SUMS, FINAL, TILT, GRADIENT, title="Horizontal: FedAvg, FairFedAvgALM, FairALM, FPFL"
 )
+FAIRFED = Vocabulary(*FEDAVG, RATES, FAIRNESS, DIFFERENCE, SHARE, SHARED_UPDATE, title="Horizontal: FairFed")
+VOCABULARY = Vocabulary(*FEDAVG, *FAIRFED)

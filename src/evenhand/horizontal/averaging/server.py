@@ -16,8 +16,8 @@ from evenhand.errors import ProtocolError
 from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.messages import FINAL, GRADIENT, SUMS, TILT, VOCABULARY
 from evenhand.horizontal.problem import ModelStart, Single
+from evenhand.horizontal.roles import HorizontalServer, Outcome
 from evenhand.horizontal.slice_means import SliceMeans
-from evenhand.horizontal.solver import HorizontalServer, Outcome
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.answers import Answers, Body
 from evenhand.protocol.certificate import Certificate

@@ -11,7 +11,7 @@ from evenhand.errors import ProtocolError, RunError
 from evenhand.horizontal.masked import messages
 from evenhand.horizontal.masked.messages import EXCHANGE, KEY, KEYS, MASKED, OPENED, UNMASK
 from evenhand.horizontal.masked.packing import AnswerWords
-from evenhand.horizontal.solver import HorizontalClient
+from evenhand.horizontal.roles import HorizontalClient
 from evenhand.privacy.neighbours import Company
 from evenhand.privacy.pairwise import new_secret, public_half
 from evenhand.privacy.secret_sums import Member

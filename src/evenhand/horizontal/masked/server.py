@@ -12,7 +12,7 @@ from evenhand.errors import ProtocolError, RunError
 from evenhand.horizontal.masked import messages
 from evenhand.horizontal.masked.messages import EXCHANGE, KEY, KEYS, MASKED, OPENED, UNMASK
 from evenhand.horizontal.masked.packing import AnswerWords
-from evenhand.horizontal.solver import HorizontalServer, Outcome
+from evenhand.horizontal.roles import HorizontalServer, Outcome
 from evenhand.privacy.neighbours import Company, least_of
 from evenhand.privacy.secret_sums import left_over, sealed_bytes
 from evenhand.protocol.certificate import Certificate

@@ -13,8 +13,8 @@ from evenhand.errors import ProtocolError
 from evenhand.horizontal.prox_al.local_step import LocalSteps
 from evenhand.horizontal.prox_al.messages import ANSWER, BEGIN, FINISH, OUTCOME, OUTER, STEP, SUMMANDS, VOCABULARY
 from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.seeds import generator
-from evenhand.horizontal.solver import HorizontalClient
 from evenhand.programs.augmented import Augmented, AugmentedPoint
 from evenhand.programs.minimise import Minimiser, Pull, largest
 from evenhand.programs.program import Program, ProgramPoint

@@ -16,6 +16,7 @@ from evenhand.horizontal.linear_programs import (
 from evenhand.horizontal.problem import ClientData, HorizontalServerData
 from evenhand.horizontal.prox_al.batched import solve_together
 from evenhand.horizontal.prox_al.client import ProxALClient
+from evenhand.horizontal.prox_al.messages import VOCABULARY
 from evenhand.horizontal.prox_al.options import ProxALOptions
 from evenhand.horizontal.prox_al.server import ProxALServer
 from evenhand.protocol.job import Job
@@ -44,9 +45,11 @@ def batched(terms: HorizontalTerms, owns: Mapping[str, ClientData]) -> list[Prox
 
 
 SOLVER = program_solver(
+    name="prox-al",
+    vocabulary=VOCABULARY,
     options=ProxALOptions,
     server=server,
-    client=client,
+    participant=client,
     batched=batched,
     from_job=from_job,
     default_rounds=100_000,

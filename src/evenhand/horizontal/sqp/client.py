@@ -10,7 +10,7 @@ from evenhand.arrays import Array
 from evenhand.constraints.leave_one_out import Response
 from evenhand.constraints.row_parts import NO_SUMS
 from evenhand.errors import ProtocolError
-from evenhand.horizontal.solver import HorizontalClient
+from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.sqp.counting import CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS

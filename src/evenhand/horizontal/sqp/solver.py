@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,12 +11,15 @@ from evenhand.horizontal.linear_programs import client_program, program_solver, 
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.horizontal.sqp.client import SQPClient
 from evenhand.horizontal.sqp.counting import CountedParts, CountedRows, counted_parts
+from evenhand.horizontal.sqp.messages import VOCABULARY
 from evenhand.horizontal.sqp.options import SQPOptions
-from evenhand.horizontal.sqp.server import SQPServer
 from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms
+
+if TYPE_CHECKING:
+    from evenhand.horizontal.sqp.server import SQPServer
 
 
 def from_job(job: Job) -> dict[str, Any]:
@@ -29,6 +32,9 @@ def options_of(job: Job) -> SQPOptions:
 
 
 def server(terms: HorizontalTerms, own: HorizontalServerData) -> SQPServer:
+    # Clarabel takes long to load, so only this server loads it.
+    from evenhand.horizontal.sqp.server import SQPServer
+
     options, program = options_of(terms.job), server_program(terms, own.rows)
     counted = counted_parts(terms, options)
     counting = _counting(terms, SERVER, program, own.rows, counted)
@@ -56,9 +62,11 @@ def _counting(
 
 
 SOLVER = program_solver(
+    name="sqp",
+    vocabulary=VOCABULARY,
     options=SQPOptions,
     server=server,
-    client=client,
+    participant=client,
     from_job=from_job,
     takes_confidence=True,
     default_rounds=200,

@@ -12,9 +12,11 @@ those of one client that has all rows, to the bit.
 from __future__ import annotations
 
 from evenhand.horizontal.problem import ClientData, HorizontalServerData
-from evenhand.horizontal.solver import HorizontalClient, HorizontalServer, HorizontalSolver
+from evenhand.horizontal.roles import HorizontalClient, HorizontalServer
+from evenhand.horizontal.trees.messages import VOCABULARY
 from evenhand.horizontal.trees.options import HistogramTreesOptions
 from evenhand.protocol.job import Job
+from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import HorizontalTerms
 
 __all__ = ["SOLVER"]
@@ -39,14 +41,15 @@ def _client(terms: HorizontalTerms, name: str, own: ClientData) -> HorizontalCli
     return HistogramClient(terms, name, own, _options(terms.job))
 
 
-SOLVER = HorizontalSolver(
+SOLVER = Solver(
+    name="trees",
+    split="horizontal",
     options=HistogramTreesOptions,
     server=_server,
-    client=_client,
+    participant=_client,
+    vocabulary=VOCABULARY,
     models=("trees",),
-    many_classes=False,
-    takes_protection=False,
+    protections=("none", "masked"),
     weighs_rows=True,
-    fixed_rounds=False,
     default_rounds=300,
 )

@@ -11,7 +11,7 @@ from evenhand.arrays import Array, Booleans, Bytes, Integers
 from evenhand.constraints.row_parts import RowParts
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.problem import ClientData
-from evenhand.horizontal.solver import HorizontalClient
+from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.trees.binning import bin_counts, coarse_counts, fine_counts
 from evenhand.horizontal.trees.cells import STEPS, SliceCells
 from evenhand.horizontal.trees.growing import LevelTree

@@ -11,7 +11,7 @@ from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.row_parts import RowParts
 from evenhand.errors import DataError, InputError, ProtocolError
 from evenhand.horizontal.problem import HorizontalServerData
-from evenhand.horizontal.solver import HorizontalServer, Outcome
+from evenhand.horizontal.roles import HorizontalServer, Outcome
 from evenhand.horizontal.trees.binning import bin_counts, edges_of, fullest_cells
 from evenhand.horizontal.trees.cells import SliceCells
 from evenhand.horizontal.trees.client import client_sizes

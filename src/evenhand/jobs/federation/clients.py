@@ -1,6 +1,6 @@
 """Each one's part of a job across rows: a client has its own table, the server has none.
 
-The same exchanges as in one process (`jobs/horizontal`, `horizontal/agreeing`), so models come out the same. In the end
+The same exchanges as in one process (`jobs/horizontal`, `solvers/agreeing`), so models come out the same. In the end
 everybody has the model, and the server the counts that quality is made of.
 """
 
@@ -18,9 +18,7 @@ import pandas as pd
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.unchanged import SeenTable, require_unchanged
 from evenhand.errors import DataError, JobError, ProtocolError, RunError
-from evenhand.horizontal.agreeing import coming_to_terms, draft_terms, held_values
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
-from evenhand.horizontal.solvers import SOLVERS, protected_client, protected_server
 from evenhand.jobs.federation.counting import counted_cells, measured_quality, scores_of
 from evenhand.jobs.federation.files import ClientsJob, PartyFile
 from evenhand.jobs.federation.keeping import Keeping, messages_of, own_secret, to_its_end
@@ -46,6 +44,8 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Program
 from evenhand.runtime.statefiles import state_bytes, state_from
+from evenhand.solvers.agreeing import coming_to_terms, draft_terms, held_values
+from evenhand.solvers.roles import client, clients_server
 from evenhand.training.run import certified
 from evenhand.training.together import accepted_terms, check_enrolled
 
@@ -118,7 +118,7 @@ def client_program(
     protect = job.to_protection()
     drawn_from = None if protect is None else secret or own_secret(keeping)
     its = ClientData(training, protect=protect, secret=drawn_from)
-    role = protected_client(terms, SOLVERS[terms.job.solver].client(terms, name, its))
+    role = client(terms, name, its)
     yield from to_its_end(keeping, role, terms.to_plain(), training.features, training.labels, training.groups)
 
     measuring = MeasureClient(name, lambda model: counted_cells(rows, scorer(_state(model))(rows.features)))
@@ -155,7 +155,7 @@ def clients_server_program(
     whole = EnrolServer(terms)
     yield whole
     check_enrolled(whole)
-    server = protected_server(terms, SOLVERS[terms.job.solver].server(terms, HorizontalServerData()))
+    server = clients_server(terms, HorizontalServerData())
     yield from to_its_end(keeping, server, terms.to_plain())
     trained_with = messages_of(transcript(), keeping)
     outcome = server.outcome()

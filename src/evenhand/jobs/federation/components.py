@@ -34,7 +34,7 @@ from evenhand.jobs.federation.here import here, outside_word
 from evenhand.jobs.federation.keeping import Keeping
 from evenhand.jobs.federation.parts import End, party_part, server_part
 from evenhand.jobs.federation.predicting import Answered, Question, answering_program, asked_run, asking_program
-from evenhand.jobs.federation.saying import announce, for_submitter
+from evenhand.jobs.federation.saying import announcer, for_submitter
 from evenhand.jobs.schema import parsed
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.runtime.folder import RunFolder
@@ -202,9 +202,9 @@ class FederationParty(Executor):
                 cells.open(site.arrived)
                 end: End | Answered
                 if asked is None:
-                    end = site.run(party_part(job, at, announce, keeping))
+                    end = site.run(party_part(job, at, announcer(job, name), keeping))
                 else:
-                    end = site.run(answering_program(*asked, own, at.base, announce))
+                    end = site.run(answering_program(*asked, own, at.base, announcer(job, name, scores=True)))
                 folder.finish(end.write(folder.folder))
 
 

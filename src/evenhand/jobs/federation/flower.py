@@ -27,7 +27,7 @@ from evenhand.jobs.federation.flower_app import AT_ONCE
 from evenhand.jobs.federation.folders import SideFolder, side_folder, wait_until_free
 from evenhand.jobs.federation.here import Here, here, outside_word
 from evenhand.jobs.federation.parts import End, party_part, server_part
-from evenhand.jobs.federation.saying import announce, for_submitter, result_tables
+from evenhand.jobs.federation.saying import announcer, for_submitter, result_tables
 from evenhand.jobs.schema import located
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.state import State
@@ -144,7 +144,7 @@ def _visited(job: AnyJob, records: RecordDict, context: Context, at: Here) -> Re
     # Terms are shown once, while the first role, which hears of them, is not in the past.
     new = state is None or len(state["roles"]) == 1
     secret = os.urandom(32) if state is None else bytes.fromhex(state["secret"])
-    program = party_part(job, at, announce if new else None, secret=secret)
+    program = party_part(job, at, announcer(job, name) if new else None, secret=secret)
     peers = [one for one in (SERVER, *job.parts) if one != name]
     with one_blas_thread():
         visit: VisitedSite[End] = VisitedSite(name, peers, program, time.time(), state, own.policy.to_policy().veto)

@@ -9,9 +9,9 @@ from typing import Any, Final
 import tomli_w
 
 from evenhand.errors import InputError, JobError
-from evenhand.jobs.federation.files import AnyJob
+from evenhand.jobs.federation.files import AnyJob, ClientsJob
 from evenhand.runtime.files import make_folder, write_bytes
-from evenhand.vertical.vfb2 import SOLVERS as ASYNCHRONOUS
+from evenhand.solvers.registry import VERTICAL
 
 FLOWER: Final = "flwr>=1.41,<1.42"
 AT_ONCE: Final = "visits-at-once"
@@ -31,10 +31,11 @@ def write_app(job: AnyJob, name: str, out: Path) -> None:
     """Write the app of a job that Flower can carry; a folder with anything in it is left alone."""
     if out.exists() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; choose another folder")
-    if job.to_job().solver in ASYNCHRONOUS:
+    solver = None if isinstance(job, ClientsJob) else VERTICAL.get(job.to_job().solver)
+    if solver is not None and "flower" not in solver.runtimes:
         raise JobError(
             f"key job.solver: Flower carries no party's message to another while both compute, as "
-            f"{job.to_job().solver} needs; choose 'subspace' or 'fairvfl', or submit the job to NVIDIA FLARE"
+            f"{solver.name} needs; choose 'subspace' or 'fairvfl', or submit the job to NVIDIA FLARE"
         )
     contents = {
         "pyproject.toml": tomli_w.dumps(_project(name)),

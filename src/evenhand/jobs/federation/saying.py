@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from rich.table import Table
 
-from evenhand.horizontal.averaging import messages as averaging
-from evenhand.horizontal.masked import messages as masked
-from evenhand.horizontal.prox_al import messages as prox_al
-from evenhand.horizontal.sqp import messages as sqp
 from evenhand.jobs.federation.files import AnyJob, FederationJob
 from evenhand.printing import printable
-from evenhand.privacy import key_exchange
-from evenhand.protocol import agree, align, measuring, scoring
-from evenhand.protocol.messages import Vocabulary
-from evenhand.protocol.terms import HorizontalTerms, Terms, VerticalTerms
+from evenhand.protocol.disclosure import SENT_AS_IT_IS
+from evenhand.protocol.messages import Schema, Vocabulary
+from evenhand.protocol.terms import Terms
 from evenhand.report.tables import certificate_table, constraints_table, quality_table
-from evenhand.vertical import solvers as vertical
-from evenhand.vertical.protected.build import spoken
+from evenhand.solvers.announcing import announced, announced_for_scores
 
 
-def terms_in_words(terms: Terms) -> str:
+def notice(terms: Terms, name: str, vocabularies: Iterable[Vocabulary]) -> str:
+    """Say on which terms a participant takes part, and which messages will leave and reach it."""
     job = terms.job
     constraints = ", ".join(str(one) for one in job.constraints) or "none"
     lines = [
@@ -32,32 +27,40 @@ def terms_in_words(terms: Terms) -> str:
         f"  protection: {job.protection}",
         *([] if job.label_privacy is None else [f"  label privacy: {job.label_privacy.words}"]),
         f"  participants: {', '.join(f'{name} ({part})' for name, part in terms.participants.items())}",
-        "what will leave, or reach, this site, by kind of message:",
     ]
-    told: dict[str, str] = {}
-    for vocabulary in _vocabularies(terms):
-        told |= {schema.kind: schema.reveals for schema in vocabulary if schema.kind not in told}
-    lines += [f"  {kind}: {words}" for kind, words in told.items()]
+    kinds = {schema.kind: schema for vocabulary in vocabularies for schema in vocabulary}.values()
+    leaving = [one for one in kinds if one.direction.leaves(name, terms.participants)]
+    reaching = [one for one in kinds if one.direction.reaches(name, terms.participants)]
+    for title, schemas in (("what will leave this site", leaving), ("what will reach this site", reaching)):
+        lines += [f"{title}, by kind of message:", *(f"  {one.kind}: {_explained(one, terms)}" for one in schemas)]
     return printable("\n".join(lines))
 
 
-def _vocabularies(terms: Terms) -> Iterator[Vocabulary]:
-    if isinstance(terms, HorizontalTerms):
-        programs = {"prox-al": prox_al.VOCABULARY, "sqp": sqp.VOCABULARY}
-        yield agree.VOCABULARY
-        yield programs.get(terms.job.solver, averaging.VOCABULARY)
-        if terms.only_sums:
-            yield masked.VOCABULARY
-        yield measuring.VOCABULARY
-    else:
-        yield align.VOCABULARY
-        solver = vertical.SOLVERS[terms.job.solver]
-        yield solver.vocabulary
-        if solver.agrees_on_keys:
-            yield key_exchange.VOCABULARY
-        assert isinstance(terms, VerticalTerms)
-        yield spoken(terms)
-        yield scoring.VOCABULARY
+def _explained(schema: Schema, terms: Terms) -> str:
+    """Say what a kind of message reveals, and what the protections of these terms make of it."""
+    level, private = terms.job.protection, terms.job.label_privacy is not None
+    made = schema.at_level("none" if level == "auto" else level)
+    covered = [] if made == SENT_AS_IT_IS else [f"With protection {level!r}: {made}."]
+    if private and schema.coverage.from_labels:
+        covered.append("With label privacy: computed from randomised responses.")
+    return " ".join([schema.reveals, *covered])
+
+
+def announcer(job: AnyJob, name: str, *, scores: bool = False) -> Callable[[Terms], None]:
+    """Return what prints the notice of a job to a participant, before anything about its rows is sent.
+
+    Parameters
+    ----------
+    scores
+        Whether a finished run is asked for scores of new people, rather than a model trained.
+    """
+    private = isinstance(job, FederationJob) and job.job.ids == "private"
+
+    def announce(terms: Terms) -> None:
+        said = announced_for_scores() if scores else announced(terms, private_ids=private)
+        print(notice(terms, name, said), file=sys.stderr, flush=True)
+
+    return announce
 
 
 _OUTSIDE: Final = ("certificate", "proofs", "bytes", "messages", "statistics", "labels", "privacy")
@@ -81,7 +84,3 @@ def result_tables(result: Mapping[str, Any]) -> Iterator[Table]:
         yield constraints
     if result["certificate"]["objective"] is not None:
         yield certificate_table(result["certificate"])
-
-
-def announce(terms: Terms) -> None:
-    print(terms_in_words(terms), file=sys.stderr, flush=True)

@@ -31,11 +31,12 @@ from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Program
+from evenhand.solvers.checking import check_takes_weights
+from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.run import certified
 from evenhand.training.together import alone
 from evenhand.training.vertical import label_statement
 from evenhand.training.vertical_steps import Alignment, party_steps, server_steps
-from evenhand.vertical import solvers
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +138,7 @@ def server_program(
 
 def draft_terms(job: FederationJob) -> VerticalTerms:
     """Return the terms as far as they follow from the job alone."""
-    return solvers.vertical_terms(job.to_job(), job.parts, 0, {})
+    return vertical_terms(job.to_job(), job.parts, 0, {})
 
 
 def alignment_of(job: FederationJob) -> Alignment:
@@ -163,7 +164,7 @@ def _check_weight(job: FederationJob, own: PartyFile) -> None:
     """Refuse a weight that somebody who needs it would not be told."""
     if own.party.weight is None:
         return
-    solvers.check_takes_weights(job.to_job())
+    check_takes_weights(job.to_job())
     if list(job.parts.values()).count("active") > 1:
         raise JobError("between organisations, weights of rows are told to nobody: they go with one active party")
 

@@ -12,7 +12,6 @@ from evenhand.constraints.scope import ConstraintScope, MissingSlices, Scope
 from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.errors import InputError, JobError
 from evenhand.horizontal.problem import Protection
-from evenhand.horizontal.solvers import SOLVERS, check_job, choose_solver, has_multipliers
 from evenhand.jobs.schema import (
     ClockedFile,
     EncodedSection,
@@ -38,6 +37,9 @@ from evenhand.privacy.neighbours import least_of
 from evenhand.privacy.record_level import RecordGaussian, record_noise_for
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
+from evenhand.solvers.checking import check_job
+from evenhand.solvers.choosing import choose_solver, has_multipliers
+from evenhand.solvers.registry import HORIZONTAL
 
 Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
 
@@ -194,7 +196,7 @@ class HorizontalJobFile(ClockedFile):
             two_classes=self.data.label.classes is None,
             protected=self.privacy is not None,
         )
-        rounds = SOLVERS[solver].default_rounds
+        rounds = HORIZONTAL[solver].default_rounds
         return section.to_job(
             solver=solver,
             model=section.model,
@@ -244,7 +246,7 @@ class HorizontalJobFile(ClockedFile):
     def _settings(self) -> Any:
         """The solver's own options."""
         job = self.to_job()
-        return SOLVERS[job.solver].settings(job)
+        return HORIZONTAL[job.solver].settings(job)
 
 
 def parse_horizontal(content: dict[str, Any], where: str) -> HorizontalJobFile:
@@ -268,16 +270,17 @@ def check_agreed(job: HorizontalJobFile) -> None:
 def _check_training(job: HorizontalJobFile) -> None:
     _check_classes(job.data.label)
     trained = job.to_job()
-    if job.n_classes is not None and not SOLVERS[trained.solver].many_classes:
+    if job.n_classes is not None and not HORIZONTAL[trained.solver].many_classes:
         raise JobError(f"data.label names {job.n_classes} classes; solver {trained.solver!r} trains with two")
     _check_groups(job.data, crosses=any(one.crosses for one in trained.constraints))
     for constraint in trained.constraints:
         if constraint.compares_groups and not job.data.sensitive:
             raise JobError(f"constraint {constraint.kind} compares groups: name the columns in data.sensitive")
-    solver = SOLVERS[trained.solver]
+    solver = HORIZONTAL[trained.solver]
     build(solver.options, trained.options, "job.options", f"solver {trained.solver!r}", lambda: job._settings)
     check_job(
         trained,
+        "horizontal",
         scope=job.to_scope(),
         has_server=job.server.has_rows,
         protected=job.privacy is not None,

@@ -19,7 +19,6 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.readers import is_csv, read_table
 from evenhand.data.tables.unchanged import SeenTable
 from evenhand.errors import DataError
-from evenhand.horizontal.agreeing import draft_terms
 from evenhand.horizontal.problem import ClientRows
 from evenhand.jobs.horizontal.file import ClientSection, DataSection, HorizontalJobFile, ServerSection
 from evenhand.jobs.labels import Classes, Labels, common_labels, label_column
@@ -28,6 +27,7 @@ from evenhand.jobs.schema import LabelSection, TableSection, located
 from evenhand.jobs.tables import hold_out, naming, parts_of, tell
 from evenhand.models.pictures import Pictures
 from evenhand.printing import listed
+from evenhand.solvers.agreeing import draft_terms
 from evenhand.training.preparing import Preparation
 
 SERVER_ROWS: Final = "rows of the server"

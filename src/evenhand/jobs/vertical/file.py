@@ -29,7 +29,9 @@ from evenhand.jobs.schema import (
     parsed,
 )
 from evenhand.protocol.job import Job, RuntimeName
-from evenhand.vertical.solvers import SOLVERS, check_job, check_takes_weights, resolve
+from evenhand.solvers.checking import check_job, check_takes_weights
+from evenhand.solvers.choosing import resolve
+from evenhand.solvers.registry import VERTICAL
 
 
 class LabelPrivacySection(Strict):
@@ -175,10 +177,10 @@ def check_party(party: PartySection, where: str) -> None:
 
 def check_training(job: Job, weighted: bool = False) -> None:
     """Refuse a job that its solver cannot do."""
-    if solver := SOLVERS.get(job.solver):
+    if solver := VERTICAL.get(job.solver):
         options = solver.options
         build(options, job.options, "job.options", f"solver {job.solver!r}", lambda: job.settings(options))
-    check_takes_weights(job) if weighted else check_job(job)
+    check_takes_weights(job) if weighted else check_job(job, "vertical")
 
 
 def table_source(party: PartySection, base: Path) -> TableSource:

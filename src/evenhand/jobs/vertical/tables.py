@@ -21,6 +21,7 @@ from evenhand.protocol.align import How
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
+from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.together import Together
 from evenhand.training.vertical_steps import (
     Alignment,
@@ -30,7 +31,6 @@ from evenhand.training.vertical_steps import (
     steps_together,
 )
 from evenhand.vertical.problem import PartyColumns, PartyData
-from evenhand.vertical.solvers import vertical_terms
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,10 @@ import pandas as pd
 from rich.filesize import decimal
 
 from evenhand.protocol.roles import SERVER
-from evenhand.report.disclosure import schemas
 from evenhand.report.page.charts import WIDTH
 from evenhand.report.page.markup import Markup, details, section, table, tag, void
 from evenhand.report.record import RunRecord
+from evenhand.solvers.announcing import schemas
 
 _ROW = 46
 

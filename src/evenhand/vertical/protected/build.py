@@ -7,17 +7,17 @@ from typing import Final, Literal
 
 from evenhand.errors import InputError
 from evenhand.privacy.fixed_products import ProductGrid
-from evenhand.protocol.messages import Vocabulary
 from evenhand.protocol.roles import Role
+from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
+from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData
 from evenhand.vertical.protected.dealing import Dealer, DealtParty, DealtServer
 from evenhand.vertical.protected.encrypting import EncryptedParty, EncryptedServer
 from evenhand.vertical.protected.guarding import check_columns
 from evenhand.vertical.protected.masking import MaskedParty, TogetherServer
-from evenhand.vertical.protected.messages import CIPHERTEXTS, MASKS, TRIPLES
 from evenhand.vertical.protected.products import PlainProductParty, PlainProductServer
-from evenhand.vertical.solver import Solver
+from evenhand.vertical.server import Server
 
 Products = Literal["dealer", "encrypted", "plain"]
 _TOGETHER: Final = "together"
@@ -26,7 +26,7 @@ _TOGETHER: Final = "together"
 def protected_server(
     terms: VerticalTerms,
     own: ServerData,
-    solver: Solver,
+    solver: Solver[Server, Party],
     products: Products | None = None,
 ) -> Role:
     """The server's role in its layers; to the solver all passive parties are one.
@@ -55,30 +55,24 @@ def protected_party(
     terms: VerticalTerms,
     name: str,
     own: PartyData,
-    solver: Solver,
+    solver: Solver[Server, Party],
     products: Products | None = None,
 ) -> Role:
     """A party's role in its layers; where ν is hidden, its columns are on the grid of the products."""
     context = terms.digest.encode()
     if name not in terms.passive or not terms.hides_nu:
-        return MaskedParty(solver.party(terms, name, own), terms.passive, context)
+        return MaskedParty(solver.participant(terms, name, own), terms.passive, context)
     check_columns(name, own.matrix)
     grid = ProductGrid(terms.n_rows)
     rounded = replace(own, matrix=grid.on_grid(own.matrix))
     words = grid.columns(rounded.matrix, name)
-    masked = MaskedParty(solver.party(terms, name, rounded), terms.passive, context)
+    masked = MaskedParty(solver.participant(terms, name, rounded), terms.passive, context)
     match products or terms.job.protection:
         case "encrypted":
             return EncryptedParty(masked, grid, words)
         case "plain":
             return PlainProductParty(masked, grid, words)
     return DealtParty(masked, grid, words, _dealer_of(terms), context)
-
-
-def spoken(terms: VerticalTerms) -> Vocabulary:
-    """The kinds of messages of the layers themselves."""
-    more = {"dealer": TRIPLES, "encrypted": CIPHERTEXTS}.get(terms.job.protection, Vocabulary())
-    return Vocabulary(*(MASKS if terms.only_sums else ()), *more)
 
 
 def dealer(terms: VerticalTerms) -> Dealer:

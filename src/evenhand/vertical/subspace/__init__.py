@@ -20,7 +20,8 @@ Bounds on rates need some care of the server's own: see `rates.py`.
 """
 
 from evenhand.protocol.job import PROTECTIONS
-from evenhand.vertical.solver import Solver
+from evenhand.protocol.solver import Solver
+from evenhand.vertical.messages import SUBSPACE
 from evenhand.vertical.subspace.options import SubspaceOptions
 from evenhand.vertical.subspace.party import SubspaceParty
 from evenhand.vertical.subspace.server import SubspaceServer
@@ -28,14 +29,17 @@ from evenhand.vertical.subspace.server import SubspaceServer
 __all__ = ["SOLVER"]
 
 SOLVER = Solver(
+    name="subspace",
+    split="vertical",
     options=SubspaceOptions,
     server=SubspaceServer,
-    party=SubspaceParty,
+    participant=SubspaceParty,
+    vocabulary=SUBSPACE,
     takes_confidence=True,
     takes_weights=True,
     models=("linear",),
     tol=1e-3,
     protections=PROTECTIONS,
     masked_by_default=True,
-    hides_labels=True,
+    takes_label_privacy=True,
 )

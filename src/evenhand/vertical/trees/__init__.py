@@ -11,11 +11,11 @@ Trees of one party see no interaction with another's columns.
 
 from __future__ import annotations
 
+from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData
 from evenhand.vertical.server import Server
-from evenhand.vertical.solver import Solver
 from evenhand.vertical.trees.messages import VOCABULARY
 from evenhand.vertical.trees.options import TreesOptions
 
@@ -37,13 +37,15 @@ def _party(terms: VerticalTerms, name: str, own: PartyData) -> Party:
 
 
 SOLVER = Solver(
+    name="trees",
+    split="vertical",
     options=TreesOptions,
     server=_server,
-    party=_party,
+    participant=_party,
     models=("trees",),
     losses=("logistic", "squared"),
     exact=False,
     takes_weights=True,
-    hides_labels=True,
+    takes_label_privacy=True,
     vocabulary=VOCABULARY,
 )

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData
 from evenhand.vertical.server import CompiledRun, Server
-from evenhand.vertical.solver import Solver
 from evenhand.vertical.vfb2.messages import VOCABULARY
 from evenhand.vertical.vfb2.options import VFB2Options
 
@@ -43,24 +43,27 @@ def _compiled(terms: VerticalTerms, own: ServerData, parties: Mapping[str, Party
     return CompiledVFB2(terms, own, parties)
 
 
-def _solver(exact: bool) -> Solver:
+def _solver(name: str, exact: bool) -> Solver[Server, Party]:
     return Solver(
+        name=name,
+        split="vertical",
         options=VFB2Options,
         server=_server,
-        party=_party,
+        participant=_party,
         models=("linear",),
         losses=("logistic", "squared"),
         compiled=_compiled,
-        threads=True,
+        # Parties send each other messages while both compute, which Flower does not carry.
+        runtimes=("messages", "interleaved", "threads"),
         exact=exact,
         agrees_on_keys=True,
         vocabulary=VOCABULARY,
     )
 
 
-SOLVERS = {
-    "vfb2-sgd": _solver(exact=False),
-    "vfb2-svrg": _solver(exact=True),
-    "vfb2-saga": _solver(exact=True),
-    "afsvrg-vp": _solver(exact=False),
-}
+SOLVERS = (
+    _solver("vfb2-sgd", exact=False),
+    _solver("vfb2-svrg", exact=True),
+    _solver("vfb2-saga", exact=True),
+    _solver("afsvrg-vp", exact=False),
+)

@@ -16,7 +16,6 @@ from evenhand.constraints.small_slices import warn_of_counts
 from evenhand.errors import DataError
 from evenhand.horizontal.crossings import Agree, Combine, crossed_groups, learns_crossings
 from evenhand.horizontal.problem import ClientRows
-from evenhand.horizontal.solvers import SOLVERS, check_terms, choose_solver
 from evenhand.horizontal.summaries import (
     RowsSummary,
     SliceCounts,
@@ -34,6 +33,9 @@ from evenhand.protocol.agree import Summary
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms, Part, plain
+from evenhand.solvers.checking import check_terms
+from evenhand.solvers.choosing import choose_solver
+from evenhand.solvers.registry import HORIZONTAL
 
 
 def horizontal_terms(
@@ -162,7 +164,7 @@ def draft_terms(
     solver = choose_solver(
         job.solver, model=job.model, constrained=bool(job.constraints), two_classes=two_classes, protected=protected
     )
-    named = replace(job, solver=solver, constraints=job.constraints or SOLVERS[solver].default_constraints)
+    named = replace(job, solver=solver, constraints=job.constraints or HORIZONTAL[solver].default_constraints)
     participants: dict[str, Part] = dict.fromkeys(sorted(names), "client")
     return HorizontalTerms(named, participants, 0, {}, (), None, protected, scope, server_rows)
 
@@ -213,7 +215,7 @@ def _counted_by_all(
 
     said = {name: {"n_rows": n_rows[name], "counts": [own[part] for part in parts]} for name, own in counts.items()}
     said = {name: said[name] for name in draft.names if name in said}
-    if SOLVERS[draft.job.solver].weighs_rows:
+    if HORIZONTAL[draft.job.solver].weighs_rows:
         yield said, combine
     elif len(said) == len(draft.names):
         combine(said)
@@ -235,7 +237,7 @@ def counted(draft: HorizontalTerms, counts: Mapping[str, SliceCounts], n_rows: i
         lacking = {name: tuple(lacking_rows(name, counts[name], rows, scope)) for name in draft.names}
     if draft.server_rows:
         lacking_rows(SERVER, counts[SERVER], rows, scope)
-    if not SOLVERS[draft.job.solver].weighs_rows:
+    if not HORIZONTAL[draft.job.solver].weighs_rows:
         return draft
     holding = {name: places for name, places in lacking.items() if places}
     return replace(draft, n_rows=n_rows, slice_counts=total, lacking=holding)

@@ -1,0 +1,92 @@
+"""List the messages of a run: what a participant is told before it agrees to take part.
+
+Everything here follows from the registry and from schemas. `tests/solvers/test_announced.py` compares it with the
+transcripts of whole runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from evenhand.horizontal.masked import messages as masked
+from evenhand.privacy import key_exchange, private_align
+from evenhand.protocol import agree, align, asking, enrol, measuring, resuming, scoring
+from evenhand.protocol.job import Protection
+from evenhand.protocol.messages import Schema, Vocabulary
+from evenhand.protocol.solver import Solver, Split
+from evenhand.protocol.terms import HorizontalTerms, Terms, VerticalTerms
+from evenhand.solvers.registry import HORIZONTAL, VERTICAL, find
+from evenhand.vertical import finishing
+from evenhand.vertical.protected import messages as protected
+
+_LAYERS: Final[dict[tuple[Split, Protection], tuple[Vocabulary, ...]]] = {
+    ("vertical", "masked"): (protected.MASKS,),
+    ("vertical", "dealer"): (protected.MASKS, protected.TRIPLES),
+    ("vertical", "encrypted"): (protected.MASKS, protected.CIPHERTEXTS),
+    ("horizontal", "masked"): (masked.VOCABULARY,),
+}
+"""The messages of the layers that protect a solver's roles."""
+_LABELS: Final = Vocabulary(agree.LABELS)
+_SUMMARIES: Final = Vocabulary(agree.SUMMARY, agree.AGREED)
+
+
+def trained_with(solver: Solver[Any, Any], level: Protection) -> tuple[Vocabulary, ...]:
+    """Return the messages of training at a level of protection, with the exchange of keys before it."""
+    keys = (key_exchange.VOCABULARY,) if solver.agrees_on_keys else ()
+    return *keys, solver.vocabulary, *_LAYERS.get((solver.split, level), ())
+
+
+def announced(terms: Terms, *, private_ids: bool = False) -> list[Vocabulary]:
+    """Return all messages that a run on these terms can send, from enrolling to measuring.
+
+    Parameters
+    ----------
+    private_ids
+        Whether parties find their common rows without showing ids. The terms do not say.
+    """
+    return list(_announced(terms, private_ids))
+
+
+def _announced(terms: Terms, private_ids: bool) -> Iterator[Vocabulary]:
+    yield enrol.VOCABULARY
+    if isinstance(terms, HorizontalTerms):
+        solver = find("horizontal", terms.job.solver)
+        yield _SUMMARIES
+        after = [measuring.VOCABULARY]
+    else:
+        assert isinstance(terms, VerticalTerms)
+        solver = find("vertical", terms.job.solver)
+        yield private_align.VOCABULARY if private_ids else align.VOCABULARY
+        if len(terms.active) > 1:
+            yield _LABELS
+        asked = terms.job.label_privacy
+        after = [finishing.VOCABULARY] if asked is not None and asked.finish else []
+        after.append(scoring.VOCABULARY)
+    yield from trained_with(solver, terms.job.protection)
+    yield from after
+    yield from (resuming.CUTS, resuming.VOCABULARY)
+
+
+def announced_for_scores() -> list[Vocabulary]:
+    """Return the messages that are sent when a finished vertical run is asked for scores of new people."""
+    return [enrol.VOCABULARY, asking.VOCABULARY, scoring.VOCABULARY]
+
+
+def vocabularies() -> list[Vocabulary]:
+    """Return all vocabularies there are, each once: before, during and after training."""
+    solvers: Sequence[Solver[Any, Any]] = [*VERTICAL.values(), *HORIZONTAL.values()]
+    found = [
+        *(enrol.VOCABULARY, align.VOCABULARY, private_align.VOCABULARY, agree.VOCABULARY, key_exchange.VOCABULARY),
+        *(one.vocabulary for one in solvers if one.split == "vertical"),
+        *(protected.MASKS, protected.TRIPLES, protected.CIPHERTEXTS, finishing.VOCABULARY),
+        *(one.vocabulary for one in solvers if one.split == "horizontal"),
+        masked.VOCABULARY,
+        *(scoring.VOCABULARY, measuring.VOCABULARY, asking.VOCABULARY, resuming.CUTS, resuming.VOCABULARY),
+    ]
+    return list(dict.fromkeys(found))
+
+
+def schemas() -> dict[str, Schema]:
+    """Return every kind of message by name."""
+    return {schema.kind: schema for vocabulary in vocabularies() for schema in vocabulary}

@@ -1,0 +1,170 @@
+"""Refuse what a job's solver would ignore, before data are looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
+from evenhand.errors import ConstraintError, DataError, InputError
+from evenhand.programs.optimality import SHARED
+from evenhand.protocol.job import Job
+from evenhand.protocol.solver import Solver, Split
+from evenhand.protocol.terms import HorizontalTerms
+from evenhand.solvers.choosing import solver_name
+from evenhand.solvers.registry import VERTICAL, able, find
+
+
+def check_job(
+    job: Job,
+    split: Split,
+    *,
+    scope: ConstraintScope = EVERYWHERE,
+    has_server: bool = False,
+    protected: bool = False,
+) -> Solver[Any, Any]:
+    """Return the job's solver, or refuse settings that it would ignore.
+
+    Parameters
+    ----------
+    scope, has_server, protected
+        Horizontal only: where constraints hold, whether the server has rows of its own,
+        and whether clients add noise to their updates.
+    """
+    solver = find(split, solver_name(job) if split == "vertical" else job.solver)
+    if job.constraints and not solver.takes_constraints:
+        raise InputError(f"solver {job.solver!r} trains without constraints; choose another, or drop the constraint")
+    if not solver.takes_confidence and any(one.level is not None for one in job.constraints):
+        choices = able(split, "takes_confidence")
+        raise InputError(f"solver {job.solver!r} does not train towards a confidence; choose {choices}, or drop it")
+    if split == "vertical":
+        _check_vertical(job, solver)
+    else:
+        _check_horizontal(job, solver, scope, has_server, protected)
+    return solver
+
+
+def _check_vertical(job: Job, solver: Solver[Any, Any]) -> None:
+    if job.loss not in solver.losses:
+        named = able("vertical", "losses", job.loss)
+        raise InputError(f"solver {job.solver!r} does not take the {job.loss} loss; choose {named}")
+    if job.model not in solver.models:
+        raise InputError(f"solver {job.solver!r} takes {' or '.join(solver.models)} parties, not {job.model!r} ones")
+    solver.settings(job)
+    if job.protection not in ("auto", *solver.protections):
+        choices = able("vertical", "protections", job.protection)
+        raise InputError(f"solver {job.solver!r} does not run with protection {job.protection!r}; choose {choices}")
+    if job.protection not in ("auto", "none") and (
+        job.model != "linear" or job.options.get("pace", "exact") != "exact"
+    ):
+        raise InputError(f"protection {job.protection!r} needs linear models with pace='exact'; choose 'none'")
+    if job.label_privacy is not None:
+        _check_label_privacy(job, solver)
+
+
+def check_takes_weights(job: Job) -> None:
+    """Refuse sample weights where the vertical job's solver would ignore them, or where they might tell labels."""
+    if job.label_privacy is not None:
+        raise InputError("label_privacy and sample_weight: weights may follow from labels, and would show them")
+    if not check_job(job, "vertical").takes_weights:
+        choices = [name for name, one in VERTICAL.items() if one.takes_weights and job.loss in one.losses]
+        raise InputError(
+            f"solver {solver_name(job)!r} counts all rows alike; choose {' or '.join(map(repr, choices))}, or leave "
+            "weights out"
+        )
+
+
+def _check_label_privacy(job: Job, solver: Solver[Any, Any]) -> None:
+    """Refuse what would tell more of labels than their randomised responses do."""
+    if not solver.takes_label_privacy:
+        choices = able("vertical", "takes_label_privacy")
+        raise InputError(f"solver {solver.name!r} does not run with label_privacy; choose {choices}")
+    if job.label_privacy is not None and job.label_privacy.finish and (job.model == "mlp" or "monotone" in job.options):
+        raise InputError(
+            "label_privacy: finish is for linear parties, and trees without monotone columns; leave it out"
+        )
+    if job.loss != "logistic":
+        raise InputError(f"label_privacy is for labels of two values; the {job.loss} loss has numbers")
+    if any(one.level is not None for one in job.constraints):
+        raise InputError("label_privacy and a constraint's confidence: what answers say proves nothing; drop either")
+    if any(one.crosses for one in job.constraints):
+        raise InputError(
+            "label_privacy and cross=True: which crossings are compared follows from the true labels, and everybody is "
+            "told; cross the attributes in a column of your own"
+        )
+
+
+def _check_horizontal(
+    job: Job, solver: Solver[Any, Any], scope: ConstraintScope, has_server: bool, protected: bool
+) -> None:
+    name = solver.name
+    if job.loss not in solver.losses:
+        raise InputError(f"loss is {job.loss!r}; horizontal solvers train with 'logistic' (softmax for class indices)")
+    if job.label_privacy is not None:
+        raise InputError("label_privacy is for parties that hold columns; clients protect what they send by noise")
+    if job.model not in solver.models:
+        kind = "trees; choose model 'trees'" if solver.models == ("trees",) else "linear models; choose model 'linear'"
+        raise InputError(f"solver {name!r} trains {kind}, or another solver")
+    if protected and not solver.takes_noise:
+        raise InputError(
+            f"solver {name!r} cannot protect what clients send; choose {able('horizontal', 'takes_noise')}"
+        )
+    _check_masks(job, solver, scope)
+    local_scope = scope.scope not in solver.scopes
+    if local_scope or (scope.limits and len(solver.scopes) == 1) or (has_server and not solver.takes_server_rows):
+        asked = f"scope {scope.scope!r}" if local_scope else "limits or rows of the server's own"
+        raise InputError(
+            f"{asked} cannot be had with solver {name!r}, which trains under constraints over everybody's rows; choose "
+            f"{able('horizontal', 'takes_server_rows')}"
+        )
+    if has_server and scope.scope == "local":
+        raise InputError("the server has rows, which scope='local' has no use for; choose 'global' or 'both'")
+    solver.settings(job)
+
+
+def _check_masks(job: Job, solver: Solver[Any, Any], scope: ConstraintScope) -> None:
+    """Refuse masks where the server needs more than sums."""
+    if job.protection in ("auto", "none"):
+        return
+    if job.protection not in solver.protections:
+        if job.protection == "masked":
+            choices = able("horizontal", "protections", "masked")
+            raise InputError(f"solver {solver.name!r} does not run with protection 'masked'; choose {choices}")
+        raise InputError(
+            f"protection {job.protection!r} hides labels from parties that hold other columns; clients hold their own "
+            "labels: choose 'masked' or 'none'"
+        )
+    if scope.scope != "global":
+        raise InputError(
+            f"scope is {scope.scope!r}: a constraint over one client's rows needs that client's own answer; with "
+            "protection 'masked' choose scope 'global'"
+        )
+    if solver.name == "prox-al" and solver.settings(job).participation < 1.0:
+        raise InputError("prox-al keeps the last answer of clients that are not asked; with masks ask everybody")
+
+
+def check_terms(terms: HorizontalTerms) -> None:
+    """Refuse terms that the solver cannot train on, or constraints that the data give no meaning."""
+    job, names = terms.job, terms.names
+    solver = check_job(
+        job,
+        "horizontal",
+        scope=terms.scope,
+        has_server=terms.server_rows,
+        protected=terms.protected,
+    )
+    if terms.only_sums:
+        drawn = round(getattr(solver.settings(job), "participation", 1.0) * len(names))
+        if drawn < 2:
+            raise InputError(f"{max(drawn, 1)} client is asked at a time, and has no sum to hide in; ask two or more")
+    terms.scope.check(job.constraints, names)
+    if not solver.many_classes and (terms.classes is not None or len(terms.shape) != 1):
+        raise InputError(f"solver {job.solver!r} trains models of two classes on rows of numbers")
+    if len(solver.scopes) > 1 and SHARED in names:
+        raise InputError(f"a client is called {SHARED!r}, which is what {job.solver!r} calls rows of all; rename it")
+    if solver.needs_groups and not terms.groups:
+        raise DataError(f"{job.solver} compares groups: every client needs its sensitive attributes")
+    for row in terms.constraint_rows if terms.classes is not None else ():
+        if row.measure.name != "loss":
+            raise ConstraintError(f"{row}: with more than two classes a row can only be of measure 'loss'")
+        if any(part.label is not None for _, part in row.terms):
+            raise ConstraintError(f"{row} names a label ±1, but the labels are class indices; use loss-parity")
