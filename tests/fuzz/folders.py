@@ -20,7 +20,6 @@ from evenhand.models.linear import LinearModel
 from evenhand.models.saved import from_state, to_state
 from evenhand.protocol.job import Job
 from evenhand.protocol.state import State
-from evenhand.runtime import checkpoints
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.manifest import MANIFEST, Manifest, _digest, entry
 from evenhand.runtime.statefiles import Mark, state_bytes, state_from
@@ -102,7 +101,7 @@ def _run() -> tuple[Holdings, dict[str, State]]:
     holdings = Holdings.of(job, deal(problem, [[0, 1], [2, 3]]), problem.labels, problem.sensitive)
     states: list[dict[str, State]] = []
     runtime = _runtime(holdings)
-    runtime.on_report = lambda _: states.append(checkpoints.take(runtime))
+    runtime.on_report = lambda _: states.append(runtime.snapshot())
     runtime.run()
     return holdings, states[1]
 
@@ -132,7 +131,7 @@ def fuzz_checkpoint(rng: random.Random) -> bool:
 
     def feed() -> None:
         runtime = _runtime(holdings)
-        checkpoints.put_back(runtime, states)
+        runtime.restore(states)
 
     return taken(feed)
 

@@ -24,7 +24,6 @@ from support.tables import files
 from evenhand.constraints import EqualizedOdds, EqualOpportunity
 from evenhand.errors import EvenhandWarning, InputError, RunError
 from evenhand.protocol.job import Job
-from evenhand.runtime import checkpoints
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
@@ -357,9 +356,9 @@ def _runtime(blocks: list[list[int]]) -> InProcess:
 
 
 def test_a_checkpoint_of_other_roles_is_refused() -> None:
-    taken = checkpoints.take(_runtime(BLOCKS))
+    taken = _runtime(BLOCKS).snapshot()
     with pytest.raises(RunError, match=r"holds roles \['p0', 'p1', 'p2', 'server'\], the job has \['p0', 'server'\]"):
-        checkpoints.put_back(_runtime([[0, 1, 2, 3]]), taken)
+        _runtime([[0, 1, 2, 3]]).restore(taken)
 
 
 # -- state files

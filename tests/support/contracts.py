@@ -17,7 +17,6 @@ from evenhand.errors import ProtocolError
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Report, Role, Sends
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime import checkpoints
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess, Mailbox
 from evenhand.runtime.statefiles import state_bytes, state_from
@@ -129,12 +128,12 @@ def assert_malformed_is_refused(roles: Mapping[str, Role], messages: Iterable[Me
 def assert_goes_on_from_any_checkpoint(make: Make, clock: VirtualClock) -> None:
     """A run taken up at any row of history ends as the whole one does, at the same time."""
     taken: list[dict[str, Any]] = []
-    whole = InProcess(list(make().values()), clock, on_report=lambda _: taken.append(checkpoints.take(whole)))
+    whole = InProcess(list(make().values()), clock, on_report=lambda _: taken.append(whole.snapshot()))
     whole.run()
     assert len(taken) > 1
     for states in taken:
         resumed = InProcess(list(make().values()), clock)
-        checkpoints.put_back(resumed, states)
+        resumed.restore(states)
         resumed.run()
         assert resumed.time == whole.time
         assert_same_ends(resumed, whole)

@@ -17,11 +17,11 @@ import numpy as np
 from evenhand.errors import InputError, ProtocolError
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Follower, Report, Role, Sends
-from evenhand.protocol.state import State
+from evenhand.protocol.state import State, snapshot
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import ARRIVAL, READY, Event, InProcess, Mailbox
-from evenhand.runtime.links import LinkEnd, LinkSettings, Posted
+from evenhand.runtime.links import LinkEnd, LinkSettings
 from evenhand.runtime.packets import Content, packet_bytes, packet_from
 
 
@@ -100,7 +100,7 @@ class _Memory:
     """What a role would find after a crash: its last saved state, what its links had to send then, its turns since."""
 
     state: State
-    posted: Mapping[str, Posted]
+    posted: Mapping[str, State]
     turns: list[Message | None] = field(default_factory=list)
 
 
@@ -282,7 +282,7 @@ class FaultyInProcess(InProcess):
         self._last_turn = max(self._last_turn, self.time + computed)
 
     def _save(self, name: str) -> None:
-        posted = {peer: end.outgoing.snapshot() for (owner, peer), end in self._ends.items() if owner == name}
+        posted = {peer: snapshot(end.outgoing) for (owner, peer), end in self._ends.items() if owner == name}
         self._memories[name] = _Memory(self.mailboxes[name].role.snapshot(), posted)
 
     def _crash(self, name: str, mailbox: Mailbox) -> None:

@@ -18,7 +18,6 @@ from evenhand.errors import DataError, DivergenceError, InputError, ProtocolErro
 from evenhand.privacy.compiled import decode_scalar
 from evenhand.protocol.job import Job
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime import checkpoints
 from evenhand.runtime.inprocess import InProcess
 from evenhand.solvers.roles import compiled as compiled_run
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
@@ -174,12 +173,12 @@ def test_resumed_from_any_round_it_ends_bit_for_bit_the_same(solver: str, constr
 
     taken: list[dict[str, Any]] = []
     whole = runtime()
-    whole.on_report = lambda _: taken.append(checkpoints.take(whole))
+    whole.on_report = lambda _: taken.append(whole.snapshot())
     whole.run()
     end = whole.mailboxes["server"].role.snapshot()
     for states in taken:
         resumed = runtime()
-        checkpoints.put_back(resumed, states)
+        resumed.restore(states)
         resumed.run()
         role: Any = resumed.mailboxes["server"].role
         for name, value in role.snapshot().items():

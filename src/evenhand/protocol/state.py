@@ -195,6 +195,21 @@ class _PlainMany(_Plain):
         return self._kind(self._inner.decode(name, one) for one in value)
 
 
+class _PlainFixed(_Plain):
+    """A tuple of known length of plain values, as one list."""
+
+    def __init__(self, inner: Iterable[_Plain]) -> None:
+        self._inner = tuple(inner)
+
+    def encode(self, name: str, value: Any) -> Any:
+        return [codec.encode(name, one) for codec, one in zip(self._inner, value, strict=True)]
+
+    def decode(self, name: str, value: Any) -> Any:
+        if not isinstance(value, list):
+            _refuse(name, value, "list")
+        return tuple(codec.decode(name, one) for codec, one in zip(self._inner, value, strict=True))
+
+
 class _ArrayCodec(_Codec):
     def __init__(self, dtype: Any) -> None:
         self._dtype = dtype
@@ -272,8 +287,8 @@ class _Many(_Codec):
         count = _Scalar(int).decode(name, source.take(name))
         if count < 0:
             _refuse(name, count, "number of values")
-        there = [*(present or ()), *[None] * count]
-        return self._kind(self._inner.read(source, f"{name}.{place}", there[place]) for place in range(count))
+        there = dict(enumerate(present or ()))
+        return self._kind(self._inner.read(source, f"{name}.{place}", there.get(place)) for place in range(count))
 
 
 class _Fixed(_Codec):
@@ -373,7 +388,9 @@ def _codec(kind: Any) -> _Codec:
     if origin is np.ndarray:
         return _ArrayCodec(get_args(inner[1])[0])
     if origin is tuple and inner[-1] is not Ellipsis:
-        return _Fixed(_codec(one) for one in inner)
+        parts = [_codec(one) for one in inner]
+        plain = [one for one in parts if isinstance(one, _Plain)]
+        return _PlainFixed(plain) if len(plain) == len(parts) else _Fixed(parts)
     if origin in _MANY:
         one = _codec(inner[0])
         return _PlainMany(origin, one) if isinstance(one, _Plain) else _Many(origin, one)

@@ -7,19 +7,17 @@ the run, `runtime/visits` one that is put away between two visits of a messenger
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
-
-import numpy as np
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, TypeAlias
 
 from evenhand.errors import ProtocolError, RunError
-from evenhand.protocol.encoding import decode, encode
+from evenhand.protocol import state
 from evenhand.protocol.messages import Message
 from evenhand.protocol.resuming import CUTS
 from evenhand.protocol.roles import Role, Sends
 from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.links import LinkEnd, LinkSettings, Packet, Posted
+from evenhand.runtime.links import LinkEnd, LinkSettings, Packet
 from evenhand.runtime.packets import Content, packet_from
 
 Veto: TypeAlias = Callable[[Message], str | None]
@@ -51,13 +49,15 @@ class Desk:
         Packets that were refused, in words.
     """
 
+    state_fields: ClassVar = {"_began": float, "_inbox": deque[Message], "ends": dict[str, LinkEnd]}
+
     def __init__(
         self, name: str, peers: Sequence[str], links: LinkSettings, now: float, veto: Veto = nothing_is_kept
     ) -> None:
         self.name = name
         self.transcript = Transcript()
         self.refused: list[str] = []
-        self.ends: Mapping[str, LinkEnd] = {peer: LinkEnd(peer, links, now) for peer in peers}
+        self.ends: dict[str, LinkEnd] = {peer: LinkEnd(peer, links, now) for peer in peers}
         self._veto = veto
         self._began = self._now = now
         self._inbox: deque[Message] = deque()
@@ -169,31 +169,12 @@ class Desk:
     # -- put away
 
     def snapshot(self) -> State:
-        """Links and mail; the record is its owner's to write down."""
-        state: State = {"inbox": len(self._inbox), "began": self._began}
-        for number, message in enumerate(self._inbox):
-            state[f"inbox {number}"] = _kept(message)
-        for peer, end in self.ends.items():
-            posted = end.outgoing.snapshot()
-            state[f"link {peer}"] = [*posted[:3], sorted(posted.kept), end.incoming.have, end.incoming.taken]
-            state |= {f"link {peer} {number}": _kept(message) for number, message in posted.kept.items()}
-        return state
+        """Return links and mail. The owner writes the transcript itself."""
+        return state.snapshot(self)
 
-    def restore(self, now: float, state: State) -> None:
-        """As it was; what had not been acknowledged is sent again, and who sent out of order sends again too."""
+    def restore(self, now: float, saved: State) -> None:
+        """Restore links and mail. Both sides send again what had not been acknowledged."""
+        state.restore(self, saved)
         self._now = now
-        self._began = float(state["began"])
-        self._inbox = deque(_message(state[f"inbox {number}"]) for number in range(state["inbox"]))
-        for peer, end in self.ends.items():
-            posted, acknowledged, room, numbers, have, taken = state[f"link {peer}"]
-            kept = {number: _message(state[f"link {peer} {number}"]) for number in numbers}
-            end.start_again(now, Posted(posted, acknowledged, room, kept))
-            end.incoming.have, end.incoming.taken = have, taken
-
-
-def _kept(message: Message) -> Any:
-    return np.frombuffer(encode(message), dtype=np.uint8)
-
-
-def _message(content: Any) -> Message:
-    return decode(np.asarray(content, dtype=np.uint8).tobytes())
+        for end in self.ends.values():
+            end.wake(now)

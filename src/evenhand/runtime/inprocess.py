@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
-from evenhand.errors import ProtocolError
+from evenhand.errors import ProtocolError, RunError
+from evenhand.protocol import state
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Report, Role, Sends
+from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 
@@ -32,6 +34,8 @@ Numbers break ties in the order of scheduling.
 @dataclass
 class Mailbox:
     """What the runtime keeps for a role."""
+
+    state_fields: ClassVar = {"inbox": deque[Message], "idle": bool}
 
     role: Role
     inbox: deque[Message] = field(default_factory=deque)
@@ -53,6 +57,16 @@ class InProcess:
         Called with each row of history a role reports, stamped with the virtual time and the bytes sent so far. The
         runtime is between events then, so the callback may take a snapshot.
     """
+
+    # A list that heapq made is a heap. Restored in its order it is the same heap again.
+    state_fields: ClassVar = {
+        "time": float,
+        "scheduled": int,
+        "started": bool,
+        "events": list[Event],
+        "mailboxes": dict[str, Mailbox],
+        "last_arrival": dict[tuple[str, str], float],
+    }
 
     def __init__(
         self,
@@ -92,6 +106,22 @@ class InProcess:
         waiting = [name for name, mailbox in self.mailboxes.items() if not mailbox.role.done]
         if waiting:
             raise ProtocolError(f"the run stalled: nothing is under way, yet {', '.join(waiting)} wait for messages")
+
+    def snapshot(self) -> dict[str, State]:
+        """Return the state of each role by its name, and under ``""`` that of the runtime itself."""
+        return {name: mailbox.role.snapshot() for name, mailbox in self.mailboxes.items()} | {"": state.snapshot(self)}
+
+    def restore(self, states: Mapping[str, State]) -> None:
+        """Bring newly made roles and the runtime to where `snapshot` found them."""
+        names = list(self.mailboxes)
+        if "" not in states or states.keys() - {""} != self.mailboxes.keys():
+            raise RunError(f"the checkpoint holds roles {sorted(states.keys() - {''})}, the job has {sorted(names)}")
+        for name, mailbox in self.mailboxes.items():
+            mailbox.role.restore(states[name])
+        state.restore(self, states[""])
+        if self.mailboxes.keys() != set(names):
+            raise RunError(f"the checkpoint holds mail of {sorted(self.mailboxes)}, the job has {sorted(names)}")
+        self.mailboxes = {name: self.mailboxes[name] for name in names}
 
     def _has_turn(self, event: Event) -> bool:
         """Whether an event without a message is its role's next turn; under faults there are others."""

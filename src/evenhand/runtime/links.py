@@ -12,12 +12,12 @@ faults of the tests.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from evenhand.errors import InputError, LostError, ProtocolError
 from evenhand.protocol.messages import Message
+from evenhand.protocol.state import State, restore
 
 
 @dataclass(frozen=True)
@@ -79,24 +79,22 @@ class Packet(NamedTuple):
     asks: bool = False
 
 
-class Posted(NamedTuple):
-    """How far a link's outgoing side had come."""
-
-    posted: int
-    acknowledged: int
-    room: int
-    kept: Mapping[int, Message]
-
-
 class Outgoing:
     """Messages to the other side, from the moment a role has sent them until they are acknowledged."""
+
+    state_fields: ClassVar = {
+        "posted": int,
+        "acknowledged": int,
+        "room": int,
+        "_unacknowledged": dict[int, Message],
+    }
 
     def __init__(self, settings: LinkSettings) -> None:
         self._settings = settings
         self.posted = 0
         self.acknowledged = 0
         self.room = settings.window
-        self._kept: dict[int, Message] = {}
+        self._unacknowledged: dict[int, Message] = {}
         self._next = 0
         """The first that has not been transmitted yet."""
         self._tries = 0
@@ -106,7 +104,7 @@ class Outgoing:
         """Bytes that were transmitted and are not acknowledged."""
 
     def post(self, message: Message) -> None:
-        self._kept[self.posted] = message
+        self._unacknowledged[self.posted] = message
         self.posted += 1
 
     @property
@@ -116,14 +114,14 @@ class Outgoing:
 
     @property
     def empty(self) -> bool:
-        return not self._kept
+        return not self._unacknowledged
 
     def acknowledge(self, now: float, have: int, room: int) -> None:
         # An older packet that was overtaken says less, and nothing new.
         self.room = max(self.room, room)
         if have > self.acknowledged:
             for number in range(self.acknowledged, have):
-                nbytes = self._kept.pop(number).nbytes
+                nbytes = self._unacknowledged.pop(number).nbytes
                 # After a crash here, what had arrived before may be acknowledged before it is transmitted anew.
                 self._under_way -= nbytes if number < self._next else 0
             self.acknowledged, self._next = have, max(self._next, have)
@@ -140,10 +138,10 @@ class Outgoing:
         found = []
         oldest = self.acknowledged
         if oldest < self._next and now >= self.retries_at:
-            found.append((oldest, self._kept[oldest]))
+            found.append((oldest, self._unacknowledged[oldest]))
         while self.ready:
-            found.append((self._next, self._kept[self._next]))
-            self._under_way += self._kept[self._next].nbytes
+            found.append((self._next, self._unacknowledged[self._next]))
+            self._under_way += self._unacknowledged[self._next].nbytes
             self._next += 1
         if found and found[0][0] == oldest:
             self._tries, self._tried = self._tries + 1, now
@@ -157,20 +155,18 @@ class Outgoing:
         again = max(self._tries - 1, 0)
         wait = min(self._settings.retry * 2.0 ** min(again, 60), self._settings.longest_retry)
         # Copies of the oldest are under way as well, as far as anybody knows.
-        nbytes = self._under_way + again * self._kept[self.acknowledged].nbytes
+        nbytes = self._under_way + again * self._unacknowledged[self.acknowledged].nbytes
         return self._tried + wait + nbytes / self._settings.slowest
 
-    def snapshot(self) -> Posted:
-        return Posted(self.posted, self.acknowledged, self.room, dict(self._kept))
-
-    def restore(self, state: Posted) -> None:
-        """As it was; all that had not been acknowledged by then is transmitted anew."""
-        self.posted, self.acknowledged, self.room, kept = state
-        self._kept, self._next, self._tries, self._under_way = dict(kept), self.acknowledged, 0, 0
+    def restored(self) -> None:
+        """Transmit everything again that had not been acknowledged."""
+        self._next, self._tries, self._under_way = self.acknowledged, 0, 0
 
 
 class Incoming:
     """Messages from the other side: in order, each once."""
+
+    state_fields: ClassVar = {"have": int, "taken": int}
 
     def __init__(self, settings: LinkSettings) -> None:
         self._window = settings.window
@@ -195,7 +191,8 @@ class Incoming:
             self.have += 1
         return ready
 
-    def forget_early(self) -> None:
+    def restored(self) -> None:
+        """Forget messages that came out of order: they are sent again."""
         self._early.clear()
 
 
@@ -209,6 +206,8 @@ class LinkEnd:
     now
         The time; silence is counted from it.
     """
+
+    state_fields: ClassVar = {"outgoing": Outgoing, "incoming": Incoming}
 
     def __init__(self, peer: str, settings: LinkSettings, now: float) -> None:
         self.peer = peer
@@ -295,11 +294,16 @@ class LinkEnd:
                 "then go on from the last checkpoint"
             )
 
-    def start_again(self, now: float, state: Posted | None) -> None:
-        """This side was away, and has forgotten all but what lay on its disk: what it had posted by `state`, and the
-        messages it has acknowledged. Whoever was silent meanwhile is not to blame.
-        """
-        self.outgoing.restore(Posted(0, 0, self.settings.window, {}) if state is None else state)
-        self.incoming.forget_early()
+    def start_again(self, now: float, outgoing: State | None) -> None:
+        """Go on after a crash that left the saved state of the outgoing side, and what was acknowledged."""
+        if outgoing is None:
+            self.outgoing = Outgoing(self.settings)
+        else:
+            restore(self.outgoing, outgoing)
+        self.incoming.restored()
+        self.wake(now)
+
+    def wake(self, now: float) -> None:
+        """Go on after this side was away: the others' silence meanwhile does not count."""
         self._heard = self._asked = now
         self._owes_at = -math.inf

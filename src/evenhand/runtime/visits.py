@@ -7,7 +7,7 @@ its program so far, and of its desk. Roles that have ended are put back too, sin
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Generic
+from typing import Final, Generic
 
 from evenhand.errors import RunError
 from evenhand.protocol.roles import Report, Role, Sends
@@ -116,18 +116,15 @@ class VisitedSite(Generic[Result]):
 
     def snapshot(self) -> State:
         states = [*self._past, *([] if self._role is None else [self._role.snapshot()])]
-        state: State = {"roles": [list(one) for one in states], "ended": self.ended}
+        state: State = {"roles": len(states), "ended": self.ended}
         for place, one in enumerate(states):
-            state |= {f"role {place} {name}": value for name, value in one.items()}
-        desk = self._desk.snapshot()
-        return state | {"desk": list(desk)} | {f"desk {name}": value for name, value in desk.items()}
+            state |= {f"roles.{place}.{name}": value for name, value in one.items()}
+        return state | {f"desk.{name}": value for name, value in self._desk.snapshot().items()}
 
     def _put_back(self, state: State) -> None:
         try:
-            roles = [_part(state, f"role {place} ", names) for place, names in enumerate(state["roles"])]
-            self._desk.restore(
-                self._now, {name[5:]: value for name, value in state.items() if name.startswith("desk ")}
-            )
+            roles = [_part(state, f"roles.{place}.") for place in range(state["roles"])]
+            self._desk.restore(self._now, _part(state, "desk."))
             for place, one in enumerate(roles):
                 role = self._advance()
                 if role is None:
@@ -137,9 +134,9 @@ class VisitedSite(Generic[Result]):
                     self._past.append(one)
             if state["ended"]:
                 self._advance()
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            raise RunError(f"what the last visit left is not a state of this run ({error!r})") from error
+        except (RunError, LookupError, TypeError) as error:
+            raise RunError(f"what the last visit left is not a state of this run ({error})") from error
 
 
-def _part(state: State, prefix: str, names: Iterable[str]) -> dict[str, Any]:
-    return {name: state[prefix + name] for name in names}
+def _part(state: State, prefix: str) -> State:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

@@ -8,7 +8,6 @@ from typing import Final
 
 from evenhand.errors import RunError
 from evenhand.protocol.roles import Report
-from evenhand.runtime import checkpoints
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.threads import Threads
@@ -39,13 +38,13 @@ class Recorder:
         checkpoint = self._folder.last_checkpoint()
         if checkpoint is not None:
             # The recorder's own note travels with the runtime's state: any other key could be the name of a party.
-            if checkpoint.states.get("", {}).get("fingerprint") != fingerprint:
+            if checkpoint.states.get("", {}).pop("fingerprint", None) != fingerprint:
                 raise RunError(f"{self._folder.path} was begun with another job or other data; start a new run")
             if isinstance(runtime, Threads):
                 raise RunError(
                     f"{self._folder.path} holds a checkpoint, which threads cannot go on from; use 'messages'"
                 )
-            checkpoints.put_back(runtime, checkpoint.states)
+            runtime.restore(checkpoint.states)
         self.history, entries = self._folder.go_on(checkpoint)
         self._written = (len(self.history), len(entries))
         if entries:
@@ -68,7 +67,7 @@ class Recorder:
             self.flush()
 
     def _checkpoint(self, folder: RunFolder, runtime: InProcess) -> None:
-        states = checkpoints.take(runtime)
+        states = runtime.snapshot()
         states[""]["fingerprint"] = self._fingerprint
         folder.checkpoint(states)
 
