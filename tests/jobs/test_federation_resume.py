@@ -17,7 +17,7 @@ from evenhand.errors import EvenhandError, ResourceError, RunError
 from evenhand.jobs.federation.files import read_federation_job, read_party
 from evenhand.jobs.federation.folders import SideFolder, side_folder
 from evenhand.jobs.federation.here import at
-from evenhand.jobs.federation.keeping import Keeping
+from evenhand.jobs.federation.keeping import CheckpointManager
 from evenhand.jobs.federation.parts import party_part
 from evenhand.jobs.federation.sites import server_program
 from evenhand.models.saved import to_state
@@ -61,13 +61,13 @@ def run(paths: dict[str, Path], network: Network, runs: Path, resume: bool, **se
         folders = {name: folder(name) for name in ("server", *others)}
 
         def server(site: Site) -> Any:
-            keeping = Keeping(site, folders["server"], others, 0.0)
+            keeping = CheckpointManager(site, folders["server"], others, 0.0)
             own = read_party(paths["bank"])
             return server_program(job, own, paths["bank"].parent, lambda: site.transcript, keeping)
 
         def party(name: str) -> Any:
             def program(site: Site) -> Any:
-                return party_part(job, at(paths[name]), None, Keeping(site, folders[name], others, 0.0))
+                return party_part(job, at(paths[name]), None, CheckpointManager(site, folders[name], others, 0.0))
 
             return program
 

@@ -177,10 +177,12 @@ def exchange_roles(name: str) -> dict[str, Role]:
         made = [AlignServer(parties, "inner"), *(AlignParty(one, index) for one, index in ids.items())]
     elif name == "private-align":
         keys = {one: bytes([3 + place]) + bytes(31) for place, one in enumerate(parties)}
-        made = [
-            PrivateAlignServer(parties),
-            *(PrivateAlignParty(one, index, parties, in_order=True, key=keys[one]) for one, index in ids.items()),
-        ]
+        made = [PrivateAlignServer(parties)]
+        for one, index in ids.items():
+            party = PrivateAlignParty(one, index, parties, key=keys[one])
+            # The order is drawn from the operating system; here every run must draw the same.
+            party._order = np.arange(len(index))
+            made.append(party)
     elif name == "agree":
         server = AgreeServer(parties, lambda told: {"rows": sum(int(one["rows"]) for one in told.values())})
         made = [server, *(AgreeClient(one, {"rows": 10 + place}) for place, one in enumerate(parties))]

@@ -13,27 +13,23 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-import numpy as np
-
-from evenhand.errors import RunError
-from evenhand.protocol.encoding import decode, encode
 from evenhand.protocol.messages import Message
 from evenhand.protocol.resuming import CHECKPOINT, CUTS, KEPT
 from evenhand.protocol.roles import Role
 from evenhand.protocol.state import State
 
 
-class Keeper(Protocol):
+class CheckpointStore(Protocol):
     """Where one participant's checkpoints go."""
 
     def note(self) -> None:
-        """A checkpoint begins: what was recorded until now belongs to it."""
+        """Write down what has been recorded so far: it belongs to the checkpoint that begins."""
 
-    def keep(self, number: int, role: State, under_way: State) -> None:
-        """Write a checkpoint, whole or not at all."""
+    def keep(self, number: int, role: State, in_flight: Sequence[Message]) -> None:
+        """Write a checkpoint, completely or not at all."""
 
 
-class Kept:
+class CheckpointedRole:
     """A role of which checkpoints are taken.
 
     Parameters
@@ -47,10 +43,10 @@ class Kept:
     """
 
     def __init__(
-        self, role: Role, keeper: Keeper, number: int = 0, parties: Iterable[str] = (), every: float = math.inf
+        self, role: Role, store: CheckpointStore, number: int = 0, parties: Iterable[str] = (), every: float = math.inf
     ) -> None:
         self.role = role
-        self.keeper = keeper
+        self.store = store
         self.number = number
         self.begun = number > 0
         self._parties = frozenset(parties)
@@ -81,42 +77,30 @@ class ConsistentCut:
         Of its role.
     inbox
         What has arrived, and the role has not taken.
+
+    Attributes
+    ----------
+    in_flight
+        The messages that were sent to the role before the checkpoint, and that it has not taken.
     """
 
     def __init__(self, number: int, state: State, peers: Iterable[str], inbox: Iterable[Message]) -> None:
         self.number = number
         self.state = state
         self._open = set(peers)
-        self._under_way: list[Message] = []
+        self.in_flight: list[Message] = []
         self.arrived(*inbox)
 
     def arrived(self, *messages: Message) -> None:
-        """Take down what was sent before its sender kept its state; messages of each sender come in order."""
+        """Note what was sent before its sender saved its state. Messages of each sender come in order."""
         for message in messages:
             if message.sender not in self._open:
                 continue
             if message.kind == CHECKPOINT.kind and message.integer("number") == self.number:
                 self._open.discard(message.sender)
             elif not CUTS.has(message.kind):
-                self._under_way.append(message)
+                self.in_flight.append(message)
 
     @property
     def complete(self) -> bool:
         return not self._open
-
-    @property
-    def under_way(self) -> State:
-        """What the role is yet to be handed, as a state."""
-        return {
-            f"message {place}": np.frombuffer(encode(message), dtype=np.uint8)
-            for place, message in enumerate(self._under_way)
-        }
-
-
-def messages_under_way(state: State) -> Sequence[Message]:
-    """The messages of a checkpoint again, in their order."""
-    number = sum(key.startswith("message ") for key in state)
-    try:
-        return [decode(state[f"message {place}"].tobytes()) for place in range(number)]
-    except (LookupError, AttributeError) as error:
-        raise RunError(f"the checkpoint does not hold the messages that were under way ({error!r})") from error

@@ -20,7 +20,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.resuming import CHECKPOINT, KEPT
 from evenhand.protocol.roles import SERVER, Report, Role, Sends
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.cuts import ConsistentCut, Kept
+from evenhand.runtime.cuts import CheckpointedRole, ConsistentCut
 from evenhand.runtime.desk import Desk, Veto, nothing_is_kept
 from evenhand.runtime.links import LinkSettings, Packet
 from evenhand.runtime.memory import give_back
@@ -86,7 +86,7 @@ class Site:
         self._failure: BaseException | None = None
         self._over = False
         self._gone: set[str] = set()
-        self._kept: Kept | None = None
+        self._checkpointed: CheckpointedRole | None = None
         self._cut: ConsistentCut | None = None
         self._post = threading.Thread(target=self._carry, name=f"links of {name}", daemon=True)
 
@@ -197,12 +197,12 @@ class Site:
 
     def _drive(self, role: Role) -> None:
         give_back()
-        kept = self._kept_as(role)
-        if kept is None or not kept.begun:
+        checkpointed = self._checkpointed_as(role)
+        if checkpointed is None or not checkpointed.begun:
             self._after(role, role.start())
         while not role.done:
-            if kept is not None:
-                self._mind_checkpoints(kept)
+            if checkpointed is not None:
+                self._mind_checkpoints(checkpointed)
             message, held_up = self._next(role)
             if message is not None:
                 self._after(role, role.receive(message))
@@ -214,13 +214,13 @@ class Site:
                 self._wait_for(lambda: self._is_called(role), self._most_silence)
         # Whoever is at its end needs no checkpoint any more.
         self._cut = None
-        if kept is not None:
-            self._kept = None
+        if checkpointed is not None:
+            self._checkpointed = None
 
     def _is_called(self, role: Role) -> bool:
         """Whether there is mail for the role, or a word about checkpoints."""
-        kept = self._kept_as(role)
-        about_checkpoints = kept is not None and (bool(self._desk.words()) or self._begins(kept))
+        checkpointed = self._checkpointed_as(role)
+        about_checkpoints = checkpointed is not None and (bool(self._desk.words()) or self._begins(checkpointed))
         return about_checkpoints or self._desk.has_mail(role)
 
     def _works(self, role: Role) -> bool:
@@ -264,44 +264,46 @@ class Site:
 
     # -- checkpoints
 
-    def keep(self, kept: Kept, under_way: Sequence[Message] = (), seconds: float = 0.0) -> None:
-        """Take checkpoints of one of the program's roles, when the clock or others call for them.
+    def keep(self, checkpointed: CheckpointedRole, in_flight: Sequence[Message] = (), seconds: float = 0.0) -> None:
+        """Take checkpoints of one of the program's roles, when the clock or other participants call for them.
 
         Parameters
         ----------
-        under_way
-            Of a role that has been put back: what had been sent to it, and it had not taken.
+        in_flight
+            For a restored role: the messages that had been sent to it, and that it had not taken.
         seconds
             How long the run had taken by then.
         """
         with self._changing:
-            self._kept = kept
-            self._desk.go_on(under_way, seconds)
+            self._checkpointed = checkpointed
+            self._desk.go_on(in_flight, seconds)
             self._began -= seconds
 
-    def _kept_as(self, role: Role) -> Kept | None:
-        return self._kept if self._kept is not None and self._kept.role is role else None
+    def _checkpointed_as(self, role: Role) -> CheckpointedRole | None:
+        return self._checkpointed if self._checkpointed is not None and self._checkpointed.role is role else None
 
-    def _begins(self, kept: Kept) -> bool:
-        return self._cut is None and kept.calls_for_one(self._desk.words(), time.monotonic())
+    def _begins(self, checkpointed: CheckpointedRole) -> bool:
+        return self._cut is None and checkpointed.calls_for_one(self._desk.words(), time.monotonic())
 
-    def _mind_checkpoints(self, kept: Kept) -> None:
+    def _mind_checkpoints(self, checkpointed: CheckpointedRole) -> None:
         """Begin a checkpoint if it is time, and write it when everybody has been heard."""
         with self._changing:
-            begins = self._begins(kept)
+            begins = self._begins(checkpointed)
             if begins:
-                kept.begin(time.monotonic())
-                self._cut = ConsistentCut(kept.number, kept.role.snapshot(), self._desk.ends, self._desk.waiting)
+                checkpointed.begin(time.monotonic())
+                self._cut = ConsistentCut(
+                    checkpointed.number, checkpointed.role.snapshot(), self._desk.ends, self._desk.waiting
+                )
         if begins:
-            kept.keeper.note()
-            self._send([CHECKPOINT.message(self.name, peer, number=kept.number) for peer in self._desk.ends])
+            checkpointed.store.note()
+            self._send([CHECKPOINT.message(self.name, peer, number=checkpointed.number) for peer in self._desk.ends])
         with self._changing:
             for word in self._desk.take_words():
-                kept.hear(word)
+                checkpointed.hear(word)
             complete = self._cut if self._cut is not None and self._cut.complete else None
         if complete is not None:
             self._cut = None
-            kept.keeper.keep(complete.number, complete.state, complete.under_way)
+            checkpointed.store.keep(complete.number, complete.state, complete.in_flight)
             if self.name != SERVER:
                 self._send([KEPT.message(self.name, SERVER, number=complete.number)])
 

@@ -21,7 +21,7 @@ from evenhand.errors import DataError, JobError, ProtocolError, RunError
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.jobs.federation.counting import counted_cells, measured_quality, scores_of
 from evenhand.jobs.federation.files import ClientsJob, PartyFile
-from evenhand.jobs.federation.keeping import Keeping, messages_of, own_secret, to_its_end
+from evenhand.jobs.federation.keeping import CheckpointManager, messages_of, own_secret, to_its_end
 from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, servers_result, stated_privacy
 from evenhand.jobs.horizontal.tables import (
     agreed_encoder,
@@ -71,7 +71,7 @@ def client_program(
     own: PartyFile,
     base: Path,
     on_terms: Callable[[Terms], None] | None = None,
-    keeping: Keeping | None = None,
+    keeping: CheckpointManager | None = None,
     secret: bytes | None = None,
 ) -> Program[ClientEnd]:
     """What a client does; parameters are those of a party's.
@@ -129,7 +129,7 @@ def client_program(
 
 
 def clients_server_program(
-    job: ClientsJob, transcript: Callable[[], Transcript], keeping: Keeping | None = None
+    job: ClientsJob, transcript: Callable[[], Transcript], keeping: CheckpointManager | None = None
 ) -> Program[dict[str, Any]]:
     """What the server does, which has no rows; it ends with what `result.json` holds."""
     names, data = sorted(job.parts), job.data

@@ -31,7 +31,7 @@ from evenhand.jobs.federation.files import (
 )
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.federation.here import here, outside_word
-from evenhand.jobs.federation.keeping import Keeping
+from evenhand.jobs.federation.keeping import CheckpointManager
 from evenhand.jobs.federation.parts import End, party_part, server_part
 from evenhand.jobs.federation.predicting import Answered, Question, answering_program, asked_run, asking_program
 from evenhand.jobs.federation.saying import announcer, for_submitter
@@ -119,7 +119,7 @@ class FederationServer(Controller):
                 on_report=folder.report,
             )
             self._site = site
-            keeping = Keeping(site, folder, parties, float(os.environ.get(CHECKPOINT_SECONDS) or 10.0))
+            keeping = CheckpointManager(site, folder, parties, float(os.environ.get(CHECKPOINT_SECONDS) or 10.0))
             with site, folder.recorded():
                 cells.open(site.arrived)
                 self.broadcast(
@@ -197,7 +197,7 @@ class FederationParty(Executor):
                 stopped=lambda: bool(abort_signal.triggered),
                 on_report=folder.report,
             )
-            keeping = Keeping(site, folder, parties, math.inf)
+            keeping = CheckpointManager(site, folder, parties, math.inf)
             with site, folder.recorded(), one_blas_thread():
                 cells.open(site.arrived)
                 end: End | Answered

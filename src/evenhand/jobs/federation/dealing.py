@@ -12,7 +12,7 @@ from typing import Any
 
 from evenhand.errors import JobError
 from evenhand.jobs.federation.files import FederationJob, PartyFile
-from evenhand.jobs.federation.keeping import Keeping, keeper
+from evenhand.jobs.federation.keeping import CheckpointManager, keeper
 from evenhand.jobs.federation.sites import draft_terms
 from evenhand.protocol.terms import Terms, VerticalTerms
 from evenhand.runtime.folder import RunFolder
@@ -36,7 +36,7 @@ def dealer_program(
     job: FederationJob,
     own: PartyFile,
     on_terms: Callable[[Terms], None] | None = None,
-    keeping: Keeping | None = None,
+    keeping: CheckpointManager | None = None,
 ) -> Program[DealerEnd]:
     """What the dealer does; parameters are those of a party's."""
     name = own.party.name

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from evenhand.errors import RunError
 from evenhand.jobs.federation.files import AnyJob
 from evenhand.jobs.federation.here import Here
+from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Report
-from evenhand.protocol.state import State
+from evenhand.protocol.state import State, restore, snapshot
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.checkpointfiles import Checkpoint
 from evenhand.runtime.folder import RunFolder, is_run
 from evenhand.runtime.lock import check_not_held, hold
 from evenhand.runtime.places import check_version
 
-_IDENTITY: Final = "identity"
-_AGAIN: Final = "gone through again"
 _LETS_GO: Final = 60.0
 """Seconds that the process of a run that was cut short may take to end."""
 
@@ -41,7 +40,11 @@ class SideFolder:
         Whether a run goes on here that was begun before.
     again
         From where to where in the transcript things stand that the run had behind it when it went on.
+    in_flight
+        Of the last checkpoint: the messages that had been sent to the role, and that it had not taken.
     """
+
+    state_fields: ClassVar = {"identity": str, "again": list[list[int]], "in_flight": list[Message]}
 
     def __init__(
         self, folder: RunFolder, name: str, resumed: bool, on_report: Callable[[Report], None] | None = None
@@ -52,6 +55,7 @@ class SideFolder:
         self.transcript = Transcript()
         self.identity = ""
         self.again: list[list[int]] = []
+        self.in_flight: list[Message] = []
         self._history: list[Report] = []
         self._written = (0, 0)
         self._on_report = on_report
@@ -69,15 +73,15 @@ class SideFolder:
         self.folder.append(self._history[rows:], self.transcript.entries[entries:])
         self._written = (len(self._history), len(self.transcript))
 
-    def keep(self, number: int, role: State, under_way: State) -> None:
-        own: State = {_IDENTITY: self.identity, _AGAIN: self.again, **under_way}
-        self.folder.checkpoint({self.name: role, "": own}, number)
+    def keep(self, number: int, role: State, in_flight: Sequence[Message]) -> None:
+        self.in_flight = list(in_flight)
+        self.folder.checkpoint({self.name: role, "": snapshot(self)}, number)
 
     def checkpoints(self, identity: str) -> Mapping[int, Checkpoint]:
         """Those that are whole, and of a run on just these terms and data."""
         self.identity = identity
         found = self.folder.whole_checkpoints()
-        if any(one.states[""].get(_IDENTITY) != identity for one in found.values()):
+        if any(one.states[""].get("identity") != identity for one in found.values()):
             raise RunError(f"{self.folder.path} was begun on other terms or other data; submit the job anew")
         return found
 
@@ -86,8 +90,10 @@ class SideFolder:
         new = len(self.transcript)
         self._history, entries = self.folder.go_on(checkpoint)
         self._written = (len(self._history), len(entries))
-        # Exchanges before training have been gone through again: they left this site, and are in the record twice.
-        self.again = [] if checkpoint is None else [*checkpoint.states[""][_AGAIN], [len(entries), len(entries) + new]]
+        if checkpoint is not None:
+            restore(self, checkpoint.states[""])
+            # Exchanges before training happen again: they left this site twice, and are in the record twice.
+            self.again.append([len(entries), len(entries) + new])
         self.transcript.restart([*entries, *self.transcript])
         return entries[-1].time if entries else 0.0
 

@@ -6,13 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from evenhand.errors import RunError
 from evenhand.jobs.federation.folders import SideFolder
 from evenhand.protocol import measuring, resuming, scoring
 from evenhand.protocol.resuming import CUTS, ResumeParty, ResumeServer
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.cuts import Kept, messages_under_way
+from evenhand.runtime.cuts import CheckpointedRole
 from evenhand.runtime.files import write_bytes
 from evenhand.runtime.site import Program, Site
 from evenhand.training.run import fingerprint
@@ -21,7 +20,7 @@ from evenhand.training.together import Keeper, without_checkpoints
 _NOT_OF_TRAINING: Final = (CUTS, resuming.VOCABULARY, scoring.VOCABULARY, measuring.VOCABULARY)
 
 
-class Keeping:
+class CheckpointManager:
     """Checkpoints of one side's training.
 
     Parameters
@@ -68,40 +67,32 @@ class Keeping:
             yield agreed
             number = agreed.number
             seconds = self._folder.go_on(found.get(number))
-        kept = Kept(role, self._folder, number, self._parties if at_server else (), self._every)
-        if not number:
-            self._site.keep(kept)
-        else:
-            states = found[number].states
-            try:
-                role.restore(states[role.name])
-            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-                raise RunError(
-                    f"checkpoint {number} is not one of this run ({error!r}); submit the job anew"
-                ) from error
-            self._site.keep(kept, messages_under_way(states[""]), seconds)
+        checkpointed = CheckpointedRole(role, self._folder, number, self._parties if at_server else (), self._every)
+        if number:
+            role.restore(found[number].states[role.name])
+        self._site.keep(checkpointed, self._folder.in_flight, seconds)
         del found
         yield role
 
 
-def own_secret(keeping: Keeping | None) -> bytes:
+def own_secret(keeping: CheckpointManager | None) -> bytes:
     """A secret of this side's own, the same for as long as the run lasts."""
     return os.urandom(32) if keeping is None else keeping.secret()
 
 
-def keeper(keeping: Keeping | None) -> Keeper:
+def keeper(keeping: CheckpointManager | None) -> Keeper:
     """Return what runs the training role at this site, with checkpoints or without."""
     if keeping is None:
         return without_checkpoints
     return lambda role, identity: keeping.trained(role, fingerprint(*identity))
 
 
-def to_its_end(keeping: Keeping | None, role: Role, *identity: Any) -> Program[None]:
+def to_its_end(keeping: CheckpointManager | None, role: Role, *identity: Any) -> Program[None]:
     """Run a role to its end, with checkpoints or without."""
     yield from keeper(keeping)(role, identity)
 
 
-def messages_of(transcript: Transcript, keeping: Keeping | None) -> Transcript:
+def messages_of(transcript: Transcript, keeping: CheckpointManager | None) -> Transcript:
     """The messages of a training and of what led to it, once: without checkpoints, without what a run that went on has
     gone through again, and without the measuring, which some may have begun before others had ended the training.
     """

@@ -9,7 +9,7 @@ from evenhand.jobs.federation.clients import ClientEnd, client_program, clients_
 from evenhand.jobs.federation.dealing import DealerEnd, dealer_program
 from evenhand.jobs.federation.files import AnyJob, ClientsJob
 from evenhand.jobs.federation.here import Here
-from evenhand.jobs.federation.keeping import Keeping
+from evenhand.jobs.federation.keeping import CheckpointManager
 from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
 from evenhand.protocol.terms import Terms
 from evenhand.protocol.transcript import Transcript
@@ -20,7 +20,10 @@ End: TypeAlias = PartyEnd | ClientEnd | DealerEnd
 
 
 def server_part(
-    job: AnyJob, find: Callable[[], Here], transcript: Callable[[], Transcript], keeping: Keeping | None = None
+    job: AnyJob,
+    find: Callable[[], Here],
+    transcript: Callable[[], Transcript],
+    keeping: CheckpointManager | None = None,
 ) -> Program[dict[str, Any]]:
     """What the server does; `find` says where the file of the party that holds the labels is, if there is one."""
     if isinstance(job, ClientsJob):
@@ -33,7 +36,7 @@ def party_part(
     job: AnyJob,
     at: Here,
     on_terms: Callable[[Terms], None] | None,
-    keeping: Keeping | None = None,
+    keeping: CheckpointManager | None = None,
     secret: bytes | None = None,
 ) -> Program[End]:
     """What a party, client or dealer does; its secret is that of `keeping` if it is given none."""

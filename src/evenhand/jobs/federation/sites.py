@@ -18,7 +18,7 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import JobError
 from evenhand.jobs.federation.files import FederationJob, PartyFile
-from evenhand.jobs.federation.keeping import Keeping, keeper, messages_of
+from evenhand.jobs.federation.keeping import CheckpointManager, keeper, messages_of
 from evenhand.jobs.tables import parts_of
 from evenhand.jobs.vertical.rows import ServerRows, TableRows
 from evenhand.jobs.vertical.runs import ServersWord, vertical_result, write_party
@@ -59,7 +59,7 @@ def party_program(
     own: PartyFile,
     base: Path,
     on_terms: Callable[[Terms], None] | None = None,
-    keeping: Keeping | None = None,
+    keeping: CheckpointManager | None = None,
 ) -> Program[PartyEnd]:
     """What a party does.
 
@@ -103,7 +103,7 @@ def server_program(
     holder: PartyFile,
     base: Path,
     transcript: Callable[[], Transcript],
-    keeping: Keeping | None = None,
+    keeping: CheckpointManager | None = None,
 ) -> Program[dict[str, Any]]:
     """What the server does; it ends with what `result.json` holds.
 
