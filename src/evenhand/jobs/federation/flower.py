@@ -142,7 +142,7 @@ def _visited(job: AnyJob, records: RecordDict, context: Context, at: Here) -> Re
     if state is not None and state["table"] != table:
         raise RunError("the table changed while the run was on; submit the job again")
     # Terms are shown once, while the first role, which hears of them, is not in the past.
-    new = state is None or len(state["roles"]) == 1
+    new = state is None or state["roles"] == 1
     secret = os.urandom(32) if state is None else bytes.fromhex(state["secret"])
     program = party_part(job, at, announcer(job, name) if new else None, secret=secret)
     peers = [one for one in (SERVER, *job.parts) if one != name]
