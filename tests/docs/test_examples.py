@@ -26,6 +26,7 @@ def run(block: str, **given: Any) -> dict[str, Any]:
     return space
 
 
+@pytest.mark.slow
 def test_the_readme() -> None:
     try:
         load("adult", offline=True)
@@ -38,6 +39,7 @@ def test_the_readme() -> None:
 
 
 # How close a tight bound is met on few rows is chance, and not what is asked here.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::evenhand.errors.EvenhandWarning")
 def test_trees() -> None:
     pytest.importorskip("lightgbm")

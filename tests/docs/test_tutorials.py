@@ -15,6 +15,7 @@ walkthrough = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(walkthrough)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", sorted((DOCS / "tutorials").glob("*.md")), ids=lambda page: page.stem)
 def test_every_command_prints_what_the_page_says(page: Path, tmp_path: Path) -> None:
     said = page.read_text(encoding="utf-8")

@@ -77,6 +77,7 @@ def test_a_perfect_classifier_has_a_published_gap() -> None:
     assert published_demographic_parity(y, coin, sensitive_features=s) > 0.05
 
 
+@pytest.mark.slow
 @given(samples)
 def test_agrees_with_fairlearn(sample: Any) -> None:
     y, p, s = sample
@@ -103,6 +104,7 @@ def test_published_and_defined_agree_for_groups_alike_in_size(sample: Any) -> No
         np.testing.assert_allclose(gaps[f"published_{name}"], gaps[name] / groups, atol=1e-12)
 
 
+@pytest.mark.slow
 @given(samples, st.randoms(use_true_random=False))
 def test_order_and_names_do_not_matter(sample: Any, random: Any) -> None:
     order = random.sample(range(len(sample[0])), len(sample[0]))
@@ -118,6 +120,7 @@ def test_order_and_names_do_not_matter(sample: Any, random: Any) -> None:
     )
 
 
+@pytest.mark.slow
 @given(samples)
 def test_several_attributes_keep_the_worst(sample: Any) -> None:
     y, p, s = sample
@@ -244,6 +247,7 @@ def test_spread_matches_the_binomial_formula() -> None:
     assert estimate - low == pytest.approx(norm.ppf(0.9875) * deviation, rel=0.1)
 
 
+@pytest.mark.slow
 def test_coverage_with_three_labels() -> None:
     """Nominal 90 % intervals cover the true gaps in at least 83 % of 150 samples; below 0.5 % likely otherwise."""
     trials, threshold = 150, 125

@@ -104,6 +104,7 @@ def test_impossible_levels_are_refused(level: float) -> None:
         gap_bounds(y, z, sensitive_features=s, level=level)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("groups", "shift"), [(2, 0.0), (2, 0.6), (4, 0.2)])
 def test_the_bound_holds_as_often_as_it_says(groups: int, shift: float) -> None:
     """Nominal 90 % bounds hold in at least 83 % of 150 samples; below 0.5 % likely for a bound that is honest."""

@@ -104,6 +104,7 @@ def test_large_scores_do_not_overflow() -> None:
     assert values["log_loss"] == 5e5
 
 
+@pytest.mark.slow
 @given(samples())
 @settings(max_examples=25, deadline=None)  # a MetricFrame takes tens of milliseconds
 def test_agrees_with_fairlearn_and_sklearn(sample: Any) -> None:
@@ -125,6 +126,7 @@ def test_agrees_with_fairlearn_and_sklearn(sample: Any) -> None:
     assert values["DEO"] == pytest.approx(max(losses) - min(losses))
 
 
+@pytest.mark.slow
 @given(samples())
 @settings(max_examples=25, deadline=None)
 def test_summary_agrees_with_the_report(sample: Any) -> None:
@@ -286,6 +288,7 @@ def test_intervals_refuse_impossible_options(option: dict[str, Any]) -> None:
         intervals(Y, Z, sensitive_features=S, **option)
 
 
+@pytest.mark.slow
 @given(samples(), st.integers(0, 9))
 @settings(deadline=None)
 def test_intervals_contain_the_estimate(sample: Any, seed: int) -> None:
@@ -361,6 +364,7 @@ def test_bootstrap_spread_matches_the_binomial_formula() -> None:
     assert estimate - low == pytest.approx(norm.ppf(0.9875) * deviation, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("groups", "shift"), [(2, 0.0), (2, 0.5), (5, 0.0)])
 def test_coverage(groups: int, shift: float) -> None:
     """Nominal 90 % intervals cover the truth in at least 83 % of 150 samples, with and without a true gap.

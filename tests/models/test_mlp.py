@@ -56,6 +56,7 @@ def test_sparse_columns_give_the_same_scores() -> None:
     np.testing.assert_allclose(dense.scores(), sparse.scores(), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [0, 2])
 def test_rows_that_are_alike_go_through_the_layers_once(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
@@ -113,6 +114,7 @@ def test_without_torch_the_message_gives_the_pip_command(monkeypatch: pytest.Mon
     assert isinstance(refusal.value, ImportError)
 
 
+@pytest.mark.slow
 @pytest.mark.portable
 def test_the_number_of_threads_changes_no_bit() -> None:
     """Rows enough that torch would share them among threads."""

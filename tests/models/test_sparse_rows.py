@@ -18,6 +18,7 @@ def rows_with(filled: float, rows: int = 40, columns: int = 50) -> torch.Tensor:
     return torch.from_numpy(dense.astype(np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_pass_from_sparse_rows_is_the_pass_from_all_numbers(bias: bool) -> None:
     torch.manual_seed(0)

@@ -71,6 +71,7 @@ def test_the_sensitivity_is_that_of_replacing() -> None:
     assert found.epsilon == pytest.approx(closed_form(2 * clip / noise, DELTA), rel=1e-6)
 
 
+@pytest.mark.slow
 @given(st.floats(0.5, 50), st.integers(1, 200), st.sampled_from([1e-7, 1e-5, 1e-3]), st.floats(1.1, 3))
 @settings(max_examples=15)
 def test_more_noise_fewer_rounds_or_a_larger_delta_cost_less(
@@ -170,6 +171,7 @@ def test_refuses_wrong_numbers(changes: dict[str, Any], message: str) -> None:
         privacy_statement(**{"mechanism": mechanism(100.0), "rounds": 1, "delta": DELTA} | changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "rounds", "releases"), [(1.0, 60, 2), (8.0, 30, 1), (0.1, 1, 2)])
 def test_calibrated_noise_just_keeps_within_epsilon(epsilon: float, rounds: int, releases: int) -> None:
     found = noise_for(epsilon, DELTA, rounds, releases=releases)

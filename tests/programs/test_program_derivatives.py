@@ -27,6 +27,7 @@ def test_every_constraint_in_both_scopes(kind: Constraint) -> None:
     check_derivatives(program, rng.standard_normal(program.weights), rng.standard_normal(rows))
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 1000))
 def test_pooled_decoupled_and_sparse_programs(seed: int) -> None:
     rng = np.random.default_rng(seed)

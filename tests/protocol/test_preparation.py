@@ -91,6 +91,7 @@ def aligned(ids: Mapping[str, pd.Index | int], how: Any = "equal", faulty: bool 
     return server, parties
 
 
+@pytest.mark.slow
 @given(st.lists(st.sets(st.text(max_size=3)), min_size=1, max_size=4), st.booleans())
 def test_the_common_rows_are_those_of_align(groups: list[set[str]], faulty: bool) -> None:
     ids = {f"p{k}": pd.Index(sorted(group, reverse=k % 2 == 1), dtype=object) for k, group in enumerate(groups)}
