@@ -1,7 +1,7 @@
-"""What a user who may pool labels, groups and scores can run after training: post-processing of one score per row.
+"""Post-processing of scores with pooled labels and groups, as baselines.
 
-FairVFL compares itself with both ("FedBCD + EO", "FedBCD + CEO"). Neither works across parties: whoever fits or applies
-them sees the score, the group and, when fitting, the label of every row.
+FairVFL compares itself with both ("FedBCD + EO", "FedBCD + CEO"). Neither works across parties: both need the
+score and the group of every row, and its label for fitting.
 """
 
 from evenhand.central.calibrated_equal_odds import CalibratedEqualOddsPostprocessor

@@ -31,7 +31,7 @@ _TOLERANCE = 1e-12
 
 
 class CalibratedEqualOddsPostprocessor(BaseEstimator):  # type: ignore[misc]
-    """Probabilities whose generalised error cost agrees between two groups and that stay calibrated.
+    """Equalise the generalised error cost of two groups, and keep probabilities calibrated.
 
     The group with the lower cost g is made to err more: with probability α each of its rows gets the group's base
     rate μ instead of its own probability, where
@@ -140,7 +140,7 @@ class CalibratedEqualOddsPostprocessor(BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_proba(self, probabilities: Any, sensitive_features: Any, *, random_state: Seed = None) -> Array:
-        """Mixed probabilities of the positive label, one per row.
+        """Return mixed probabilities of the positive label, one per row.
 
         Drawn with ``random_state`` (None: the one given to the constructor); base rates are those of fitting.
         """
@@ -152,21 +152,21 @@ class CalibratedEqualOddsPostprocessor(BaseEstimator):  # type: ignore[misc]
         return np.where(replaced, self.costs_["base_rate"].to_numpy()[codes], numbers)
 
     def predict(self, probabilities: Any, sensitive_features: Any, *, random_state: Seed = None) -> Integers:
-        """Decisions, ±1: whether the mixed probability is above one half.
+        """Return decisions, ±1: whether the mixed probability is above one half.
 
         The generalised costs agree, not the rates of these decisions: a whole base rate falls on one side of one half.
         """
         return decisions(self.predict_proba(probabilities, sensitive_features, random_state=random_state) > 0.5)
 
     def _counted(self, truth: Booleans) -> tuple[Booleans, str]:
-        """Rows over which the cost is a mean, and their name."""
+        """Return the rows that the cost averages over, and their name."""
         if self.cost_constraint == "weighted":
             return np.ones_like(truth), "rows"
         return (truth, "positives") if self.cost_constraint == "fnr" else (~truth, "negatives")
 
 
 def mixing(own: float, trivial: float, other: float) -> tuple[float, float, bool]:
-    """α that lifts the cost ``own`` to ``other`` by mixing in ``trivial``; the rate to use; whether they are one."""
+    """Return α that raises the cost ``own`` to ``other``, the rate to use, and whether they are equal."""
     gap, reach = float(other - own), float(trivial - own)
     if gap <= _TOLERANCE:
         return 0.0, 0.0, True

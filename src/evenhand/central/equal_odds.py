@@ -27,7 +27,7 @@ Objective = Literal["balanced_accuracy_score", "accuracy_score"]
 
 
 class EqualOddsPostprocessor(BaseEstimator):  # type: ignore[misc]
-    """Decisions whose rates agree between groups, from scores of any trained model.
+    """Equalise error rates of groups by thresholds on the scores of any trained model.
 
     Each group gets its own mix of two thresholds (fairlearn's ``ThresholdOptimizer``), so decisions are randomised:
     the rates agree in expectation over the draws, exactly on the fitting rows and up to sampling error on others.
@@ -99,13 +99,13 @@ class EqualOddsPostprocessor(BaseEstimator):  # type: ignore[misc]
         return self
 
     def selection_probability(self, scores: Any, sensitive_features: Any) -> Array:
-        """The chance that each row's decision is +1, without drawing."""
+        """Return the probability that each row's decision is +1, without drawing."""
         ranks, codes = self._inputs(scores, sensitive_features)
         # fairlearn has no public name for this.
         return self.optimizer_._pmf_predict(ranks, sensitive_features=codes)[:, 1]
 
     def predict(self, scores: Any, sensitive_features: Any, *, random_state: Seed = None) -> Integers:
-        """Decisions, ±1, drawn with ``random_state`` (None: the one given to the constructor)."""
+        """Return decisions, ±1, drawn with ``random_state`` (None: the one given to the constructor)."""
         ranks, codes = self._inputs(scores, sensitive_features)
         seed = self.random_state if random_state is None else random_state
         return decisions(self.optimizer_.predict(ranks, sensitive_features=codes, random_state=seed) == 1)
@@ -116,7 +116,7 @@ class EqualOddsPostprocessor(BaseEstimator):  # type: ignore[misc]
         return self._ranks(numbers), self._groups.codes(sensitive_features, len(numbers))
 
     def _ranks(self, scores: Array) -> Array:
-        """Scores as (fractional) ranks among the fitted ones, as a column.
+        """Return scores as (fractional) ranks among the fitted ones, as a column.
 
         fairlearn puts thresholds halfway between neighbouring scores. Where these are neighbouring floats, as among
         probabilities that saturate at 1, "halfway" rounds to one of them and its rows fall on the wrong side. Ranks
@@ -127,7 +127,7 @@ class EqualOddsPostprocessor(BaseEstimator):  # type: ignore[misc]
 
 
 class _Identity(BaseEstimator):  # type: ignore[misc]
-    """Features are the scores: what ``ThresholdOptimizer`` takes for a trained model."""
+    """A model with scores as features, as ``ThresholdOptimizer`` needs one."""
 
     def fit(self, X: Array, y: Any = None) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Pooled scores, labels and groups, checked: what post-processing starts from. Rows are matched by position."""
+"""Check pooled scores, labels and groups for post-processing. Rows are matched by position."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Groups:
         return cls(names)
 
     def codes(self, sensitive_features: Any, rows: int) -> Integers:
-        """Each row's group as an index into ``names``."""
+        """Return each row's group as an index into ``names``."""
         column = _group_column(sensitive_features, rows)
         codes = self.names.get_indexer(column).astype(np.int64)
         if (codes < 0).any():
@@ -45,7 +45,7 @@ class Groups:
 
 
 def finite_scores(values: Any, name: str = "scores") -> Array:
-    """One finite number per row."""
+    """Read one finite number per row."""
     try:
         scores = pd.Series(values).to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
@@ -60,7 +60,7 @@ def finite_scores(values: Any, name: str = "scores") -> Array:
 
 
 def truths(labels: Any, rows: int, positive: Any = None) -> Booleans:
-    """Which rows are positive: those with the label ``positive``, by default the larger of the two."""
+    """Return which rows have the label ``positive``, by default the larger of the two."""
     try:
         codes, levels = pd.factorize(pd.Series(labels), sort=True)
     except (TypeError, ValueError) as error:
@@ -83,7 +83,7 @@ def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def require_rows(counted: Booleans, codes: Integers, groups: Groups, what: str) -> None:
-    """Refuse a group without any row that counts: its rate would be 0/0."""
+    """Refuse a group without rows that its rate counts."""
     sizes = np.bincount(codes[counted], minlength=len(groups.names))
     if not sizes.all():
         group = groups.names[int(sizes.argmin())]
@@ -91,12 +91,12 @@ def require_rows(counted: Booleans, codes: Integers, groups: Groups, what: str) 
 
 
 def group_means(values: Array, codes: Integers) -> Array:
-    """Mean of the values in each group; every group has a row."""
+    """Return the mean of the values in each group."""
     return np.bincount(codes, weights=values) / np.bincount(codes)
 
 
 def decisions(positive: Booleans) -> Integers:
-    """±1 from yes and no."""
+    """Return ±1 for True and False."""
     return np.where(positive, 1, -1)
 
 
@@ -110,5 +110,5 @@ def _group_column(sensitive_features: Any, rows: int) -> pd.Index[Any]:
             f"sensitive_features has {frame.shape[1]} columns, one is needed: "
             "for intersections of attributes, pass a column that names them"
         )
-    # As plain objects: 1 and 1.0, or a categorical and a list of strings, then name the same groups.
+    # As objects, so that 1 and 1.0, or a categorical and a list of strings, are the same groups.
     return pd.Index(frame.iloc[:, 0].astype(object))

@@ -1,4 +1,4 @@
-"""The pooled proximal augmented Lagrangian method, proximal AL Algorithm 3: what the federated one is compared with."""
+"""The pooled proximal augmented Lagrangian method (proximal AL Algorithm 3), the reference for the federated one."""
 
 from __future__ import annotations
 

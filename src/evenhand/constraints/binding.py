@@ -76,7 +76,7 @@ class BoundConstraints(SliceWeights):
 
 
 def bind(constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None = None) -> BoundConstraints:
-    """Meet constraints with labels (±1) and groups, those that occur; an empty slice is an error that names it."""
+    """Bind constraints to labels (±1) and the groups that occur; refuse empty slices by name."""
     labels = _numbers(labels)
     frame, groups = compared_groups(constraints, labels, groups_frame(sensitive, len(labels)))
     return bind_rows(constraint_rows(constraints, groups), groups, labels, frame)
@@ -95,16 +95,16 @@ def _numbers(labels: Array) -> Array:
 def compared_groups(
     constraints: Constraints, labels: Array, frame: pd.DataFrame, groups: Groups | None = None
 ) -> tuple[pd.DataFrame, Groups]:
-    """The attributes' columns and groups that constraints compare on these rows, the crossing among them if asked for.
+    """Return the attributes' columns and groups that constraints compare, with a crossing if one asks for it.
 
-    A crossing without rows in a slice that is compared is left out of the groups: people in it are in none of the
-    crossed slices, and still count in the groups of each attribute on its own.
+    Combinations without rows in a compared slice are left out of the crossing. Their rows still count in the groups of
+    each single attribute.
 
     Parameters
     ----------
     groups
-        The values of attributes that were agreed beforehand; None takes those that occur. A crossing that was not
-        agreed on is that of the rows.
+        Agreed values of the attributes; None takes those that occur. A crossing without agreed values takes those of
+        the rows.
     """
     groups = groups_of(frame) if groups is None else groups
     if not any(constraint.crosses for constraint in as_list(constraints)):
@@ -120,25 +120,25 @@ def compared_groups(
 
 
 def constraint_rows(constraints: Constraints, groups: Groups) -> tuple[ConstraintRow, ...]:
-    """All rows of all constraints, when the sensitive attributes take these values.
+    """Return the rows of all constraints, when the sensitive attributes take these values.
 
-    A crossing is there for the constraints that ask for it, and for no others.
+    Only constraints that ask for the crossing see it.
     """
     wanted = as_list(constraints)
     check_groups(groups)
-    lacking = [constraint.kind for constraint in wanted if constraint.compares_groups and not groups]
-    if lacking:
-        raise DataError(f"constraint {lacking[0]} compares groups: give sensitive_features")
+    ungrouped = [constraint.kind for constraint in wanted if constraint.compares_groups and not groups]
+    if ungrouped:
+        raise DataError(f"constraint {ungrouped[0]} compares groups: give sensitive_features")
     crossing = crossed_name(groups)
     crossed = [constraint.kind for constraint in wanted if constraint.crosses]
     if crossed and crossing is None:
-        raise ConstraintError(f"constraint {crossed[0]} has cross=True, and nobody has crossed {', '.join(groups)}")
+        raise ConstraintError(f"constraint {crossed[0]} has cross=True, without a crossing of {', '.join(groups)}")
     plain = {name: values for name, values in groups.items() if not crossed or name != crossing}
     return tuple(row for constraint in wanted for row in _rows(constraint, groups if constraint.crosses else plain))
 
 
 def _rows(constraint: Constraint, groups: Groups) -> list[ConstraintRow]:
-    """One constraint's rows; where it asks for confidence, it is that of all of them at once."""
+    """Return one constraint's rows; a confidence holds for all of them at once."""
     rows = constraint.rows(groups)
     if constraint.level is None:
         return rows
@@ -188,11 +188,11 @@ def strata(columns: Sequence[Integers]) -> tuple[Integers, list[Integers]]:
 
 
 def _places(column: Integers) -> Integers:
-    """Each entry's place among the distinct values, in order."""
+    """Return each entry's place among the sorted distinct values."""
     first = int(column.min(initial=0))
     span = int(column.max(initial=0)) - first + 1
     if span > len(column):
         return np.unique(column, return_inverse=True)[1]
-    # Few values, as labels and groups have: counting them is many times faster than sorting all rows.
+    # Labels and groups have few values: counting is many times faster than sorting.
     occurs = np.bincount(column - first, minlength=span) > 0
     return (np.cumsum(occurs) - 1)[column - first]

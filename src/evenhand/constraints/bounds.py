@@ -1,6 +1,6 @@
-"""Bounds of constraint rows, `lower ≤ value ≤ upper`: the one place that knows how far values are out of them.
+"""Bounds of constraint rows, `lower ≤ value ≤ upper`, and how far values violate them.
 
-A row is two scalar constraints, value − upper ≤ 0 and lower − value ≤ 0, its *sides*; a side without a bound is none.
+A row has two *sides*, value − upper ≤ 0 and lower − value ≤ 0; an infinite bound makes no side.
 Multipliers come in two shapes. A *table* (2, R) has λ⁺ and λ⁻ of each row, which is how certificates and histories
 hold them. A *vector* (L,) has one entry for each side that exists; a row with equal bounds is an equality with a single
 free multiplier there, so that FairFedAvgALM's own constraint costs one number each way.
@@ -30,9 +30,9 @@ class Bounds:
         self.lower: Array = np.array(lower, dtype=np.float64).reshape(-1)
         self.upper: Array = np.array(upper, dtype=np.float64).reshape(-1)
         if self.lower.shape != self.upper.shape:
-            raise ConstraintError(f"{len(self.lower)} lower and {len(self.upper)} upper bounds; give one of each a row")
+            raise ConstraintError(f"{len(self.lower)} lower and {len(self.upper)} upper bounds; give one each per row")
         if np.isnan(self.lower).any() or np.isnan(self.upper).any():
-            raise ConstraintError("a bound is not a number; a side without a bound is infinite")
+            raise ConstraintError("a bound is NaN; use infinity for a side without a bound")
         wrong = (self.lower > self.upper) | (self.lower == np.inf) | (self.upper == -np.inf)
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
@@ -54,24 +54,24 @@ class Bounds:
     # -- rows: values (R,), tables of multipliers (2, R)
 
     def excess(self, values: Array) -> Array:
-        """(2, R): how far each side is exceeded; negative where there is room, −∞ where there is no bound."""
+        """Return (2, R): how far each side is exceeded; negative where there is slack, −∞ where there is no bound."""
         return np.stack([values - self.upper, self.lower - values])
 
     def violation(self, values: Array) -> float:
-        """The worst excess, zero when every row holds; a row without a value (NaN) is left out."""
+        """Return the worst excess, zero when every row holds; rows without a value (NaN) are left out."""
         return float(np.fmax.reduce(self.excess(values), axis=None, initial=0.0))
 
     def complementarity(self, values: Array, table: Array) -> float:
-        """max |λ · slack|: at a solution a row with room has no multiplier."""
+        """Return complementary slackness: the largest |multiplier × slack|, zero at a solution."""
         return self._complementarity(self.excess(values), table)
 
     def _complementarity(self, excess: Array, table: Array) -> float:
-        # A side without a bound keeps λ = 0; 0 · ∞ is no number, so it is set aside.
+        # A side without a bound has λ = 0; skip it, since 0 · ∞ is NaN.
         known = np.where(np.isfinite(excess), excess, 0.0)
         return float(np.abs(table * known).max(initial=0.0))
 
     def distance(self, values: Array, table: Array) -> float:
-        """dist∞(c(w), N(μ)) (proximal AL Definition 1): what is missed, and slack with a multiplier."""
+        """Return dist∞(c(w), N(μ)) (proximal AL Definition 1): violations, and slack of sides with a multiplier."""
         return self._distance(self.excess(values), table)
 
     def _distance(self, excess: Array, table: Array) -> float:
@@ -79,40 +79,40 @@ class Bounds:
         return float(np.where(tight, np.abs(excess), np.maximum(excess, 0.0)).max(initial=0.0))
 
     def conditions(self, values: Array, table: Array) -> tuple[float, float, float]:
-        """Violation, complementarity and distance."""
+        """Return violation, complementarity and distance."""
         excess = self.excess(values)
         violation = float(np.fmax.reduce(excess, axis=None, initial=0.0))
         return violation, self._complementarity(excess, table), self._distance(excess, table)
 
     def no_multipliers(self) -> Array:
-        """λ = 0, as a table."""
+        """Return λ = 0, as a table."""
         return np.zeros((2, self.n_rows))
 
     # -- sides: vectors (L,)
 
     def side_excess(self, values: Array) -> Array:
-        """The scalar constraints c(w), from the rows' values."""
+        """Return the scalar constraints c(w), from the rows' values."""
         return self.sign * (values[self.row] - self.bound)
 
     def project(self, multipliers: Array) -> Array:
-        """The nearest multipliers that are allowed: [·]₊, equalities aside."""
+        """Project onto the allowed multipliers: [·]₊ for inequalities, unchanged for equalities."""
         positive: Array = np.maximum(multipliers, 0.0)
         return np.where(self.free, multipliers, positive) if self.has_free else positive
 
     def missed(self, values: Array) -> Array:
-        """By how much each side is missed (with its sign, for an equality)."""
+        """Return how far each side is violated, with its sign for an equality."""
         return self.project(self.side_excess(values))
 
     def net(self, multipliers: Array) -> Array:
-        """λ⁺ − λ⁻ of each row: ∇c(w)μ is the Jacobian of the rows times this."""
+        """Return λ⁺ − λ⁻ of each row: ∇c(w)μ is the Jacobian of the rows times this."""
         return multipliers @ self.incidence
 
     def of_net(self, net: Array) -> Array:
-        """Multipliers of the sides from net ones: a side gets what pushes against it."""
+        """Split net multipliers into multipliers of the sides."""
         return self.project(self.sign * net[self.row])
 
     def table(self, multipliers: Array) -> Array:
-        """(2, R): the same multipliers as λ⁺ and λ⁻ of each row."""
+        """Return the multipliers as a table (2, R): λ⁺ and λ⁻ of each row."""
         signed = self.sign * multipliers
         return np.stack(
             [

@@ -1,8 +1,8 @@
-"""The Lagrangian over answers of a randomised response: in expectation that over the true labels and groups.
+"""The Lagrangian over randomised responses: an unbiased estimate of the one over true labels and groups.
 
-It is linear in what each row of data counts as. So everybody is there twice, as positive and as negative, each time
-with the weight that their answer has for that label (`responses.py`); slices count answers in the same way. With the
-logistic loss a row's two parts together are convex, since its curvature does not depend on the label.
+The Lagrangian is linear in the weight of each row of data. So every row occurs twice, as a positive and as a negative,
+with the weight that its answer has for that label (`responses.py`). Slices count answers in the same way. With the
+logistic loss the sum of a row's two parts is convex, since the curvature does not depend on the label.
 
     f̃(z, λ) = f₊(z, λ) + f₋(z, λ),    E f̃ = f up to the sizes of slices, which are estimated, too.
 """
@@ -29,12 +29,12 @@ LEAST_SURE = 3.0
 
 
 class DebiasedLagrangian(Lagrangian):
-    """The sum of the Lagrangians of everybody as positive and of everybody as negative.
+    """The sum of two Lagrangians: all rows as positives, and all rows as negatives.
 
     Attributes
     ----------
     constraints
-        With the weights that a row of data has in either part together: what is known without its label.
+        Constraint rows with the sum of both parts' weights, which does not depend on true labels.
     """
 
     def __init__(self, positive: Lagrangian, negative: Lagrangian) -> None:
@@ -45,7 +45,7 @@ class DebiasedLagrangian(Lagrangian):
 
     @property
     def positives(self) -> float:
-        """How many rows of data are positive, as far as answers tell."""
+        """The estimated number of positives."""
         return float(len(self.labels) * self.parts[0].shared(np.ones(len(self.labels))).sum())
 
     def with_constraints(self, constraints: BoundConstraints) -> DebiasedLagrangian:
@@ -61,7 +61,7 @@ class DebiasedLagrangian(Lagrangian):
         return sum(part.losses(scores, some) for part in self.parts)  # type: ignore[return-value]
 
     def curvature_limit(self, multipliers: Array) -> float:
-        # Tilts of both parts add up at worst; the loss's own curvature is that of one.
+        # At worst the tilts of both parts add up; the loss counts once.
         size = len(self.labels)
         limit = sum(part.curvature_limit(multipliers) for part in self.parts)
         return limit - sum(size * self._own_limit(part) for part in self.parts) + self.loss.curvature_bound
@@ -74,7 +74,7 @@ class DebiasedLagrangian(Lagrangian):
 
 
 class DebiasedPoint(Point):
-    """Both parts at the same scores."""
+    """Both parts of a debiased Lagrangian at the same scores."""
 
     def __init__(self, lagrangian: DebiasedLagrangian, scores: Array) -> None:
         super().__init__(lagrangian, scores)
@@ -115,7 +115,7 @@ def debiased(
     of_labels: RandomisedResponse,
     of_groups: Mapping[str, RandomisedResponse],
 ) -> DebiasedLagrangian:
-    """Meet constraint rows with answers about labels (±1) and, of the attributes named, groups."""
+    """Bind constraint rows to randomised responses about labels (±1) and about the groups of named attributes."""
     stratum, (label, *codes) = strata([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
     found = dict(zip(groups, codes, strict=True))
     sizes = np.bincount(stratum, minlength=len(label)).astype(np.float64)
@@ -124,7 +124,7 @@ def debiased(
     ]
 
     def inside(part: Slice, sign: int, said: Array) -> Array:
-        """What a row of each stratum counts in a slice, as one of that label."""
+        """Return what a row of each stratum counts in a slice, taken as one of that label."""
         if part.label not in (None, sign):
             return np.zeros(len(label))
         here: Array = said * _in_group(part, groups, found, of_groups)
@@ -162,13 +162,13 @@ def _in_group(
 
 
 def _size(part: Slice, each: Array | int, sizes: Array) -> float:
-    """How many rows of data a slice has, as far as answers tell."""
+    """Estimate the number of rows in a slice; refuse slices that are too small to estimate."""
     size = float((each * sizes).sum())
-    # Everybody's answer is drawn on its own; who is in the slice counts one in the mean, who is not, nothing.
+    # Answers are independent; in expectation a row in the slice counts one, and any other row zero.
     error = float(np.sqrt(max((each**2 * sizes).sum() - size, 0.0)))
     if size <= LEAST_SURE * error:
         raise ConstraintError(
-            f"slice [{part}] has about {max(size, 0.0):.0f} rows as far as randomised responses tell, give or take "
+            f"slice [{part}] has about {max(size, 0.0):.0f} rows, as estimated from randomised responses, give or take "
             f"{error:.0f}: too few to constrain anything. Raise epsilon, merge groups, or choose another constraint"
         )
     return size

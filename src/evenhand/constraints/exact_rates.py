@@ -1,15 +1,14 @@
-"""Exact rates within their bounds, by solvers of smooth ones: bounds are moved by the difference of the two.
+"""Make exact rates meet their bounds: shift the bounds of the smooth rates by the difference of the two.
 
-Regulators count people, and counts are steps of the score that no gradient sees. So that the *exact* rates of the
-training rows end within the bounds that were asked for, the bounds of the smooth ones are moved by δ, tighter or wider
-as it comes:
+Exact rates count rows, so they have no gradient. Solvers bound smooth rates instead. To make the *exact* rates on the
+training rows meet the bounds, the bounds of the smooth rates are shifted by δ, which may tighten or widen them:
 
     lower + m − δ ≤ smooth rate ≤ upper − m − δ,    δ ← δ + 0.6 (exact − smooth − δ)    after each solution,
 
-with a margin m of a twentieth of the bound, or of one person of the smallest slice where that is more. Exact rates move
-in steps, so δ swings where they answer the smooth ones more than once over: the pace of that row is then halved.
+with a margin m of a twentieth of the bound, or of one row of the smallest slice if that is more. Exact rates move in
+steps, so δ can oscillate; the step of that constraint row is then halved.
 
-Nothing but numbers is here. A solver says what the rates were, solves again under `bounds`, and keeps the best it saw.
+A solver reports the rates it reached, solves again under `bounds`, and keeps the best solution.
 """
 
 from __future__ import annotations
@@ -31,26 +30,26 @@ NOTHING: Final = 1e-12
 
 
 class ShiftedBounds:
-    """Bounds for smooth rates under which the exact ones meet those that were asked for.
+    """Bounds for smooth rates under which the exact rates meet the requested bounds.
 
     Parameters
     ----------
     asked
-        The bounds as they are meant.
+        The requested bounds.
     rates
         Which rows bound rates; all others keep their bounds.
     grain
-        What one row of data at most weighs in each row.
+        The most that one row of data weighs in each constraint row.
     exact_rates
-        Whether bounds on rates are meant of the exact ones. None: wherever there is room between them. Counts of people
-        cannot be equal to the last digit, so equalities are kept by the smooth rates.
+        Whether bounds on rates apply to the exact rates. None applies them to all but equalities, which counts of rows
+        cannot meet exactly.
 
     Attributes
     ----------
     exact
-        Which rows are held by their exact rates.
+        Which constraint rows bound exact rates.
     aim
-        The bounds that these are to meet: those that were asked for, or tighter ones.
+        The bounds that exact rates must meet: the requested ones, or tighter ones.
     margin
         m of each row.
     shift
@@ -72,18 +71,18 @@ class ShiftedBounds:
         self.begin()
 
     def take(self, aim: Bounds) -> None:
-        """Have exact rates meet these bounds from now on, which are inside those that were asked for."""
+        """Make exact rates meet these tighter bounds from now on."""
         self.aim = aim
         self.margin: Array = np.where(self.exact, _margin(aim, self._grain), 0.0)
 
     def begin(self) -> None:
-        """Follow at full pace again, from the present δ."""
+        """Restore the full step, from the present δ."""
         self.pace: Array = np.full(self.asked.n_rows, PACE)
         self.apart: Array = np.zeros(self.asked.n_rows)
 
     @property
     def bounds(self) -> Bounds:
-        """What smooth rates are solved under."""
+        """The bounds to solve under."""
         return Bounds(self.aim.lower + self.margin - self.shift, self.aim.upper - self.margin - self.shift)
 
     def follow(self, exact: Array, smooth: Array) -> None:
@@ -92,18 +91,18 @@ class ShiftedBounds:
         self.pace = np.where(apart * self.apart < 0.0, 0.5 * self.pace, self.pace)
         self.apart, self.shift = apart, self.shift + self.pace * apart
 
-    # -- the rows as they were asked for
+    # -- the requested bounds
 
     def meant(self, exact: Array, smooth: Array) -> Array:
-        """The rows' values as their bounds are meant: exact rates where those are asked for, else smooth ones."""
+        """Return the values that the requested bounds apply to: exact rates, or smooth values."""
         return np.where(self.exact, exact, smooth)
 
     def excess(self, exact: Array) -> float:
-        """By how much the worst exact rate misses where it is to be; zero where all hold, or none is asked for."""
+        """Return the worst violation of `aim` by exact rates; zero if none is bounded."""
         return self._worst(self.aim, exact)
 
     def shortfall(self, exact: Array) -> float:
-        """By how much it misses what was asked for."""
+        """Return the worst violation of the requested bounds by exact rates."""
         return self._worst(self.asked, exact)
 
     def _worst(self, bounds: Bounds, exact: Array) -> float:
@@ -111,12 +110,12 @@ class ShiftedBounds:
         return worst if worst > NOTHING else 0.0
 
     def right(self, exact: Array, table: Array) -> bool:
-        """Whether exact rates hold, and those that hold the model back use the room they have.
+        """Return whether exact rates hold, and active ones are close to their bounds.
 
         Parameters
         ----------
         table
-            (2, R): λ⁺ and λ⁻. Where one is positive, the rate is to be within two margins of that bound.
+            (2, R): λ⁺ and λ⁻. Where one is positive, the rate must be within two margins of that bound.
         """
         excess = self.aim.excess(exact)[:, self.exact]
         held = table[:, self.exact] > 0.0
@@ -125,7 +124,7 @@ class ShiftedBounds:
 
 
 def _margin(asked: Bounds, grain: Array) -> Array:
-    # Half the width of a row; a row with one side has as much room as its bound is from zero.
+    # Half the width of the bounds; for one side, the bound's distance from zero.
     sides = np.where(np.isfinite([asked.lower, asked.upper]), [asked.lower, asked.upper], 0.0)
     both = np.isfinite(asked.lower) & np.isfinite(asked.upper)
     room = np.where(both, (sides[1] - sides[0]) / 2.0, np.abs(sides).max(axis=0, initial=0.0))

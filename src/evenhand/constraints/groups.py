@@ -1,8 +1,8 @@
-"""Sensitive attributes: one column for each, the values it takes, and each row's value as a number.
+"""Sensitive attributes: their columns, their values, and each row's value as a code.
 
 Attributes can be crossed: sex × race is one more attribute whose groups are the combinations of groups that occur
-("Female × Black"). Its name joins those of the others, so that everybody who has the attributes derives the same column
-from rows of their own; slices, rows and solvers then treat it like any other.
+("Female × Black"). Its name joins the attributes' names, so that all holders of the attributes derive the same column.
+Slices and solvers treat it like any other attribute.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CROSSES: Final = " × "
 
 
 def groups_frame(sensitive: pd.DataFrame | pd.Series | np.ndarray | None, rows: int) -> pd.DataFrame:
-    """Sensitive features in any of the usual containers, as a frame with one column per attribute."""
+    """Return sensitive features, in any of the usual containers, as a frame with one column per attribute."""
     if sensitive is None:
         return pd.DataFrame(index=range(rows))
     if isinstance(sensitive, pd.DataFrame):
@@ -52,7 +52,7 @@ def groups_frame(sensitive: pd.DataFrame | pd.Series | np.ndarray | None, rows: 
 
 
 def groups_of(frame: pd.DataFrame) -> dict[str, tuple[Hashable, ...]]:
-    """The values that occur, sorted."""
+    """Return the values that occur, sorted."""
     return {str(name): tuple(_sorted_values(str(name), frame[name])) for name in frame.columns}
 
 
@@ -67,7 +67,7 @@ def _sorted_values(name: str, column: pd.Series) -> Iterable[Hashable]:
 
 
 def check_groups(groups: Groups) -> None:
-    """Refuse an attribute that does not tell anybody apart."""
+    """Refuse an attribute with fewer than two groups."""
     for name, values in groups.items():
         if len(values) < 2:
             only = f"one group only ({values[0]!r})" if values else "no group that can be compared"
@@ -75,11 +75,11 @@ def check_groups(groups: Groups) -> None:
 
 
 def group_codes(frame: pd.DataFrame, groups: Groups) -> dict[str, Integers]:
-    """Each row's group of each attribute, as its place among the agreed values; -1 for a crossing that is left out."""
+    """Return each row's group of each attribute, as its place among the agreed values; -1 for a left-out crossing."""
     crossing = crossed_name(groups)
     found: dict[str, Integers] = {}
     for attribute, values in groups.items():
-        # Few values on many rows: each is looked up once. A missing one has code -1, and is nowhere.
+        # Look up each distinct value once. A missing value has code -1 and is not found.
         codes, occurring = pd.factorize(frame[attribute])
         place = np.append(pd.Index(list(values)).get_indexer(pd.Index(occurring)), -1)[codes]
         if (place < 0).any() and attribute != crossing:
@@ -92,7 +92,7 @@ def group_codes(frame: pd.DataFrame, groups: Groups) -> dict[str, Integers]:
 
 
 def crossed_name(attributes: Iterable[object]) -> str | None:
-    """Which of the attributes is the crossing of all others; None where there is no such."""
+    """Return the attribute that is the crossing of all others; None if there is none."""
     names = [str(name) for name in attributes]
     return next((name for name in names if len(names) > 2 and _crosses(name, names)), None)
 
@@ -102,12 +102,12 @@ def _crosses(name: str, attributes: Sequence[str]) -> bool:
 
 
 def with_crossing(frame: pd.DataFrame, name: str | None = None) -> pd.DataFrame:
-    """A frame of sensitive attributes with one more column, their crossing; as it is where it has that already.
+    """Add the crossing of all sensitive attributes as a column, unless the frame already has it.
 
     Parameters
     ----------
     name
-        What the crossing is called, which says in which order groups are joined; None goes by the columns.
+        Name of the crossing, which gives the order of attributes; None takes the order of the columns.
     """
     present = crossed_name(frame.columns)
     if present is not None and name in (None, present):
@@ -118,12 +118,10 @@ def with_crossing(frame: pd.DataFrame, name: str | None = None) -> pd.DataFrame:
         raise DataError(f"cross=True crosses two or more sensitive attributes; there is {had}")
     words = frame.astype(object).map(str)
     for column in attributes:
-        # Joined with others, it could not be told apart again.
+        # The separator inside a name would make crossings ambiguous.
         unclear = [column] if CROSSES in column else [one for one in words[column].unique() if CROSSES in one]
         if unclear:
-            raise DataError(
-                f"{quoted(unclear[0])} has{CROSSES}in it, which joins what is crossed; call it something else"
-            )
+            raise DataError(f"{quoted(unclear[0])} contains{CROSSES}, the separator of crossed groups; rename it")
     ordered = words[attributes if name is None else name.split(CROSSES)]
     joined = ordered.iloc[:, 0].str.cat(ordered.iloc[:, 1:], sep=CROSSES)
     return frame.assign(**{CROSSES.join(ordered.columns): joined})

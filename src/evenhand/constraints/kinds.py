@@ -1,7 +1,7 @@
 """The constraints a model can be trained under, each a list of rows `lower ≤ a·g ≤ upper` over slice means.
 
-Every constraint of the five papers is linear in slice means, so a constraint only has to say its rows
-(`Constraint.rows`); `binding` then meets them with labels and groups, and everything after that is shared.
+Every constraint of the five papers is linear in slice means, so a constraint only has to define its rows
+(`Constraint.rows`). `binding` binds them to labels and groups, and all solvers take them from there.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from evenhand.printing import quoted
 
 @dataclass(frozen=True)
 class Constraint(ABC):
-    """Base of all constraints. A subclass says its rows; see `docs/add-a-constraint.md`."""
+    """Base of all constraints. A subclass defines its rows; see `docs/add-a-constraint.md`."""
 
     kind: ClassVar[str]
     compares_groups: ClassVar[bool] = True
 
     @property
     def crosses(self) -> bool:
-        """Whether crossings of all attributes are compared as well as the groups of each."""
+        """Whether combinations of all attributes' groups are compared as well."""
         return False
 
     @property
     def level(self) -> float | None:
-        """How sure the bound is to be of new people; None where it is of the training rows alone."""
+        """Confidence that the bound holds for new people; None bounds the training rows alone."""
         return None
 
     @abstractmethod
     def rows(self, groups: Groups) -> list[ConstraintRow]:
-        """The rows of this constraint when the sensitive attributes take these values."""
+        """Return the rows of this constraint when the sensitive attributes take these values."""
 
 
 def _check_bound(name: str, value: float) -> None:
@@ -59,9 +59,9 @@ def _check_level(confidence: float | None) -> None:
 class _Parity(Constraint):
     """Slice means of any two groups differ by at most epsilon, for each label in `labels`.
 
-    Several attributes are compared each on its own; with `cross` so are the combinations of their groups (sex × race).
-    With a `confidence` of 0.95 the difference among new people is to be at most epsilon, as far as these rows can
-    prove it: with a probability of 95 % over which people are in them.
+    Attributes are compared one at a time; with `cross`, combinations of their groups (sex × race) are compared as well.
+    With a `confidence` of 0.95, training also aims to prove that the difference among new people is at most epsilon, at
+    95 % confidence.
     """
 
     labels: ClassVar[tuple[int | None, ...]]
@@ -120,7 +120,7 @@ class EqualizedOdds(_Parity):
 
 @dataclass(frozen=True)
 class LossParity(_Parity):
-    """Groups' mean losses differ by at most epsilon, labels aside."""
+    """Groups' mean losses, over both labels, differ by at most epsilon."""
 
     kind: ClassVar[str] = "loss-parity"
     labels: ClassVar[tuple[int | None, ...]] = (None,)
@@ -209,7 +209,7 @@ def as_list(constraints: Constraints) -> list[Constraint]:
         return []
     wanted: list[Any] = [constraints]
     if isinstance(constraints, Iterable) and not isinstance(constraints, (str, type)):
-        # An array without dimensions looks as if it could be gone through.
+        # An array without dimensions is Iterable by type, but cannot be iterated over.
         with suppress(TypeError):
             wanted = list(constraints)
     for constraint in wanted:

@@ -1,8 +1,8 @@
-"""How much better a model looks on the rows it was trained on: each row's score as if it had not been among them.
+"""Estimate how much better a model looks on its training rows: each row's score as if it had been left out.
 
-Without row i the loss lacks a term and the means of its slices move, so weights and multipliers do. To first order,
-with H the curvature of the Lagrangian, J the slopes of the constraint rows that hold the model back, ν_i and w_i the
-first and second derivative of the Lagrangian in the row's score and h_i = x_iᵀMx_i,
+Leaving out row i removes its loss and changes its slice means, so weights and multipliers change. To first order, with
+H the curvature of the Lagrangian, J the gradients of the active constraint rows, ν_i and w_i the first and second
+derivative of the Lagrangian in the row's score and h_i = x_iᵀMx_i,
 
     M = H⁻¹ − H⁻¹Jᵀ (J H⁻¹ Jᵀ)⁻¹ J H⁻¹,    K = (J H⁻¹ Jᵀ)⁻¹ J H⁻¹,
     z_i + h_i ν_i / (1 − w_i h_i) + (K x_i)ᵀ a_i (φ_i − φ̄),
@@ -21,18 +21,18 @@ from evenhand.constraints.bounds import Bounds
 from evenhand.constraints.lagrangian import Lagrangian
 
 _MOST_LEVERAGE: Final = 0.9
-"""Beyond it the first order says nothing: a row that alone decides its score."""
+"""Largest leverage that the first-order estimate is used for."""
 
 
 class Response(NamedTuple):
-    """M, (d, d), and K, (rows that hold, d): how weights answer a change of the gradient, and of constraint rows."""
+    """M, (d, d), and K, (active rows, d): how weights respond to changes of the gradient, and of constraint rows."""
 
     free: Array
     held: Array
 
     @classmethod
     def of(cls, curvature: Array, slopes: Array) -> Response:
-        """From H, made positive definite where it is not, and J."""
+        """Compute the response from H and J; directions without curvature do not respond."""
         values, vectors = np.linalg.eigh((curvature + curvature.T) / 2.0)
         known = values > 1e-10 * max(float(values.max(initial=0.0)), 1e-300)
         inverse = (vectors[:, known] / values[known]) @ vectors[:, known].T
@@ -41,14 +41,14 @@ class Response(NamedTuple):
         return cls(inverse - towards.T @ held, held)
 
     def left_out(self, columns: Array, nu: Array, bends: Array, surprise: Array) -> Array:
-        """By how much each row's score changes if it is left out; `surprise` has a_i (φ_i − φ̄), (n, rows that hold)."""
+        """Return each row's change of score if it is left out; `surprise` has a_i (φ_i − φ̄), (n, active rows)."""
         leverage = np.einsum("ij,ij->i", columns @ self.free, columns)
         alone = leverage * nu / (1.0 - np.clip(bends * leverage, -np.inf, _MOST_LEVERAGE))
         return alone + np.einsum("ij,ij->i", columns @ self.held.T, surprise)
 
 
 def optimism(bounds: Bounds, values: Array, left_out: Array) -> Array:
-    """How much worse rows are with everybody left out in turn: where they have grown, by how much."""
+    """Return how much larger the values of constraint rows are on left-out scores, or zero."""
     two_sided = np.isfinite(bounds.lower) & np.isfinite(bounds.upper)
     growth = np.where(two_sided, np.abs(left_out) - np.abs(values), left_out - values)
     return np.maximum(growth, 0.0)
@@ -57,14 +57,14 @@ def optimism(bounds: Bounds, values: Array, left_out: Array) -> Array:
 def measured(
     lagrangian: Lagrangian, scores: Array, multipliers: Array, columns: Array, quadratic: Array
 ) -> tuple[Array, Array]:
-    """Standard errors and optimism of all constraint rows, where everybody's labels, groups and scores are.
+    """Return standard errors and optimism of all constraint rows, from all labels, groups and scores.
 
     Parameters
     ----------
     columns
-        (n, d): how scores answer what was solved for.
+        (n, d): derivative of the scores in the variables that were solved for.
     quadratic
-        (d, d): curvature of what is not a function of the scores, as a regulariser is.
+        (d, d): curvature of the regulariser.
     """
     rows, labels, point = lagrangian.constraints, lagrangian.labels, lagrangian.at(scores)
     bends = point.curvature(multipliers)
@@ -74,7 +74,7 @@ def measured(
         value, derivative = rows.rows[index].measure.value_and_derivative(lagrangian.loss, scores, labels)
         weight = rows.weighted(rows.weights[index][rows.stratum])
         slope[:, place] = weight * derivative
-        # Rows of data that weigh the same are in the same slice.
+        # Rows of data with equal weights are in the same slice.
         part = np.unique(rows.weights[index], return_inverse=True)[1][rows.stratum]
         people = np.bincount(part, weights=rows.weighted(np.ones_like(value)))
         mean = np.bincount(part, weights=rows.weighted(value)) / np.maximum(people, np.finfo(float).tiny)

@@ -1,6 +1,6 @@
 """Losses of a score: value, derivative and curvature, with the bounds that step sizes need.
 
-A loss is a function of the score z and the label y, applied elementwise; nothing here knows features, slices or
+A loss is a function of the score z and the label y, applied elementwise; it knows no features, slices or
 parties. Labels of the logistic loss are ±1.
 """
 
@@ -30,7 +30,7 @@ class Loss(Protocol):
     def value_and_derivative(self, scores: Array, labels: Array) -> tuple[Array, Array]: ...
     def curvature(self, scores: Array, labels: Array) -> Array: ...
     def curvature_by_derivative(self, derivative: Array) -> Array:
-        """∂²l/∂z² where ∂l/∂z is this, for those who know neither score nor label."""
+        """Return ∂²l/∂z² from ∂l/∂z, without the score or the label."""
 
 
 class Logistic:
@@ -47,7 +47,7 @@ class Logistic:
         return -labels * expit(-labels * scores)
 
     def value_and_derivative(self, scores: Array, labels: Array) -> tuple[Array, Array]:
-        """Both from one exponential, in parts that stay in the processor's cache."""
+        """Return both from one exponential, in parts that fit into the processor's cache."""
         if len(scores) <= PART:
             return self._value_and_derivative(scores, labels)
         value, derivative = np.empty_like(scores), np.empty_like(scores)
@@ -74,7 +74,7 @@ class Logistic:
         return tail / (1.0 + tail) ** 2
 
     def curvature_by_derivative(self, derivative: Array) -> Array:
-        """σ(1 − σ) with σ = |∂l/∂z|; a derivative of more than one, as tilts make it, counts as one."""
+        """Return σ(1 − σ) with σ = |∂l/∂z|, clipped to one, since tilts can make derivatives larger."""
         size: Array = np.minimum(np.abs(derivative), 1.0)
         return size * (1.0 - size)
 

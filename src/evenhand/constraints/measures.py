@@ -64,7 +64,7 @@ class Measure:
         return rate * (1.0 - rate) * (1.0 - 2.0 * rate) / self.temperature**2
 
     def exact(self, scores: Array, labels: Array) -> Booleans:
-        """The indicator whose slice mean is the reported rate: of an error, or of a positive decision (z > 0)."""
+        """Return the indicator that the reported rate averages: of an error, or of a positive decision (z > 0)."""
         positive: Booleans = scores > 0
         return positive if self.name == "positive" else positive != (labels > 0)
 
@@ -78,7 +78,7 @@ class Measure:
 
 
 def by_measure(measures: Iterable[Measure]) -> dict[Measure, Integers]:
-    """Which places of a list have which measure, so that each measure is evaluated once."""
+    """Group the places of a list by measure, so that each measure is evaluated once."""
     found: dict[Measure, list[int]] = {}
     for place, measure in enumerate(measures):
         found.setdefault(measure, []).append(place)

@@ -1,7 +1,7 @@
-"""What gaps between groups some numbers of rows can prove, before anything is trained.
+"""Compute which gaps between groups can be proven from given numbers of rows, before training.
 
-A gap of rates is proven to be within ε if |gap| + z·SE ≤ ε. With no gap at all what is left is z·SE, which depends on
-the rates: least where nobody is decided wrongly, most where half of the people are.
+A gap of rates is proven to be within ε if |gap| + z·SE ≤ ε. Without a gap z·SE is left, which depends on the
+rates: it is smallest for rates of zero, and largest for rates of one half.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Provable(NamedTuple):
 
 
 def smallest_gap(counts: Sequence[int], level: float = LEVEL) -> Provable:
-    """Of rates of groups with these numbers of rows, for all pairs of groups at once; infinite where one has none."""
+    """Return the smallest provable gap between groups of these sizes, for all pairs; infinite if one is empty."""
     pairs = list(combinations(counts, 2))
     z = critical_value(level, len(pairs))
     found = []

@@ -1,15 +1,16 @@
-"""Bounds that hold among new people: trained inside those that were asked for, by what the rows cannot rule out.
+"""Bounds that hold for new people: train under tighter bounds, to allow for sampling error.
 
-A row's value on the training rows proves nothing of people who are not in them. With confidence, what is to be within
-the bound is |value| + z·SE + optimism: z of all rows of the constraint at once, the standard error of the value, and
-how much better the model looks on rows it was trained on than on rows left out. So each row is trained at
+A value on the training rows proves nothing about other people. With a confidence, |value| + z·SE + optimism must be
+within the bound: z for all rows of the constraint at once, the standard error of the value, and how much better the
+model looks on its training rows than on left-out rows. So each constraint row is trained at
 
     aim = max(ε − z·SE − optimism, SE/4),
 
-and what it ends with says whether ε is proven. Where ε is less than z·SE no model can prove it on these rows; the row
-is then trained as far down as pays, and what it ends with is the smallest ε that these rows prove.
+and the final value tells whether ε is proven. If ε is less than z·SE, no model can prove it on these rows. The bound is
+then tightened to SE/4 at most, and the result reports the smallest ε that these rows prove.
 
-Standard errors move a little with the model: an aim is kept while it does, a few hundredths of ε inside what is needed.
+Standard errors change slightly with the model, so an aim has a reserve of a few hundredths of ε and is kept while it
+suffices.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ LEAST: Final = 0.25
 
 @dataclass(frozen=True)
 class Proof:
-    """What the training rows prove of new people.
+    """What the training rows prove about new people.
 
     Attributes
     ----------
     asked
         ε, or the limit.
     bound
-        With the confidence asked for, the value among new people is within this.
+        The value among new people is within this, at the requested confidence.
     row
-        The constraint row that needs it, in words.
+        The constraint row that determines it, in words.
     """
 
     asked: float
@@ -60,12 +61,12 @@ class Proof:
 
 
 class Proving:
-    """Where rows that ask for confidence are trained.
+    """Choose the bounds to train under where constraints ask for confidence.
 
     Attributes
     ----------
     aim
-        The bounds to train at: those asked for, and tighter ones of rows that ask for confidence.
+        The bounds to train under: the requested ones, tighter for rows with a confidence.
     """
 
     state_fields: ClassVar = {"aim_sides": Array}
@@ -81,9 +82,9 @@ class Proving:
         return bool(self.sure.any())
 
     def update(self, errors: Array, optimism: Array) -> bool:
-        """Set the aims that no longer do, at a model with these standard errors; whether any has changed."""
+        """Tighten or relax aims for a model with these standard errors; return whether any has changed."""
         half, centre = _room(self.asked)
-        # Rows that do not ask may have no standard error.
+        # Rows without a confidence may have no standard error.
         errors, optimism = (np.where(self.sure, one, 0.0) for one in (errors, optimism))
         needed = half - self.reach * errors - optimism
         least = LEAST * errors
@@ -103,7 +104,7 @@ class Proving:
         return True
 
     def proofs(self, values: Array, errors: Array, optimism: Array) -> list[Proof]:
-        """What is proven, of the worst row for each bound that was asked for with confidence."""
+        """Return what is proven: the worst row for each bound with a confidence."""
         half, centre = _room(self.asked)
         errors, optimism = (np.where(self.sure, one, 0.0) for one in (errors, optimism))
         two_sided = np.isfinite(self.asked.lower) & np.isfinite(self.asked.upper)
@@ -117,7 +118,7 @@ class Proving:
 
     @property
     def aim_sides(self) -> Array:
-        """(2, R): lower and upper bounds to train at, for checkpoints."""
+        """Return (2, R): lower and upper bounds to train under, for checkpoints."""
         return np.stack([self.aim.lower, self.aim.upper])
 
     @aim_sides.setter
@@ -126,7 +127,7 @@ class Proving:
 
 
 def _room(bounds: Bounds) -> tuple[Array, Array]:
-    """How far values may be from the middle of their bounds, and where that is; from zero, with an upper bound only."""
+    """Return half the width and the middle of the bounds; one-sided bounds have the middle zero."""
     lower = np.where(np.isfinite(bounds.lower), bounds.lower, -bounds.upper)
     upper = np.where(np.isfinite(bounds.upper), bounds.upper, -bounds.lower)
     return (upper - lower) / 2.0, (upper + lower) / 2.0

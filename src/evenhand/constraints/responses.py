@@ -1,8 +1,8 @@
-"""Randomised response, and what an answer counts for: the algebra alone, without drawing anything.
+"""Randomised response and its unbiased estimates: the algebra alone, without random draws.
 
-Who has one of k values says it with probability e^ε/(e^ε + k − 1), and each of the others with 1/(e^ε + k − 1). No
-answer is then more than e^ε times as likely for one value as for another. Counted with the weights of the inverse of
-that matrix, answers have the counts of the true values for their expectation.
+The true one of k values is reported with probability e^ε/(e^ε + k − 1), each of the others with 1/(e^ε + k − 1). So no
+answer is more than e^ε times as likely for one value as for another. Weighted by the inverse of that matrix, answers
+are unbiased estimates of the counts of true values.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ class RandomisedResponse:
 
     @property
     def other(self) -> float:
-        """Probability of each value that is not the true one."""
+        """Probability to report each value other than the true one."""
         return 1.0 / (exp(self.epsilon) + self.values - 1.0)
 
     @property
     def keep(self) -> float:
-        """Probability of the true value."""
+        """Probability to report the true value."""
         return exp(self.epsilon) * self.other
 
     @property
     def counts(self) -> float:
-        """What an answer counts as the value it names."""
+        """Weight of an answer for the value it reports."""
         return (1.0 - self.other) / (self.keep - self.other)
 
     @property
     def counts_against(self) -> float:
-        """What an answer counts as each value that it does not name; less than zero, and all add up to one."""
+        """Weight of an answer for each value it does not report: negative, so that all weights add up to one."""
         return -self.other / (self.keep - self.other)
 
     @property
     def variance(self) -> float:
-        """Of what an answer counts as its true value."""
+        """Variance of an answer's weight for its true value."""
         return self.keep * (1.0 - self.keep) / (self.keep - self.other) ** 2

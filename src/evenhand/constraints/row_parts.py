@@ -1,7 +1,7 @@
-"""Constraint rows from sums over slices: what holders of rows of data can each say, and everybody can add up.
+"""Values of constraint rows from sums over slices, which each holder of data can report and a server can add up.
 
-Whoever has the constraint rows numbers the same parts, pairs of a measure and a slice, in the same order, without
-seeing anybody's rows of data.
+A *part* is a pair of a measure and a slice. All participants number the parts of the constraint rows alike, without
+seeing any rows of data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evenhand.constraints.slices import ConstraintRow, Slice, bounds_of
 
 
 class PartSums(NamedTuple):
-    """Of each part: how many rows of data, sums over them of the exact measure and of its square, and of the smooth."""
+    """Number of rows in each part, and sums over them of the exact measure, its square, and the smooth measure."""
 
     counts: Array
     sums: Array
@@ -44,7 +44,7 @@ class RowParts:
     coefficients
         (R, P): values are `coefficients @ means`.
     bounds
-        Of the constraint rows.
+        Bounds of the constraint rows.
     """
 
     def __init__(self, rows: Sequence[ConstraintRow]) -> None:
@@ -66,16 +66,16 @@ class RowParts:
 
     @cached_property
     def measures(self) -> dict[Measure, Integers]:
-        """Which of the parts use which measure."""
+        """Which parts use which measure."""
         return by_measure(measure for measure, _ in self.parts)
 
     def inside(self, labels: Array, groups: pd.DataFrame | Mapping[str, Any]) -> Booleans:
-        """(n, P): which rows of data are in the slice of which part."""
+        """Return (n, P): which rows of data are in the slice of which part."""
         found = [part.inside(labels, groups) for _, part in self.parts]
         return np.array(found, dtype=bool).reshape(len(self.parts), len(labels)).T
 
     def sums(self, inside: Booleans, scores: Array, labels: Array, loss: Loss) -> PartSums:
-        """Measures at these scores, summed over the parts: people are counted, losses added up."""
+        """Sum measures at these scores over the parts."""
         found = np.zeros((3, len(self.parts)))
         for measure, parts in self.measures.items():
             smooth = measure.value_and_derivative(loss, scores, labels)[0]
@@ -84,7 +84,7 @@ class RowParts:
         return PartSums(inside.sum(axis=0).astype(np.float64), *found)
 
     def values(self, sums: Array, counts: Array) -> Array:
-        """a·g of each constraint row; not a number where one of its slices is empty."""
+        """Return the value of each constraint row; NaN if one of its slices is empty."""
         means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
         values: Array = self.coefficients @ means
         if not counts.all():
@@ -92,31 +92,31 @@ class RowParts:
         return values
 
     def errors(self, told: PartSums) -> Array:
-        """Standard errors of the constraint rows' values.
+        """Return standard errors of the constraint rows' values.
 
-        Slices of one row that overlap (a group, and everybody) are taken for disjoint, which errs to the safe side.
+        Overlapping slices of one row (a group, and all rows) are treated as disjoint, which overestimates.
         """
         of_loss = np.array([measure.name == "loss" for measure, _ in self.parts], dtype=bool)
         of_mean = mean_variance(told.sums, told.squares, told.counts)
         variance = np.where(of_loss, of_mean, rate_variance(told.sums, told.counts))
-        # A slice that a row does not look at says nothing, however small it is.
+        # Skip slices that a row does not use: their variance may be infinite.
         squares = self.coefficients**2
         return np.sqrt(np.where(squares > 0.0, squares * np.where(squares > 0.0, variance, 0.0), 0.0).sum(axis=1))
 
     def surprise(self, inside: Booleans, measured: Array, counts: Array, means: Array) -> Array:
-        """(n, R): what each row of data adds to each constraint row beyond the means of its slices.
+        """Return (n, R): what each row of data adds to each constraint row beyond the means of its slices.
 
         Parameters
         ----------
         measured
             (R, n): the constraint rows' smooth measures on the rows of data.
         counts, means
-            Of the parts: how many rows of data there are, and the means of the smooth measures over them.
+            Number of rows of data in each part, and means of the smooth measures over them.
         """
         each = self.coefficients / np.maximum(counts, 1.0)
         return (inside @ each.T) * measured.T - inside @ (each * means).T
 
     def grain(self, counts: Array) -> Array:
-        """What one row of data at most weighs in each constraint row."""
+        """Return the most that one row of data weighs in each constraint row."""
         each = np.abs(self.coefficients) / np.maximum(counts, 1.0)
         return each.max(axis=1, initial=0.0)

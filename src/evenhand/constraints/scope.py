@@ -1,4 +1,4 @@
-"""Where constraints hold across clients (over all rows, at each client, at the server), and with which bounds."""
+"""Scope of constraints across clients: over all rows, at each client, or at the server; and their bounds there."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ MissingSlices = Literal["refuse", "leave out"]
 
 @dataclass(frozen=True)
 class ConstraintScope:
-    """Where constraints hold, and with which bounds.
+    """Which rows constraints are about, and with which bounds.
 
     Parameters
     ----------
     scope
-        ``"global"``: over everybody's rows together, or over the server's own if it has any; ``"local"``: over each
-        client's rows on their own; or ``"both"``.
+        ``"global"``: all clients' rows together, or the server's own rows if it has any; ``"local"``: each client's
+        rows separately; or ``"both"``.
     limits
-        Bounds that take the place of the constraint's own ε or limit: by the client's name, or ``"server"`` for the
-        global one.
+        Bounds that replace the constraint's ε or limit, by client name; ``"server"`` is for the global constraint.
     missing_slices
-        What to do about a client that has no rows in a slice of a local constraint: refuse the run, or leave the
-        constraint out at that client.
+        What to do if a client has no rows in a slice of a local constraint: refuse the run, or leave the constraint out
+        at that client.
     """
 
     scope: Scope = "global"
@@ -56,7 +55,7 @@ class ConstraintScope:
                 )
 
     def check(self, constraints: Sequence[Constraint], clients: Sequence[str]) -> None:
-        """Refuse limits of nobody, or of several constraints at once."""
+        """Refuse limits for unknown clients, or for several constraints."""
         for name in self.limits or {}:
             if name not in (SERVER, *clients):
                 raise InputError(f"limits name {name!r}, which is not a client; the clients are {', '.join(clients)}")
@@ -64,7 +63,7 @@ class ConstraintScope:
             raise InputError(f"limits of clients go with one constraint; there are {len(constraints)}")
 
     def constraints_of(self, name: str, constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
-        """The constraints with the bound of this client (or of the server) in place of their own, if it has one."""
+        """Return the constraints with the limit of this client, or of the server, if it has one."""
         limit = (self.limits or {}).get(name)
         return tuple(constraints) if limit is None else tuple(with_bound(one, limit) for one in constraints)
 
@@ -73,6 +72,6 @@ EVERYWHERE: Final = ConstraintScope()
 
 
 def with_bound(constraint: Constraint, bound: float) -> Constraint:
-    """The same constraint with another ε, or another limit."""
+    """Return the constraint with another ε or limit."""
     known = [field.name for field in fields(constraint)]
     return replace(constraint, **{"epsilon" if "epsilon" in known else "limit": bound})

@@ -1,11 +1,11 @@
-"""Slices with too few rows for what a constraint asks of them, found before training and said by name.
+"""Find slices that are too small for a constraint, before training.
 
-Before training nobody knows the rates, so a slice is only called too small if it is so whatever the model does:
+Rates are unknown before training, so a slice is reported only if it is too small for any model:
 
-- one row in it is more than ε/2: its rate moves in steps that ε cannot be told from;
-- a model without a single error in it could still not prove ε, because z·SE > ε even then.
+- one row is more than ε/2 of it, so its rate moves in steps of about ε;
+- even without errors z·SE > ε, so no model could prove ε.
 
-What a trained model proves is said by `evenhand.metrics`, whose standard errors are those of its rates.
+`evenhand.metrics` reports what a trained model proves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.errors import SmallSliceWarning
 
-# No number of rows resolves an ε of zero; a slice in which one row is more than a twentieth is named all the same.
+# For an ε of zero, report slices in which one row is more than a twentieth.
 _INSTEAD_OF_ZERO: Final = 0.1
 _MOST_NAMED: Final = 8
 
@@ -43,7 +43,7 @@ class SmallSlice:
     tolerance
         The bound: ε, or a limit.
     standard_error
-        Of its mean: of a rate at most, of a mean loss roughly (for losses that vary by about one).
+        Of its mean: an upper bound for a rate, a rough value for a mean loss (a standard deviation of one).
     """
 
     part: Slice
@@ -61,10 +61,9 @@ class SmallSlice:
 def small_slices(
     rows: Sequence[ConstraintRow], counts: Mapping[Slice, int], level: float = LEVEL
 ) -> tuple[SmallSlice, ...]:
-    """Slices of constraint rows that are too small for the rows' bounds; `counts` says how many rows of data each has.
+    """Return the slices that are too small for the bounds; `counts` has the number of rows of each slice.
 
-    A slice is named once, with the tightest bound it is too small for. Empty slices are not among them: there, a row
-    has no meaning at all.
+    A slice is named once, with the tightest bound it is too small for. Empty slices are refused elsewhere.
     """
     z = critical_value(level, len(rows))
     found: dict[Slice, SmallSlice] = {}
@@ -84,7 +83,7 @@ def small_slices(
 
 
 def left_out(groups: Groups) -> list[str]:
-    """Combinations of the attributes' groups that are not among the crossing's."""
+    """Return combinations of the attributes' groups that the crossing leaves out."""
     crossing = crossed_name(groups)
     if crossing is None:
         return []
@@ -109,9 +108,9 @@ def warn_of_small_slices(
     labels, frame
         Labels (±1) and sensitive attributes of the rows that the constraints are over.
     groups
-        The attributes' values if they were agreed beforehand.
+        Agreed values of the attributes, if any.
     owner
-        Whose rows they are, if they are not everybody's.
+        Owner of the rows, if they are not all rows.
     """
     frame, groups = compared_groups(constraints, labels, frame, groups)
     rows = constraint_rows(constraints, groups)
@@ -128,12 +127,12 @@ def warn_of_counts(
     owner: str = "",
     stacklevel: int = 3,
 ) -> None:
-    """The same where only the number of rows in each slice is known.
+    """Warn as `warn_of_small_slices` does, from the number of rows in each slice.
 
     Parameters
     ----------
     crossed
-        The groups of attributes and of their crossing, where a constraint asks for it.
+        Groups of the attributes and of their crossing, if a constraint asks for it.
     """
     whose = f"{owner}: " if owner else ""
     if small := small_slices(rows, counts):
@@ -143,9 +142,9 @@ def warn_of_counts(
             SmallSliceWarning,
             stacklevel=stacklevel,
         )
-    if lacking := left_out(crossed):
+    if missing := left_out(crossed):
         warnings.warn(
-            f"{whose}crossings without rows in a slice that is compared are left out: {_named(lacking)}",
+            f"{whose}crossings without rows in a compared slice are left out: {_named(missing)}",
             SmallSliceWarning,
             stacklevel=stacklevel,
         )

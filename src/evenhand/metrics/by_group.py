@@ -1,4 +1,4 @@
-"""Counts by group: who was decided right and wrong, and how often scores came true."""
+"""Confusion counts and calibration of each group."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from scipy.special import expit
 from evenhand.metrics.columns import check_lengths, positive_code, read_attributes, read_codes, read_column, read_scores
 
 BINS: Final = 10
-"""Of predicted probabilities, of equal width."""
+"""Number of bins of predicted probabilities, of equal width."""
 
 
 def group_counts(
     y_true: npt.ArrayLike, scores: npt.ArrayLike, *, sensitive_features: Any, positive: Any
 ) -> list[dict[str, Any]]:
-    """Of every group of every attribute, counts from which all of its rates follow.
+    """Count decisions in every group of every attribute; all rates of a group follow from its counts.
 
     Each has ``attribute``, ``group``, ``true_positives``, ``false_positives``, ``false_negatives``, ``true_negatives``
-    and ``calibration``: of `BINS` classes of the predicted probability, the number of rows, of positive ones among
-    them, and the mean prediction (None where there are no rows).
+    and ``calibration``: for each of `BINS` bins of the predicted probability, the number of rows, the number of
+    positives, and the mean prediction (None without rows).
     """
     truths = read_column(y_true, "y_true")
     attributes = read_attributes(sensitive_features)

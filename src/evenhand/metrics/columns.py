@@ -1,4 +1,4 @@
-"""Labels, scores and sensitive features as the metrics take them: read, checked, and coded as integers."""
+"""Read and check labels, scores and sensitive features, and code them as integers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_column(values: Any, name: str) -> pd.Series[Any]:
 
 
 def read_codes(column: pd.Series[Any], name: str) -> tuple[Integers, list[Any]]:
-    """Each row's value as an index into the sorted distinct values."""
+    """Return each row's value as an index into the sorted distinct values."""
     try:
         codes, levels = pd.factorize(column, sort=True)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""The gap that a constraint bounds, measured exactly on given rows, and what it says of the population."""
+"""Measure the gap that a constraint bounds on given rows, with a bound for the population."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def constraint_gaps(
     positive: Any = None,
     level: float = LEVEL,
 ) -> pd.DataFrame:
-    """How far constraints hold on these rows, whatever their kind: one line each, by kind.
+    """Measure how far constraints of any kind hold on these rows: one line for each constraint.
 
     ==================  =========================================================================================
     ``asked``           ε, or the limit
-    ``estimate``        the worst row's value: of rates the exact ones, not their smooth stand-ins
+    ``estimate``        the worst row's value, with exact rates
     ``standard_error``  of that value
     ``bound``           max (|value| + z SE) over the constraint's rows: none is larger in the population
     ``row``             the worst row, in words

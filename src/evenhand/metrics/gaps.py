@@ -1,4 +1,4 @@
-"""Gaps between groups: of an estimate, of many resamples at once, and in the population.
+"""Gaps between groups: in an estimate, in many resamples at once, and in the population.
 
 Group means are arrays (..., groups), one for each attribute that is compared.
 """
@@ -16,19 +16,19 @@ from evenhand.errors import InputError
 
 
 def widest(means: list[Array]) -> Array:
-    """Largest gap between any two groups, over all entries of ``means``."""
+    """Return the largest gap between any two groups, over all entries of ``means``."""
     return cast(Array, np.max([np.ptp(mean, axis=-1) for mean in means], axis=0))
 
 
 def at_least(means: list[Array], estimates: list[Array]) -> Array:
-    """The estimated gap less the largest gap between the groups' deviations from the estimate, floored at 0."""
+    """Return the estimated gap less the largest gap of the groups' deviations from the estimate, at least 0."""
     deviations = [mean - estimate for mean, estimate in zip(means, estimates, strict=True)]
     return np.maximum(widest(estimates) - widest(deviations), 0)
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A gap and what it says of the population.
+    """A gap, with its bound in the population.
 
     Attributes
     ----------
@@ -37,9 +37,9 @@ class Gap:
     standard_error
         Of that difference.
     bound
-        No difference in the population is larger, with the confidence that was asked for.
+        No difference in the population is larger, at the requested confidence.
     attribute, groups
-        Whose difference is the largest: place of the attribute, and of its two groups.
+        Places of the attribute and of the two groups with the largest difference.
     comparisons
         Pairs of groups that were compared, over all attributes.
     """
@@ -53,16 +53,16 @@ class Gap:
 
 
 def worst_gap(means: list[Array], variances: list[Array], level: float, most: float = np.inf) -> Gap:
-    """The widest gap with its standard error, and max (|difference| + z·SE) over all pairs of groups.
+    """Return the widest gap with its standard error, and max (|difference| + z·SE) over all pairs of groups.
 
-    z is that of all pairs at once, so that the bound holds whichever pair is the worst in the population.
+    z is for all pairs at once, so the bound holds for the worst pair in the population.
 
     Parameters
     ----------
     means, variances
         (groups,) for each attribute: the groups' means, and the variances of these means.
     most
-        What no gap can exceed: 1 for rates.
+        Largest possible gap: 1 for rates.
     """
     places, differences, errors = [], [], []
     for attribute, (mean, variance) in enumerate(zip(means, variances, strict=True)):

@@ -1,4 +1,4 @@
-"""Constrained programs spread over clients: the interface, and the programs that come with it."""
+"""Constrained programs over clients: the interface, and ready-made programs."""
 
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.constraints.labelled_rows import FeatureRows

@@ -29,8 +29,8 @@ class Augmented:
     proximity
         1 / ((n+1) β); the pooled method has 1/β.
     sample
-        Stands in for the program where second derivatives of f and c are needed, for instance the same on a sample of
-        the data. All else, the Jacobian in β ∇c ∇cᵀ included, is the program's own.
+        Program that gives the second derivatives of f and c, for instance on a sample of the data. All other terms,
+        such as the Jacobian in β ∇c ∇cᵀ, are the program's own.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Augmented:
         return self.program.effort
 
     def at(self, weights: Array, point: ProgramPoint | None = None) -> AugmentedPoint:
-        """P at w; the program's own point there is used if it is given."""
+        """Return P at w; a point of the program at w is reused."""
         return AugmentedPoint(self, weights, point)
 
 
 class AugmentedPoint:
-    """P at one w; the program's point stays within reach as `point`."""
+    """P at one w; `point` is the program's point there."""
 
     def __init__(self, augmented: Augmented, weights: Array, point: ProgramPoint | None) -> None:
         self._of = augmented
@@ -79,7 +79,7 @@ class AugmentedPoint:
 
     @cached_property
     def pushed(self) -> Array:
-        """[μ + β c(w)]₊: the multipliers that the method would take next."""
+        """[μ + β c(w)]₊: the next multipliers of the method."""
         of = self._of
         sides = of.program.own
         return sides.project(of.multipliers + of.penalty * sides.side_excess(self.point.constraints))
@@ -100,13 +100,13 @@ class AugmentedPoint:
         return found
 
     def with_gradient(self, gradient: Array) -> AugmentedPoint:
-        """The same point, whose gradient is known from elsewhere."""
+        """Return the same point with a known gradient."""
         self.__dict__["gradient"] = gradient
         return self
 
     @cached_property
     def _active(self) -> Array:
-        """β for each scalar constraint that [·]₊ lets through, by row."""
+        """Return β for each scalar constraint that is positive in [·]₊, by row."""
         of = self._of
         sides = of.program.own
         through = sides.free | (self.pushed > 0.0)

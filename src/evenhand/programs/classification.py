@@ -49,7 +49,7 @@ def neyman_pearson(
     label: int = 1,
     measure: MeasureName = "loss",
 ) -> Federated:
-    """One class's mean loss, averaged over clients, with the other's at most r_i at each client (proximal AL Eq. 30).
+    """Minimise one class's mean loss under a bound r_i on the other's at each client (proximal AL Eq. 30).
 
     Parameters
     ----------
@@ -82,22 +82,22 @@ def constrained(
     groups: Mapping[str, Sequence[Hashable]] | None = None,
     missing_slices: Literal["refuse", "leave out"] = "refuse",
 ) -> Federated:
-    """Mean loss over all clients under constraints on slice means.
+    """Minimise the mean loss over all clients under constraints on slice means.
 
     Parameters
     ----------
     scope
-        Where the constraints hold: over each client's rows on their own (``"local"``), over everybody's rows together
-        (``"global"``), or ``"both"``. If the server has rows of its own, the global constraint is over them, as in
-        proximal AL Eq. 32; otherwise it is over all clients' rows, as in proximal AL Eq. 3.
+        Which rows the constraints are about: each client's (``"local"``), all clients' together (``"global"``), or
+        ``"both"``. If the server has rows of its own, the global constraint is about them (proximal AL Eq. 32);
+        otherwise it is about all clients' rows (proximal AL Eq. 3).
     weighting
         Whether each row of data counts the same (``"rows"``) or each client does (``"clients"``, proximal AL Eq. 32).
     regulariser
-        μ of (μ/2)‖w‖², a number or one a weight.
+        μ of (μ/2)‖w‖²: one number, or one for each weight.
     groups
         The values each sensitive attribute may take; None takes those that occur.
     missing_slices
-        What to do with a client's own row over a slice that the client has no data in: refuse it, or leave it out.
+        What to do if a client has no data in a slice of its own constraint row: refuse it, or leave the row out.
     """
     if scope not in ("local", "global", "both"):
         raise InputError(f"scope is {scope!r}; choose 'local', 'global' or 'both'")
@@ -112,7 +112,7 @@ def constrained(
     for place, sample in enumerate(samples):
         each = 1.0 / total if weighting == "rows" else 1.0 / (len(samples) * len(sample.labels))
         own = [] if scope == "global" else _filled(rows, sample, f"client {place}", missing_slices)
-        # Summands add up to the regulariser of the whole.
+        # The clients' parts add up to the whole regulariser.
         share = np.asarray(regulariser, dtype=np.float64) / len(samples)
         clients.append(sample_program(sample, own, shared, each=each, counts=counts, regulariser=share))
     head = None
@@ -130,18 +130,18 @@ def sample_program(
     counts: Mapping[Slice, int] | None = None,
     regulariser: float | Array = 0.0,
 ) -> SliceProgram:
-    """One holder's rows of data under constraint rows, built from what it knows itself.
+    """Build the program of one holder of data from its own rows and the constraint rows.
 
     Parameters
     ----------
     own
         Constraint rows over these rows of data alone.
     shared
-        Constraint rows over everybody's, of which this program has the summands.
+        Constraint rows over all clients' data; this program has its summands of them.
     each
-        What a row of data weighs in the objective; zero for the server, which has none.
+        Weight of a row of data in the objective; zero for the server.
     counts
-        How many rows of data everybody together has in each slice of the shared constraint rows.
+        Number of rows of data that all clients together have in each slice of the shared constraint rows.
     """
     size = len(sample.labels)
     combinations = [_combination(row, sample, None) for row in own]
@@ -181,12 +181,12 @@ def _filled(rows: Sequence[ConstraintRow], sample: FeatureRows, who: str, missin
 
 
 def _combination(row: ConstraintRow, sample: FeatureRows, counts: Mapping[Slice, int] | None) -> Array:
-    """What each row of data weighs in a constraint row: a_s / |s|, |s| counted here or over all clients."""
+    """Return each row's weight in a constraint row: a_s / |s|, with |s| counted here or over all clients."""
     weights = np.zeros(len(sample.labels))
     for coefficient, part in row.terms:
         inside = sample.inside(part)
         count = int(inside.sum()) if counts is None else counts[part]
         if count == 0:
-            raise ConstraintError(f"slice [{part}] is empty: nobody has a row in it; merge or drop that group")
+            raise ConstraintError(f"slice [{part}] is empty at all clients; merge or drop that group")
         weights[inside] += coefficient / count
     return weights

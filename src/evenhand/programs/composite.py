@@ -26,7 +26,7 @@ def minimise_composite(
     regulariser: Regulariser,
     tolerance: float,
 ) -> Found[PointT]:
-    """From a point in h's domain until dist∞(0, ∂(...)) is at most `tolerance`."""
+    """Minimise from a point in h's domain until dist∞(0, ∂(...)) is at most `tolerance`."""
     if isinstance(regulariser, Zero):
         return minimiser.minimise(objective, start, pull, tolerance)
     if objective.curvature != "matrix" or len(start.weights) > DENSE_LIMIT:
@@ -56,7 +56,7 @@ def minimise_composite(
 def minimise_model(
     matrix: Array, gradient: Array, weights: Array, regulariser: Regulariser, largest: float, accuracy: float
 ) -> Array:
-    """argmin over v of gᵀ(v − w) + ½ (v − w)ᵀH(v − w) + h(v)."""
+    """Return argmin over v of gᵀ(v − w) + ½ (v − w)ᵀH(v − w) + h(v)."""
 
     def slope(v: Array) -> Array:
         return gradient + matrix @ (v - weights)
@@ -67,7 +67,7 @@ def minimise_model(
 def accelerated(
     slope: Callable[[Array], Array], start: Array, regulariser: Regulariser, largest: float, accuracy: float, limit: int
 ) -> Array:
-    """FISTA with restarts; `largest` bounds the smooth part's curvature."""
+    """Run FISTA with restarts; `largest` bounds the smooth part's curvature."""
     point, ahead, momentum = start, start, 1.0
     for count in range(limit):
         after = regulariser.prox(ahead - slope(ahead) / largest, 1.0 / largest)
@@ -85,7 +85,7 @@ def accelerated(
 def _descend(
     objective: Objective[PointT], point: PointT, pull: Pull, regulariser: Regulariser, gradient: Array, step: Array
 ) -> tuple[PointT | None, int]:
-    """The first of 1, ½, ¼, ... of the step that lowers the sum enough. h is convex, so its domain is not left."""
+    """Take the first of 1, ½, ¼, ... of the step that lowers the sum enough; convexity keeps it in h's domain."""
     before = regulariser.value(point.weights)
     value = pull.value(point) + before
     predicted = float(gradient @ step) + regulariser.value(point.weights + step) - before
@@ -106,7 +106,7 @@ def _descend(
 def _proximal_gradient(
     objective: Objective[PointT], start: PointT, pull: Pull, regulariser: Regulariser, tolerance: float
 ) -> Found[PointT]:
-    """Accelerated proximal gradients with backtracking on the function itself."""
+    """Run accelerated proximal gradients with backtracking on the function itself."""
     point, ahead, momentum, bend = start, start, 1.0, max(pull.strength, 1e-3)
     effort = 0.0
     for _ in range(20000):

@@ -1,8 +1,8 @@
-"""One convex quadratic program with elastic rows, by Clarabel's interior-point method; by a factor where it will do.
+"""Solve a convex quadratic program with elastic rows, by one factorisation where possible, else by Clarabel.
 
     min over p, t ≥ 0:   gᵀp + ½ pᵀHp + h(w + p) + ν Σ t    subject to    below − t ≤ J p ≤ above + t
 
-The slack t makes every such program solvable: rows that cannot hold are missed by t, at the price ν. h enters as it is:
+The slack t makes every program feasible: rows that cannot hold are violated by t, at the price ν. h enters exactly:
 extra unknowns for ℓ₁, bounds for a box, a second-order cone for a ball.
 """
 
@@ -41,9 +41,9 @@ class QuadraticStep:
     net
         y = λ⁺ − λ⁻ of each row.
     missed
-        What the linearised rows still miss, added up.
+        Sum of the violations of the linearised rows.
     penalty
-        The ν it was solved with.
+        ν of the solution.
     """
 
     step: Array
@@ -63,16 +63,16 @@ def elastic_step(
     regulariser: Regulariser | None = None,
     tolerance: float = 1e-9,
 ) -> QuadraticStep:
-    """Solve the program, raising ν as far as the rows need; sides may be infinite.
+    """Solve the program, raising ν as far as the rows need; bounds may be infinite.
 
     ν is raised tenfold until the linearised rows fall by 0.9 of what they would fall by at `PENALTY_LIMIT` (the
-    steering rule of Byrd, Nocedal and Waltz), so it stays moderate where rows can hold. What is missed by less than
-    `tolerance` in all is not worth a higher price.
+    steering rule of Byrd, Nocedal and Waltz), so it stays moderate where rows can hold. A total violation below
+    `tolerance` does not raise ν.
     """
     plain = regulariser is None or isinstance(regulariser, Zero)
     direct = _Direct(matrix, gradient, jacobian, below, above) if plain else None
     if direct is not None and (below == above).all():
-        # Nothing to weigh: equalities that can hold do, at a price above their multipliers.
+        # Equalities that can hold do hold, for any ν above their multipliers.
         held = direct.solve(PENALTY_LIMIT)
         if held is not None and held.missed <= tolerance:
             while penalty < float(np.abs(held.net).max(initial=0.0)):
@@ -99,23 +99,23 @@ def elastic_step(
 
 
 class _Direct:
-    """The program where h is zero: one factor of H, and guesses at the rows on a bound and at those that are missed.
+    """The program with h = 0: one factorisation of H, and a guess of the active and the violated rows.
 
-    A row on its bound has a multiplier that puts it there; one that would need more than ν has ν, and is missed. A
-    guess that proves right is the solution, to the last digits.
+    An active row has the multiplier that puts it on its bound; a row that would need more than ν is violated.
+    A guess that turns out right is the exact solution.
     """
 
     def __init__(self, matrix: Array, gradient: Array, jacobian: Array, below: Array, above: Array) -> None:
         self.jacobian, self.below, self.above, self.equal = jacobian, below, above, below == above
         factor, self.failed = lapack.dpotrf(matrix, lower=1)
         if not self.failed:
-            # LAPACK's own names: on a few weights scipy's checks take longer than what they check.
+            # Direct LAPACK calls: for few weights scipy's checks take longer than the solve.
             self.behind = lapack.dpotrs(factor, np.column_stack([gradient, jacobian.T]), lower=1)[0]
             self.free, self.inner = -(jacobian @ self.behind[:, 0]), jacobian @ self.behind[:, 1:]
             self.room = ROUNDING * (1.0 + np.abs(self.free))
 
     def solve(self, penalty: float) -> QuadraticStep | None:
-        """None where H or the rows have no factor, or guesses go round in circles."""
+        """Return the solution; None if a factorisation fails or the guesses cycle."""
         net = None if self.failed else self._net(penalty)
         if net is None:
             return None
@@ -137,7 +137,7 @@ class _Direct:
                 targets = np.where(over, self.above, self.below)[held]
                 net[held] = lapack.dpotrs(root, free[held] - inner[held] @ priced - targets, lower=1)[0]
             values = free - inner @ net
-            # Pulled the wrong way, a row is not on its bound; at the price of ν, it is not within it.
+            # A multiplier of the wrong sign: the row is not active. A multiplier of ν: it is violated.
             wrong = ~equal & ((over & (net < 0.0)) | (under & (net > 0.0)))
             dear = ~wrong & (np.abs(net) > penalty)
             within = ((priced > 0.0) & (values < self.above - self.room)) | (
@@ -152,7 +152,7 @@ class _Direct:
 
 
 def missed(values: Array, below: Array, above: Array) -> float:
-    """Σ of the amounts by which values leave [below, above]."""
+    """Return the sum of the violations of [below, above]."""
     return float((np.maximum(values - above, 0.0) + np.maximum(below - values, 0.0)).sum())
 
 
@@ -217,14 +217,14 @@ class _Problem:
 
 
 def _by_columns(dense: Array) -> sp.csc_array:
-    """As `csc_array(dense)`, which takes three times as long by way of coordinates."""
+    """Return `csc_array(dense)`, three times as fast."""
     columns, rows = np.nonzero(dense.T)
     ends = np.concatenate([[0], np.cumsum(np.bincount(columns, minlength=dense.shape[1]))])
     return sp.csc_array((dense[rows, columns], rows, ends), shape=dense.shape)
 
 
 class _RegulariserPart(NamedTuple):
-    """h(w + p) in the program: what extra unknowns cost, and rows over p and them with bounds and cones."""
+    """h(w + p) in the program: the cost of extra unknowns, and rows with bounds and cones."""
 
     cost: Array
     rows: Array

@@ -1,10 +1,10 @@
-"""Smooth unconstrained minimisation to a given gradient: what clients and server do between two messages.
+"""Minimise smooth functions to a given gradient norm: the local work between two messages.
 
     min over u:   P(u) + ⟨b, u⟩ + (ρ/2) ‖u − centre‖²
 
-Newton's method with an inverse Hessian that is kept while it serves: from one message to the next P hardly changes, so
-most solves need no second derivatives at all. Without matrices of second derivatives: conjugate gradients on products,
-or L-BFGS. Directions of negative curvature (tilted losses, sigmoids) are turned around, so every step descends.
+Newton's method keeps its inverse Hessian while steps converge: P hardly changes between two messages, so most solves
+need no second derivatives. Without Hessian matrices it uses conjugate gradients on products, or L-BFGS. Negative
+curvature (tilted losses, sigmoids) is reversed, so every step descends.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Pull:
 
 
 class Found(NamedTuple, Generic[PointT]):
-    """Where a minimisation ended, whether its gradient is small enough, and multiplications used."""
+    """Result of a minimisation: the point, whether it converged, and the multiplications used."""
 
     point: PointT
     reached: bool
@@ -75,12 +75,12 @@ class Found(NamedTuple, Generic[PointT]):
 
 
 class Minimiser:
-    """Minimises one objective after another, keeping the inverse of the last Hessian.
+    """Minimise one objective after another, and keep the inverse of the last Hessian.
 
     Attributes
     ----------
     inverse
-        Of the last (convexified) Hessian, or None. It is all the state there is.
+        Inverse of the last (convexified) Hessian, or None. It is the only state.
     """
 
     state_fields: ClassVar = {"inverse": Array | None}
@@ -93,7 +93,7 @@ class Minimiser:
         self.inverse: Array | None = None
 
     def minimise(self, objective: Objective[PointT], start: PointT, pull: Pull, tolerance: float) -> Found[PointT]:
-        """From `start` (a point of the objective) until the gradient's largest entry is at most `tolerance`."""
+        """Minimise from `start` until the gradient's largest entry is at most `tolerance`."""
         method = self._method(objective.curvature, len(start.weights))
         if method == "lbfgs":
             return _lbfgs(objective, start, pull, tolerance, self.max_steps)
@@ -109,7 +109,7 @@ class Minimiser:
         return "lbfgs" if curvature == "none" else "cg"
 
     def forget(self) -> None:
-        """Another strength of the pull: the inverse is no longer that of the Hessian."""
+        """Drop the inverse if the strength of the pull has changed."""
         self.inverse = None
 
     def _newton(self, objective: Objective[PointT], start: PointT, pull: Pull, tolerance: float) -> Found[PointT]:
@@ -118,7 +118,7 @@ class Minimiser:
         for _ in range(self.max_steps):
             norm = largest(gradient)
             if not np.isfinite(norm):
-                raise DivergenceError("a local problem left the finite numbers; scale the features, or lower beta")
+                raise DivergenceError("a local problem diverged; scale the features, or lower beta")
             if norm <= tolerance:
                 return Found(point, True, effort)
             if self.inverse is not None:
@@ -156,16 +156,16 @@ class Minimiser:
 
 
 def largest(vector: Array) -> float:
-    """max |entry|; zero for none. `np.max` with its checks costs more than a small vector's arithmetic."""
+    """Return max |entry|, zero for an empty array; faster than `np.max` on small vectors."""
     return float(abs(vector).max()) if len(vector) else 0.0
 
 
 def convex_inverse(matrix: Array, floor: float = 1e-8) -> Array:
-    """The inverse of a symmetric matrix, or of it with its negative curvature turned around.
+    """Invert a symmetric matrix, with negative curvature reversed.
 
-    An inverse, not a factor: it is applied hundreds of times, and two triangular solves cost several products.
+    An inverse, not a factor: it is applied hundreds of times, and one product is cheaper than two triangular solves.
     """
-    # Transposed it is the same, and as LAPACK wants it.
+    # Symmetric: the transpose has the memory layout that LAPACK needs.
     factor, failed = lapack.dpotrf(matrix.T, lower=1)
     if failed:
         factor, failed = lapack.dpotrf(convexified(matrix, floor), lower=1)
@@ -178,7 +178,7 @@ def convex_inverse(matrix: Array, floor: float = 1e-8) -> Array:
 
 
 def convexified(matrix: Array, floor: float = 1e-8) -> Array:
-    """The symmetric matrix with its eigenvalues' absolute values, none below `floor` times the largest."""
+    """Replace eigenvalues of a symmetric matrix by their absolute values, at least `floor` times the largest."""
     if not np.isfinite(matrix).all():
         raise DivergenceError("second derivatives are not finite; scale the features, or lower beta")
     values, vectors = eigh(matrix)
@@ -190,7 +190,7 @@ def convexified(matrix: Array, floor: float = 1e-8) -> Array:
 def _line_search(
     objective: Objective[PointT], point: PointT, pull: Pull, gradient: Array, step: Array
 ) -> PointT | None:
-    """The first of 1, ½, ¼, ... of the step that descends enough; None if rounding hides every descent."""
+    """Take the first of 1, ½, ¼, ... of the step that descends enough; None if rounding hides every descent."""
     value, slope = pull.value(point), float(gradient @ step)
     norm = largest(gradient)
     length = 1.0
@@ -199,7 +199,7 @@ def _line_search(
         now = pull.value(trial)
         if now <= value + ARMIJO * length * slope:
             return trial
-        # Near the minimum the value's change drowns in rounding; the gradient's does not.
+        # Near the minimum the change of the value is below rounding; that of the gradient is not.
         if abs(now - value) <= 1e-12 * (1.0 + abs(value)) and largest(pull.gradient(trial)) < norm:
             return trial
         length *= 0.5
@@ -207,7 +207,7 @@ def _line_search(
 
 
 def _conjugate_gradients(point: DescentPoint, pull: Pull, gradient: Array, accuracy: float) -> tuple[Array, int]:
-    """−H⁻¹g up to a relative accuracy; stops at a direction of negative curvature (Steihaug)."""
+    """Return −H⁻¹g up to a relative accuracy; stop at negative curvature (Steihaug)."""
     step, residual = np.zeros_like(gradient), gradient.copy()
     direction, square = -residual, float(residual @ residual)
     goal = accuracy**2 * square
@@ -227,7 +227,7 @@ def _conjugate_gradients(point: DescentPoint, pull: Pull, gradient: Array, accur
 
 
 def _lbfgs(objective: Objective[PointT], start: PointT, pull: Pull, tolerance: float, max_steps: int) -> Found[PointT]:
-    # Imported here: it takes long to load, and only models of many weights need it.
+    # Slow to import, and only models of many weights need it.
     from scipy.optimize import minimize
 
     known: dict[bytes, PointT] = {start.weights.tobytes(): start}

@@ -1,4 +1,4 @@
-"""How far an answer is from optimal, measured on the functions themselves; and how a solver's answer looks."""
+"""Optimality conditions measured on the functions themselves, and the result of a solver."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Residual:
     stationarity
         dist∞(0, ∇f(w) + ∂h(w) + ∇c(w)μ).
     violation
-        Worst excess of a row.
+        Largest violation of a row.
     complementarity
-        Largest product of a multiplier and its row's slack.
+        Complementary slackness: the largest multiplier × slack.
     distance
         dist∞(c(w), N(μ)) (proximal AL Definition 1): violation, and the slack of sides with a multiplier.
     objective
@@ -55,7 +55,7 @@ class Residual:
     objective: float
 
     def within(self, stationarity: float, feasibility: float) -> bool:
-        """Whether (w, μ) is an (ε₁, ε₂)-optimal solution (proximal AL Definition 1)."""
+        """Return whether (w, μ) is an (ε₁, ε₂)-optimal solution (proximal AL Definition 1)."""
         return self.stationarity <= stationarity and self.distance <= feasibility
 
     def certificate(self, rounds: int, converged: bool) -> Certificate:
@@ -64,7 +64,7 @@ class Residual:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What a solver of programs returns.
+    """Result of a solver of programs.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Solution:
     multipliers
         (2, rows): λ⁺ and λ⁻ of each row, by holder: the clients' names, ``"server"`` and ``"shared"``.
     residual
-        The optimality conditions at the two, measured.
+        The optimality conditions at these weights and multipliers.
     rounds
         Exchanges of messages between the server and all clients.
     outer
@@ -107,7 +107,7 @@ def measure(
     shared: Bounds = NO_BOUNDS,
     regulariser: Regulariser = ZERO,
 ) -> Residual:
-    """The residual at w and at tables of multipliers as a `Solution` has them, from everybody's functions."""
+    """Measure the residual at w and at the multipliers of a `Solution`, on all participants' functions."""
     slope, value = np.zeros(len(weights)), 0.0
     sums = np.zeros(shared.n_rows)
     everybody = dict(clients) if server is None else {**clients, SERVER: server}
@@ -134,7 +134,7 @@ def kkt_residual(
     parts: Sequence[tuple[Bounds, Array, Array]],
     regulariser: Regulariser = ZERO,
 ) -> Residual:
-    """The optimality conditions at w.
+    """Compute the optimality conditions at w.
 
     Parameters
     ----------
@@ -152,20 +152,20 @@ def kkt_residual(
 
 
 def feasible_radius(missed: float, slope: Array) -> float:
-    """No feasible point of convex rows is nearer than this, if some convex measure of what they miss has this slope."""
+    """Return a lower bound on the distance to a feasible point of convex rows, from a convex measure and its slope."""
     steep = float(np.linalg.norm(slope))
     return np.inf if steep == 0.0 else missed / steep
 
 
 def is_infeasible(missed: float, slope: Array, weights: Array) -> bool:
-    """Whether the measure is too flat at w for a feasible point to be anywhere near."""
+    """Return whether the measure is too flat at w for a feasible point nearby."""
     return missed > 0.0 and feasible_radius(missed, slope) > FAR * (1.0 + float(np.linalg.norm(weights)))
 
 
 def residual_at(
     point: ProgramPoint, program: Program, weights: Array, multipliers: Array, regulariser: Regulariser
 ) -> Residual:
-    """The optimality conditions of one program at a point that is there already."""
+    """Compute the optimality conditions of one program at an evaluated point."""
     bounds = program.own
     slope = point.gradient + bounds.net(multipliers) @ point.jacobian
     return kkt_residual(

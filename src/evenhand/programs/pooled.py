@@ -1,4 +1,4 @@
-"""All clients' functions in one program: what somebody who may pool the data would solve."""
+"""All clients' functions in one program, as with pooled data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evenhand.programs.program import Curvature, Program, ProgramPoint
 
 
 class Pooled:
-    """Σ_i f_i under everybody's own rows (the server's last), then the shared ones."""
+    """Σ_i f_i under all clients' own rows, the server's, then the shared ones."""
 
     shared = 0
 
@@ -27,12 +27,12 @@ class Pooled:
         offered = {member.curvature for member in self.members}
         self.curvature: Curvature = next(kind for kind in ("none", "product", "matrix") if kind in offered)
         self.effort = sum(member.effort for member in self.members)
-        # Where each member's own rows stand among all.
+        # Places of each member's own rows among all.
         ends = np.cumsum([0, *(member.own.n_rows for member in self.members)])
         self.places = [slice(int(a), int(b)) for a, b in pairwise(ends)]
 
     def tables(self, table: Array, names: Sequence[str]) -> dict[str, Array]:
-        """A (2, rows) table of multipliers, by holder."""
+        """Split a (2, rows) table of multipliers by holder."""
         return {name: table[:, place] for name, place in zip(names, self.places, strict=True)}
 
     def at(self, weights: Array) -> PooledPoint:
@@ -53,7 +53,7 @@ class PooledPoint:
         return np.sum([point.gradient for point in self._points], axis=0)
 
     def _stacked(self, parts: Sequence[Array], empty: Array) -> Array:
-        """Own rows one below the other, summands of shared rows added up."""
+        """Stack own rows, and add up the summands of shared rows."""
         of = self._of
         own = [part[: member.own.n_rows] for part, member in zip(parts, of.members, strict=True)]
         total = empty

@@ -1,11 +1,11 @@
-"""Constrained programs spread over clients: what a solver asks of each client's functions.
+"""Constrained programs over clients: the interface between a solver and each client's functions.
 
     min over w:   Σ_i f_i(w) + h(w)
-    subject to    lower_i ≤ c_i(w) ≤ upper_i            rows that a client (or the server, i = 0) has for itself
-                  lower ≤ Σ_i s_i(w) ≤ upper            rows that all clients share: each knows its summand only
+    subject to    lower_i ≤ c_i(w) ≤ upper_i            own rows of a client (or of the server, i = 0)
+                  lower ≤ Σ_i s_i(w) ≤ upper            shared rows: each client knows its summand only
 
-This is proximal AL Eq. 5 with two-sided rows, and proximal AL Eq. 3 for shared rows. `SmoothProgram` makes a program of
-plain numpy functions; slices of losses, quadratic programs and torch modules have files of their own.
+This is proximal AL Eq. 5 with two-sided rows, and proximal AL Eq. 3 for shared rows. `SmoothProgram` wraps plain numpy
+functions; slice means, quadratic programs and torch functions have their own modules.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evenhand.constraints.bounds import Bounds
 from evenhand.errors import InputError
 
 Curvature = Literal["matrix", "product", "none"]
-"""What second derivatives a program offers: whole matrices, products with a vector, or none."""
+"""Second derivatives that a program has: matrices, products with a vector, or none."""
 
 
 class ProgramPoint(Protocol):
@@ -39,7 +39,7 @@ class ProgramPoint(Protocol):
         ...
 
     def hessian(self, net: Array) -> Array:
-        """∇²f + Σ_rows net · ∇²c, a matrix that the caller may change."""
+        """Return ∇²f + Σ_rows net · ∇²c, as a new matrix."""
         ...
 
     def hessian_product(self, net: Array, direction: Array) -> Array: ...
@@ -55,9 +55,9 @@ class Program(Protocol):
     own
         Bounds of the program's own rows.
     shared
-        How many shared rows it has summands of.
+        Number of shared rows that it has summands of.
     curvature
-        Which second derivatives its points have.
+        Second derivatives that its points have.
     effort
         Multiplications of one pass over its data.
     """

@@ -21,7 +21,7 @@ class QuadraticProgram:
     rows
         C, (m, d).
     lower, upper
-        Of C w; equal for equalities. For the paper's C w + d = 0 both are −d.
+        Bounds of C w; equal for equalities. For the paper's C w + d = 0 both are −d.
     """
 
     curvature: Curvature = "matrix"
@@ -86,7 +86,7 @@ class QuadraticPoint:
 def random_quadratic_programs(
     clients: int, weights: int, rows: int, seed: int = 0
 ) -> tuple[list[QuadraticProgram], QuadraticProgram]:
-    """The clients and the server of Appendix E.2, drawn anew.
+    """Draw the clients and the server of Appendix E.2.
 
     A_i = U D Uᵀ with D uniform over [0.5, 1] and U orthogonal, C_i normal with deviation 1/√d, b_i and d_i uniform on
     the unit sphere.

@@ -16,19 +16,19 @@ class Regulariser(Protocol):
     """h of proximal AL Eq. 5."""
 
     def value(self, weights: Array) -> float:
-        """h(w); w is taken to be in its domain."""
+        """Return h(w), for w in its domain."""
         ...
 
     def prox(self, weights: Array, step: float) -> Array:
-        """argmin over v of ‖v − w‖²/2 + step · h(v)."""
+        """Return argmin over v of ‖v − w‖²/2 + step · h(v)."""
         ...
 
     def distance(self, weights: Array, gradient: Array) -> float:
-        """dist∞(0, gradient + ∂h(w)), or an upper bound of it."""
+        """Return dist∞(0, gradient + ∂h(w)), or an upper bound of it."""
         ...
 
     def settle(self, weights: Array) -> Array:
-        """w on the kink or boundary of h that it is all but on: interior-point methods stop just short of them."""
+        """Move w onto a kink or boundary of h that it almost reaches, as interior-point methods do."""
         ...
 
 
@@ -95,7 +95,7 @@ class Box:
         return np.clip(weights, self.lower, self.upper)
 
     def distance(self, weights: Array, gradient: Array) -> float:
-        # At the lower bound the normal cone takes up a positive gradient, at the upper bound a negative one.
+        # The normal cone absorbs a positive gradient at the lower bound, a negative one at the upper bound.
         left = np.where(weights <= self.lower, np.minimum(gradient, 0.0), gradient)
         left = np.where(weights >= self.upper, np.maximum(left, 0.0), left)
         return float(np.max(np.abs(left), initial=0.0))
@@ -123,7 +123,7 @@ class Ball:
         return weights if norm <= self.radius else weights * (self.radius / norm)
 
     def distance(self, weights: Array, gradient: Array) -> float:
-        """With the Euclidean projection onto the normal cone, so an upper bound of the Chebyshev distance."""
+        """Return an upper bound of dist∞, by Euclidean projection onto the normal cone."""
         squared = float(weights @ weights)
         if squared < (self.radius * (1.0 - 1e-9)) ** 2:
             return float(np.max(np.abs(gradient), initial=0.0))

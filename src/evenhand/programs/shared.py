@@ -1,8 +1,8 @@
-"""Constraint rows that all clients share, with each client's summand in a row of its own (proximal AL Eq. 4).
+"""Turn shared constraint rows into own rows of each client, by new unknowns (proximal AL Eq. 4).
 
     lower ≤ Σ_i s_i(w) ≤ upper     becomes     s_i(w) − z_i = 0 at client i,   lower ≤ Σ_i z_i ≤ upper at the server
 
-The z_i are new unknowns beside w. Where a shared row has an upper side only, s_i(w) ≤ z_i is enough, which keeps convex
+The z_i are new unknowns beside w. For a shared row with an upper bound only, s_i(w) ≤ z_i suffices, which keeps convex
 rows convex.
 """
 
@@ -20,7 +20,7 @@ from evenhand.programs.regularisers import Regulariser
 
 
 class Decoupled:
-    """A client's program over (w, z_1, ..., z_n): its summands of shared rows have become rows of its own."""
+    """A client's program over (w, z_1, ..., z_n), with its summands of shared rows as own rows."""
 
     shared = 0
 
@@ -41,7 +41,7 @@ class Decoupled:
 
 
 class DecoupledPoint:
-    """The program at (w, z); its own point at w stays within reach as `inner`."""
+    """The program at (w, z); `inner` is its own point at w."""
 
     def __init__(self, program: Decoupled, weights: Array) -> None:
         self._of = program
@@ -147,7 +147,7 @@ class WidenedPoint:
 
 @dataclass(frozen=True, eq=False)
 class OnFirst:
-    """h of the first weights, w; zero of the z."""
+    """h on w, and zero on z."""
 
     regulariser: Regulariser
     inner: int
@@ -167,14 +167,14 @@ class OnFirst:
 
 
 def decoupled(program: Program, shared: Bounds, clients: int, place: int) -> Program:
-    """A client's program without shared constraint rows, over (w, z); `place` is the client's among all."""
+    """Return a client's program over (w, z), without shared rows; `place` is its place among the clients."""
     return Decoupled(program, shared, clients, place) if shared.n_rows else program
 
 
 def widened(
     program: Program | None, shared: Bounds, regulariser: Regulariser, clients: int, inner: int
 ) -> tuple[Program, Regulariser]:
-    """The server's program and h, over (w, z); one without constraint rows where the server has none."""
+    """Return the server's program over (w, z), and h; a server without a program has no rows of its own."""
     if shared.n_rows:
         return Widened(program, shared, clients, inner), OnFirst(regulariser, inner)
     return QuadraticProgram(None, None, np.zeros((0, inner))) if program is None else program, regulariser

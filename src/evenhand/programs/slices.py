@@ -2,8 +2,8 @@
 
     f(w) = Σ_j o_j l(x_jᵀw, y_j) + (μ/2)‖w‖²,      c_r(w) = Σ_j a_rj φ_r(x_jᵀw, y_j)
 
-over the rows of data j that a client holds. Both need one pass for x_jᵀw and one for the transpose; second derivatives
-are the data's Gram matrix with weights o_j l″ + Σ_r y_r a_rj φ_r″, which tilts and sigmoids can make negative.
+over a client's rows of data j. Both need one pass for the scores x_jᵀw and one for the transpose. The Hessian is the
+Gram matrix of the data with weights o_j l″ + Σ_r y_r a_rj φ_r″, which tilts and sigmoids can make negative.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class SliceProgram:
     labels
         y, ±1.
     objective
-        o, (n,): what each row of data weighs in the objective.
+        o, (n,): weight of each row of data in the objective.
     combinations
-        a, (rows, n): what each row of data weighs in each constraint row. The program's own rows come first.
+        a, (rows, n): weight of each row of data in each constraint row. The program's own rows come first.
     measures
         φ of each constraint row.
     own
         Bounds of the program's own rows.
     regulariser
-        μ, a number or one a weight (zero for an intercept).
+        μ: one number, or one for each weight (zero for an intercept).
     """
 
     curvature: Curvature = "matrix"
@@ -99,7 +99,7 @@ class SliceProgram:
         return self.evaluator.loss
 
     def sampled(self, rows: int, rng: np.random.Generator) -> SliceProgram:
-        """The same program on some of the rows of data, drawn without replacement and weighted up to stand for all."""
+        """Return the program on a sample of rows, drawn without replacement and scaled up to all rows."""
         size = len(self.labels)
         if rows >= size:
             return self
@@ -182,13 +182,13 @@ class SlicePoint(EvaluatedScores):
 
     @cached_property
     def _loss_derivative(self) -> Array:
-        # Slopes always come with the values, so that a resumed run asks in another order and finds the same bits.
+        # Always computed with the values: a resumed run asks in another order and must find the same bits.
         _ = self._of_loss
         slopes: Array = self.__dict__["_loss_derivative"]
         return slopes
 
     def _loss_curvature(self, some: Rows = ALL) -> Array:
-        # Newton steps ask for it again and again at one point.
+        # Cached: Newton steps ask for it repeatedly at one point.
         return self._all_curvatures[some]
 
     @cached_property

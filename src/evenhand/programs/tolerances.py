@@ -1,4 +1,4 @@
-"""What both proximal augmented Lagrangian methods, federated and pooled, go by."""
+"""Parameters of both proximal augmented Lagrangian methods, federated and pooled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evenhand.numbers import is_number, is_whole
 
 @dataclass(frozen=True)
 class ProxALTolerances:
-    """What both proximal AL methods go by; defaults are those of the paper's Section 5.1.
+    """Parameters of both proximal AL methods, with the defaults of the paper's Section 5.1.
 
     Parameters
     ----------
@@ -21,10 +21,10 @@ class ProxALTolerances:
     subproblem
         s̄ of τ_k = s̄/(k+1)².
     max_outer
-        Most outer iterations; meeting it is reported as not converged.
+        Largest number of outer iterations; a run that reaches it has not converged.
     stop
-        ``"rule"``: by the changes of w and μ, proximal AL Eq. 11. ``"residual"``: as soon as the measured residual is
-        within (ε₁, ε₂), which is what the rule is there to imply.
+        ``"rule"``: by the changes of w and μ, proximal AL Eq. 11. ``"residual"``: when the measured residual is within
+        (ε₁, ε₂), which the rule implies.
     """
 
     stationarity: float = 1e-3
@@ -45,10 +45,10 @@ class ProxALTolerances:
             raise InputError(f"stop is {self.stop!r}; choose 'rule' or 'residual'")
 
     def tau(self, outer: int) -> float:
-        """τ_k."""
+        """Return τ_k."""
         return self.subproblem / (outer + 1) ** 2
 
     def rule(self, outer: int, moved: float, changed: float) -> bool:
-        """‖w^{k+1} − w^k‖∞ + βτ_k ≤ βε₁ and ‖μ^{k+1} − μ^k‖∞ ≤ βε₂ (proximal AL Eq. 11)."""
+        """Return whether ‖w^{k+1} − w^k‖∞ + βτ_k ≤ βε₁ and ‖μ^{k+1} − μ^k‖∞ ≤ βε₂ (proximal AL Eq. 11)."""
         near = moved + self.penalty * self.tau(outer) <= self.penalty * self.stationarity
         return near and changed <= self.penalty * self.feasibility
