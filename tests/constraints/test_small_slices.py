@@ -91,7 +91,7 @@ def test_crossings_that_are_left_out_are_named_and_tiny_ones_too() -> None:
         warn_of_small_slices(LossParity(0.05, cross=True), labels, frame)
     small, empty = (str(one.message) for one in caught)
     assert "[sex × race = m × b] (9 rows" in small
-    assert empty == "crossings without rows in a slice that is compared are left out: f × c"
+    assert empty == "crossings without rows in a compared slice are left out: f × c"
 
 
 def test_long_lists_are_cut() -> None:

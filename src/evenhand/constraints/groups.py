@@ -121,7 +121,9 @@ def with_crossing(frame: pd.DataFrame, name: str | None = None) -> pd.DataFrame:
         # The separator inside a name would make crossings ambiguous.
         unclear = [column] if CROSSES in column else [one for one in words[column].unique() if CROSSES in one]
         if unclear:
-            raise DataError(f"{quoted(unclear[0])} contains{CROSSES}, the separator of crossed groups; rename it")
+            raise DataError(
+                f"{quoted(unclear[0])} contains {CROSSES.strip()}, the separator of crossed groups; rename it"
+            )
     ordered = words[attributes if name is None else name.split(CROSSES)]
     joined = ordered.iloc[:, 0].str.cat(ordered.iloc[:, 1:], sep=CROSSES)
     return frame.assign(**{CROSSES.join(ordered.columns): joined})
