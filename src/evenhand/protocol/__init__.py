@@ -1,1 +1,1 @@
-"""What any two participants must agree on to talk at all: jobs, messages, roles, terms, certificates, transcripts."""
+"""What participants share: jobs, messages, roles, terms, certificates, transcripts."""

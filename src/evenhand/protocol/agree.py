@@ -1,7 +1,7 @@
-"""Agreeing: everybody sums up what it has, the server puts the sums together, and everybody is told what came out.
+"""Agree on properties of the data: each client sends a summary, the server combines them and returns the result.
 
-Clients agree in this way on columns and their encoding, on classes and groups, and on how many rows there are in each
-slice. Parties that hold labels beside the first get them, and groups, from the server: the terms name them as active.
+Clients agree in this way on columns and their encoding, on classes and groups, and on the number of rows in each slice.
+Active parties other than the label holder get labels and groups from the server.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary,
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 
 Summary: TypeAlias = Mapping[str, Any]
-"""Plain values by name, as JSON has them."""
+"""Plain values by name, as in JSON."""
 
 SUMMARY = Schema(
     "summary",
@@ -54,17 +54,17 @@ VOCABULARY = Vocabulary(SUMMARY, AGREED, LABELS, title="Before training: agreein
 
 
 class AgreeServer(Role):
-    """Puts everybody's summaries together.
+    """Combine the summaries of all participants.
 
     Parameters
     ----------
     combine
-        Makes one summary of all, by name; it refuses what does not fit together with an error of its own.
+        Makes one summary from all of them, by name. It raises an error if they do not fit together.
 
     Attributes
     ----------
     agreed
-        What came out.
+        The combined summary.
     """
 
     vocabulary = VOCABULARY
@@ -92,7 +92,7 @@ class AgreeServer(Role):
 
 
 class AgreeClient(Follower):
-    """Sends its summary, and is told what came out."""
+    """Send the client's summary and receive the combined one."""
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {"agreed": Any}
@@ -113,7 +113,7 @@ class AgreeClient(Follower):
 
 
 class LabelServer(Role):
-    """Sends labels and groups to further active parties."""
+    """Send labels and groups to the other active parties."""
 
     vocabulary = VOCABULARY
 
@@ -132,12 +132,12 @@ class LabelServer(Role):
 
 
 class LabelParty(Follower):
-    """Takes labels and groups.
+    """Receive labels and groups.
 
     Attributes
     ----------
     labels, codes
-        For each row; groups as places among the agreed values.
+        Labels and group codes of each row; a code is a position among the agreed values.
     """
 
     vocabulary = VOCABULARY

@@ -1,8 +1,7 @@
-"""Aligning: parties that know the same people by ids find the rows they have in common, in one order.
+"""Align rows: parties find the rows they have in common by id, and put them in one order.
 
-The server sees a sum of every id. Whoever can guess ids can test guesses against such sums, so the server must be
-somebody whom the parties trust with their lists of people; nobody else learns more than which of its own rows the
-others have as well.
+The server receives a checksum of every id. Anyone who can guess ids can test guesses against the checksums, so the
+parties must trust the server with their lists of people. Other parties learn only which of their own rows are common.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 
 How = Literal["equal", "inner"]
 BY_PLACE: Final = "places"
-"""The kind of ids of a table that has none: its rows are known by their places."""
-# What ids may be, by pandas' name and by ours. Not a mixture, in which 1, 1.0 and true are one id and "1" another, and
-# nothing that two parties may write in two ways, such as intervals or objects of their own.
+"""Kind of ids of a table without ids: rows are identified by position."""
+# Allowed types of ids, by pandas' name and ours. Mixtures are refused, because 1, 1.0 and True would be equal but "1"
+# would not, and so are types that two parties may write differently, such as intervals or custom objects.
 _KINDS: Final = {
     "string": "text",
     "bytes": "bytes",
@@ -35,9 +34,9 @@ _KINDS: Final = {
     "datetime64": "moments",
     "empty": "nothing",
 }
-# Two sums of 64 bits each, so that no two of many millions of ids have the same by chance.
+# Two 64-bit checksums, so that collisions among many millions of ids are negligible.
 _KEYS: Final = ("evenhand-id-sum1", "evenhand-id-sum2")
-# Ids of text that are summed at a time.
+# Number of text ids hashed at a time.
 _AT_ONCE: Final = 1 << 16
 
 IDS = Schema(
@@ -66,7 +65,7 @@ VOCABULARY = Vocabulary(IDS, COMMON_ROWS, UNMATCHED, title="Before training: ali
 
 
 class Lack(NamedTuple):
-    """That one party lacks some rows of another's, by their places there."""
+    """A party that lacks rows of another, by their positions there."""
 
     who: str
     owner: str
@@ -74,16 +73,16 @@ class Lack(NamedTuple):
 
 
 class SentIds(NamedTuple):
-    """The ids that a party has sent, and which of its rows are common to all.
+    """The ids that a party sent, and which of its rows are common to all.
 
     Attributes
     ----------
     kind
-        What the ids are, as `id_kind` says it.
+        Type of the ids, as `id_kind` returns it.
     sums
         (n, 2): two numbers for each id of the party's table, as `id_sums` makes them.
     places
-        The rows to take among them, in order.
+        Positions of the common rows, in order.
     """
 
     kind: str
@@ -92,23 +91,23 @@ class SentIds(NamedTuple):
 
 
 class AlignServer(Role):
-    """Finds the rows all have in common, in the order of the first party that has ids.
+    """Find the rows that all parties have, in the order of the first party with ids.
 
     Parameters
     ----------
     how
-        ``"equal"`` demands the same ids everywhere, ``"inner"`` keeps those that all parties have.
+        ``"equal"`` requires the same ids everywhere, ``"inner"`` keeps the ids that all parties have.
     least
-        With fewer common rows than this nobody is told any.
+        Minimum number of common rows; with fewer, no party is told any.
 
     Attributes
     ----------
     problem
         Why rows cannot be aligned; empty if they can.
     lacks
-        Who lacks whose rows.
+        Which party lacks rows of which other.
     places
-        Once all have answered: for each party the rows to take, in order; none if there was a problem.
+        For each party the positions of the common rows, in order; empty if there was a problem.
     """
 
     vocabulary = VOCABULARY
@@ -145,7 +144,7 @@ class AlignServer(Role):
         return SentIds(self.kinds[name], self.sums[name], self.places[name])
 
     def _keep(self, name: str, kind: str, sums: Integers) -> None:
-        """Who has the same ids in the same order as somebody else shares an array: of many people there is one list."""
+        """Share one array between parties with the same ids in the same order, to save memory."""
         same = next((known for known in self.sums.values() if np.array_equal(known, sums)), sums)
         self.kinds[name], self.sums[name] = kind, same
 
@@ -175,7 +174,7 @@ class AlignServer(Role):
         return [COMMON_ROWS.message(SERVER, name, places=places[name]) for name in self.parties]
 
     def _repeating(self, known: Sequence[str]) -> str | None:
-        """Who has an id more than once."""
+        """Return the parties with duplicate ids."""
         once: list[Integers] = []
         for name in known:
             if any(self.sums[name] is one for one in once):
@@ -186,7 +185,7 @@ class AlignServer(Role):
         return None
 
     def _places(self, known: Sequence[str]) -> dict[str, Integers]:
-        """For each party with ids, where the common rows are in its table."""
+        """Return the positions of the common rows in the table of each party with ids."""
         if not known:
             return {}
         first = known[0]
@@ -211,7 +210,7 @@ class AlignServer(Role):
         return found if common.all() else {name: places[common] for name, places in found.items()}
 
     def _find(self, name: str, first: str) -> Integers:
-        """Where each of the first party's rows is in this party's table, −1 where it is not."""
+        """Return the position of each of the first party's rows in this party's table, −1 if it is missing."""
         own, wanted = self.sums[name], self.sums[first]
         return np.arange(len(own)) if own is wanted else _find_sums(own, wanted)
 
@@ -238,17 +237,17 @@ class AlignServer(Role):
 
 
 class AlignParty(Follower):
-    """Sends sums of its ids, and is told which of its rows to take.
+    """Send checksums of the party's ids, and receive the positions of the common rows.
 
     Parameters
     ----------
     ids
-        One for each row of the party's table, or the number of its rows if they have none.
+        One id for each row, or the number of rows if they have none.
 
     Attributes
     ----------
     places
-        The rows to take, in order; None if there was a problem.
+        Positions of the rows to take, in order; None if there was a problem.
     """
 
     vocabulary = VOCABULARY
@@ -282,16 +281,16 @@ class AlignParty(Follower):
 
 
 def rows_by_id(ids: pd.Index, sent: SentIds, owner: str) -> Integers:
-    """Find the common rows of a party in a copy of its table, whatever the order of the copy.
+    """Find the common rows of a party in a copy of its table, in any row order.
 
-    A copy with other ids is refused: its labels would be those of other people.
+    Refuse a copy with other ids: its labels would belong to other people.
 
     Parameters
     ----------
     ids
-        One for each row of the copy.
+        One id for each row of the copy.
     sent
-        What the party itself has sent.
+        The ids that the party itself sent.
     owner
         The party's name, for the error.
     """
@@ -313,23 +312,23 @@ def rows_by_id(ids: pd.Index, sent: SentIds, owner: str) -> Integers:
 
 
 def _find_sums(own: Integers, wanted: Integers) -> Integers:
-    """Where each wanted id is among a table's own, by their sums; −1 where it is not."""
+    """Return the position of each wanted id among a table's own ids, by checksum; −1 if it is missing."""
     places = np.asarray(pd.Index(own[:, 0]).get_indexer(pd.Index(wanted[:, 0])), dtype=np.int64)
-    # Rows that agree in one half of their sums and not in the other are other people.
+    # Rows that agree in one checksum only are different people.
     strangers = own[places, 1] != wanted[:, 1] if len(own) else places < 0
     places[strangers] = -1
     return places
 
 
 def too_few(count: int, least: int) -> str:
-    """Why so few common rows are no overlap, without saying how few; empty if they are enough."""
+    """Return why there are too few common rows, without the count; empty if there are enough."""
     if count == 0:
         return "no id is common to all"
     return f"fewer than {least:,} ids are common to all" if count < least else ""
 
 
 def id_kind(ids: pd.Index) -> str:
-    """What ids are, in a word; a mixture, or what parties may write in two ways, is refused."""
+    """Return the type of ids; refuse mixtures and types that parties may write differently."""
     values = ids.categories if isinstance(ids, pd.CategoricalIndex) else ids
     inferred = pd.api.types.infer_dtype(values, skipna=False)
     if inferred not in _KINDS:
@@ -339,7 +338,7 @@ def id_kind(ids: pd.Index) -> str:
 
 
 def _kind_of_moments(values: pd.Index) -> str:
-    """A moment without a time zone is none that another party's, which has one, could be compared with."""
+    """Refuse timestamps with and without a time zone, which cannot be compared."""
     if values.dtype == object:
         zoned = {getattr(one, "tzinfo", None) is not None for one in values}
     else:
@@ -350,7 +349,7 @@ def _kind_of_moments(values: pd.Index) -> str:
 
 
 def id_sums(ids: pd.Index) -> tuple[str, Integers]:
-    """What ids are, and two numbers for each: whole numbers and moments themselves, of all else two sums."""
+    """Return the type of ids and two numbers for each: integers and timestamps as they are, checksums of all else."""
     kind = id_kind(ids)
     sums = np.zeros((len(ids), 2), dtype=np.int64)
     if kind == "integers" or kind.startswith("moments"):
@@ -363,7 +362,7 @@ def id_sums(ids: pd.Index) -> tuple[str, Integers]:
             raise DataError(f"the ids are {kind} that do not fit 64 bits ({error}); make text of them") from error
         return kind, sums
     for start in range(0, len(ids), _AT_ONCE):
-        # As Python's own objects, text takes several times its memory.
+        # As Python objects, text takes several times its memory.
         some = ids[start : start + _AT_ONCE]
         text = some.to_numpy(dtype=object) if kind == "text" else np.array([id_text(one) for one in some], dtype=object)
         try:
@@ -376,12 +375,12 @@ def id_sums(ids: pd.Index) -> tuple[str, Integers]:
 
 
 def _repeats(numbers: Integers) -> bool:
-    """Whether a number occurs twice. Ids often rise, and then no table of them is needed to tell."""
+    """Return whether a number occurs twice; increasing ids need no lookup table."""
     return not bool((numbers[1:] > numbers[:-1]).all()) and bool(pd.Index(numbers).has_duplicates)
 
 
 def id_text(value: Any) -> str:
-    """One text for values that are equal."""
+    """Return one text for equal values."""
     if isinstance(value, bytes):
         return value.hex()
     return repr(float(value)) if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""What a server has been answered so far."""
+"""Collect the answers to a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Body: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
 class Answers:
-    """Bodies of messages, each kind at most once from each sender."""
+    """Message bodies, at most one of each kind from each sender."""
 
     state_fields: ClassVar = {"_bodies": dict[str, dict[str, Body]]}
 
@@ -28,7 +28,7 @@ class Answers:
         given[message.sender] = message.body
 
     def of(self, kind: str) -> dict[str, Body]:
-        """By sender, in the order of names: sums then do not depend on who answered first."""
+        """Return bodies by sender, sorted by name, so that sums do not depend on the order of arrival."""
         return dict(sorted(self._bodies.get(kind, {}).items()))
 
     def complete(self, kinds: Sequence[str], senders: Sequence[str]) -> bool:

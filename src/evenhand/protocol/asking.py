@@ -1,6 +1,6 @@
-"""Asking for people: the server says of whom scores are wanted, and everybody learns which of them all have.
+"""Ask for scores of people by id, and find those that all parties have.
 
-Before new rows are scored together. Whoever asks sends sums of ids, as parties do when rows are aligned.
+This exchange precedes joint scoring of new rows. The server sends checksums of ids, as parties do to align rows.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ VOCABULARY = Vocabulary(ASKED, HELD, TAKEN, title="After training: asking for ne
 
 
 class AskServer(Role):
-    """Finds out whom all parties have.
+    """Find the requested people that all parties have.
 
     Parameters
     ----------
     kind, sums
-        What `id_sums` makes of the ids.
+        Type and checksums of the ids, as `id_sums` returns them.
 
     Attributes
     ----------
     places
-        Of those that were asked for, whom all have.
+        Positions of the requested people that all parties have.
     """
 
     vocabulary = VOCABULARY
@@ -86,12 +86,12 @@ class AskServer(Role):
 
 
 class AskedParty(Follower):
-    """Says whom it has, and is told whom to score.
+    """Say which of the requested people the party has, and learn which to score.
 
     Attributes
     ----------
     rows
-        Of its own table those to score, in the order in which all take them.
+        Positions in the party's table to score, in the common order.
     """
 
     vocabulary = VOCABULARY

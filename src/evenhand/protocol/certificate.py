@@ -1,4 +1,4 @@
-"""The certificate every solver ends with: how far its answer is from satisfying the optimality conditions."""
+"""The certificate of a solver: how well its result satisfies the optimality conditions."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Certificate:
-    """Measured at the returned model and multipliers.
+    """Optimality conditions, measured at the returned model and multipliers.
 
     Attributes
     ----------
     stationarity
         Norm of the gradient of the full Lagrangian in all parties' weights, regularisers included.
     violation
-        Worst amount by which a constraint row is exceeded on the training rows; zero when all hold.
+        Largest violation of a constraint on the training rows; zero if all hold.
     complementarity
-        Largest product of a multiplier and its row's slack.
+        Complementary slackness: the largest multiplier × slack.
     objective
         Mean training loss plus regularisers.
     rounds
         Communication rounds used.
     converged
-        Whether the solver's own stopping rule was met, rather than a cap on rounds.
+        Whether the solver's stopping rule was met before the round limit.
     bound
-        (F − F*) / F is at most this: how far the objective can still be above the constrained optimum. None where that
-        cannot be said, or nobody has measured it.
+        Upper bound on (F − F*) / F, the relative distance of the objective from the constrained optimum. None if no
+        bound holds or it was not measured.
     estimate
-        About how far it is, where no bound holds: for rates, and where constraints give a row of data negative weight.
+        Estimate of that distance where no bound holds: for rates, and where constraints give a row negative weight.
     """
 
     stationarity: float

@@ -1,7 +1,7 @@
-"""Messages as bytes: a header in JSON, then each array as it lies in memory. No pickle, nothing that could run.
+"""Encode messages as bytes: a JSON header, then the raw arrays. No pickle, nothing executable.
 
-What comes from elsewhere is refused unless it is just what `encode` writes: nothing is left over, nothing is missing,
-every number is finite. Whether a message may come at all, and from whom, is its receiver's to check.
+`decode` accepts only what `encode` writes: nothing extra, nothing missing, finite numbers only. The receiving role
+checks whether a message may arrive at all, and from which sender.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from evenhand.errors import ProtocolError
 from evenhand.protocol.messages import DTYPES, LONGEST, Message, all_finite
 
 LARGEST: Final = 2**30
-"""Most bytes of a message; what is larger is refused before it is looked into."""
+"""Maximum size of a message in bytes; larger ones are refused unread."""
 _MARK: Final = b"evm1"
 _HEAD: Final = struct.Struct("<4sI")
 _LONGEST_HEADER: Final = 2**14
 _MOST_FIELDS, _MOST_DIMENSIONS = 64, 8
 _REMEMBERED: Final = 128
-"""Headers that need not be made or looked into again; no more, as each may be long."""
+"""Number of cached headers; a limit, because headers may be long."""
 _HEADER_KEYS: Final = {"sender", "receiver", "kind", "fields"}
 _Field: TypeAlias = tuple[str, str, tuple[int, ...]]
 _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def encode(message: Message) -> bytes:
-    """A message as bytes; one that `decode` would refuse is refused here."""
+    """Encode a message; refuse one that `decode` would refuse."""
     return b"".join(encoded_parts(message))
 
 
 def encoded_parts(message: Message) -> list[bytes | memoryview]:
-    """The bytes of a message one after the other, arrays as they lie in memory: who sends them copies them once."""
+    """Return the parts of a message without copying arrays, so that a transport copies them once."""
     fields: list[_Field] = []
     parts: list[bytes | memoryview] = []
     for name, array in message.body.items():
         if array.dtype not in _NAMES or not all_finite(array):
             raise ProtocolError(f"message {message.kind!r}: {name} cannot be sent: it is {array.dtype}, or not finite")
         fields.append((name, _NAMES[array.dtype], array.shape))
-        # Little-endian whatever the machine.
+        # Little-endian on every machine.
         flat = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(-1)
         parts.append(flat.view(np.uint8).data)
     header = _header_bytes(message.sender, message.receiver, message.kind, tuple(fields))
@@ -54,7 +54,7 @@ def encoded_parts(message: Message) -> list[bytes | memoryview]:
     return [_HEAD.pack(_MARK, len(header)), header, *parts]
 
 
-# From round to round it is the same.
+# Headers repeat from round to round.
 @lru_cache(_REMEMBERED)
 def _header_bytes(sender: str, receiver: str, kind: str, fields: tuple[_Field, ...]) -> bytes:
     content = {"sender": sender, "receiver": receiver, "kind": kind, "fields": fields}
@@ -62,7 +62,7 @@ def _header_bytes(sender: str, receiver: str, kind: str, fields: tuple[_Field, .
 
 
 def decode(content: bytes | memoryview, largest: int = LARGEST) -> Message:
-    """The message again; anything else is a ProtocolError."""
+    """Decode a message; raise a ProtocolError for anything else."""
     if len(content) > largest:
         raise ProtocolError(f"a message of {len(content):,} bytes was refused; the most is {largest:,}")
     content = memoryview(content)
@@ -78,7 +78,7 @@ def decode(content: bytes | memoryview, largest: int = LARGEST) -> Message:
         end = place + DTYPES[dtype].itemsize * math.prod(shape)
         if end > len(content):
             raise ProtocolError(f"message {kind!r} was cut short at {name!r}; it was refused")
-        # A copy: it may be written to, begins where arrays do, and does not keep the whole message alive.
+        # A copy is writable, aligned, and does not keep the whole message alive.
         found = np.frombuffer(content[place:end], dtype=DTYPES[dtype].newbyteorder("<")).astype(DTYPES[dtype])
         if not all_finite(found):
             raise ProtocolError(f"message {kind!r}: {name} holds numbers that are not finite")
@@ -120,11 +120,11 @@ def _is_field(field: Any) -> bool:
         and isinstance(shape, list)
         and len(shape) <= _MOST_DIMENSIONS
         and all(type(size) is int and size >= 0 for size in shape)
-        # Empty arrays too: numpy has no array of 0 × 2⁴⁰ × 2⁴⁰.
+        # Empty arrays too: numpy cannot make one of shape 0 × 2⁴⁰ × 2⁴⁰.
         and math.prod(max(size, 1) for size in shape) <= LONGEST
     )
 
 
 def _is_name(name: Any) -> bool:
-    """Text that can be shown and written to a file."""
+    """Return whether a text can be shown and written to a file."""
     return isinstance(name, str) and name.isprintable()

@@ -1,7 +1,7 @@
-"""Enrolling: terms are offered, and everybody accepts them or says why not.
+"""Enrol participants: the server offers terms, and each participant accepts them or says why not.
 
-Offered twice: as a draft before anything about anybody's data is said, and whole when rows and groups are known. A
-participant decides by a rule of its own, and a draft that became something else is refused.
+Terms are offered twice: as a draft before anything about data is sent, and complete when rows and groups are known. A
+participant decides by its own policy, and refuses complete terms that differ from the draft.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 from evenhand.protocol.terms import Terms
 
 Policy: TypeAlias = Callable[[Terms], str | None]
-"""A participant's own rule: None takes part on these terms, a text says why not."""
+"""A participant's policy: returns None to accept the terms, or the reason to refuse."""
 
 OFFER = Schema(
     "offer",
@@ -52,17 +52,17 @@ VOCABULARY = Vocabulary(OFFER, ACCEPTED, REFUSED, OUTCOME, title="Before trainin
 
 
 def anything(_: Terms) -> str | None:
-    """The policy of a process that has everybody in it: whoever wrote the job has accepted it."""
+    """Accept everything: the policy of a process that holds all participants."""
     return None
 
 
 class EnrolServer(Role):
-    """Offers terms.
+    """Offer terms.
 
     Attributes
     ----------
     refusals
-        Who refused, and why.
+        Reasons of refusal by participant.
     """
 
     vocabulary = VOCABULARY
@@ -99,16 +99,16 @@ class EnrolServer(Role):
 
 
 class EnrolParty(Follower):
-    """Is offered terms, and decides.
+    """Receive terms and decide.
 
     Parameters
     ----------
     kind
-        The class of terms it understands.
+        Class of terms that the participant understands.
     policy
-        Its own rule.
+        Its policy.
     draft
-        What it has accepted before, if anything: job and participants must still be the same.
+        Terms it accepted before, if any: job and participants must be the same.
     """
 
     vocabulary = VOCABULARY
@@ -139,7 +139,7 @@ class EnrolParty(Follower):
         if self.name not in terms.participants:
             return f"{self.name!r} is not among the participants"
         if self._draft is not None:
-            # As JSON has them: a list that was sent as a tuple is the same setting.
+            # Compared as JSON: a tuple and a list are the same setting.
             if terms.to_plain()["job"] != self._draft.to_plain()["job"]:
                 return "the job is another than the one that was accepted"
             if dict(terms.participants) != dict(self._draft.participants):
@@ -148,7 +148,7 @@ class EnrolParty(Follower):
 
     @property
     def offered(self) -> dict[str, Any] | None:
-        """The terms as a plain table, for checkpoints."""
+        """Return the terms as plain values, for checkpoints."""
         return None if self.terms is None else self.terms.to_plain()
 
     @offered.setter

@@ -1,4 +1,4 @@
-"""A job: what to train, under which constraint, by which solver. Data are not part of it."""
+"""A job: what to train, under which constraints, with which solver. It contains no data."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from evenhand.protocol.label_privacy import LabelPrivacy
 from evenhand.protocol.options import Options, check_options
 
 ModelName = Literal["linear", "mlp", "trees", "resnet18", "module"]
-"""What all participants train; ``"module"`` is a torch module that they have as code."""
+"""Models; ``"module"`` is a torch module that every participant has as code."""
 MODELS: Final[tuple[ModelName, ...]] = get_args(ModelName)
 LossName = Literal["logistic", "squared"]
 RuntimeName = Literal["auto", "messages", "interleaved", "threads"]
 Protection = Literal["auto", "none", "masked", "dealer", "encrypted"]
 PROTECTIONS: Final[tuple[Protection, ...]] = ("none", "masked", "dealer", "encrypted")
-"""How much is kept from the others, least first; ``"auto"`` is the solver's choice."""
+"""Protection levels, weakest first; ``"auto"`` is the solver's choice."""
 RUNTIMES: tuple[RuntimeName, ...] = ("auto", "messages", "interleaved", "threads")
 
 
 @dataclass(frozen=True)
 class Job:
-    """Everything about a run that is not data.
+    """Everything about a run except data.
 
     Parameters
     ----------
@@ -33,18 +33,18 @@ class Job:
         Name of the solver, or ``"auto"``: ``"subspace"`` for linear parties, ``"fairvfl"`` for neural ones, ``"trees"``
         for boosted trees.
     constraints
-        Constraints the model is trained under; none trains without.
+        Constraints of the model; none trains without.
     model
         ``"linear"``, ``"mlp"`` for perceptrons, ``"trees"``, which solver ``"trees"`` implies, ``"resnet18"`` for
         images, or ``"module"`` for a torch module that every client has as code. The last two are for clients only.
     alpha
         μ of the regulariser (μ/2)‖θ‖²; None is 2/n, the papers' choice.
     max_rounds
-        Most communication rounds.
+        Maximum number of communication rounds.
     tol
         The solver's stopping tolerance.
     seed
-        Of everything random: the initial weights of neural parties, the rows that stochastic solvers visit.
+        Seed of the initial weights of neural parties and of the rows that stochastic solvers visit.
     fit_intercept
         Whether the first active party's linear model has an intercept (which is not regularised).
     hidden
@@ -52,13 +52,13 @@ class Job:
     loss
         ``"logistic"`` for labels ±1; ``"squared"`` for regression, with real labels.
     options
-        The solver's own settings by name, for instance ``{"local_steps": 7}``.
+        The solver's hyperparameters by name, for instance ``{"local_steps": 7}``.
     protection
         ``"none"``: messages as published. ``"masked"``: the server learns sums over parties only. ``"dealer"`` and
-        ``"encrypted"``: passive parties are sent nothing of the labels either, with the help of a third party that has
-        no data, or by encryption. ``"auto"``: ``"masked"`` where it costs next to nothing, else ``"none"``.
+        ``"encrypted"``: ν is not sent to passive parties either, with the help of a third party that has no data, or by
+        encryption. ``"auto"``: ``"masked"`` where it costs next to nothing, else ``"none"``.
     label_privacy
-        Where labels leave their holder as randomised responses only: with which ε. A mapping is taken as well.
+        The ε of randomised response, if labels leave their holder only as randomised responses. A mapping works too.
     """
 
     solver: str = "auto"
@@ -79,7 +79,7 @@ class Job:
         if self.model not in MODELS:
             raise InputError(f"model is {self.model!r}; choose one of {', '.join(map(repr, MODELS))}")
         if self.solver == "trees" and self.model == "linear":
-            # "linear" is the default: solver "trees" alone is enough to ask for trees.
+            # "linear" is the default, so solver "trees" alone is enough to choose trees.
             object.__setattr__(self, "model", "trees")
         if self.loss not in ("logistic", "squared"):
             raise InputError(f"loss is {self.loss!r}; choose 'logistic' or 'squared'")
@@ -116,14 +116,14 @@ class Job:
 
     @property
     def finishes(self) -> bool:
-        """Whether the label holder fits its own part to the true labels at the end of a run with label privacy."""
+        """Return whether the label holder fits its own part to the true labels at the end, under label privacy."""
         return self.label_privacy is not None and self.label_privacy.finish
 
     def regulariser(self, rows: int) -> float:
-        """μ for n rows of data.
+        """Return μ for n rows.
 
-        Answers of a randomised response vary more than labels: there 2/n is as many times as large as the variance of a
-        row's slope has become, at its largest without them.
+        Randomised responses vary more than labels. There 2/n is multiplied by the factor by which the variance of a
+        row's derivative grows.
         """
         if self.alpha is not None:
             return self.alpha

@@ -1,4 +1,4 @@
-"""Label privacy as a job asks for it: which ε, of what, and whether the label holder ends with the truth."""
+"""Label privacy of a job: ε of labels and groups, and whether the label holder ends with the true labels."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from evenhand.errors import InputError
 
 @dataclass(frozen=True)
 class LabelPrivacy:
-    """Labels leave their holder as randomised responses only.
+    """Labels leave their holder only as randomised responses.
 
     Parameters
     ----------
     epsilon
         ε of each person's label: no message is more than e^ε times as likely with one label as with the other.
     groups
-        The same of each sensitive attribute. None: groups are used as they are, and a constraint that compares them
-        shows them to whoever is sent ν.
+        ε of each sensitive attribute. None uses true groups; a constraint that compares them then reveals them to the
+        receivers of ν.
     finish
-        Whether the label holder, when everything has been said, fits its own columns' weights to the true labels and
-        groups, so that constraints hold on them. Its own part never leaves it; without it the whole model is private.
+        Whether the label holder fits its own weights to the true labels and groups at the end, so that constraints hold
+        on them. Its part never leaves it; without this step the whole model is private.
     """
 
     epsilon: float
@@ -39,7 +39,7 @@ class LabelPrivacy:
 
     @classmethod
     def of(cls, given: Any) -> Self | None:
-        """From what a user gives: a mapping, one already, or None."""
+        """Return label privacy from a mapping, an instance, or None."""
         if given is None or isinstance(given, cls):
             return given
         known = [one.name for one in fields(cls)]
@@ -52,7 +52,7 @@ class LabelPrivacy:
         return RandomisedResponse(self.epsilon)
 
     def of_groups(self, groups: Groups) -> dict[str, RandomisedResponse]:
-        """By attribute, where groups are drawn too."""
+        """Return ε by attribute, if groups are randomised too."""
         return (
             {}
             if self.groups is None
@@ -61,7 +61,7 @@ class LabelPrivacy:
 
     @property
     def words(self) -> str:
-        """What becomes of messages that tell labels."""
+        """Describe the privacy of messages that depend on labels."""
         groups = "groups as they are" if self.groups is None else f"of each group with ε = {self.groups:g}"
         return (
             f"With label_privacy, of randomised responses in place of labels (ε = {self.epsilon:g}), {groups}: whoever "

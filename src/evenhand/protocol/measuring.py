@@ -1,6 +1,6 @@
-"""Measuring across rows: everybody is handed the model that all share, and says what it does on its own rows, counted.
+"""Measure the shared model: each client receives it and returns counts of its decisions on its own rows.
 
-After training, so that the result can be shown and every client has the model; no row leaves anybody.
+This happens after training, so that the result can be shown and every client has the model. No row leaves a client.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ VOCABULARY = Vocabulary(MODEL, CELLS, MEASURED, title="After training: measuring
 
 
 class MeasureServer(Role):
-    """Hands out the model, and collects what it does at each client.
+    """Send the model and collect the counts of each client.
 
     Parameters
     ----------
     model
-        As bytes, which the protocol does not look into.
+        As bytes, opaque to the protocol.
 
     Attributes
     ----------
     cells
-        What each client has said, by name.
+        The counts by client.
     """
 
     vocabulary = VOCABULARY
@@ -81,12 +81,12 @@ class MeasureServer(Role):
 
 
 class MeasureClient(Follower):
-    """Takes the model, and counts what it does on its own rows.
+    """Receive the model and count its decisions on the client's own rows.
 
     Parameters
     ----------
     measure
-        The counts, from the model's bytes.
+        Returns the counts for the model's bytes.
     """
 
     vocabulary = VOCABULARY

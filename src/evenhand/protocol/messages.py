@@ -1,7 +1,7 @@
-"""Messages between roles: named arrays and numbers with a schema, and nothing else.
+"""Messages between roles: named arrays and numbers with a schema.
 
-A message can be checked without knowing who made it, counted to the byte, and written without pickle. Each schema
-says in plain words what its content reveals to the receiver.
+A message can be validated without knowing its sender, counted to the byte, and written without pickle. Each schema says
+in plain words what the message reveals to its receiver.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from evenhand.errors import ProtocolError
 from evenhand.printing import listed, quoted
 from evenhand.protocol.disclosure import NOT_SENT, SENT_AS_IT_IS, UNCOVERED, Coverage, Direction, Level
 
-# Comparing with a dtype is several times faster than with its name, and every field of every message is compared.
+# Comparing dtypes is several times faster than comparing names, and every field is compared.
 DTYPES: Final = {name: np.dtype(name) for name in ("f8", "f4", "f2", "i8", "u1")}
 _WHOLE: Final = DTYPES["i8"]
 _FEW: Final = 64
 _new: Final = object.__new__
 _set: Final = object.__setattr__
 LONGEST: Final = 2**30
-"""Most entries of a dimension that has no size of its own: what is longer is refused."""
+"""Maximum length of a dimension without a declared size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
     """One entry of a message.
 
-    `dtype` is "f8", "f4", "f2", "i8" or "u1" (bytes). A named dimension is bound by the receiving role; None is any
-    size, for what is said before sizes are known.
+    `dtype` is "f8", "f4", "f2", "i8" or "u1" (bytes). The receiving role binds a named dimension; None allows any size,
+    for messages sent before sizes are known.
     """
 
     dtype: str = "f8"
     shape: tuple[int | str | None, ...] = ()
 
     def sized(self, sizes: Mapping[str, int]) -> tuple[int | None, ...]:
-        """The shape in numbers. A size the role does not know belongs to another solver's message; no array has it."""
+        """Return the shape in numbers. A size that the role does not know matches no array."""
         return tuple(sizes.get(size, -1) if isinstance(size, str) else size for size in self.shape)
 
 
@@ -51,7 +51,7 @@ TEXT: Final = Field("u1", (None,))
 
 
 def as_bytes(content: str | Mapping[str, Any]) -> npt.NDArray[np.uint8]:
-    """Text, or a table as JSON, as a message holds it."""
+    """Return text, or a mapping as JSON, as bytes of a message."""
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     return np.frombuffer(text.encode(), dtype=np.uint8)
 
@@ -66,12 +66,12 @@ class Message:
     body: Mapping[str, npt.NDArray[Any]]
 
     def __post_init__(self) -> None:
-        # Whoever sent it: what comes after looks names up and counts bytes, and need not ask again.
+        # Checked for every message, because later code looks up names and counts bytes without checking again.
         if not (type(self.sender) is type(self.receiver) is type(self.kind) is str):
             for what, text in (("sender", self.sender), ("receiver", self.receiver), ("kind", self.kind)):
                 if not isinstance(text, str):
                     raise ProtocolError(f"a message's {what} is {quoted(text)}, which is no text; refused")
-        # Asking a dictionary whether it is a mapping takes longer than all else here.
+        # The type check is faster than isinstance with an abstract class.
         if type(self.body) is not dict and not isinstance(self.body, Mapping):
             raise ProtocolError(f"{_where(self)}: the body is no table of fields by name; refused")
         for name, value in self.body.items():
@@ -84,7 +84,7 @@ class Message:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of content: what the arithmetic needs, without a transport's framing."""
+        """Bytes of content, without the framing of a transport."""
         total = 0
         for array in self.body.values():
             total += array.nbytes
@@ -106,7 +106,7 @@ class Message:
             raise ProtocolError(f"{_where(self)}: {name} is not text") from error
 
     def json(self, name: str) -> dict[str, Any]:
-        """Text that holds a table of JSON."""
+        """Return the JSON object in a text field."""
         try:
             content = json.loads(self.text(name))
         except (ValueError, RecursionError) as error:
@@ -118,16 +118,16 @@ class Message:
 
 @dataclass(frozen=True)
 class Adds:
-    """How messages of a kind add up over their senders, where the receiver needs nothing but the sum.
+    """How messages of a kind add up over their senders, if the receiver needs only the sum.
 
     Attributes
     ----------
     alike
-        Whole numbers that everybody says the same, such as the round.
+        Integers that are the same for all senders, such as the round.
     means, weight
-        Fields of which the mean is needed, weighted by another field.
+        Fields to average, weighted by another field.
     even
-        Fields whose sum may be taken as spread evenly over senders; of all others it is one sender's.
+        Fields with a sum that may be split evenly over senders; other sums are attributed to one sender.
     """
 
     alike: tuple[str, ...] = ()
@@ -137,8 +137,7 @@ class Adds:
 
 
 Expected: TypeAlias = tuple[str, np.dtype[Any], tuple[int | None, ...], bool]
-"""What a field of a message must be, at known sizes: its name, dtype and shape (None is any size), and whether its
-numbers are to be finite."""
+"""A field at known sizes: its name, dtype and shape (None is any size), and whether its numbers must be finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,16 +182,16 @@ class Schema:
         return "from randomised responses" if self.coverage.from_labels else SENT_AS_IT_IS
 
     def message(self, sender: str, receiver: str, **values: Any) -> Message:
-        """Make a message of this kind; values are brought to the schema's dtypes."""
+        """Make a message of this kind; values are converted to the schema's dtypes."""
         return self._with_body(sender, receiver, self._body(values))
 
     def messages(self, sender: str, receivers: Iterable[str], **values: Any) -> list[Message]:
-        """The same to everybody."""
+        """Make the same message for several receivers."""
         body = self._body(values)
         return [self._with_body(sender, receiver, body) for receiver in receivers]
 
     def _body(self, values: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """The fields of a message of this kind, for one receiver or for many."""
+        """Return the fields of a message of this kind, shared by all receivers."""
         if values.keys() != self.fields.keys():
             raise ProtocolError(f"{self.kind} takes {sorted(self.fields)}, was given {sorted(values)}")
         body: dict[str, npt.NDArray[Any]] = {}
@@ -203,7 +202,7 @@ class Schema:
                 value = values[name]
                 if type(value) is np.ndarray and value.dtype is dtype:
                     body[name] = value
-                # Most fields are whole numbers: rounds, steps, places.
+                # Most fields are integers: rounds, steps, positions.
                 elif type(value) is int and dtype is _WHOLE:
                     body[name] = _whole_number(value)
                 else:
@@ -213,7 +212,7 @@ class Schema:
         return body
 
     def _with_body(self, sender: str, receiver: str, body: dict[str, npt.NDArray[Any]]) -> Message:
-        """A message with fields that `_body` has made: they are not looked at again."""
+        """Make a message from fields that `_body` has already checked."""
         if not (type(sender) is type(receiver) is str):
             return Message(sender, receiver, self.kind, body)
         made = _new(Message)
@@ -228,7 +227,7 @@ class Schema:
         return [(name, DTYPES[field.dtype]) for name, field in self.fields.items()]
 
     def nbytes(self, sizes: Mapping[str, int]) -> int:
-        """Bytes of content of a message of this kind."""
+        """Return the bytes of content of a message of this kind."""
         return sum(
             np.dtype(field.dtype).itemsize * math.prod(sizes[n] if isinstance(n, str) else n or 0 for n in field.shape)
             for field in self.fields.values()
@@ -239,12 +238,12 @@ class Schema:
         self.check_sized(message, self.expected(sizes), sizes)
 
     def check_sized(self, message: Message, expected: Sequence[Expected], sizes: Mapping[str, int]) -> None:
-        """`check`, where a role has worked out once what is expected at its sizes."""
+        """Check a message against fields that a role has resolved once for its sizes."""
         body = message.body
         fits = len(body) == len(expected)
         for name, dtype, sized, is_real in expected:
             array = body.get(name)
-            # Nearly all are just what is expected, and are not asked anything else.
+            # The fast path: nearly all messages are exactly as expected.
             if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != sized:
                 fits = False
             elif is_real and not all_finite(array):
@@ -253,14 +252,14 @@ class Schema:
             self._check_closely(message, expected, sizes)
 
     def _check_closely(self, message: Message, expected: Sequence[Expected], sizes: Mapping[str, int]) -> None:
-        """Refuse what cannot pass for what is expected, and say why."""
+        """Refuse a message that is not as expected, and say why."""
         if message.body.keys() != self.fields.keys():
             raise ProtocolError(
                 f"{_where(message)}: fields are {listed(sorted(message.body))}, expected {listed(sorted(self.fields))}"
             )
         for name, dtype, sized, is_real in expected:
             array = message.body[name]
-            # Nor a kind of array of its own, such as a masked one: a wire would not carry what is particular to it.
+            # Subclasses such as masked arrays are refused, because a transport would drop what is special about them.
             if type(array) is not np.ndarray:
                 raise ProtocolError(f"{_where(message)}: {name} is a {type(array).__name__}, expected an array")
             if array.dtype != dtype or not _fits(array.shape, sized):
@@ -274,7 +273,7 @@ class Schema:
                 raise ProtocolError(f"{_where(message)}: {name} holds numbers that are not finite")
 
     def expected(self, sizes: Mapping[str, int]) -> list[Expected]:
-        """What each field must be, worked out once for the sizes that a role knows."""
+        """Return what each field must be, resolved once for a role's sizes."""
         names = self._names
         known = (sizes.get(names[0], -1),) if len(names) == 1 else tuple([sizes.get(name, -1) for name in names])
         found = self._worked_out.get(known)
@@ -297,7 +296,7 @@ class Schema:
 
 @lru_cache(1024)
 def _whole_number(value: int) -> npt.NDArray[np.int64]:
-    """A whole number as a message has it. A step's is said in dozens of messages, all of which share one array."""
+    """Return an integer as an array. Dozens of messages of one step share it."""
     array = np.array(value, dtype=np.int64)
     array.flags.writeable = False
     return array
@@ -309,16 +308,16 @@ def _as_array(value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         return found
     if found.dtype.kind == "c":
         raise TypeError("complex numbers are not sent")
-    # Whole numbers have no NaN, and a number that is none must not become another.
+    # Refuse NaN instead of casting it to an integer.
     with np.errstate(invalid="raise"):
         return np.asarray(found, dtype=dtype)
 
 
 def all_finite(array: npt.NDArray[Any]) -> bool:
-    """Whether every number of a message's array is finite; those so large that their sum is not are none either."""
+    """Return whether all numbers of an array are finite; numbers with an overflowing sum are refused too."""
     if array.size == 0 or array.dtype.kind != "f":
         return True
-    # A few numbers are sooner added by Python, which warns of nothing, than numpy is told not to warn.
+    # For a few numbers, adding in Python is faster than silencing numpy's warnings.
     if array.size <= _FEW:
         return math.isfinite(sum(array.tolist() if array.ndim == 1 else array.ravel().tolist()))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -332,9 +331,7 @@ def _fits(shape: tuple[int, ...], sized: tuple[int | None, ...]) -> bool:
 
 
 def _sum(array: npt.NDArray[Any]) -> float:
-    """A sum is finite only if every term is, and is cheap; numbers of two bytes are summed as longer ones, or a few
-    thousand would overflow.
-    """
+    """Return the sum, which is finite only if every term is; half-precision numbers are summed in a longer type."""
     return float(np.add.reduce(array, axis=None, dtype=np.float32 if array.dtype.itemsize == 2 else None))
 
 

@@ -1,4 +1,4 @@
-"""The solver's own settings, from a job's names and values: one check for every solver."""
+"""Check a solver's options by name and value, the same way for every solver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Options = TypeVar("Options")
 
 
 def check_options(solver: str, options: type[Options], given: Mapping[str, Any]) -> Options:
-    """The options as the solver takes them; a name it does not know is refused, a wrong value refuses itself."""
+    """Return the options as the solver's dataclass; refuse unknown names. The dataclass refuses wrong values."""
     known = [field.name for field in fields(options)]  # type: ignore[arg-type]
     for name in given:
         if name not in known:

@@ -1,6 +1,6 @@
-"""A participant's own rule: on which terms it takes part, and what never leaves it.
+"""A participant's policy: on which terms it takes part, and what it never sends.
 
-It is checked where the participant is, against the terms it was offered, before anything about its rows is said.
+The participant itself checks the offered terms against it, before anything about its rows is sent.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from evenhand.protocol.terms import HorizontalTerms, Terms
 
 @dataclass(frozen=True)
 class OwnPolicy:
-    """What one participant agrees to; a policy without settings takes part in anything.
+    """What one participant agrees to; a policy without settings accepts everything.
 
     Parameters
     ----------
     solvers
-        Those it takes part in; None is any.
+        Allowed solvers; None is any.
     most_rounds
-        Of communication.
+        Maximum number of communication rounds.
     least_rows
-        Fewer common rows than this are too few to hide among.
+        Minimum number of common rows.
     participants
-        Whom it takes part with; None is anybody.
+        Allowed participants; None is any.
     protected
-        Whether clients' updates must be protected by noise. No other run has any, so it takes part in no other.
+        Whether clients' updates must have noise. Other runs have none and are refused.
     protection
-        The least protection that a vertical run must have: ``"none"``, ``"masked"``, ``"dealer"`` or ``"encrypted"``.
+        Minimum protection of a vertical run: ``"none"``, ``"masked"``, ``"dealer"`` or ``"encrypted"``.
     never_send
-        Kinds of messages that never leave it, whatever the terms.
+        Kinds of messages that it never sends, whatever the terms.
     label_epsilon
-        The most ε of label privacy; where it is set, labels must have such privacy.
+        Maximum ε of label privacy; if set, label privacy is required.
     """
 
     solvers: Sequence[str] | None = None
@@ -47,13 +47,13 @@ class OwnPolicy:
     label_epsilon: float | None = None
 
     def __call__(self, terms: Terms) -> str | None:
-        """Why it does not take part on these terms, or None."""
+        """Return why the participant refuses these terms, or None."""
         job = terms.job
         if self.solvers is not None and job.solver not in self.solvers:
             return f"it takes no part in solver {job.solver!r}, only in {', '.join(self.solvers) or 'none'}"
         if self.most_rounds is not None and job.max_rounds > self.most_rounds:
             return f"{job.max_rounds} rounds are more than its {self.most_rounds}"
-        # The draft does not know how many rows there will be.
+        # The draft does not contain the number of rows yet.
         if 0 < terms.n_rows < self.least_rows:
             return f"{terms.n_rows} common rows are fewer than its {self.least_rows}"
         if self.participants is not None:
@@ -72,11 +72,11 @@ class OwnPolicy:
         return None
 
     def veto(self, message: Message) -> str | None:
-        """Why a message may not leave, or None."""
+        """Return why a message may not be sent, or None."""
         return f"messages of kind {message.kind!r} never leave it" if message.kind in self.never_send else None
 
 
 def _less(given: Protection, wanted: Protection) -> bool:
-    """Whether one level keeps less from others; of the two that hide ν, neither keeps less than the other."""
+    """Return whether one level is weaker than another; the two that hide ν are equal."""
     steps = {name: min(place, PROTECTIONS.index("dealer")) for place, name in enumerate(PROTECTIONS)}
     return steps[given] < steps[wanted]

@@ -1,7 +1,7 @@
-"""Going on where everybody was: which checkpoints all have in common, and the words by which they are taken.
+"""Resume a run: find the newest checkpoint that all participants have.
 
-A checkpoint is taken by all at once, at a point of the run that is one for all of them (`runtime/cuts`). Whoever starts
-again says which of its own are whole; the newest that nobody lacks is where the run goes on.
+All participants take a checkpoint at one consistent point of the run (`runtime/cuts`). After a restart each says which
+of its checkpoints are complete, and the run resumes from the newest one that all have.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ VOCABULARY = Vocabulary(HAVE, GO_ON, title="Between machines: resuming")
 
 
 class ResumeServer(Role):
-    """Finds the newest checkpoint that all have.
+    """Find the newest checkpoint that all have.
 
     Attributes
     ----------
     number
-        Of that checkpoint; zero where there is none.
+        Number of that checkpoint; zero if there is none.
     """
 
     vocabulary = VOCABULARY
@@ -75,7 +75,7 @@ class ResumeServer(Role):
 
 
 class ResumeParty(Follower):
-    """Says which checkpoints it has, and is told which one to go on from."""
+    """Say which checkpoints the participant has, and learn which one to resume from."""
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {"number": int}

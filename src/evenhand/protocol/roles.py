@@ -1,8 +1,8 @@
 """The contract between solvers and runtimes.
 
-A role (server, active party, passive party, client) is a state machine without input or output: a message goes in, its
-own state changes, messages come out. Whatever carries messages, keeps time or writes files is a runtime's business,
-so the same role runs in one process, over a network, or under injected faults.
+A role (server, active party, passive party, client) is a state machine without I/O: it takes a message, changes its own
+state, and returns messages. A runtime carries messages, keeps time and writes files, so the same role runs in one
+process, over a network, or under injected faults.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SERVER = "server"
 
 Sends: TypeAlias = Sequence[Message]
 Report: TypeAlias = dict[str, float | int]
-"""One row of history: what a role says about its progress, in plain numbers."""
+"""One row of history: a role's progress in plain numbers."""
 
 
 class Traffic(NamedTuple):
-    """Messages that a role which does several parties' work would have sent: their number and bytes in all."""
+    """Messages that a role would have sent if it did not do several parties' work: their number and total bytes."""
 
     sender: str
     receiver: str
@@ -35,7 +35,7 @@ class Traffic(NamedTuple):
 
 
 class Task:
-    """Work that a role has begun and that may go on while it takes other messages.
+    """Work that a role has begun and that may continue while it takes other messages.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Task:
     sends: Sends = ()
 
     def run(self) -> None:
-        """Do the work. Other tasks of the same role may run at the same time; the rest of its state is not touched."""
+        """Do the work. Other tasks of the same role may run at the same time; the role's other state is not touched."""
 
 
 class Role(ABC):
@@ -59,14 +59,14 @@ class Role(ABC):
     done
         True once the role expects no further message and has no more work.
     effort
-        Multiplications done so far: the virtual clock turns them into time.
+        Multiplications so far; the virtual clock turns them into time.
     reports
         Rows of history since the runtime last took them.
     traffic
         Messages between parties whose work this role does itself, since the runtime last took them.
     opened
-        Messages as they are once masks and ciphers are off, where a role takes them off for one that it holds; since
-        the runtime last took them. They never travelled: an audit asks what they tell.
+        Unmasked or decrypted messages that a protection layer passes to the role inside it, since the runtime last took
+        them. They were never sent; an audit measures what they reveal.
     """
 
     vocabulary: Vocabulary
@@ -85,11 +85,11 @@ class Role(ABC):
         self.opened: list[Message] = []
 
     def start(self) -> Sends:
-        """First messages."""
+        """Return the first messages."""
         return ()
 
     def receive(self, message: Message) -> Sends:
-        """One message in, any number out."""
+        """Take one message and return any number of messages."""
         outcome = self.begin(message)
         if not isinstance(outcome, Task):
             return outcome
@@ -101,14 +101,15 @@ class Role(ABC):
         return [*sends, *outcome]
 
     def begin(self, message: Message) -> Task | Sends:
-        """`receive` in parts, for a runtime of threads: this and `finish` are called by one thread at a time, in the
-        order of messages, and the task between them is run by any.
+        """Start to handle a message, for a runtime of threads.
+
+        One thread at a time calls `begin` and `finish`, in the order of messages. Any thread may run the task between.
         """
         self.check(message)
         return self.handle(message)
 
     def finish(self, task: Task) -> Task | Sends:
-        """Take in what a task has found; there may be another to follow."""
+        """Take the result of a task; there may be another task to follow."""
         return ()
 
     def check(self, message: Message) -> None:
@@ -117,14 +118,14 @@ class Role(ABC):
 
     @abstractmethod
     def handle(self, message: Message) -> Task | Sends:
-        """Answer a message that has passed the check; a task is what threads may do at the same time."""
+        """Handle a message that has passed the check; threads may run a returned task concurrently."""
 
     def work(self) -> Sends:
-        """Local work while the inbox is empty; nothing, and no effort, when there is none."""
+        """Do local work while the inbox is empty; return nothing, without effort, if there is none."""
         return ()
 
     def lost(self, name: str) -> Sends:
-        """Somebody else will not answer any more: go on without, or say that it cannot be."""
+        """Handle the loss of a participant: continue without it, or raise an error."""
         raise RunError(f"{name} is gone, and {self.name} cannot go on without it; see whether it runs, then resume")
 
     def take_reports(self) -> list[Report]:
@@ -149,7 +150,7 @@ class Role(ABC):
 
 
 class Follower(Role):
-    """A role that takes messages of the server only."""
+    """A role that accepts messages from the server only."""
 
     def check(self, message: Message) -> None:
         if message.sender != SERVER:

@@ -1,6 +1,6 @@
-"""Scoring: every party says its part of the scores of common rows, and whoever asked has the sum.
+"""Score common rows: every party sends its part of the scores, and the server sums them.
 
-After training, so that the holder of the labels can measure the model, on rows that were held out too.
+This happens after training, so that the label holder can measure the model, also on held-out rows.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ VOCABULARY = Vocabulary(PARTIAL_SCORES, SIDES, ACROSS_SCORES, SCORED, title="Aft
 
 
 class ScoreServer(Role):
-    """Sums what the parties say.
+    """Sum the parties' scores.
 
     Parameters
     ----------
     across
-        Who says what trees that cross parties add; None where there are none.
+        The party that sends the scores of trees that cross parties; None if there are none.
 
     Attributes
     ----------
     scores
-        The sum, once everybody has answered.
+        The sum, once all parties have answered.
     """
 
     vocabulary = VOCABULARY
@@ -83,7 +83,7 @@ class ScoreServer(Role):
     @property
     def scores(self) -> Array:
         bodies = self.answers.of(PARTIAL_SCORES.kind)
-        # In the order of the terms, in which everybody sums.
+        # Summed in the order of the terms, as everywhere, so that bits agree.
         total: Array = np.zeros(self.sizes["rows"])
         for name in self.parties:
             total += bodies[name]["scores"]
@@ -97,18 +97,18 @@ Sides: TypeAlias = npt.NDArray[np.uint8]
 
 
 class ScoreParty(Role):
-    """Says its part of the scores.
+    """Send the party's part of the scores.
 
     Parameters
     ----------
     sides
-        Of its splits, where trees cross parties.
+        Sides of the party's splits, if trees cross parties.
     holder
-        Who knows how the splits hang together.
+        The party that knows the structure of these trees.
     across
-        At the holder: what the trees give, from everybody's sides by name.
+        At the holder: returns the trees' scores from all parties' sides by name.
     others
-        At the holder: whose sides it is told.
+        At the holder: parties that send it their sides.
     """
 
     vocabulary = VOCABULARY
@@ -155,7 +155,7 @@ class ScoreParty(Role):
         return ()
 
     def _told(self) -> Sends:
-        """What trees across parties give, once everybody's sides are here."""
+        """Return the scores of trees across parties, once all sides have arrived."""
         if self._across is None or not self.answers.complete([SIDES.kind], self._others):
             return ()
         assert self._sides is not None

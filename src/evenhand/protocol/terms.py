@@ -1,7 +1,7 @@
-"""Terms: all that the participants of a run know about each other before it begins.
+"""Terms: what the participants of a run know about each other before it begins.
 
-Terms are public among the participants, and nothing else is shared: a role is built from the terms and from data of its
-own, whoever else takes part and wherever they are.
+Terms are public among the participants, and nothing else is shared. A role is built from the terms and from its owner's
+data alone.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Terms:
     Attributes
     ----------
     job
-        What is trained, with the solver named (never ``"auto"``) and the constraints it is trained under.
+        What is trained, with the solver named (never ``"auto"``) and its constraints.
     participants
-        Everybody but the server by name, with their parts, in the order in which sums are taken.
+        All participants except the server by name, with their parts, in the order in which sums are taken.
     n_rows
-        Rows that are trained on: aligned ones, or everybody's together; zero where nobody needs to know.
+        Number of training rows: aligned ones, or all clients' together; zero if no role needs it.
     groups
         The values of each sensitive attribute, in the order that numbers them.
     """
@@ -55,12 +55,12 @@ class Terms:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that have data."""
+        """Names of the participants that have data."""
         return tuple(name for name, part in self.participants.items() if part != "dealer")
 
     @cached_property
     def constraint_rows(self) -> tuple[ConstraintRow, ...]:
-        """The constraint rows, as everybody numbers them."""
+        """The constraint rows, in the order that numbers them."""
         return constraint_rows(self.job.constraints, self.groups)
 
     @property
@@ -71,7 +71,7 @@ class Terms:
     # -- on the wire
 
     def to_plain(self) -> dict[str, Any]:
-        """The terms as JSON has them; a group that JSON cannot hold is named by its text."""
+        """Return the terms as plain values for JSON; other group values are named by their text."""
         apart = ("constraints", "options", "label_privacy")
         settings = [one.name for one in fields(self.job) if one.name not in apart]
         asked = self.job.label_privacy
@@ -94,14 +94,14 @@ class Terms:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read terms from JSON; participants in one process that are sent the same text share what is read."""
+        """Read terms from JSON; participants in one process share the result for the same text."""
         found = _read(cls, text)  # type: ignore[arg-type]
         assert isinstance(found, cls)
         return found
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Self:
-        """Read terms that somebody else has written; whatever is wrong with them is a ProtocolError."""
+        """Read terms from another participant; raise a ProtocolError if they are invalid."""
         try:
             if content["version"] != _VERSION:
                 raise ProtocolError(f"the terms are of version {content['version']!r}; this evenhand reads {_VERSION}")
@@ -128,9 +128,9 @@ class Terms:
 
     @cached_property
     def digest(self) -> str:
-        """A sum over the terms: two participants with the same one have agreed on the same run.
+        """Checksum of the terms: participants with the same digest agree on the same run.
 
-        The order of participants and of groups is part of it: it numbers them.
+        It covers the order of participants and of groups, which numbers them.
         """
         text = json.dumps(self.to_plain(), ensure_ascii=False)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -143,7 +143,7 @@ class VerticalTerms(Terms):
     Attributes
     ----------
     warm
-        Whether the run begins where an earlier one ended: participants bring what they kept of it.
+        Whether the run starts from the weights of an earlier one.
     """
 
     warm: bool = False
@@ -157,7 +157,7 @@ class VerticalTerms(Terms):
 
     @property
     def active(self) -> tuple[str, ...]:
-        """Those that hold labels and groups; the first of them has the intercept."""
+        """Names of the parties that hold labels and groups; the first has the intercept."""
         return tuple(name for name, part in self.participants.items() if part == "active")
 
     @property
@@ -166,17 +166,17 @@ class VerticalTerms(Terms):
 
     @property
     def dealer(self) -> str | None:
-        """Who has no data and deals out random numbers, where somebody does."""
+        """Name of the dealer, which has no data and provides randomness; None if there is none."""
         return next((name for name, part in self.participants.items() if part == "dealer"), None)
 
     @property
     def only_sums(self) -> bool:
-        """Whether the server learns nothing of the passive parties but sums over all of them."""
+        """Whether the server learns only sums over all passive parties."""
         return self.job.protection not in ("auto", "none")
 
     @property
     def hides_nu(self) -> bool:
-        """Whether passive parties are told X_kᵀν, and nothing of a single row."""
+        """Whether passive parties receive X_kᵀν instead of ν."""
         return self.job.protection in ("dealer", "encrypted")
 
     def to_plain(self) -> dict[str, Any]:
@@ -194,20 +194,19 @@ class HorizontalTerms(Terms):
     Attributes
     ----------
     shape
-        Of one row of features.
+        Shape of one row of features.
     classes
-        Number of classes, or None for labels of ±1.
+        Number of classes, or None for labels ±1.
     protected
-        Whether clients protect what they send, with a mechanism of their own.
+        Whether clients add noise to their updates.
     scope
         Where constraints hold, and with which bounds.
     server_rows
-        Whether the server has rows of its own, which a global constraint is then over.
+        Whether the server has rows of its own; a global constraint is then over these.
     slice_counts
-        How many rows everybody together has in each slice of a global constraint; None where the solver does not need
-        to know beforehand.
-    lacking
-        For each client the constraint rows (by number) that do not hold there, because it lacks a slice of them.
+        Number of rows of all clients in each slice of a global constraint; None if the solver does not need it.
+    missing_slices
+        For each client the constraint rows (by number) that do not apply, because the client has no rows of a slice.
     """
 
     shape: tuple[int, ...] = ()
@@ -220,28 +219,28 @@ class HorizontalTerms(Terms):
 
     @property
     def only_sums(self) -> bool:
-        """Whether the server learns nothing of clients' answers but sums over them."""
+        """Whether the server learns only sums of clients' answers."""
         return self.job.protection == "masked"
 
     def rows_at(self, name: str) -> tuple[ConstraintRow, ...]:
-        """The constraint rows with the bounds of this client, or of the server, those that it lacks left out."""
+        """Return the constraint rows with the bounds of this client or of the server, without missing slices."""
         asked = self.scope.constraints_of(name, self.job.constraints)
         rows = self.constraint_rows if asked == self.job.constraints else constraint_rows(asked, self.groups)
         return tuple(row for place, row in enumerate(rows) if place not in self.lacking.get(name, ()))
 
     @property
     def shared_rows(self) -> tuple[ConstraintRow, ...]:
-        """The constraint rows over all clients' rows of data together."""
+        """The constraint rows over all clients' data together."""
         return () if self.scope.scope == "local" or self.server_rows else self.rows_at(SERVER)
 
     def own_rows(self, name: str) -> tuple[ConstraintRow, ...]:
-        """The constraint rows over this client's rows of data alone, or over the server's own."""
+        """Return the constraint rows over this client's data alone, or over the server's."""
         holds = self.server_rows and self.scope.scope != "local" if name == SERVER else self.scope.scope != "global"
         return self.rows_at(name) if holds else ()
 
     @property
     def row_names(self) -> tuple[str, ...]:
-        """All constraint rows in words: each client's own, the server's own, those of all; one's own say whose."""
+        """All constraint rows in words: each client's (with its name), the server's, and the shared ones."""
         own = [f"{name}: {row}" for name in (*self.names, SERVER) for row in self.own_rows(name)]
         return (*own, *map(str, self.shared_rows))
 

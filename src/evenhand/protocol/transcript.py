@@ -1,6 +1,6 @@
-"""The transcript: who sent what to whom, when, and how many bytes.
+"""The transcript: sender, receiver, kind, time and bytes of every message.
 
-The only book-keeping of communication there is: tables of bytes, the report and the privacy audit all read it.
+It is the only record of communication: tables of bytes, the report and the privacy audit all read it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from evenhand.protocol.roles import Traffic
 
 
 class Entry(NamedTuple):
-    """One message sent, or several of a kind that were counted together.
+    """One message, or several of a kind counted together.
 
     `time` is the runtime's clock; `nbytes` counts content, not framing.
     """
@@ -33,12 +33,12 @@ _as_entry = tuple.__new__
 
 
 class Transcript:
-    """Messages in the order of sending; keeps their arrays too if asked (an audit needs them).
+    """Messages in the order of sending, optionally with their arrays (an audit needs them).
 
     Parameters
     ----------
     most_kept
-        Bytes of arrays to keep at most of each kind on each link: of a long run, its beginning.
+        Maximum bytes of arrays to keep of each kind on each link; of a long run, its beginning is kept.
     """
 
     def __init__(self, keep_messages: bool = False, most_kept: float = math.inf) -> None:
@@ -49,9 +49,9 @@ class Transcript:
         self._kept: dict[tuple[str, str, str], int] = {}
 
     def add(self, time: float, message: Message) -> int:
-        """Take down a message; its bytes."""
+        """Record a message and return its bytes."""
         nbytes = message.nbytes
-        # As a tuple at once: by way of its names it would take as long as all the rest.
+        # Built as a tuple, which is much faster than by keyword.
         self.entries.append(_as_entry(Entry, (time, message.sender, message.receiver, message.kind, nbytes, 1)))
         self.total_bytes += nbytes
         if self.messages is not None:
@@ -59,7 +59,7 @@ class Transcript:
         return nbytes
 
     def overhear(self, messages: Iterable[Message]) -> None:
-        """Keep what a receiver made of messages; nothing was sent, and nothing is counted."""
+        """Keep unmasked content that a receiver derived; nothing was sent, so nothing is counted."""
         for message in messages if self.messages is not None else ():
             self._keep(message)
 
@@ -71,20 +71,20 @@ class Transcript:
             self.messages.append(message)
 
     def count(self, time: float, traffic: Traffic) -> None:
-        """Take down messages that one role has counted instead of sending them, without their content."""
+        """Record messages that a role counted instead of sending, without content."""
         sender, receiver, kind, messages, nbytes = traffic
         self.entries.append(Entry(time, sender, receiver, kind, nbytes, messages))
         self.total_bytes += nbytes
 
     def copy(self) -> Transcript:
-        """Another one with the same entries, to be gone on with."""
+        """Return a copy to continue with."""
         other = Transcript()
         other.restart(self.entries)
         other.messages = None if self.messages is None else list(self.messages)
         return other
 
     def restart(self, entries: Iterable[Entry]) -> None:
-        """Begin anew with entries read back from a file."""
+        """Start from entries read from a file."""
         self.entries = list(entries)
         self.total_bytes = sum(entry.nbytes for entry in self.entries)
 
