@@ -29,9 +29,8 @@ SEES_EVERYBODY = {
     "evenhand.horizontal.prox_al.solver.batched": "clients that solve side by side",
     # Not roles: the loop over everybody by which terms come about. Nothing but summaries goes from one to another.
     "evenhand.solvers.agreeing.horizontal_terms": "asks each client for its summaries",
-    "evenhand.solvers.agreeing.coming_to_terms": "its steps, of those who are here",
+    "evenhand.solvers.agreeing.combine": "in one process only: checks and warnings that a deployment cannot make",
     "evenhand.solvers.agreeing.held_values": "groups as the clients' tables write them",
-    "evenhand.horizontal.crossings.crossed_groups": "asks each client which crossings it has",
 }
 
 

@@ -20,7 +20,6 @@ from evenhand.protocol.agree import Summary
 from evenhand.protocol.job import Job
 from evenhand.solvers.agreeing import horizontal_terms
 from evenhand.training.horizontal import train_clients
-from evenhand.training.preparing import Preparation
 
 PROBLEM = two_attributes(rows=240)
 LABELS = np.where((PROBLEM.sensitive["group"] == "a") & (PROBLEM.sensitive["sex"] == "f"), -1.0, PROBLEM.labels)
@@ -65,8 +64,7 @@ def test_which_crossings_there_are_is_said_in_messages_and_nothing_else_is_looke
 
 def test_crossings_across_clients_are_those_of_the_pooled_rows() -> None:
     pooled = bind(JOB.constraints, LABELS, PROBLEM.sensitive).names
-    preparation = Preparation()
-    run = train_clients(JOB, clients(), preparation=preparation)
+    run = train_clients(JOB, clients())
     assert run.row_names == pooled
     assert run.terms.groups["group × sex"] == CROSSINGS
     # Columns of a client may have any order.

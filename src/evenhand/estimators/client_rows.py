@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +20,11 @@ from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.tables import in_pandas
-from evenhand.horizontal.problem import ClientRows
+from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, Protection
 from evenhand.jobs.tables import tell
 from evenhand.models.pictures import Pictures
-from evenhand.training.preparing import Preparation
+from evenhand.training.horizontal_steps import agree_on_encoder, combine_encoders
+from evenhand.training.together import Steps
 
 
 class Inputs(NamedTuple):
@@ -90,6 +93,21 @@ def rows_of(
     return ClientRows(name, own, codes[inside], groups, gaps=gaps)
 
 
+def server_rows_of(
+    encoder: PartyEncoder | None, given: tuple[Any, ...], classes: npt.NDArray[Any], positive: Any, crop: int | None
+) -> ClientRows:
+    """Return rows of the server's own, handed over as (X, y) or (X, y, sensitive_features)."""
+    if not isinstance(given, tuple) or len(given) not in (2, 3):
+        raise DataError("server_rows is not (X, y) or (X, y, sensitive_features)")
+    X, y, sensitive = (*given, None)[:3]
+    X, labels = as_rows(X), np.asarray(y)
+    if len(labels) != X.shape[0] or not np.isin(labels, classes).all():
+        raise DataError(f"server_rows needs one label for each of its {X.shape[0]} rows, each one of {classes}")
+    everything = np.ones(len(labels), dtype=bool)
+    signs = np.where(labels == positive, 1.0, -1.0)
+    return rows_of("rows of the server", everything, encoded(encoder, X), signs, sensitive, crop, gaps=False)
+
+
 def client_names(clients: Any) -> npt.NDArray[Any]:
     """Client ids as text, which is what clients are called; two ids must not become one."""
     # A list is taken element by element: as an array, 1 and "1" would have become one already.
@@ -122,37 +140,6 @@ def class_codes(labels: npt.NDArray[Any], positive: Any) -> tuple[npt.NDArray[An
     return classes, chosen, np.where(labels == chosen, 1.0, -1.0)
 
 
-def learn_encoder(
-    X: Any, clients: npt.NDArray[Any], scale: bool, preparation: Preparation, as_is: bool = False
-) -> PartyEncoder | None:
-    """An encoder from what clients share of their columns; images need none, and trees only levels of categories.
-
-    Of a numeric column each client says how many rows it has, their mean and the sum of squares about it, of other
-    columns which levels occur, of a sparse matrix each column's largest absolute value. These add up to the
-    encoder of the pooled rows.
-    """
-    if len(X.shape) > 2:
-        return None
-    if not sp.issparse(X) and not isinstance(X, pd.DataFrame):
-        X = np.asarray(X)
-    X = X.tocsr() if sp.issparse(X) else X
-    learned = {}
-    for name in sorted(set(clients)):
-        own, encoder = X[clients == name], PartyEncoder(scale=scale, as_is=as_is)
-        try:
-            learned[name] = encoder.fit(own) if sp.issparse(X) else encoder.partial_fit(own)
-        except DataError as error:
-            raise DataError(f"client {name!r}: {error}") from error
-    agreed = preparation.encoder(learned, scale, as_is)
-    tell("all clients", agreed.remarks)
-    return agreed
-
-
-def learns_from_rows(encoder: PartyEncoder) -> bool:
-    """Whether an encoder holds anything that came from the rows it was fitted on."""
-    return encoder.scale or bool(encoder.categorical) or encoder.feature_names_out != encoder.columns_in
-
-
 def encoded(encoder: PartyEncoder | None, X: Any) -> npt.NDArray[Any]:
     """Dense numbers: encoded columns, or images as they are."""
     if encoder is None:
@@ -177,3 +164,92 @@ def feature_names(X: Any) -> Sequence[str] | None:
     if isinstance(X, pd.DataFrame) and all(isinstance(name, str) for name in X.columns):
         return list(X.columns)
     return None
+
+
+class ClientPool:
+    """All clients' rows, as an estimator is handed them: dealt out, and encoded as clients agree.
+
+    An encoder is made of what clients share of their columns; images need none, and trees only levels of categories.
+    Of a numeric column each client says how many rows it has, their mean and the sum of squares about it, of other
+    columns which levels occur, of a sparse matrix each column's largest absolute value. These add up to the encoder of
+    the pooled rows.
+
+    Parameters
+    ----------
+    codes
+        The label of each row, as `class_codes` makes it.
+    encoder
+        One that clients have agreed on before; None learns one.
+    crop
+        Of pictures of bytes, the side of the square that the model is shown.
+
+    Attributes
+    ----------
+    encoder
+        The one that all share; None of images, and before it is agreed on.
+    rows
+        The rows of those clients that have them, by name.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        codes: Array,
+        *,
+        encoder: PartyEncoder | None,
+        scale: bool,
+        crop: int | None,
+        trees: bool,
+    ) -> None:
+        X = inputs.X
+        images = len(X.shape) > 2
+        if images and encoder is not None:
+            raise DataError("encoder is given, but X holds images, which are not encoded")
+        if not images and not isinstance(X, pd.DataFrame):
+            X = X.tocsr() if sp.issparse(X) else np.asarray(X)
+        self._inputs, self._codes = inputs._replace(X=X), codes
+        self._scale, self._crop, self._trees = scale, crop, trees
+        self._agrees = encoder is None and not images
+        self.encoder = encoder
+        self.names: list[str] = sorted(set(inputs.clients))
+        self.rows: dict[str, ClientRows] = {}
+
+    @cached_property
+    def features(self) -> npt.NDArray[Any]:
+        """Everybody's encoded rows, in the order in which they were handed over."""
+        return encoded(self.encoder, self._inputs.X)
+
+    @property
+    def learned(self) -> bool:
+        """Whether the encoder holds anything that came from the clients' rows."""
+        found = self.encoder
+        if not self._agrees or found is None:
+            return False
+        return found.scale or bool(found.categorical) or found.feature_names_out != found.columns_in
+
+    def client(self, name: str, network: Any, protect: Protection | None, device: str) -> Steps[ClientData]:
+        """Take a client's steps to its encoded rows."""
+        inside = self._inputs.clients == name
+        if self._agrees:
+            shared = yield from agree_on_encoder(name, self._learn(name, inside))
+            self.encoder = shared if self.encoder is None else self.encoder
+        dealt = rows_of(name, inside, self.features, self._codes, self._inputs.sensitive, self._crop, self._trees)
+        if self._trees and self.encoder is not None:
+            dealt = replace(dealt, categorical=self.encoder.categorical)
+        self.rows[name] = dealt
+        return ClientData(dealt, network, protect, device)
+
+    def server(self, own: Callable[[], HorizontalServerData]) -> Steps[HorizontalServerData]:
+        """Take the server's steps; what it has of its own is asked for when all rows are encoded."""
+        if self._agrees:
+            rules = vars(PartyEncoder(scale=self._scale, as_is=self._trees).rules)
+            self.encoder = yield from combine_encoders(self.names, self._scale, self._trees, rules)
+            tell("all clients", self.encoder.remarks)
+        return own()
+
+    def _learn(self, name: str, inside: npt.NDArray[np.bool_]) -> PartyEncoder:
+        X, encoder = self._inputs.X, PartyEncoder(scale=self._scale, as_is=self._trees)
+        try:
+            return encoder.fit(X[inside]) if sp.issparse(X) else encoder.partial_fit(X[inside])
+        except DataError as error:
+            raise DataError(f"client {name!r}: {error}") from error

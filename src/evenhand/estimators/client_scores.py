@@ -14,13 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
-from evenhand.estimators.client_rows import as_rows, encoded
+from evenhand.estimators.client_rows import as_rows, encoded, feature_names
 from evenhand.estimators.parameters import WithConstraintParameters
 from evenhand.training.horizontal import HorizontalRun
 
 
 class ScoresAcrossClients(ClassifierMixin, WithConstraintParameters):  # type: ignore[misc]
-    """The half of :class:`~evenhand.HorizontalClassifier` that only reads what `fit` has kept."""
+    """The half of :class:`~evenhand.HorizontalClassifier` that keeps what came of `fit`, and answers from it."""
 
     run_: HorizontalRun
     encoder_: PartyEncoder | None
@@ -28,6 +28,27 @@ class ScoresAcrossClients(ClassifierMixin, WithConstraintParameters):  # type: i
     positive_: Any
     n_features_in_: int
     coef_: Array
+
+    def _keep(self, run: HorizontalRun, X: Any, classes: npt.NDArray[Any], positive: Any) -> None:
+        """Keep what came of a fit, and nothing of an earlier one with another model."""
+        self.run_ = run
+        self.history_ = run.history
+        self.certificate_ = run.certificate
+        self.proofs_ = list(run.proofs)
+        self.n_rounds_ = self.n_iter_ = run.certificate.rounds
+        self.bytes_sent_ = run.transcript.total_bytes
+        self.classes_, self.positive_ = classes, positive
+        self.n_features_in_ = int(np.prod(X.shape[1:]))
+        for name in ("coef_", "intercept_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+        if (names := feature_names(X)) is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        if run.terms.job.model == "linear":
+            weights = np.asarray(run.weights, dtype=np.float64)
+            outputs = 1 if len(classes) == 2 else len(classes)
+            coefficients, intercepts = weights[:-outputs].reshape(outputs, -1), weights[-outputs:]
+            self.coef_ = coefficients[0] if outputs == 1 else coefficients
+            self.intercept_: float | Array = float(intercepts[0]) if outputs == 1 else intercepts
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
         """The encoded features, in the order of ``coef_``; images have none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,43 +10,35 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from evenhand.arrays import Array
 from evenhand.auditing.horizontal import HorizontalScene
 from evenhand.auditing.views import listening
 from evenhand.constraints import Constraints, as_list
 from evenhand.constraints.scope import ConstraintScope, MissingSlices, Scope
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
-from evenhand.estimators.client_rows import (
-    as_rows,
-    class_codes,
-    encoded,
-    feature_names,
-    learn_encoder,
-    learns_from_rows,
-    read_inputs,
-    rows_of,
-)
+from evenhand.estimators.client_rows import ClientPool, class_codes, read_inputs, server_rows_of
 from evenhand.estimators.client_scores import ScoresAcrossClients
 from evenhand.estimators.recording import recorded_fit
 from evenhand.estimators.sensitive import named_columns, split_off
 from evenhand.estimators.tables import in_pandas
 from evenhand.estimators.warning import warn_of
 from evenhand.horizontal.crossings import learns_crossings
-from evenhand.horizontal.problem import ClientRows, ModelStart, Protection
+from evenhand.horizontal.problem import HorizontalServerData, ModelStart, Protection
 from evenhand.protocol.job import Job
 from evenhand.protocol.job import Protection as ProtectionLevel
+from evenhand.protocol.roles import SERVER
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
-from evenhand.solvers.agreeing import draft_terms
+from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.checking import check_job
 from evenhand.solvers.choosing import choose_solver
 from evenhand.solvers.registry import HORIZONTAL
-from evenhand.training.horizontal import HorizontalRun, train_clients
-from evenhand.training.preparing import Preparation
+from evenhand.training.horizontal import protections_of, train_together
+from evenhand.training.horizontal_steps import HorizontalTraining, client_steps, server_steps
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
 from evenhand.training.shortfalls import shortfalls
 from evenhand.training.starting import start_from
+from evenhand.training.together import Steps, Together
 
 _MODELS = ("linear", "mlp", "resnet18", "trees")
 
@@ -259,7 +250,6 @@ class HorizontalClassifier(ScoresAcrossClients):
         inputs = read_inputs(X, y, sensitive_features, clients)
         classes, positive, codes = class_codes(inputs.labels, self.positive)
         job = self._job(two_classes=len(classes) == 2)
-        network = None if isinstance(self.model, str) else self.model
         protected = self.protect is not None
         settings: dict[str, Any] = {"scope": where, "has_server": server_rows is not None, "protected": protected}
         check_job(job, "horizontal", **settings)
@@ -271,76 +261,71 @@ class HorizontalClassifier(ScoresAcrossClients):
         for constraint in job.constraints:
             if constraint.compares_groups and inputs.sensitive is None:
                 raise DataError(f"constraint {constraint.kind} compares groups: give sensitive_features")
-        names = sorted(set(inputs.clients))
-        preparation = Preparation(transcript=None if self._scenes is None else listening())
-        preparation.enrol(
-            draft_terms(
-                job,
-                names,
-                scope=where,
-                protected=protected,
-                two_classes=len(classes) == 2,
-                server_rows=server_rows is not None,
-            )
+        pool = ClientPool(
+            inputs, codes, encoder=self.encoder, scale=self.scale, crop=self.crop, trees=job.model == "trees"
         )
-        encoder = self.encoder
-        if encoder is None:
-            encoder = learn_encoder(inputs.X, inputs.clients, self.scale, preparation, as_is=job.model == "trees")
-        elif len(inputs.X.shape) > 2:
-            raise DataError("encoder is given, but X holds images, which are not encoded")
-        features = encoded(encoder, inputs.X)
-        trees = job.model == "trees"
-        rows = [
-            rows_of(name, inputs.clients == name, features, codes, inputs.sensitive, self.crop, gaps=trees)
-            for name in names
-        ]
-        if trees and encoder is not None:
-            rows = [replace(one, categorical=encoder.categorical) for one in rows]
-        server = None if server_rows is None else self._server(encoder, server_rows, classes, positive)
-        known = None if len(classes) == 2 else len(classes)
-        begin = self._start(rows[0].features.shape[1:], known, job)
+        together = self._together(job, pool, where, classes, positive, server_rows)
         with (
             Progress(job.max_rounds, enabled=self.verbose) as progress,
             recorded_fit(self.checkpoints, "horizontal") as folder,
         ):
-            run = train_clients(
-                job,
-                rows,
-                model=network,
-                scope=where,
-                server=server,
-                groups=self.groups,
-                classes=known,
-                protect=self.protect,
-                start=begin,
-                device=self.device,
-                folder=folder,
-                clock=self.clock,
-                on_round=progress.round,
-                preparation=preparation,
-            )
+            run = train_together(together, clock=self.clock, folder=folder, on_round=progress.round)
         # Only now is anything kept: a fit that was refused leaves an earlier one as it was.
-        self._keep(run, len(classes))
-        self.classes_, self.positive_, self.clients_, self.encoder_ = classes, positive, names, encoder
-        self.n_features_in_ = int(np.prod(inputs.X.shape[1:]))
-        self._names(inputs.X)
+        self._keep(run, inputs.X, classes, positive)
+        self.clients_, self.encoder_ = pool.names, pool.encoder
         if self._scenes is not None:
-            everybody = {one.name: one for one in rows}
             messages = run.transcript.messages or ()
-            self._scenes.append(HorizontalScene(messages, everybody, run.model, run.statistics, run.terms))
+            self._scenes.append(HorizontalScene(messages, pool.rows, run.model, run.statistics, run.terms))
         self.privacy_ = None
         if protected:
-            learned = [] if encoder is None or not self._learned(encoder) else [LEARNED_COLUMNS]
             unknown = self.groups is None or learns_crossings(job.constraints, self.groups)
+            learned = [LEARNED_COLUMNS] if pool.learned else []
             learned += [LEARNED_GROUPS] if inputs.sensitive is not None and unknown else []
-            self.privacy_ = client_privacy(names, self.protect, run.transcript, self.delta, learned=learned)
-        warn_of(shortfalls(run.certificate, job.tol, self._decided(self._in_order(run.model.predict(features)))))
+            self.privacy_ = client_privacy(pool.names, self.protect, run.transcript, self.delta, learned=learned)
+        warn_of(shortfalls(run.certificate, job.tol, self._decided(self._in_order(run.model.predict(pool.features)))))
         return self
 
-    # -- what is asked for
+    def _together(
+        self,
+        job: Job,
+        pool: ClientPool,
+        where: ConstraintScope,
+        classes: npt.NDArray[Any],
+        positive: Any,
+        server_rows: tuple[Any, ...] | None,
+    ) -> Together[HorizontalTraining]:
+        """Return everybody's steps from the draft terms to the trained model."""
+        network = None if isinstance(self.model, str) else self.model
+        protections = protections_of(self.protect, pool.names)
+        count = None if len(classes) == 2 else len(classes)
+        draft = draft_terms(
+            job,
+            pool.names,
+            scope=where,
+            protected=self.protect is not None,
+            two_classes=count is None,
+            server_rows=server_rows is not None,
+        )
+        known = KnownBefore(self.groups, count, simulated=True)
 
-    def _learned(self, encoder: PartyEncoder) -> bool:
-        return self.encoder is None and learns_from_rows(encoder)
+        def at_server() -> HorizontalServerData:
+            rows = None
+            if server_rows is not None:
+                rows = server_rows_of(pool.encoder, server_rows, classes, positive, self.crop)
+            start = self._start(next(iter(pool.rows.values())).features.shape[1:], count, job)
+            return HorizontalServerData(rows, network, start, self.device)
+
+        own = pool.server(at_server)
+        warns = bool(job.constraints)
+        steps: dict[str, Steps[Any]] = {
+            SERVER: server_steps(draft, known, own, everybody=lambda: pool.rows, warns=warns)
+        }
+        for name in pool.names:
+            rows = pool.client(name, network, protections.get(name), self.device)
+            steps[name] = client_steps(name, draft, known, rows)
+        return Together(steps, None if self._scenes is None else listening())
+
+    # -- what is asked for
 
     def _check_plain(self) -> None:
         if isinstance(self.model, str) and self.model not in _MODELS:
@@ -382,8 +367,6 @@ class HorizontalClassifier(ScoresAcrossClients):
             protection=self.protection,
         )
 
-    # -- rows
-
     def _start(self, shape: tuple[int, ...], classes: int | None, job: Job) -> ModelStart | None:
         if self.warm_start and hasattr(self, "run_"):
             # Multipliers of other constraints would mean nothing.
@@ -394,41 +377,3 @@ class HorizontalClassifier(ScoresAcrossClients):
         if self.start is None:
             return None
         return start_from(Path(self.start), job, shape, classes, None if isinstance(self.model, str) else self.model)
-
-    def _server(
-        self, encoder: PartyEncoder | None, server_rows: tuple[Any, ...], classes: npt.NDArray[Any], positive: Any
-    ) -> ClientRows:
-        if not isinstance(server_rows, tuple) or len(server_rows) not in (2, 3):
-            raise DataError("server_rows is not (X, y) or (X, y, sensitive_features)")
-        X, y, sensitive = (*server_rows, None)[:3]
-        X, labels = as_rows(X), np.asarray(y)
-        if len(labels) != X.shape[0] or not np.isin(labels, classes).all():
-            raise DataError(f"server_rows needs one label for each of its {X.shape[0]} rows, each one of {classes}")
-        everything = np.ones(len(labels), dtype=bool)
-        signs = np.where(labels == positive, 1.0, -1.0)
-        return rows_of("rows of the server", everything, encoded(encoder, X), signs, sensitive, self.crop, gaps=False)
-
-    # -- what is kept
-
-    def _keep(self, run: HorizontalRun, classes: int) -> None:
-        self.run_ = run
-        self.history_ = run.history
-        self.certificate_ = run.certificate
-        self.proofs_ = list(run.proofs)
-        self.n_rounds_ = self.n_iter_ = run.certificate.rounds
-        self.bytes_sent_ = run.transcript.total_bytes
-        for name in ("coef_", "intercept_"):
-            # Of an earlier fit with another model.
-            self.__dict__.pop(name, None)
-        if run.terms.job.model == "linear":
-            weights = np.asarray(run.weights, dtype=np.float64)
-            outputs = 1 if classes == 2 else classes
-            coefficients, intercepts = weights[:-outputs].reshape(outputs, -1), weights[-outputs:]
-            self.coef_: Array = coefficients[0] if outputs == 1 else coefficients
-            self.intercept_: float | Array = float(intercepts[0]) if outputs == 1 else intercepts
-
-    def _names(self, X: Any) -> None:
-        self.__dict__.pop("feature_names_in_", None)
-        names = feature_names(X)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)

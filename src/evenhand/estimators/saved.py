@@ -14,8 +14,8 @@ from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError
 from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
+from evenhand.jobs.horizontal.rows import encoded
 from evenhand.jobs.horizontal.runs import read_model
-from evenhand.jobs.horizontal.tables import encoded
 from evenhand.jobs.vertical.runs import party_encoder, party_model
 from evenhand.models.across import joint_scores
 from evenhand.models.base import Scorer

@@ -6,8 +6,8 @@ rows in every slice that a constraint compares it in; those without are left out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from evenhand.constraints.binding import constraint_rows
 from evenhand.constraints.groups import CROSSES, Groups, crossed_name
@@ -18,8 +18,6 @@ from evenhand.protocol.agree import Summary
 
 Combine: TypeAlias = Callable[[Mapping[str, Summary]], Summary]
 """Puts everybody's summaries together."""
-Agree: TypeAlias = Callable[[Mapping[str, Summary], Combine], Summary]
-"""Takes everybody's summaries, and gives what comes out when they are put together."""
 Held: TypeAlias = frozenset[tuple[float, str]]
 """Labels and crossings that occur together."""
 
@@ -29,28 +27,24 @@ def learns_crossings(constraints: Sequence[Constraint], groups: Groups | None) -
     return any(one.crosses for one in constraints) and (groups is None or crossed_name(groups) is None)
 
 
-def crossed_groups(
-    constraints: Sequence[Constraint],
-    groups: Mapping[str, tuple[Hashable, ...]],
-    clients: Sequence[ClientRows],
-    server: ClientRows | None,
-) -> Generator[tuple[Mapping[str, Summary], Combine], Summary, dict[str, tuple[Hashable, ...]]]:
-    """The groups with the crossing of all attributes; constraints are over the server's rows if it has any.
+def held_crossings(rows: ClientRows, groups: Groups) -> list[list[Any]]:
+    """Return which crossings a client's rows have, each with a label that occurs with it."""
+    return [list(pair) for pair in sorted(_held(rows, CROSSES.join(groups)))]
 
-    Clients are those that are here: what they say is handed over, and what came out of everybody's word comes back.
+
+def common_crossings(
+    constraints: Sequence[Constraint], groups: Groups, server: ClientRows | None, told: Mapping[str, Summary]
+) -> Summary:
+    """Return the crossings that are compared, from what clients have said of theirs.
+
+    Constraints are over the server's rows if it has any: then its crossings count, and no others.
     """
     name = CROSSES.join(groups)
     if server is not None:
-        return {**groups, name: _compared(constraints, groups, name, _held(server, name))}
-
-    def combine(summaries: Mapping[str, Summary]) -> Summary:
-        everywhere = frozenset().union(*(_told(client, one) for client, one in summaries.items()))
-        return {"crossed": list(_compared(constraints, groups, name, everywhere))}
-
-    ordered = sorted(clients, key=lambda one: one.name)
-    said = {one.name: {"crossed": [list(pair) for pair in sorted(_held(one, name))]} for one in ordered}
-    agreed = yield said, combine
-    return {**groups, name: tuple(agreed["crossed"])}
+        held = _held(server, name)
+    else:
+        held = frozenset().union(*(_told(client, one) for client, one in told.items()))
+    return {"crossed": list(_compared(constraints, groups, name, held))}
 
 
 def _held(rows: ClientRows, name: str) -> Held:

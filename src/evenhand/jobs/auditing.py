@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -19,13 +19,14 @@ from evenhand.auditing.vertical import audit_vertical
 from evenhand.auditing.views import Scene, listening
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError, RunError
-from evenhand.horizontal.problem import ClientRows
+from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.jobs.federation.files import AnyJob, FederationJob, parse_federation_job
 from evenhand.jobs.federation.sites import alignment_of, scoring_party, scoring_server
 from evenhand.jobs.file import JobFile, read_job
 from evenhand.jobs.folder import own_job, require_password
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
-from evenhand.jobs.horizontal.tables import SERVER_ROWS, load_horizontal_tables
+from evenhand.jobs.horizontal.rows import SERVER_ROWS
+from evenhand.jobs.horizontal.tables import load_horizontal_tables
 from evenhand.jobs.schema import read_toml
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
 from evenhand.jobs.vertical.tables import load_vertical_tables
@@ -37,10 +38,10 @@ from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import Part
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
+from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.announcing import schemas
 from evenhand.solvers.vertical_terms import vertical_terms
-from evenhand.training.horizontal import train_clients
-from evenhand.training.preparing import Preparation
+from evenhand.training import horizontal, horizontal_steps
 from evenhand.training.together import Steps, Together
 from evenhand.training.vertical import train_together
 from evenhand.training.vertical_steps import (
@@ -53,6 +54,7 @@ from evenhand.training.vertical_steps import (
     steps_together,
 )
 
+Own = TypeVar("Own")
 REPEATS: Final = 1e-6
 """How closely the run that is attacked must end where the recorded one ended."""
 
@@ -102,21 +104,9 @@ def _horizontal(
 ) -> tuple[Audit, Certificate]:
     for client in job.client:
         require_password(client.database)
-    tables = load_horizontal_tables(job, folder.base)
-    clients = [rows.training_rows(name) for name, rows in tables.clients.items()]
-    preparation = Preparation(transcript=listening())
-    run = train_clients(
-        job.to_job(),
-        clients,
-        scope=job.to_scope(),
-        server=None if tables.server is None else tables.server.training_rows(SERVER_ROWS),
-        groups=job.data.groups,
-        classes=job.n_classes,
-        protect=job.to_protection(),
-        preparation=preparation,
-    )
-    rows = {one.name: one for one in clients}
-    scene = HorizontalScene(run.transcript.messages or (), rows, run.model, run.statistics, run.terms)
+    tables = load_horizontal_tables(job, folder.base, listening())
+    run = horizontal.train_together(tables.together)
+    scene = HorizontalScene(run.transcript.messages or (), tables.training, run.model, run.statistics, run.terms)
     return audit_horizontal(scene, coalitions=coalitions), run.certificate
 
 
@@ -240,19 +230,31 @@ def _then_score(steps: Steps[Any], role: Role | Callable[..., Role]) -> Steps[An
 
 def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
     trained = replace(job.to_job(), max_rounds=REHEARSED_ROUNDS)
-    clients = []
-    for seed, client in enumerate(job.client):
-        features, labels = _made_up(REHEARSED_ROWS, seed)
-        clients.append(ClientRows(client.name, features, labels, _groups(REHEARSED_ROWS, job.data.sensitive)))
+    sensitive, protect = job.data.sensitive, job.to_protection()
+    rows = {
+        client.name: ClientRows(client.name, *_made_up(REHEARSED_ROWS, seed), _groups(REHEARSED_ROWS, sensitive))
+        for seed, client in enumerate(job.client)
+    }
     server = None
     if job.server.has_rows:
-        server = ClientRows(SERVER_ROWS, *_made_up(REHEARSED_ROWS, 99), _groups(REHEARSED_ROWS, job.data.sensitive))
-    run = train_clients(
-        trained,
-        clients,
-        scope=job.to_scope(),
-        server=server,
-        protect=job.to_protection(),
-        preparation=Preparation(),
+        server = ClientRows(SERVER_ROWS, *_made_up(REHEARSED_ROWS, 99), _groups(REHEARSED_ROWS, sensitive))
+    draft = draft_terms(
+        trained, list(rows), scope=job.to_scope(), protected=protect is not None, server_rows=server is not None
     )
-    return run.transcript
+    known = KnownBefore(simulated=True)
+    steps: dict[str, Steps[Any]] = {
+        SERVER: horizontal_steps.server_steps(
+            draft, known, _holding(HorizontalServerData(server)), everybody=lambda: rows, warns=False
+        )
+    }
+    for name in sorted(rows):
+        steps[name] = horizontal_steps.client_steps(
+            name, draft, known, _holding(ClientData(rows[name], protect=protect))
+        )
+    return horizontal.train_together(Together(steps)).transcript
+
+
+def _holding(own: Own) -> Steps[Own]:
+    """Return what a participant has, which it need not agree on with anybody."""
+    yield from ()
+    return own

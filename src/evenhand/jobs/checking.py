@@ -17,14 +17,9 @@ from evenhand.data.tables.party_tables import PartyTable
 from evenhand.errors import EvenhandError, InputError, MissingExtraError
 from evenhand.jobs.file import JobFile
 from evenhand.jobs.horizontal.file import HorizontalJobFile
+from evenhand.jobs.horizontal.rows import client_pictures, open_frame
 from evenhand.jobs.horizontal.runs import check_epsilon
-from evenhand.jobs.horizontal.tables import (
-    SERVER_ROWS,
-    HorizontalTables,
-    client_pictures,
-    load_horizontal_tables,
-    open_frame,
-)
+from evenhand.jobs.horizontal.tables import HorizontalTables, open_horizontal_tables
 from evenhand.jobs.labels import Classes, common_labels, label_column
 from evenhand.jobs.quality import QualityRows, check_measurable
 from evenhand.jobs.schema import problems_of
@@ -33,7 +28,6 @@ from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.jobs.vertical.rows import held_labels, open_party
 from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
 from evenhand.report.checkup import Checkup, ColumnFound, GroupFound, TableFound
-from evenhand.solvers.agreeing import horizontal_terms
 
 T = TypeVar("T")
 
@@ -44,14 +38,16 @@ def check_job_file(job: JobFile, base: Path) -> Checkup:
     with problems.noted():
         _require_extras(job)
     if isinstance(job, HorizontalJobFile):
-        rows = problems.of(lambda: load_horizontal_tables(job, base))
-        if rows is None:
+        rows = problems.of(lambda: open_horizontal_tables(job, base))
+        if rows is not None:
+            with problems.noted():
+                rows.together.to_training()
+        if rows is None or not rows.encoded:
             return _parts_of_clients(job, base, problems)
         with problems.noted():
             check_measurable(rows.labelled())
         with problems.noted():
             check_epsilon(job, rows.learned)
-            _come_to_terms(job, rows)
         return _clients(rows, problems)
     tables = problems.of(lambda: load_vertical_tables(job, base))
     if tables is None:
@@ -91,19 +87,6 @@ def _require_extras(job: JobFile) -> None:
             importlib.import_module(module)
         except ImportError as error:
             raise MissingExtraError(f"solver {trained.solver!r} with model {trained.model!r}", extra) from error
-
-
-def _come_to_terms(job: HorizontalJobFile, rows: HorizontalTables) -> None:
-    """Refuse clients whose rows do not fit together, or the constraint, as a run would at its beginning."""
-    horizontal_terms(
-        job.to_job(),
-        [one.training_rows(name) for name, one in rows.clients.items()],
-        classes=job.n_classes,
-        server=None if rows.server is None else rows.server.training_rows(SERVER_ROWS),
-        groups=job.data.groups,
-        scope=job.to_scope(),
-        protected=job.privacy is not None,
-    )
 
 
 # -- what training would get

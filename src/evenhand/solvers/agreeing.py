@@ -1,20 +1,27 @@
 """How clients come to terms: each sums up its rows, and nothing but the summaries is put together.
 
-Two steps, since slices can be counted only when everybody knows the groups: what the rows are like, then how many of
-them each slice of the constraint rows has.
+The exchanges, in this order; each client says a summary and is told what came of everybody's:
+
+1. what rows are like: shape, labels and groups that occur;
+2. which crossings of groups occur, where a constraint crosses attributes that nobody has agreed on;
+3. how many rows each slice of the constraint rows has, where the solver weighs everybody's rows from the start.
+
+A client takes part by `say`, the server by `combine`. `horizontal_terms` runs both where all rows are in one process;
+`training/horizontal_steps.py` sends the summaries as messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
-from evenhand.constraints.groups import Groups
+from evenhand.constraints.groups import CROSSES, Groups
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.constraints.small_slices import warn_of_counts
 from evenhand.errors import DataError
-from evenhand.horizontal.crossings import Agree, Combine, crossed_groups, learns_crossings
+from evenhand.horizontal.crossings import Combine, common_crossings, held_crossings, learns_crossings
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.summaries import (
     RowsSummary,
@@ -37,6 +44,35 @@ from evenhand.solvers.checking import check_terms
 from evenhand.solvers.choosing import choose_solver
 from evenhand.solvers.registry import HORIZONTAL
 
+Saying: TypeAlias = Generator[Summary, Summary, None]
+"""Summaries of one client; each is answered by what came of everybody's."""
+Combining: TypeAlias = Generator[Combine, Summary, HorizontalTerms]
+"""What makes one summary of everybody's; each is answered by what it made. The terms come out at the end."""
+
+
+@dataclass(frozen=True)
+class KnownBefore:
+    """What is known of the rows before any client says anything.
+
+    Attributes
+    ----------
+    groups
+        The values each sensitive attribute may take; None takes those that occur.
+    classes
+        Number of classes, if labels are class indices; None finds out.
+    simulated
+        Whether all clients are in one process. What is protected is then not said, and slices that nobody counts are
+        checked all the same.
+    """
+
+    groups: Mapping[str, Sequence[Hashable]] | None = None
+    classes: int | None = None
+    simulated: bool = False
+
+    def leaves_unsaid(self, draft: HorizontalTerms) -> bool:
+        """Whether clients say nothing of their labels and groups: what they send is protected, and all is agreed."""
+        return self.simulated and draft.protected and self.groups is not None
+
 
 def horizontal_terms(
     job: Job,
@@ -47,108 +83,47 @@ def horizontal_terms(
     classes: int | None = None,
     scope: ConstraintScope = EVERYWHERE,
     protected: bool = False,
-    agree: Agree | None = None,
-    enrol: Callable[[HorizontalTerms], HorizontalTerms] | None = None,
+    agree: Callable[[Mapping[str, Summary], Combine], Summary] | None = None,
 ) -> HorizontalTerms:
-    """The terms of a run of these clients, or a refusal of what does not fit together.
+    """Return the terms of a run of these clients, which are all in this process; refuse what does not fit together.
 
     Slices with too few rows for what a constraint asks of them are warned of.
 
     Parameters
     ----------
-    groups
-        The values each sensitive attribute may take, agreed beforehand; None takes those that occur.
-    classes
-        Number of classes, if labels are class indices; None finds out.
-    agree, enrol
-        Exchanges that summaries go through, and in which terms are accepted; None puts summaries together here.
+    groups, classes
+        As in `KnownBefore`.
+    agree
+        Given what all clients say and what makes one summary of it, makes that summary; None just makes it.
     """
-    agree = directly if agree is None else agree
-    steps = coming_to_terms(
-        job,
-        [client.name for client in clients],
-        clients,
-        server=server,
-        groups=groups,
-        classes=classes,
-        scope=scope,
-        protected=protected,
-    )
+    rows = {one.name: one for one in sorted(clients, key=lambda one: one.name)}
+    known = KnownBefore(groups, classes, simulated=True)
+    names = [one.name for one in clients]
+    two = True
+    if job.solver == "auto":
+        summaries = [summarise(one) for one in clients]
+        common_shape(summaries)
+        two = common_classes(summaries, classes) is None
+    draft = draft_terms(job, names, scope=scope, protected=protected, two_classes=two, server_rows=server is not None)
+    saying = {name: say(draft, known, one) for name, one in rows.items()}
+    combining = combine(draft, known, server, rows, warns=bool(job.constraints))
     agreed: Summary | None = None
     while True:
+        said = {name: summary for name, one in saying.items() if (summary := _next(one, agreed)) is not None}
         try:
-            said, combine = next(steps) if agreed is None else steps.send(agreed)
+            together = combining.send(agreed)  # type: ignore[arg-type]
         except StopIteration as end:
             terms: HorizontalTerms = end.value
-            return terms if enrol is None else enrol(terms)
-        agreed = agree(said, combine)
+            return terms
+        agreed = together(said) if agree is None else agree(said, together)
 
 
-Steps: TypeAlias = Generator[tuple[Mapping[str, Summary], Combine], Summary, HorizontalTerms]
-"""What those who are here say, and what puts everybody's word together; what came out is sent back."""
-
-
-def coming_to_terms(
-    job: Job,
-    names: Sequence[str],
-    here: Sequence[ClientRows],
-    *,
-    server: ClientRows | None = None,
-    groups: Mapping[str, Sequence[Hashable]] | None = None,
-    classes: int | None = None,
-    scope: ConstraintScope = EVERYWHERE,
-    protected: bool = False,
-) -> Steps:
-    """The exchanges by which clients come to terms, one after the other.
-
-    In one process all clients are here. Where they are apart, a client goes through the same steps with its own rows
-    only, and the server with none: what comes out at a client is a draft, and the terms are the server's.
-
-    Parameters
-    ----------
-    names
-        Of all clients.
-    here
-        Those whose rows are here.
-    """
-    if len(set(names)) < len(names):
-        raise DataError(f"two clients are called {next(name for name in names if names.count(name) > 1)!r}")
-    ordered = sorted(here, key=lambda one: one.name)
-    known = {client.name: summarise(client).to_plain() for client in ordered}
-    together = len(here) == len(names)
-    if protected and groups is not None and not together:
-        # Nothing but the number of columns, which everybody knows from the encoder.
-        agreed_on = {"labels": [-1.0, 1.0], "groups": {name: list(map(plain, one)) for name, one in groups.items()}}
-        known = {name: {**one, **agreed_on} for name, one in known.items()}
-    crosses = any(one.crosses for one in job.constraints)
-
-    def put_together(summaries: Mapping[str, Summary]) -> Summary:
-        return _common(summaries, groups, classes, crosses)
-
-    # What is protected says nothing that need not be said: groups and classes are then agreed on beforehand.
-    if groups is None or not protected or not together:
-        common = yield known, put_together
-    else:
-        common = put_together(known)
-    shape, found = tuple(common["shape"]), common["classes"]
-    if server is not None:
-        everybody = [*(RowsSummary.from_plain(name, one) for name, one in known.items()), summarise(server)]
-        common_shape(everybody)
-        common_classes(everybody, found)
-    at_server = server is not None
-    draft = draft_terms(job, names, two_classes=found is None, server_rows=at_server, scope=scope, protected=protected)
-    agreed = held_values(common["groups"], here)
-    check_known_groups([summarise(one) for one in (*here, *([] if server is None else [server]))], agreed, crosses)
-    if learns_crossings(job.constraints, agreed):
-        agreed = yield from crossed_groups(job.constraints, agreed, here, server)
-    draft = replace(draft, groups=agreed, shape=shape, classes=found)
-    check_terms(draft)
-    counts = {one.name: count_slices(one.agreed(agreed), draft.constraint_rows) for one in here}
-    at_home = {} if server is None else {SERVER: count_slices(server.agreed(agreed), draft.constraint_rows)}
-    terms = yield from _counted_by_all(draft, counts, at_home, {one.name: one.n_rows for one in here})
-    if job.constraints and together:
-        _warn_of_small_slices(terms, counts | at_home)
-    return terms
+def _next(saying: Saying, agreed: Summary | None) -> Summary | None:
+    """What a client says next; None if it has said everything."""
+    try:
+        return saying.send(agreed)  # type: ignore[arg-type]
+    except StopIteration:
+        return None
 
 
 def draft_terms(
@@ -160,7 +135,9 @@ def draft_terms(
     two_classes: bool = True,
     server_rows: bool = False,
 ) -> HorizontalTerms:
-    """What can be offered before anything is known of anybody's rows."""
+    """Return what can be offered before anything is known of anybody's rows."""
+    if len(set(names)) < len(names):
+        raise DataError(f"two clients are called {next(name for name in names if names.count(name) > 1)!r}")
     solver = choose_solver(
         job.solver, model=job.model, constrained=bool(job.constraints), two_classes=two_classes, protected=protected
     )
@@ -169,26 +146,133 @@ def draft_terms(
     return HorizontalTerms(named, participants, 0, {}, (), None, protected, scope, server_rows)
 
 
-def directly(summaries: Mapping[str, Summary], combine: Callable[[Mapping[str, Summary]], Summary]) -> Summary:
-    """Agreeing where nobody has to be asked."""
-    return combine(summaries)
+# -- a client's part
 
 
-def _common(summaries: Mapping[str, Summary], groups: Groups | None, classes: int | None, crosses: bool) -> Summary:
-    """What clients' rows have in common, from their summaries."""
-    known = [RowsSummary.from_plain(name, one) for name, one in summaries.items()]
-    shape = common_shape(known)
-    given = None if groups is None else {name: tuple(map(plain, values)) for name, values in groups.items()}
-    agreed = common_groups(known, given, crosses=crosses)
-    return {
-        "shape": list(shape),
-        "classes": common_classes(known, classes),
-        "groups": {name: [plain(value) for value in values] for name, values in agreed.items()},
-    }
+def say(draft: HorizontalTerms, known: KnownBefore, rows: ClientRows) -> Saying:
+    """Say what the terms are made from, with a client's own rows."""
+    constraints, own = draft.job.constraints, summarise(rows)
+    given = None if known.groups is None else _plain_groups(known.groups)
+    if known.leaves_unsaid(draft):
+        assert given is not None
+        told: Mapping[str, Sequence[Any]] = given
+    else:
+        said = dict(own.to_plain())
+        if draft.protected and given is not None:
+            # Nothing but the number of columns, which everybody knows from the encoder.
+            said |= {"labels": [-1.0, 1.0], "groups": given}
+        told = (yield said)["groups"]
+    groups = held_values(told, [rows])
+    check_known_groups([own], groups, crosses=_crosses(draft))
+    if learns_crossings(constraints, groups):
+        agreed = yield {"crossed": [] if draft.server_rows else held_crossings(rows, groups)}
+        groups |= {CROSSES.join(groups): tuple(agreed["crossed"])}
+    if HORIZONTAL[draft.job.solver].weighs_rows:
+        counts = count_slices(rows.agreed(groups), replace(draft, groups=groups).constraint_rows)
+        yield {"n_rows": rows.n_rows, "counts": list(counts.values())}
+
+
+# -- the server's part
+
+
+def combine(
+    draft: HorizontalTerms,
+    known: KnownBefore,
+    server: ClientRows | None = None,
+    everybody: Mapping[str, ClientRows] | None = None,
+    *,
+    warns: bool = True,
+) -> Combining:
+    """Make the terms of what clients say.
+
+    Parameters
+    ----------
+    server
+        Rows of the server's own.
+    everybody
+        In a simulation, all clients' rows by name, in the order of names: for checks and warnings that a deployment
+        cannot make.
+    warns
+        Whether to warn of small slices, where everybody's rows are here.
+    """
+    here = everybody or {}
+    heard: dict[str, RowsSummary] = {}
+
+    def common(summaries: Mapping[str, Summary]) -> Summary:
+        heard.update({name: RowsSummary.from_plain(name, one) for name, one in summaries.items()})
+        return _common(list(heard.values()), known, _crosses(draft))
+
+    if known.leaves_unsaid(draft):
+        agreed = common({name: summarise(one).to_plain() for name, one in here.items()})
+    else:
+        agreed = yield common
+    shape, classes = tuple(agreed["shape"]), agreed["classes"]
+    groups = held_values(agreed["groups"], list(here.values()))
+    if server is not None:
+        summaries = [*heard.values(), summarise(server)]
+        common_shape(summaries)
+        common_classes(summaries, classes)
+        check_known_groups(summaries[-1:], groups, _crosses(draft))
+    if learns_crossings(draft.job.constraints, groups):
+        crossed = yield partial(common_crossings, draft.job.constraints, groups, server)
+        groups |= {CROSSES.join(groups): tuple(crossed["crossed"])}
+    draft = replace(draft, groups=groups, shape=shape, classes=classes)
+    check_terms(draft)
+    rows = draft.constraint_rows
+    counts: dict[str, SliceCounts] = {}
+    if server is not None:
+        counts[SERVER] = count_slices(server.agreed(groups), rows)
+    terms = [draft]
+    if HORIZONTAL[draft.job.solver].weighs_rows:
+        parts = list(dict.fromkeys(part for row in rows for _, part in row.terms))
+
+        def count(summaries: Mapping[str, Summary]) -> Summary:
+            told = {name: dict(zip(parts, map(int, one["counts"]), strict=True)) for name, one in summaries.items()}
+            counts.update(told)
+            terms.append(_counted(draft, counts, sum(int(one["n_rows"]) for one in summaries.values())))
+            return {"n_rows": terms[-1].n_rows, "counts": [added(told.values())[part] for part in parts]}
+
+        yield count
+    elif here:
+        # Nobody is told how many rows there are: an empty slice is refused here, where it can be seen.
+        counts |= {name: count_slices(one.agreed(groups), rows) for name, one in here.items()}
+        _counted(draft, counts, 0)
+    if warns and here:
+        _warn_of_small_slices(terms[-1], counts)
+    return terms[-1]
+
+
+def _common(summaries: Sequence[RowsSummary], known: KnownBefore, crosses: bool) -> Summary:
+    """What clients' rows have in common."""
+    given = None if known.groups is None else {name: tuple(one) for name, one in _plain_groups(known.groups).items()}
+    shape, agreed = common_shape(summaries), common_groups(summaries, given, crosses=crosses)
+    return {"shape": list(shape), "classes": common_classes(summaries, known.classes), "groups": _plain_groups(agreed)}
+
+
+def _counted(draft: HorizontalTerms, counts: Mapping[str, SliceCounts], n_rows: int) -> HorizontalTerms:
+    """Return the terms with everybody's rows counted; `counts` are by client, and the server's own if it has rows."""
+    scope, rows = draft.scope, draft.constraint_rows
+    total = total_counts({name: counts[name] for name in draft.names}, draft.shared_rows)
+    missing = {}
+    if scope.scope != "global":
+        missing = {name: tuple(lacking_rows(name, counts[name], rows, scope)) for name in draft.names}
+    if draft.server_rows:
+        lacking_rows(SERVER, counts[SERVER], rows, scope)
+    holding = {name: places for name, places in missing.items() if places}
+    return replace(draft, n_rows=n_rows, slice_counts=total, lacking=holding)
+
+
+def _crosses(draft: HorizontalTerms) -> bool:
+    return any(one.crosses for one in draft.job.constraints)
+
+
+def _plain_groups(groups: Groups) -> dict[str, list[Any]]:
+    """Groups as JSON has them."""
+    return {name: [plain(value) for value in values] for name, values in groups.items()}
 
 
 def held_values(groups: Mapping[str, Sequence[Any]], clients: Sequence[ClientRows]) -> dict[str, tuple[Hashable, ...]]:
-    """Groups as tables hold them, where JSON only has their names."""
+    """Return groups as tables hold them, where JSON only has their names."""
     found: dict[str, tuple[Hashable, ...]] = {}
     for name, values in groups.items():
         # A crossing that nobody has as a column is text already.
@@ -198,54 +282,9 @@ def held_values(groups: Mapping[str, Sequence[Any]], clients: Sequence[ClientRow
     return found
 
 
-def _counted_by_all(
-    draft: HorizontalTerms,
-    counts: Mapping[str, SliceCounts],
-    at_home: Mapping[str, SliceCounts],
-    n_rows: Mapping[str, int],
-) -> Steps:
-    """The terms with everybody's rows counted, from what clients say of theirs, where the solver has to know."""
-    parts = list(dict.fromkeys(part for row in draft.constraint_rows for _, part in row.terms))
-    found: list[HorizontalTerms] = []
-
-    def combine(summaries: Mapping[str, Summary]) -> Summary:
-        told = {name: dict(zip(parts, map(int, one["counts"]), strict=True)) for name, one in summaries.items()}
-        found.append(counted(draft, {**told, **at_home}, sum(int(one["n_rows"]) for one in summaries.values())))
-        return {"n_rows": found[-1].n_rows, "counts": [added(told.values())[part] for part in parts]}
-
-    said = {name: {"n_rows": n_rows[name], "counts": [own[part] for part in parts]} for name, own in counts.items()}
-    said = {name: said[name] for name in draft.names if name in said}
-    if HORIZONTAL[draft.job.solver].weighs_rows:
-        yield said, combine
-    elif len(said) == len(draft.names):
-        combine(said)
-    return found[-1] if found else draft
-
-
-def counted(draft: HorizontalTerms, counts: Mapping[str, SliceCounts], n_rows: int) -> HorizontalTerms:
-    """The terms with everybody's rows counted, as far as the solver has to know.
-
-    Parameters
-    ----------
-    counts
-        By client, and the server's own if it has rows.
-    """
-    scope, rows = draft.scope, draft.constraint_rows
-    total = total_counts({name: counts[name] for name in draft.names}, draft.shared_rows)
-    lacking = {}
-    if scope.scope != "global":
-        lacking = {name: tuple(lacking_rows(name, counts[name], rows, scope)) for name in draft.names}
-    if draft.server_rows:
-        lacking_rows(SERVER, counts[SERVER], rows, scope)
-    if not HORIZONTAL[draft.job.solver].weighs_rows:
-        return draft
-    holding = {name: places for name, places in lacking.items() if places}
-    return replace(draft, n_rows=n_rows, slice_counts=total, lacking=holding)
-
-
 def _warn_of_small_slices(terms: HorizontalTerms, counts: Mapping[str, SliceCounts]) -> None:
     """Of everybody's rows, or the server's, for a global constraint; of each client's for a local one."""
-    crossed = terms.groups if any(one.crosses for one in terms.job.constraints) else {}
+    crossed = terms.groups if _crosses(terms) else {}
     holders = {} if terms.scope.scope == "global" else {name: counts[name] for name in terms.names}
     if terms.scope.scope != "local":
         together = {name: counts[name] for name in ([SERVER] if terms.server_rows else terms.names)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,6 @@ from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.errors import ExactRatesWarning, InputError, UnprovenWarning
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, Protection, Single
 from evenhand.horizontal.roles import HorizontalClient, HorizontalModel, HorizontalServer
-from evenhand.models.pictures import Pictures
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job
@@ -28,8 +26,9 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
 from evenhand.solvers import roles as solver_roles
 from evenhand.solvers.agreeing import horizontal_terms
-from evenhand.training.preparing import Preparation
+from evenhand.training.horizontal_steps import HorizontalTraining, train_as_client, train_as_server
 from evenhand.training.run import Finished, RunSettings, carry_out, certified
+from evenhand.training.together import Steps, Together
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +99,8 @@ def train_clients(
     checkpoint_seconds: float = 10.0,
     on_round: Callable[[Report], None] | None = None,
     keep_messages: bool = False,
-    preparation: Preparation | None = None,
 ) -> HorizontalRun:
-    """Train across clients in this process, by whichever solver the job names.
+    """Train across clients in this process, by the solver that the job names, on rows that are ready.
 
     Parameters
     ----------
@@ -124,14 +122,14 @@ def train_clients(
     device
         Where torch computes, ``"cuda"`` for instance; for averaging solvers and models that are no perceptrons.
     terms
-        What has been agreed on already; scope, groups and classes are then those of the terms.
-    preparation
-        The exchanges by which clients come to terms, to be gone on with; None puts together what they would say.
+        What has been agreed on already; scope, groups and classes are then those of the terms. None finds the terms
+        from everybody's rows, without messages.
     clock, folder, checkpoint_seconds, on_round, keep_messages
-        See `evenhand.training.run.RunSettings`. A run that goes on from a checkpoint in its folder ends exactly where
+        See `evenhand.training.run.RunSettings`. A run that resumes from a checkpoint in its folder ends exactly where
         an uninterrupted one would have.
     """
-    protections = _protections(protect, clients)
+    names = [one.name for one in clients]
+    protections = protections_of(protect, names)
     network = None if isinstance(model, str) else model
     if model is not None:
         job = replace(job, model="module" if network is not None else model)
@@ -144,25 +142,58 @@ def train_clients(
             classes=classes,
             scope=scope,
             protected=bool(protections),
-            agree=None if preparation is None else preparation.agree,
-            enrol=None if preparation is None else preparation.enrol,
         )
-    transcript = None if preparation is None else preparation.transcript
-    at_server = HorizontalServerData(server, network, start, device)
-    at_clients = {one.name: ClientData(one, network, protections.get(one.name), device) for one in clients}
-    holders = [*clients, *([] if server is None else [server])]
-    settings = RunSettings(clock, folder, checkpoint_seconds, on_round, keep_messages, transcript=transcript)
-    agreed = terms
+    steps: dict[str, Steps[Any]] = {
+        SERVER: train_as_server(terms, HorizontalServerData(server, network, start, device))
+    }
+    for one in clients:
+        own = ClientData(one, network, protections.get(one.name), device)
+        steps[one.name] = train_as_client(terms, one.name, own)
+    return train_together(
+        Together(steps, Transcript(keep_messages)),
+        clock=clock,
+        folder=folder,
+        checkpoint_seconds=checkpoint_seconds,
+        on_round=on_round,
+    )
+
+
+def train_together(
+    together: Together[HorizontalTraining],
+    *,
+    clock: VirtualClock | None = None,
+    folder: RunFolder | None = None,
+    checkpoint_seconds: float = 10.0,
+    on_round: Callable[[Report], None] | None = None,
+) -> HorizontalRun:
+    """Run everybody's steps in this process, from wherever they are to their ends.
+
+    Parameters are those of `train_clients`.
+    """
+    stages = together.to_training()
+    terms = stages[SERVER].terms
+    at_clients = {name: one.own for name, one in stages.items() if isinstance(one.own, ClientData)}
+    at_server = stages[SERVER].own
+    assert isinstance(at_server, HorizontalServerData)
     finished = carry_out(
-        lambda: build_roles(agreed, at_server, at_clients),
-        settings,
-        lambda head: (head.snapshot(), agreed.to_plain(), repr(protections), *_parts(holders)),
+        lambda: build_roles(terms, at_server, at_clients),
+        RunSettings(clock, folder, checkpoint_seconds, on_round, transcript=together.transcript),
+        lambda head: (head.snapshot(), terms.to_plain(), *_own_data(stages)),
     )
     if told := finished.server.shortfall():
-        warnings.warn(told, ExactRatesWarning, stacklevel=2)
+        warnings.warn(told, ExactRatesWarning, stacklevel=3)
     if unproven := [str(proof) for proof in finished.server.proofs() if not proof.holds]:
-        warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=2)
-    return _run(agreed, finished)
+        warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=3)
+    together.to_the_end({SERVER: finished.server})
+    return _run(terms, finished)
+
+
+def _own_data(stages: Mapping[str, HorizontalTraining]) -> Iterator[Any]:
+    """Return what everybody brings to training, for a fingerprint."""
+    for name, stage in stages.items():
+        yield name
+        yield repr(getattr(stage.own, "protect", None))
+        yield from stage.data()
 
 
 def build_roles(
@@ -195,10 +226,10 @@ def _run(terms: HorizontalTerms, finished: Finished[HorizontalServer, Horizontal
     )
 
 
-def _protections(
-    protect: Protection | Mapping[str, Protection] | None, clients: Sequence[ClientRows]
+def protections_of(
+    protect: Protection | Mapping[str, Protection] | None, names: Sequence[str]
 ) -> dict[str, Protection]:
-    names = [client.name for client in clients]
+    """Return what each client does to its updates, by name; clients that do nothing are left out."""
     if protect is None:
         return {}
     if not isinstance(protect, Mapping):
@@ -206,12 +237,3 @@ def _protections(
     if unknown := sorted(protect.keys() - set(names)):
         raise InputError(f"protect names {unknown[0]!r}, which is not a client; the clients are {', '.join(names)}")
     return dict(protect)
-
-
-def _parts(holders: Sequence[ClientRows]) -> Iterator[Any]:
-    for rows in holders:
-        shown = rows.features
-        yield rows.name
-        # A few pictures at a time: all of them may be more than memory holds.
-        yield from itertools.chain([shown.crop], shown.blocks()) if isinstance(shown, Pictures) else [shown]
-        yield from (rows.labels, rows.groups)

@@ -16,8 +16,8 @@ import pandas as pd
 from evenhand.arrays import Array
 from evenhand.errors import DataError
 from evenhand.jobs.horizontal.file import HorizontalJobFile
+from evenhand.jobs.horizontal.rows import EncodedRows
 from evenhand.jobs.horizontal.runs import constraints_over_all
-from evenhand.jobs.horizontal.tables import EncodedRows
 from evenhand.jobs.labels import Labels
 from evenhand.jobs.quality import QualityRows, quality
 from evenhand.protocol.agree import Summary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from evenhand.jobs.federation.folders import SideFolder
 from evenhand.protocol import measuring, resuming, scoring
@@ -85,11 +85,6 @@ def keeper(keeping: CheckpointManager | None) -> Keeper:
     if keeping is None:
         return without_checkpoints
     return lambda role, identity: keeping.trained(role, fingerprint(*identity))
-
-
-def to_its_end(keeping: CheckpointManager | None, role: Role, *identity: Any) -> Program[None]:
-    """Run a role to its end, with checkpoints or without."""
-    yield from keeper(keeping)(role, identity)
 
 
 def messages_of(transcript: Transcript, keeping: CheckpointManager | None) -> Transcript:

@@ -18,18 +18,10 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, MissingExtraError, RunError
 from evenhand.horizontal.crossings import learns_crossings
-from evenhand.horizontal.problem import ModelStart
 from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_folder
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
-from evenhand.jobs.horizontal.tables import (
-    SERVER_ROWS,
-    EncodedRows,
-    HorizontalTables,
-    client_pictures,
-    encoded,
-    load_horizontal_tables,
-    open_frame,
-)
+from evenhand.jobs.horizontal.rows import EncodedRows, client_pictures, encoded, open_frame
+from evenhand.jobs.horizontal.tables import HorizontalTables, load_horizontal_tables
 from evenhand.jobs.labels import Classes, Labels
 from evenhand.jobs.new_rows import NewRows, measured, read_beside
 from evenhand.jobs.quality import QualityRows, check_measurable, quality, right_decisions, scored
@@ -43,10 +35,9 @@ from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.places import check_place
-from evenhand.training.horizontal import HorizontalRun, train_clients
+from evenhand.training.horizontal import HorizontalRun, train_together
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
 from evenhand.training.shortfalls import shortfalls
-from evenhand.training.starting import start_from
 
 FinishedHorizontalRun: TypeAlias = FinishedRun[HorizontalRun]
 
@@ -66,39 +57,22 @@ def run_horizontal_job(
     tables = load_horizontal_tables(job, base) if tables is None else tables
     check_measurable(tables.labelled())
     check_epsilon(job, tables.learned)
-    protect = job.to_protection()
     with run_folder(job, base, out, resume) as folder:
-        run = train_clients(
-            job.to_job(),
-            [rows.training_rows(name) for name, rows in tables.clients.items()],
-            scope=job.to_scope(),
-            server=None if tables.server is None else tables.server.training_rows(SERVER_ROWS),
-            groups=job.data.groups,
-            classes=job.n_classes,
-            protect=protect,
-            start=_start(job, base, tables),
-            device=job.job.device,
+        run = train_together(
+            tables.together,
             clock=job.to_clock(),
             folder=folder,
             checkpoint_seconds=checkpoint_seconds,
             on_round=on_round,
-            preparation=tables.preparation.copy(),
         )
         require_unchanged(tables.seen)
         state = model_state(job, run.terms.shape, run.model, run.weights, run.statistics)
         if tables.encoder is not None:
             folder.write_model("encoder", tables.encoder.to_state())
         folder.write_model("weights", state)
-        result = _result(job, run, tables, scorer(state), protect)
+        result = _result(job, run, tables, scorer(state))
         folder.finish(result)
     return FinishedHorizontalRun(run, folder, result)
-
-
-def _start(job: HorizontalJobFile, base: Path, tables: HorizontalTables) -> ModelStart | None:
-    if job.job.start is None:
-        return None
-    shape = tuple(next(iter(tables.clients.values())).features.shape[1:])
-    return start_from(base / Path(job.job.start).expanduser(), job.to_job(), shape, job.n_classes)
 
 
 # -- quality
@@ -131,7 +105,6 @@ def _result(
     run: HorizontalRun,
     tables: HorizontalTables,
     score: Callable[[Any], Array],
-    protect: Any,
 ) -> dict[str, Any]:
     of_clients = {name: score(rows.features) for name, rows in tables.clients.items()}
     everybody, labelled = tables.pooled(of_clients), tables.labelled()
@@ -146,7 +119,7 @@ def _result(
         },
     }
     if job.privacy is not None:
-        result["privacy"] = stated_privacy(job, list(tables.clients), protect, run.transcript, tables.learned)
+        result["privacy"] = stated_privacy(job, list(tables.clients), run.transcript, tables.learned)
     return result
 
 
@@ -178,7 +151,6 @@ def servers_result(
 def stated_privacy(
     job: HorizontalJobFile,
     clients: Sequence[str],
-    protect: Any,
     transcript: Transcript,
     columns_learned: bool,
     *,
@@ -188,7 +160,7 @@ def stated_privacy(
     assert job.privacy is not None
     learned = learned_before(job, columns_learned)
     delta = job.privacy.delta
-    stated = client_privacy(clients, protect, transcript, delta, learned=learned, secret_noise=secret_noise)
+    stated = client_privacy(clients, job.to_protection(), transcript, delta, learned=learned, secret_noise=secret_noise)
     return {name: one.as_dict() for name, one in stated.items()}
 
 

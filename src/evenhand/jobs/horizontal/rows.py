@@ -1,0 +1,329 @@
+"""One holder's rows in a horizontal job: a table is read, test rows are held out, columns encoded as all agree."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from evenhand.arrays import Array, Booleans
+from evenhand.constraints import groups_frame
+from evenhand.data.images.files import open_images
+from evenhand.data.tables.as_types import with_numbers
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.data.tables.readers import is_csv, read_table
+from evenhand.data.tables.unchanged import SeenTable
+from evenhand.errors import DataError
+from evenhand.horizontal.problem import ClientRows, HorizontalServerData, ModelStart
+from evenhand.jobs.horizontal.file import ClientSection, DataSection, HorizontalJobFile
+from evenhand.jobs.labels import Classes, Labels, label_column, two_labels
+from evenhand.jobs.schema import TableSection, located
+from evenhand.jobs.tables import hold_out, naming, tell
+from evenhand.models.pictures import Pictures
+from evenhand.printing import listed
+from evenhand.protocol.agree import AgreeClient, AgreeServer, Summary
+from evenhand.training.horizontal_steps import agree_on_encoder, combine_encoders
+from evenhand.training.together import Steps
+
+SERVER_ROWS: Final = "rows of the server"
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedRows:
+    """One holder's rows, encoded.
+
+    Attributes
+    ----------
+    signs
+        ±1, +1 for the positive label; of three classes or more each row's place among them.
+    sensitive
+        One column for each sensitive attribute; None where the job names none.
+    test
+        Which rows are held out.
+    categorical
+        Where trees take columns as they are, which of them hold codes; None for other models.
+    """
+
+    features: Array | Pictures
+    signs: Array
+    sensitive: pd.DataFrame | None
+    test: Booleans
+    categorical: tuple[int, ...] | None = None
+
+    def training_rows(self, name: str) -> ClientRows:
+        train = ~self.test
+        groups = None if self.sensitive is None else self.sensitive[train].reset_index(drop=True)
+        gaps = self.categorical is not None
+        own = self.features.take(train) if isinstance(self.features, Pictures) else self.features[train]
+        return ClientRows(name, own, self.signs[train], groups, gaps, self.categorical or ())
+
+
+class ClientTable:
+    """One holder's table, from where the job says it is to rows ready for training.
+
+    Attributes
+    ----------
+    name, owner
+        Whose it is, and what errors call it.
+    seen
+        What the table was when it was read.
+    rows, training
+        The encoded rows, and those of them to train on; None until all have agreed on how columns are encoded.
+    """
+
+    def __init__(self, section: TableSection, name: str, owner: str, job: HorizontalJobFile, base: Path) -> None:
+        self.name, self.owner = name, owner
+        self._section, self._job, self._base = section, job, base
+        self._trees = job.to_job().model == "trees"
+        self.columns: list[str] = []
+        self.rows: EncodedRows | None = None
+        self.training: ClientRows | None = None
+
+    def look(self) -> None:
+        """Note what the table is before anything is read from it."""
+        with naming(self.owner):
+            self.seen = SeenTable.of(located(self._section, self._base))
+
+    def open(self) -> None:
+        """Read the table."""
+        self.frame = open_frame(self._section, self._job.data, self._base, self.owner)
+
+    def take(self, columns: list[str]) -> None:
+        """Train on these columns, which the table must have; text that stands for numbers becomes numbers."""
+        data = self._job.data
+        with naming(self.owner):
+            _require(columns or [data.label.column, *data.sensitive], self.frame)
+        self.columns = columns
+        self.frame = numbers_read(self.frame, self._section, columns, data, self.owner)
+
+    def hold_out(self) -> None:
+        """Choose the test rows; the server's own rows are all for training."""
+        server = self.name == SERVER_ROWS
+        test = np.zeros(len(self.frame), dtype=bool)
+        self.test = test if server else client_test_rows(self.frame.index, self.name, self._job)
+
+    def label_values(self) -> pd.Series:
+        """Return the label of each row, as the table has it."""
+        with naming(self.owner):
+            return label_column(self.frame, self._job.data.label, list(self.frame.columns))
+
+    def agree_on_labels(self) -> Steps[Labels]:
+        """Say which labels occur here; return the two that occur anywhere."""
+        told = AgreeClient(self.name, {"labels": self.label_values().unique().tolist()})
+        yield told
+        return Labels(**(told.agreed or {}))
+
+    def agree_on_encoder(self) -> Steps[PartyEncoder]:
+        """Say what the training rows show of the columns; return the encoder that all share."""
+        with naming(self.owner):
+            learned = learned_encoder(self.frame, self.test, self.columns, self._job.data, self._trees)
+        return (yield from agree_on_encoder(self.name, learned))
+
+    def agree_on_given_encoder(self) -> Steps[PartyEncoder]:
+        """Return the encoder that the job names, if everybody has the same."""
+        given, path = given_encoder(self._job, self._base, self.columns), _encoder_path(self._job, self._base)
+        yield AgreeClient(self.name, {"encoder": hashlib.sha256(path.read_bytes()).hexdigest()})
+        return given
+
+    def encode(self, encoder: PartyEncoder | None, labels: Labels | Classes) -> ClientRows:
+        """Encode all rows, or open pictures where there is no encoder; return the training rows."""
+        data = self._job.data
+        with naming(self.owner):
+            if encoder is not None:
+                self.rows = encoded_rows(encoder, self.frame, labels, data, self.test, self._trees)
+            else:
+                assert isinstance(self._section, ClientSection)
+                self.rows = EncodedRows(
+                    client_pictures(self._section, self.frame, data, self._base),
+                    labels.signs(self.frame[data.label.column]),
+                    groups_frame(self.frame[data.sensitive], len(self.frame)) if data.sensitive else None,
+                    self.test,
+                )
+        del self.frame
+        self.training = self.rows.training_rows(self.name)
+        return self.training
+
+
+class ServerSide:
+    """The server's part before training: it puts together what clients say of their labels and columns.
+
+    Parameters
+    ----------
+    labels
+        The labels, if they are known; None lets clients agree on two.
+    table
+        Rows of the server's own.
+    start
+        Asked once rows are encoded: where training begins.
+    simulated
+        Whether all clients are in this process, and read the same file of an encoder that the job names.
+
+    Attributes
+    ----------
+    encoder
+        The one that all share; None of pictures, of a given one at a server without rows, and before it is agreed on.
+    """
+
+    def __init__(
+        self,
+        job: HorizontalJobFile,
+        names: Sequence[str],
+        labels: Labels | Classes | None = None,
+        encoder: PartyEncoder | None = None,
+        table: ClientTable | None = None,
+        start: Callable[[], ModelStart | None] = lambda: None,
+        *,
+        simulated: bool = False,
+    ) -> None:
+        self._job, self._names, self._table, self._start = job, sorted(names), table, start
+        self._simulated = simulated
+        self.labels, self.encoder = labels, encoder
+
+    @property
+    def learned(self) -> bool:
+        """Whether the encoder holds anything that came from the clients' training rows."""
+        found = self.encoder
+        if self._job.data.encoder is not None or found is None:
+            return False
+        return found.scale or bool(found.categorical) or found.feature_names_out != found.columns_in
+
+    def steps(self) -> Steps[HorizontalServerData]:
+        """Agree on labels and on an encoder, as far as they are not known; return what the server has of its own."""
+        data = self._job.data
+        if self.labels is None:
+            found = AgreeServer(self._names, self._two_labels)
+            yield found
+            self.labels = Labels(**(found.agreed or {}))
+        if data.encoder is None and not self._job.has_images:
+            rules, as_is = vars(data.to_rules()), self._job.to_job().model == "trees"
+            self.encoder = yield from combine_encoders(self._names, data.scale, as_is, rules)
+            if self._simulated:
+                tell("all clients", self.encoder.remarks)
+        elif data.encoder is not None and not self._simulated:
+            yield AgreeServer(self._names, _same_encoder)
+        rows = None if self._table is None else self._table.encode(self.encoder, self.labels)
+        device = self._job.job.device if self._simulated else "cpu"
+        return HorizontalServerData(rows, start=self._start(), device=device)
+
+    def _two_labels(self, told: Mapping[str, Summary]) -> Summary:
+        columns = [pd.Series(list(one["labels"]), dtype=object) for one in told.values()]
+        return two_labels(columns, self._job.data.label, over=" over all clients")._asdict()
+
+
+def _same_encoder(told: Mapping[str, Summary]) -> Summary:
+    if len({one.get("encoder") for one in told.values()}) > 1:
+        raise DataError("data.encoder: clients have different encoders of this name; hand the agreed one to everybody")
+    return {}
+
+
+def _encoder_path(job: HorizontalJobFile, base: Path) -> Path:
+    assert job.data.encoder is not None
+    return base / Path(job.data.encoder).expanduser()
+
+
+def given_encoder(job: HorizontalJobFile, base: Path, columns: Sequence[str]) -> PartyEncoder:
+    """Read the encoder that the job names, which must be for these columns."""
+    path = _encoder_path(job, base)
+    try:
+        encoder = PartyEncoder.from_json(path.read_bytes())
+    except (OSError, DataError) as error:
+        raise DataError(f"data.encoder: {path} holds no encoder: {error}") from error
+    if encoder.sparse_columns is not None:
+        raise DataError(f"data.encoder: {path} is for {encoder.sparse_columns:,} numbered columns, not for named ones")
+    if sorted(encoder.columns_in) != sorted(columns):
+        raise DataError(f"data.encoder: {path} is for the columns {encoder.columns_in}, the job has {list(columns)}")
+    return encoder
+
+
+def open_frame(
+    section: TableSection,
+    data: DataSection,
+    base: Path,
+    owner: str,
+    columns: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """A client's table; with `columns`, these and no others."""
+    with naming(owner):
+        return read_table(replace(located(section, base, data.id, types=data.types), columns=columns))
+
+
+def numbers_read(
+    frame: pd.DataFrame, section: TableSection, columns: Sequence[str], data: DataSection, owner: str
+) -> pd.DataFrame:
+    """A client's table in which features of text that stand for numbers are numbers."""
+    return with_numbers(frame, columns, data.types, owner, typed=not is_csv(section.table))
+
+
+def client_pictures(client: ClientSection, frame: pd.DataFrame, data: DataSection, base: Path) -> Pictures:
+    """A client's pictures, a row of its table each."""
+    assert client.images is not None
+    files = None
+    if data.file is not None:
+        _require([data.file], frame)
+        files = [str(one) for one in frame[data.file]]
+    images = open_images(base / Path(client.images).expanduser(), files, data.size)
+    if len(images) != len(frame):
+        raise DataError(f"there are {len(images):,} pictures in {client.images} and {len(frame):,} rows in the table")
+    return Pictures(images, crop=data.crop)
+
+
+def encoded_rows(
+    encoder: PartyEncoder, frame: pd.DataFrame, labels: Labels | Classes, data: DataSection, test: Booleans, trees: bool
+) -> EncodedRows:
+    """A holder's rows as training has them."""
+    sensitive = groups_frame(frame[data.sensitive], len(frame)) if data.sensitive else None
+    signs = labels.signs(frame[data.label.column])
+    return EncodedRows(encoded(encoder, frame), signs, sensitive, test, encoder.categorical if trees else None)
+
+
+def encoded(encoder: PartyEncoder, frame: pd.DataFrame) -> Array:
+    matrix = encoder.transform(frame)
+    return np.asarray(matrix.toarray() if sp.issparse(matrix) else matrix, dtype=np.float64)
+
+
+def feature_columns(frames: Mapping[str, pd.DataFrame], data: DataSection) -> list[str]:
+    """The feature columns, which every client must have."""
+    first, beside = next(iter(frames)), [data.label.column, *data.sensitive]
+    columns = data.columns
+    if columns is None:
+        left_out = [*beside, *(name for name, kind in data.types.items() if kind == "leave out")]
+        columns = [str(name) for name in frames[first].columns if name not in left_out]
+        if not columns:
+            raise DataError(f"client {first!r}: no feature columns are left beside id, label and sensitive ones")
+    for name, frame in frames.items():
+        with naming(f"client {name!r}"):
+            _require([*columns, *beside], frame)
+            more = [str(one) for one in frame.columns if one not in (*columns, *beside, *data.types)]
+            if data.columns is None and more:
+                raise DataError(
+                    f"column {more[0]!r} is not in the table of client {first!r}; say with columns in [data] which "
+                    "ones to train on"
+                )
+    return columns
+
+
+def _require(columns: Sequence[str], frame: pd.DataFrame) -> None:
+    for name in columns:
+        if name not in frame.columns:
+            raise DataError(f"there is no column {name!r}; there is {listed(frame.columns)}")
+
+
+def client_test_rows(ids: pd.Index, name: str, job: HorizontalJobFile) -> Booleans:
+    """A client's test rows, by a hash of the id, or of the client's name and the row's number."""
+    known = ids if job.data.id is not None else [f"{name} {number}" for number in range(len(ids))]
+    with naming(f"client {name!r}"):
+        return hold_out(known, job.job.test_fraction, job.job.seed, none_is_fine=True)
+
+
+def learned_encoder(
+    frame: pd.DataFrame, test: Booleans, columns: Sequence[str], data: DataSection, as_is: bool
+) -> PartyEncoder:
+    """What one client's training rows say of its columns."""
+    encoder = PartyEncoder(scale=data.scale, as_is=as_is, **vars(data.to_rules()))
+    return encoder.partial_fit(frame.loc[~test, list(columns)])

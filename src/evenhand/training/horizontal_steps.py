@@ -1,0 +1,196 @@
+"""The steps of every participant of a horizontal run: server and clients, from enrolling to the trained model.
+
+Each takes the draft terms, and the steps by which it comes to its own rows. `training/together.py` says who runs them.
+
+    server                                  client
+    offer the draft terms                   accept or refuse
+    put summaries of columns together       say what its columns are like, encode its rows
+    put summaries of rows together          say what its rows are like, and how many (`solvers/agreeing.py`)
+    offer the terms                         accept or refuse
+    train                                   train
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from evenhand.data.tables.encoding import PartyEncoder
+from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
+from evenhand.horizontal.roles import HorizontalClient, HorizontalServer
+from evenhand.models.pictures import Pictures
+from evenhand.protocol.agree import AgreeClient, AgreeServer, Summary
+from evenhand.protocol.enrol import EnrolParty, EnrolServer, Policy, anything
+from evenhand.protocol.roles import SERVER, Role
+from evenhand.protocol.terms import HorizontalTerms, Terms
+from evenhand.solvers import roles
+from evenhand.solvers.agreeing import KnownBefore, combine, held_values, say
+from evenhand.training.together import Steps, Training, accepted_terms, check_enrolled
+
+# -- the training stage
+
+
+@dataclass(frozen=True, eq=False)
+class HorizontalTraining(Training):
+    """What a participant of a horizontal run brings to training."""
+
+    terms: HorizontalTerms
+    name: str
+    own: HorizontalServerData | ClientData
+
+    def role(self) -> HorizontalServer | HorizontalClient:
+        if isinstance(self.own, ClientData):
+            return roles.client(self.terms, self.name, self.own)
+        return roles.clients_server(self.terms, self.own)
+
+    def outcome(self, role: Role) -> Role:
+        """Return the role itself: the server's holds the model."""
+        return role
+
+    def identity(self) -> Iterator[object]:
+        yield self.terms.to_plain()
+        yield from self.data()
+
+    def data(self) -> Iterator[object]:
+        """The participant's own rows, for a fingerprint."""
+        rows = self.own.rows
+        if rows is None:
+            return
+        shown = rows.features
+        # A few pictures at a time: all of them may be more than memory holds.
+        yield from itertools.chain([shown.crop], shown.blocks()) if isinstance(shown, Pictures) else [shown]
+        yield from (rows.labels, rows.groups)
+
+
+class TrainedAcrossClients(NamedTuple):
+    """What the server has after training."""
+
+    terms: HorizontalTerms
+    server: HorizontalServer
+
+
+def train_as_client(terms: HorizontalTerms, name: str, own: ClientData) -> Steps[HorizontalTerms]:
+    """Train as a client; return the terms."""
+    yield HorizontalTraining(terms, name, own)
+    return terms
+
+
+def train_as_server(terms: HorizontalTerms, own: HorizontalServerData) -> Steps[TrainedAcrossClients]:
+    """Train as the server; return it with the model."""
+    server: HorizontalServer = yield HorizontalTraining(terms, SERVER, own)
+    return TrainedAcrossClients(terms, server)
+
+
+# -- from the draft terms to the trained model
+
+
+def client_steps(
+    name: str,
+    draft: HorizontalTerms,
+    known: KnownBefore,
+    own: Steps[ClientData],
+    *,
+    policy: Policy = anything,
+    on_terms: Callable[[Terms], None] | None = None,
+) -> Steps[HorizontalTerms]:
+    """Take the steps of a client.
+
+    Parameters
+    ----------
+    draft
+        The terms as far as they follow from the job alone; an offer of another job is refused.
+    own
+        The steps by which the client comes to its rows: it may agree with the others on labels and on an encoder.
+    policy
+        The client's own rule on terms.
+    on_terms
+        Called with terms that the policy has accepted, before anything about the client's rows is said.
+    """
+    accepted = yield from _enrolled(name, draft, policy)
+    if on_terms is not None:
+        on_terms(accepted)
+    data = yield from own
+    saying, agreed = say(accepted, known, data.rows), None
+    while True:
+        try:
+            said = saying.send(agreed)  # type: ignore[arg-type]
+        except StopIteration:
+            break
+        exchange = AgreeClient(name, said)
+        yield exchange
+        agreed = exchange.agreed
+    terms = yield from _enrolled(name, accepted, policy)
+    terms = replace(terms, groups=held_values(terms.groups, [data.rows]))
+    return (yield from train_as_client(terms, name, data))
+
+
+def server_steps(
+    draft: HorizontalTerms,
+    known: KnownBefore,
+    own: Steps[HorizontalServerData],
+    *,
+    everybody: Callable[[], Mapping[str, ClientRows]] = dict,
+    warns: bool = True,
+) -> Steps[TrainedAcrossClients]:
+    """Take the steps of the server.
+
+    Parameters
+    ----------
+    own
+        The steps by which the server puts together what clients say of their labels and columns, and comes to rows of
+        its own if it has any.
+    everybody, warns
+        In a simulation, all clients' rows, asked for when they have them; see `agreeing.combine`.
+    """
+    offered = EnrolServer(draft)
+    yield offered
+    check_enrolled(offered)
+    data = yield from own
+    combining, agreed = combine(draft, known, data.rows, everybody(), warns=warns), None
+    while True:
+        try:
+            together = combining.send(agreed)  # type: ignore[arg-type]
+        except StopIteration as end:
+            terms: HorizontalTerms = end.value
+            break
+        exchange = AgreeServer(draft.names, together)
+        yield exchange
+        agreed = exchange.agreed
+    whole = EnrolServer(terms)
+    yield whole
+    check_enrolled(whole)
+    return (yield from train_as_server(terms, data))
+
+
+def _enrolled(name: str, draft: HorizontalTerms, policy: Policy) -> Steps[HorizontalTerms]:
+    """Decide on terms that are offered; return them once everybody has accepted."""
+    enrolling = EnrolParty(name, HorizontalTerms, policy, draft)
+    yield enrolling
+    return accepted_terms(enrolling, HorizontalTerms)
+
+
+# -- how columns are encoded
+
+
+def agree_on_encoder(name: str, learned: PartyEncoder) -> Steps[PartyEncoder]:
+    """Say what a client's training rows show of its columns; return the encoder that all share."""
+    shared = AgreeClient(name, learned.to_summary())
+    yield shared
+    return PartyEncoder.from_state(dict(shared.agreed or {}))
+
+
+def combine_encoders(names: Sequence[str], scale: bool, as_is: bool, rules: Mapping[str, Any]) -> Steps[PartyEncoder]:
+    """Make one encoder of what all clients say of their columns; return it with its remarks."""
+    made: list[PartyEncoder] = []
+
+    def together(told: Mapping[str, Summary]) -> Summary:
+        made.append(PartyEncoder.from_summaries(told, scale=scale, as_is=as_is, **rules))
+        return made[-1].to_state()
+
+    exchange = AgreeServer(names, together)
+    yield exchange
+    shared = PartyEncoder.from_state(dict(exchange.agreed or {}))
+    shared.remarks = made[-1].remarks
+    return shared
