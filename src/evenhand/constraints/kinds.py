@@ -204,6 +204,21 @@ KINDS: dict[str, type[Constraint]] = {
 }
 
 
+def register(kind: type[Constraint]) -> type[Constraint]:
+    """Add a kind of constraint of your own, so that terms and job files can name it; usable as a decorator.
+
+    Every participant's process must register it: terms carry its name and its fields, not its code.
+    """
+    name = getattr(kind, "kind", None)
+    if not isinstance(name, str) or not name:
+        raise ConstraintError(f"{kind.__name__} has no kind; give the class a name of its own in `kind`")
+    known = KINDS.get(name, kind)
+    if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise ConstraintError(f"there is a constraint of kind {name!r} already; choose another name")
+    KINDS[name] = kind
+    return kind
+
+
 def as_list(constraints: Constraints) -> list[Constraint]:
     if constraints is None:
         return []

@@ -11,14 +11,14 @@ from typing import ClassVar
 
 from evenhand.errors import ProtocolError
 from evenhand.protocol.answers import Answers
-from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER, SERVER_TO_PARTICIPANTS
+from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER, SERVER_TO_PARTICIPANTS, Direction
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 
 CHECKPOINT = Schema(
     "checkpoint",
     {"number": Field("i8")},
-    direction=SERVER_TO_PARTICIPANTS,
+    direction=Direction("server or participant", "server or participant"),
     reveals="That everybody now keeps where it is, and the number of that checkpoint.",
 )
 KEPT = Schema(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from rich.table import Table
@@ -11,22 +11,31 @@ from rich.table import Table
 from evenhand.jobs.federation.files import AnyJob, FederationJob
 from evenhand.printing import printable
 from evenhand.protocol.disclosure import SENT_AS_IT_IS
-from evenhand.protocol.messages import Schema, Vocabulary
+from evenhand.protocol.messages import Schema
 from evenhand.protocol.terms import Terms
 from evenhand.report.tables import certificate_table, constraints_table, quality_table
 from evenhand.solvers.announcing import announced, announced_for_scores
 
 
-def notice(terms: Terms, name: str, vocabularies: Iterable[Vocabulary]) -> str:
-    """Say on which terms a participant takes part, and which messages will leave and reach it."""
-    job = terms.job
-    constraints = ", ".join(str(one) for one in job.constraints) or "none"
+def notice(job: AnyJob, name: str, terms: Terms, *, scores: bool = False) -> str:
+    """Say on which terms a participant takes part, and which messages will leave and reach it.
+
+    Parameters
+    ----------
+    scores
+        Whether a finished run is asked for scores of new people, rather than a model trained.
+    """
+    private = isinstance(job, FederationJob) and job.job.ids == "private"
+    vocabularies = announced_for_scores() if scores else announced(terms, private_ids=private)
+    trained = terms.job
+    constraints = ", ".join(str(one) for one in trained.constraints) or "none"
     lines = [
         "terms this party takes part on:",
-        f"  solver {job.solver}, model {job.model}, at most {job.max_rounds} rounds; constraints: {constraints}",
-        f"  protection: {job.protection}",
-        *([] if job.label_privacy is None else [f"  label privacy: {job.label_privacy.words}"]),
-        f"  participants: {', '.join(f'{name} ({part})' for name, part in terms.participants.items())}",
+        f"  solver {trained.solver}, model {trained.model}, at most {trained.max_rounds} rounds; "
+        f"constraints: {constraints}",
+        f"  protection: {trained.protection}",
+        *([] if trained.label_privacy is None else [f"  label privacy: {trained.label_privacy.words}"]),
+        f"  participants: {', '.join(f'{one} ({part})' for one, part in terms.participants.items())}",
     ]
     kinds = {schema.kind: schema for vocabulary in vocabularies for schema in vocabulary}.values()
     leaving = [one for one in kinds if one.direction.leaves(name, terms.participants)]
@@ -47,20 +56,8 @@ def _explained(schema: Schema, terms: Terms) -> str:
 
 
 def announcer(job: AnyJob, name: str, *, scores: bool = False) -> Callable[[Terms], None]:
-    """Return what prints the notice of a job to a participant, before anything about its rows is sent.
-
-    Parameters
-    ----------
-    scores
-        Whether a finished run is asked for scores of new people, rather than a model trained.
-    """
-    private = isinstance(job, FederationJob) and job.job.ids == "private"
-
-    def announce(terms: Terms) -> None:
-        said = announced_for_scores() if scores else announced(terms, private_ids=private)
-        print(notice(terms, name, said), file=sys.stderr, flush=True)
-
-    return announce
+    """Return what prints the notice of a job to a participant, before anything about its rows is sent."""
+    return lambda terms: print(notice(job, name, terms, scores=scores), file=sys.stderr, flush=True)
 
 
 _OUTSIDE: Final = ("certificate", "proofs", "bytes", "messages", "statistics", "labels", "privacy")

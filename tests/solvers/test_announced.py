@@ -1,0 +1,151 @@
+"""What a participant is told before it agrees covers every message that then leaves or reaches it.
+
+For every listed solver and every level of protection that it takes: between organisations, site by site, with
+checkpoints, and in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.clinics import write_clinics
+from support.federation import Network, run_sites, write_shops
+
+from evenhand.jobs.federation.files import FederationJob, read_federation_job
+from evenhand.jobs.federation.folders import side_folder
+from evenhand.jobs.federation.here import at
+from evenhand.jobs.federation.keeping import Keeping
+from evenhand.jobs.federation.parts import party_part, server_part
+from evenhand.jobs.federation.saying import notice
+from evenhand.jobs.file import read_job
+from evenhand.jobs.horizontal.runs import run_horizontal_job
+from evenhand.jobs.vertical.runs import run_vertical_job
+from evenhand.protocol import resuming
+from evenhand.protocol.terms import Terms
+from evenhand.runtime.site import Site
+from evenhand.solvers.announcing import announced, announced_for_scores, schemas
+from evenhand.solvers.registry import HORIZONTAL, VERTICAL
+from evenhand.solvers.vertical_terms import vertical_terms
+from evenhand.training.run import one_blas_thread
+
+FAIR = {"kind": "equal-opportunity", "epsilon": 0.1}
+OPTIONS: dict[str, dict[str, Any]] = {
+    **{name: {"batch_size": 32} for name in ("vfb2-sgd", "vfb2-svrg", "vfb2-saga", "afsvrg-vp")}
+}
+
+
+def vertical_jobs() -> Iterator[Any]:
+    for name, solver in VERTICAL.items():
+        job: dict[str, Any] = {"solver": name, "max_rounds": 3, "options": OPTIONS.get(name, {}), "test_fraction": 0.2}
+        job |= {"constraint": FAIR} if solver.takes_constraints else {}
+        job |= {"model": solver.models[0]} if "linear" not in solver.models else {}
+        for level in solver.protections:
+            yield pytest.param(job | {"protection": level}, ("bank",), id=f"{name}-{level}")
+        yield pytest.param(job | {"protection": "none"}, ("bank", "phone"), id=f"{name}-two active")
+        if solver.takes_label_privacy:
+            private = {"label_privacy": {"epsilon": 4.0, "finish": True}}
+            yield pytest.param(job | {"protection": "none"} | private, ("bank",), id=f"{name}-label privacy")
+    crossing = {"interactions": "full", "rows_a_leaf": 5}
+    yield pytest.param({"solver": "trees", "max_rounds": 6, "options": crossing}, ("bank",), id="trees-crossing")
+    yield pytest.param({"solver": "subspace", "max_rounds": 3, "ids": "private"}, ("bank",), id="private ids")
+
+
+def horizontal_jobs() -> Iterator[Any]:
+    for name, solver in HORIZONTAL.items():
+        job: dict[str, Any] = {"solver": name, "max_rounds": 3 if solver.fixed_rounds else 12}
+        job |= {"constraint": FAIR} if solver.takes_constraints else {}
+        for level in solver.protections:
+            yield pytest.param(job | {"protection": level}, id=f"{name}-{level}")
+    counted = FAIR | {"epsilon": 0.4, "measure": "error", "confidence": 0.6}
+    yield pytest.param({"solver": "sqp", "max_rounds": 6, "constraint": counted}, id="sqp-confidence")
+
+
+def between_organisations(paths: dict[str, Path], runs: Path) -> tuple[dict[str, str], dict[str, Site], dict[str, Any]]:
+    """Run a job on sites of their own: the notice that each participant was shown, the sites, and how each ended."""
+    job, network = read_federation_job(paths["job"]), Network()
+    notices: dict[str, str] = {}
+    others = list(job.parts)
+    with ExitStack() as stack:
+        folders = {
+            name: stack.enter_context(side_folder(runs / name, name, job, None, False)) for name in ("server", *others)
+        }
+
+        def server(site: Site) -> Any:
+            keeping = Keeping(site, folders["server"], others, 0.0)
+            return server_part(job, lambda: at(paths["bank"]), lambda: site.transcript, keeping)
+
+        def other(name: str) -> Any:
+            def told(terms: Terms) -> None:
+                notices[name] = notice(job, name, terms)
+
+            return lambda site: party_part(job, at(paths[name]), told, Keeping(site, folders[name], others, 0.0))
+
+        with one_blas_thread():
+            ends = run_sites({"server": server, **{name: other(name) for name in others}}, network)
+    return notices, network.sites, ends
+
+
+def kinds_in(text: str) -> set[str]:
+    """The kinds of messages that a notice names."""
+    _, _, listed = text.partition("what will leave this site")
+    return {line.strip().partition(": ")[0] for line in listed.splitlines() if line.startswith("  ")}
+
+
+def assert_announced(paths: dict[str, Path], folder: Path) -> set[str]:
+    """Every site was told of every kind that its own transcript shows; returns what all were told."""
+    notices, sites, ends = between_organisations(paths, folder)
+    failed = {name: end for name, end in ends.items() if isinstance(end, Exception)}
+    assert not failed, failed
+    for name, text in notices.items():
+        sent = {one.kind for one in sites[name].transcript if name in (one.sender, one.receiver)}
+        assert len(sent) > 5
+        assert sent <= kinds_in(text), f"{name} was not told of {sorted(sent - kinds_in(text))}"
+        assert {"checkpoint", "kept"} <= sent
+    participants = dict(read_federation_job(paths["job"]).parts)
+    for entry in sites["server"].transcript:
+        direction = schemas()[entry.kind].direction
+        assert direction.allows(entry.sender, entry.receiver, participants), entry
+    return set().union(*map(kinds_in, notices.values()))
+
+
+@pytest.mark.parametrize(("job", "active"), vertical_jobs())
+def test_parties_are_told_of_every_message(job: dict[str, Any], active: tuple[str, ...], tmp_path: Path) -> None:
+    if job["solver"] == "trees":
+        pytest.importorskip("lightgbm")
+    if job.get("protection") == "encrypted":
+        pytest.importorskip("tenseal")
+    paths = write_shops(tmp_path, job, active)
+    if "label_privacy" in job:
+        for file in (paths["bank"], paths["together"]):
+            file.write_text(file.read_text().replace('positive = "yes"', 'positive = "yes"\nsecret = "labels.secret"'))
+    told = assert_announced(paths, tmp_path / "runs")
+    if job.get("ids") != "private":
+        together = run_vertical_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+        assert {one.kind for one in together.run.transcript} <= told
+
+
+@pytest.mark.parametrize("job", horizontal_jobs())
+def test_clients_are_told_of_every_message(job: dict[str, Any], tmp_path: Path) -> None:
+    if HORIZONTAL[job["solver"]].fixed_rounds:
+        pytest.importorskip("torch")
+    paths = write_clinics(tmp_path, job)
+    told = assert_announced(paths, tmp_path / "runs")
+    together = run_horizontal_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    assert {one.kind for one in together.run.transcript} <= told
+
+
+def test_resuming_and_questions_about_new_people_are_announced(tmp_path: Path) -> None:
+    job = read_federation_job(write_shops(tmp_path, {"solver": "subspace"})["job"])
+    assert isinstance(job, FederationJob)
+    terms = vertical_terms(job.to_job(), job.parts, 0, {})
+    kinds = {schema.kind for vocabulary in announced(terms) for schema in vocabulary}
+    assert {schema.kind for schema in (*resuming.CUTS, *resuming.VOCABULARY)} <= kinds
+    asked = kinds_in(notice(job, "shop", terms, scores=True))
+    assert asked == {"offer", "accepted", "refused", "outcome", "asked", "held", "taken"} | {
+        *("partial-scores", "sides", "scored")
+    }
+    assert asked < {schema.kind for vocabulary in announced_for_scores() for schema in vocabulary}
