@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evenhand.data import CATALOG
+from evenhand.data.public.catalog import CATALOG
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from support.tables import ID, SmallJob, files
 
 from evenhand.data import TableSource, read_table
 from evenhand.data.tables.addresses import Address
-from evenhand.data.tables.scrubbing import Scrubber
+from evenhand.data.tables.redaction import Scrubber
 from evenhand.errors import DataError, EvenhandError, JobError
 from evenhand.jobs.folder import run_folder
 from evenhand.jobs.vertical.tables import load_vertical_tables

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenhand.data import align
+from evenhand.data.tables.align import align
 from evenhand.errors import DataError, InputError
 from evenhand.training.vertical_steps import common_rows
 

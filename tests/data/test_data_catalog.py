@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from evenhand.data import CATALOG, PublicFile, PublicSet, lookup
+from evenhand.data.public.catalog import CATALOG, PublicFile, PublicSet, lookup
 from evenhand.errors import InputError
 
 
@@ -32,7 +32,7 @@ def test_every_file_can_be_checked_and_found(entry: PublicSet) -> None:
     [
         ({"url": "https://x", "wheel": "a==1"}, "wheel and member go together"),
         ({"url": "https://x", "member": "a"}, "wheel and member go together"),
-        ({"url": None}, "say where it is to be had"),
+        ({"url": None}, "give a source"),
     ],
 )
 def test_a_file_must_be_to_be_had(places: dict[str, str | None], message: str) -> None:

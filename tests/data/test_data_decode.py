@@ -96,7 +96,7 @@ def test_corrupt_pictures_are_named_or_counted(
         write_jpeg(files[3], (9, 9, 9), size=(100, 218))
     else:
         files[3].write_bytes(content)
-    with pytest.raises(DataError, match=rf"3\.jpg is no usable picture: .*{message}.*on_corrupt='skip'"):
+    with pytest.raises(DataError, match=rf"3\.jpg is not a usable picture: .*{message}.*on_corrupt='skip'"):
         _decode(files, tmp_path, crop=178)
     assert list((tmp_path / "cache").iterdir()) == [], "a decoding that failed leaves nothing"
     decoded = _decode(files, tmp_path, crop=178, on_corrupt="skip")
@@ -104,20 +104,20 @@ def test_corrupt_pictures_are_named_or_counted(
     assert list(decoded.skipped) == [str(files[3])]
     assert decoded.pixels.shape == (4, 3, 16, 16)
     assert decoded.pixels[3, 0].mean() == pytest.approx(160, abs=4), "rows close up"
-    with pytest.raises(DataError, match=r"3\.jpg is no usable picture"):
+    with pytest.raises(DataError, match=r"3\.jpg is not a usable picture"):
         _decode(files, tmp_path, crop=178)
 
 
 def test_a_truncated_jpeg_is_corrupt(files: list[Path], tmp_path: Path) -> None:
     files[1].write_bytes(files[1].read_bytes()[:-300])
-    with pytest.raises(DataError, match=r"1\.jpg is no usable picture: image file is truncated"):
+    with pytest.raises(DataError, match=r"1\.jpg is not a usable picture: image file is truncated"):
         _decode(files, tmp_path)
 
 
 def test_a_missing_file_is_noticed_before_decoding(files: list[Path], tmp_path: Path) -> None:
     files[4].unlink()
     calls: list[int] = []
-    with pytest.raises(DataError, match=r"4\.jpg is no usable picture: No such file"):
+    with pytest.raises(DataError, match=r"4\.jpg is not a usable picture: No such file"):
         _decode(files, tmp_path, progress=lambda done, total: calls.append(done))
     assert calls == []
     assert _decode(files, tmp_path, on_corrupt="skip").kept.tolist() == [0, 1, 2, 3]

@@ -17,9 +17,9 @@ import platformdirs
 import pooch
 import pytest
 
-from evenhand.data import CATALOG, PublicFile, PublicSet, default_cache, fetch
-from evenhand.data.public.catalog import Packing
-from evenhand.data.public.fetch import check_file
+from evenhand.data import fetch
+from evenhand.data.public.catalog import CATALOG, Packing, PublicFile, PublicSet
+from evenhand.data.public.fetch import check_file, default_cache
 from evenhand.errors import FetchError, InputError
 
 CONTENTS = {"a.txt": b"first file\n", "b.txt": b"second file\n"}

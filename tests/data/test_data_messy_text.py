@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenhand.data import TableSource, open_table, read_table
+from evenhand.data import TableSource, read_table
 from evenhand.data.tables.numerals import guessed_numbers, read_numbers
+from evenhand.data.tables.party_tables import open_table
 from evenhand.errors import ColumnWarning, DataError
 
 
@@ -91,15 +92,15 @@ def test_what_is_not_utf_8_names_the_line_and_the_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"encoding": "klingon"}, "encoding is 'klingon', which is none"),
+        ({"encoding": "klingon"}, "encoding is 'klingon', which is unknown"),
         ({"encoding": "utf-32"}, "is not in the encoding 'utf-32'"),
         ({"delimiter": ";;"}, "delimiter is ';;'; it is one sign"),
         ({"delimiter": '"'}, "delimiter is"),
         ({"decimal": "'"}, "decimal is"),
         ({"decimal": ",", "delimiter": ","}, "cannot both separate cells"),
         ({"types": {"b": "words"}}, "types.b is 'words'; choose one of 'number'"),
-        ({"types": {"b": "date"}}, "column 'b' can be read as dates in no way known here"),
-        ({"types": {"b": "number"}}, "column 'b' holds no numbers, but 'x', 'y'"),
+        ({"types": {"b": "date"}}, "column 'b' can be read as dates in no known way"),
+        ({"types": {"b": "number"}}, "column 'b' holds 'x', 'y' and no numbers"),
         ({"types": {"c": "date"}}, "column 'c' can be read as dates in more than one way"),
         ({"types": {"a": "date"}}, "column 'a' holds number values, no dates"),
     ],

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from evenhand.data import PartyEncoder, encode_parquet
+from evenhand.data import PartyEncoder
 from evenhand.data.tables import parquet_file
 from evenhand.data.tables.raw import RawColumn
+from evenhand.data.tables.stream import encode_parquet
 from evenhand.errors import DataError, InputError
 
 NAN = np.nan

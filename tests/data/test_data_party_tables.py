@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from evenhand.data import PartyEncoder, TableSource, open_table, read_table, write_libsvm
-from evenhand.data.tables.party_tables import FrameTable, SparseTable, StreamedTable
+from evenhand.data import PartyEncoder, TableSource, read_table, write_libsvm
+from evenhand.data.tables.party_tables import FrameTable, SparseTable, StreamedTable, open_table
 from evenhand.errors import DataError
 
 MATRIX = np.array([[7.0, 0.0, 2.0, 0.0], [8.0, 1.0, 0.0, 4.0], [9.0, 0.0, 3.0, 8.0]])

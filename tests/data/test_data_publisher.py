@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from evenhand.data import PublicFile, PublicSet, fetch
-from evenhand.data.public.catalog import Packing
+from evenhand.data import fetch
+from evenhand.data.public.catalog import Packing, PublicFile, PublicSet
 from evenhand.data.public.downloads import Unavailable, download
 from evenhand.errors import FetchError
 

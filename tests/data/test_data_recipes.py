@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from evenhand.data import CATALOG, Dataset, PartyEncoder
+from evenhand.data import Dataset, PartyEncoder
+from evenhand.data.public.catalog import CATALOG
 from evenhand.data.public.loaders import _RECIPES
 
 Loader = Callable[[str], Dataset]

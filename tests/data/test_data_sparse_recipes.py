@@ -65,7 +65,7 @@ def test_a_small_a9a(tmp_path: Path) -> None:
 
 
 def test_each_form_has_its_own_way_in(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="adult is no sparse matrix, as a9a, 20newsgroups are"):
+    with pytest.raises(InputError, match="adult is a table, not a sparse matrix as a9a, 20newsgroups"):
         load_sparse("adult", cache=tmp_path, offline=True)
     with pytest.raises(InputError, match="a9a is a sparse matrix, not a table: use load_sparse"):
         load("a9a", cache=tmp_path, offline=True)

@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenhand.data import (
-    held_out,
-    split_columns,
-    split_raw_columns,
-    train_test_split_ids,
-)
+from evenhand.data import split_columns, train_test_split_ids
+from evenhand.data.splits import held_out, split_raw_columns
 from evenhand.errors import InputError
 
 

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from evenhand.data import PartyEncoder, TableSource, encode_parquet, read_table, transform_parquet
+from evenhand.data import PartyEncoder, TableSource, read_table
 from evenhand.data.tables import parquet_file
+from evenhand.data.tables.stream import encode_parquet, transform_parquet
 from evenhand.errors import DataError, InputError
 
 CELLS = {

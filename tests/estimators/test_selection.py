@@ -18,7 +18,7 @@ from evenhand import (
     frontier,
     select,
 )
-from evenhand.data import fold_numbers
+from evenhand.data.splits import fold_numbers
 from evenhand.errors import GridEdgeWarning, InputError
 from evenhand.estimators.selection import with_settings
 

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from evenhand.data import TableSource, open_table, write_libsvm
+from evenhand.data import TableSource, write_libsvm
+from evenhand.data.tables.party_tables import open_table
 from evenhand.errors import DataError, InputError, JobError
 from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties

@@ -13,7 +13,8 @@ import pytest
 from scipy import sparse
 from support.tables import SmallJob, write_postgres, write_sqlite
 
-from evenhand.data import TableSource, open_table
+from evenhand.data import TableSource
+from evenhand.data.tables.party_tables import open_table
 from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
 

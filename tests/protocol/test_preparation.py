@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.faults import Faults, FaultyInProcess
 
-from evenhand.data import align
+from evenhand.data.tables.align import align
 from evenhand.errors import DataError, ProtocolError
 from evenhand.protocol.agree import AgreeClient, AgreeServer, LabelParty, LabelServer
 from evenhand.protocol.align import COMMON_ROWS, AlignParty, AlignServer, id_sums

@@ -10,7 +10,8 @@ from functools import cache
 import pytest
 from support.sources import FOLDER
 
-from evenhand.data import Dataset, SparseDataset, load, load_sparse, lookup
+from evenhand.data import Dataset, SparseDataset, load, load_sparse
+from evenhand.data.public.catalog import lookup
 from evenhand.errors import FetchError
 
 

@@ -21,7 +21,8 @@ import pandas as pd
 
 from evenhand.arrays import Booleans, Integers
 from evenhand.constraints.kinds import Constraint, GroupAgainstOverall, LossParity
-from evenhand.data import dirichlet_clients, rows_of_clients
+from evenhand.data import dirichlet_clients
+from evenhand.data.clients import rows_of_clients
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.metrics import published_demographic_parity, published_equal_opportunity

@@ -18,14 +18,9 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Integers
-from evenhand.data import (
-    PartyEncoder,
-    as_floats,
-    dirichlet_clients,
-    load,
-    rows_of_clients,
-)
-from evenhand.data.images.arrays import Bytes
+from evenhand.data import PartyEncoder, dirichlet_clients, load
+from evenhand.data.clients import rows_of_clients
+from evenhand.data.images.arrays import Bytes, as_floats
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.horizontal.problem import ClientRows, Single
 from evenhand_reproductions.data.biased import Mark, biased_digits

@@ -23,7 +23,8 @@ def list_sets() -> None:
     Example:
       evenhand data list
     """
-    from evenhand.data import CATALOG, default_cache
+    from evenhand.data.public.catalog import CATALOG
+    from evenhand.data.public.fetch import default_cache
 
     table = Table("name", "rows", "description", "terms", title="public data sets", title_justify="left")
     for name, entry in CATALOG.items():
@@ -47,7 +48,8 @@ def fetch_sets(
       evenhand data fetch adult
       evenhand data fetch all
     """
-    from evenhand.data import CATALOG, fetch, lookup
+    from evenhand.data import fetch
+    from evenhand.data.public.catalog import CATALOG, lookup
     from evenhand.errors import FetchError
 
     options: dict[str, Any] = {"source": source, "offline": offline, "progress": lambda line: say(f"  {line}")}

@@ -1,4 +1,4 @@
-"""Share rows out among the clients of a horizontal federation.
+"""Split rows among the clients of a horizontal federation.
 
 Every function gives one client number, 0 to clients − 1, for each row; :func:`rows_of_clients` turns the numbers into
 lists of rows. The same seed gives the same partition.
@@ -21,34 +21,34 @@ _CONCENTRATIONS: Final = (1e-200, 1e15)
 
 
 def iid_clients(rows: int, clients: int, seed: int) -> Integers:
-    """Deal `rows` rows out at random, in client sizes that differ by at most one."""
+    """Split rows at random among clients whose sizes differ by at most one."""
     _require_rows(rows, clients, 1)
     numbers = np.arange(rows, dtype=np.int64) % clients
     return np.random.default_rng(seed).permutation(numbers)
 
 
 def dirichlet_clients(labels: npt.ArrayLike | pd.Series, clients: int, alpha: float, seed: int) -> Integers:
-    """Skew the labels of the clients by a Dirichlet distribution, in client sizes that differ by at most one.
+    """Split rows among clients with label skew from a Dirichlet distribution; sizes differ by at most one.
 
     Each client draws its own mix of classes q ~ Dirichlet(α K p), where p are the shares of the K classes among all
     rows (Hsu, Qi and Brown 2019), and takes rows without replacement, a row of class k with weight
     q_k / p_k. While a class has its share of what is left, q is the chance that the next row is of each class; a
     class that is running out counts for less and one that has run out for nothing, the others being renormalised.
 
-    Large α gives every client the mix of the whole (in the limit: rows dealt at random); α near 0 gives each client as
-    nearly one class as the equal sizes allow. Clients choose one after another, in random order; the last have to
-    take what is left. (Drawing by q alone until a class has run out, as Hsu et al. do, would leave the last client
-    with all the others' chance deviations, so that it would differ from the whole even for large α.)
+    Large α gives every client the mix of the whole (in the limit, a random split); α near 0 gives each client as
+    nearly one class as the equal sizes allow. Clients draw one after another, in random order; the last take what is
+    left. Hsu et al. draw by q alone until a class has run out. Then the last client has all the others' random
+    deviations, and differs from the whole even for large α.
 
-    With classes of equal size this is the symmetric Dirichlet(α, ..., α), which is what most programs call α; Hsu et
-    al. write Dirichlet(α p), so that their α is K times this one.
+    With classes of equal size this is the symmetric Dirichlet(α, ..., α) of most programs. Hsu et al. write
+    Dirichlet(α p), so their α is K times this one.
 
     Parameters
     ----------
     labels : the class of each row.
     clients : number of clients (N in FairFedAvgALM).
     alpha : α, the concentration; FairFedAvgALM has 1 for CelebA and 2 for imSitu.
-    seed : draws the mixes and the rows.
+    seed : seed of the random draws of mixes and rows.
     """
     if not (np.isfinite(alpha) and alpha > 0):
         raise InputError(f"alpha is {alpha}; it is a finite number above 0")
@@ -89,24 +89,24 @@ def clients_by_column(column: pd.Series | Sequence[Hashable]) -> tuple[Integers,
 
 
 def skewed_clients(rows: int, clients: int, skew: float, seed: int, *, minimum: int = 1) -> Integers:
-    """Deal rows out at random in client sizes that fall off by a power law.
+    """Split rows at random among clients whose sizes follow a power law.
 
     Client k = 0, 1, ... gets `minimum` rows and a share of the rest in proportion to (k + 1)^−skew, rounded by the
     largest remainders.
 
     Parameters
     ----------
-    rows, clients : how many there are.
+    rows, clients : the numbers of rows and clients.
     skew : exponent; 0 gives equal sizes, 1 makes the second client's share half of the first's.
-    seed : draws the rows, not the sizes.
-    minimum : every client gets at least as many rows.
+    seed : seed of the random draw of rows; the sizes do not depend on it.
+    minimum : the fewest rows of a client.
     """
     if not (np.isfinite(skew) and skew >= 0):
         raise InputError(f"skew is {skew}; it is a finite number, 0 or more")
     if minimum < 1:
         raise InputError(f"minimum is {minimum}; a client with no rows cannot take part, so it is at least 1")
     _require_rows(rows, clients, minimum)
-    # Computed from logarithms: a high power of a large rank would overflow.
+    # By logarithms: a high power of a large rank would overflow.
     weights = np.exp(-skew * np.log(np.arange(1, clients + 1)))
     wanted = (rows - clients * minimum) * weights / weights.sum()
     sizes = np.floor(wanted).astype(np.int64)
@@ -122,7 +122,7 @@ def rows_of_clients(numbers: npt.ArrayLike, clients: int | None = None) -> list[
     Parameters
     ----------
     numbers : the client number of each row.
-    clients : how many clients there are; else the largest number and one.
+    clients : the number of clients; by default the largest client number plus one.
     """
     given = np.asarray(numbers)
     if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
@@ -143,9 +143,9 @@ def rows_of_clients(numbers: npt.ArrayLike, clients: int | None = None) -> list[
 def _codes(values: npt.ArrayLike | pd.Series | Sequence[Hashable]) -> tuple[tuple[Any, ...], Integers]:
     column = pd.Series(values)
     if column.empty:
-        raise DataError("there are no rows to share out")
+        raise DataError("there are no rows to split")
     if missing := int(column.isna().sum()):
-        raise DataError(f"{missing:,} of {column.size:,} rows have no value in the column that shares them out")
+        raise DataError(f"{missing:,} of {column.size:,} rows have no value in the column they are split by")
     codes, names = pd.factorize(column, sort=True)
     return tuple(names.tolist()), np.asarray(codes, dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""Made-up tables to try things with: the same every time, and nobody's data.
+"""Synthetic tables for the tutorials: the same every time, and nobody's data.
 
 The tutorials use them; `evenhand data example` writes them.
 """
@@ -18,10 +18,10 @@ Tables = dict[str, pd.DataFrame]
 
 
 def hospitals() -> Tables:
-    """Four hospitals of different sizes record the same things about different patients.
+    """Make tables of four hospitals of different sizes: the same columns, different patients.
 
-    How ill a patient is shows in age, earlier stays and medicines, and decides about readmission; men are prescribed
-    more medicines, however ill they are.
+    Illness shows in age, earlier stays and medicines, and determines readmission. Men are prescribed more medicines at
+    the same degree of illness.
     """
     rng = np.random.default_rng(7)
     tables = {}
@@ -40,7 +40,7 @@ def hospitals() -> Tables:
 
 
 def screening() -> Tables:
-    """A clinic and a laboratory know different things about the same people, of whom one in eight is ill."""
+    """Make tables of a clinic and a laboratory: different columns, the same people, one in eight of them ill."""
     rng = np.random.default_rng(11)
     rows = 4000
     ill = rng.random(rows) < 0.125
@@ -62,11 +62,11 @@ def screening() -> Tables:
 
 
 def lending() -> Tables:
-    """A bank, a shop and a telephone company as one finds them: who pays back, and customers of three origins.
+    """Make realistic tables of a bank, a shop and a telephone company: who repays, and customers of three origins.
 
-    Each has its own customers, most of them in common. Numbers and dates are missing, some numbers are text, the
-    company's file is written with semicolons, decimal commas and in another encoding. People from abroad have shorter
-    records, whatever they do later.
+    Each has its own customers, most of them in common. Numbers and dates are missing, and some numbers are text. The
+    telephone company's file has semicolons, decimal commas and another encoding. Customers from abroad have shorter
+    records, whether they repay or not.
     """
     rng = np.random.default_rng(5)
     rows = 3000
@@ -131,12 +131,12 @@ EXAMPLES: Final[dict[str, Callable[[], Tables]]] = {
 
 
 def example_files(name: str) -> dict[str, bytes]:
-    """An example's tables as CSV files, by the files' names."""
+    """Return an example's tables as CSV files, by file name."""
     if name not in EXAMPLES:
         raise InputError(f"there is no example {name!r}; there are {', '.join(EXAMPLES)}")
     files = {}
     for owner, table in EXAMPLES[name]().items():
-        # Most are written plainly; one is as people who have never seen this package write theirs.
+        # One table has its own way of writing CSV, as users' files do.
         stream = io.BytesIO()
         table.to_csv(stream, **table.attrs.get("writing", {}))
         files[f"{owner}.csv"] = stream.getvalue()

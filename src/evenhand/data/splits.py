@@ -1,4 +1,4 @@
-"""Who gets which columns, and which rows are held out."""
+"""Split columns among parties, and rows into training and test."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from evenhand.errors import InputError
 def split_columns(
     columns: int | Sequence[str] | pd.DataFrame, parties: int | Sequence[int], seed: int
 ) -> list[Integers]:
-    """Share encoded features out at random, as the papers do.
+    """Split encoded features among parties at random, as the papers do.
 
     Parameters
     ----------
     columns : the features, or how many there are.
-    parties : how many features each party gets, or the number of parties, which then get as equal shares as possible.
-    seed : draws the features.
+    parties : the number of features of each party, or the number of parties, for shares as equal as possible.
+    seed : seed of the random draw.
 
     Returns
     -------
@@ -39,7 +39,7 @@ def split_columns(
 
 
 def split_raw_columns(columns: Sequence[str] | pd.DataFrame, parties: int, seed: int | None = None) -> list[list[str]]:
-    """Give each party whole raw columns: neighbours together, or at random when a seed is given."""
+    """Split raw columns among parties: neighbours together, or at random if a seed is given."""
     names = _names(columns)
     sizes = _equal_sizes(names.size, parties)
     order = np.arange(names.size) if seed is None else np.random.default_rng(seed).permutation(names.size)
@@ -49,8 +49,8 @@ def split_raw_columns(columns: Sequence[str] | pd.DataFrame, parties: int, seed:
 def held_out(ids: Sequence[Any] | pd.Index, fraction: float, seed: int) -> Booleans:
     """Tell for each id whether it belongs to the test rows.
 
-    The answer for an id depends on that id and the seed alone. Parties that share the seed therefore hold out the
-    same people, in whatever order they keep them, without a message. The share is `fraction` on average.
+    The answer depends only on the id and the seed. Parties that share the seed therefore hold out the same people
+    without a message, in whatever order their rows are. The share is `fraction` on average.
     """
     if not 0.0 < fraction < 1.0:
         raise InputError(f"the test fraction is between 0 and 1, not {fraction}")
@@ -65,11 +65,11 @@ def fold_numbers(ids: Sequence[Any] | pd.Index, folds: int, seed: int) -> Intege
 
 
 def _places(ids: Sequence[Any] | pd.Index, seed: int) -> Array:
-    """A place on the unit interval for each id, as good as random and always the same."""
+    """Return a pseudo-random number between 0 and 1 for each id, always the same."""
     key = hashlib.blake2b(str(int(seed)).encode(), digest_size=32).digest()
-    # The text of an id is what parties have in common: 7 from a CSV file and numpy's int64(7) must agree.
+    # Parties have the text of an id in common: 7 from a CSV file and numpy's int64(7) must agree.
     digests = b"".join(hashlib.blake2b(str(one).encode(), digest_size=8, key=key).digest() for one in ids)
-    # 2^64 places on the unit interval: the top 53 bits fill a float exactly.
+    # The top 53 of 64 bits fill a float exactly.
     return (np.frombuffer(digests, dtype=">u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeAlias
 
-from evenhand.data.tables.showing import shown_file
+from evenhand.data.tables.redaction import shown_file
 from evenhand.errors import JobError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.schema import read_toml

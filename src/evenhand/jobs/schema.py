@@ -18,7 +18,7 @@ from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.as_types import TypeName
 from evenhand.data.tables.column_rules import MissingRule, Rules
 from evenhand.data.tables.readers import TableSource, require_file_name
-from evenhand.data.tables.scrubbing import Scrubber
+from evenhand.data.tables.redaction import Scrubber
 from evenhand.errors import InputError, JobError
 from evenhand.printing import quoted
 from evenhand.protocol.job import Job, Protection

@@ -1,1 +1,1 @@
-"""Images: folders of the papers' sets, digits, and digits made biased on purpose."""
+"""Images: open arrays and folders of pictures, and prepare batches of them."""

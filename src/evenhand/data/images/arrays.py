@@ -1,4 +1,4 @@
-"""What is done to a batch of pictures before a model sees it."""
+"""Prepare a batch of pictures for a model: scale and crop."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def as_floats(images: Bytes) -> Floats:
 
 
 def centre_crop(images: Bytes, size: int) -> Bytes:
-    """Cut the middle `size` × `size` out of each picture: imSitu's test pictures, 224 of 256."""
+    """Crop the middle `size` × `size` of each picture."""
     height, width = _room(images, size)
     top, left = height // 2, width // 2
     return images[..., top : top + size, left : left + size]
 
 
 def random_crop(images: Bytes, size: int, generator: np.random.Generator) -> Bytes:
-    """Cut `size` × `size` out of each picture at its own random place: imSitu's training pictures, 224 of 256."""
+    """Crop `size` × `size` of each picture, at a random place of its own."""
     height, width = _room(images, size)
     tops = generator.integers(height, size=len(images), endpoint=True)
     lefts = generator.integers(width, size=len(images), endpoint=True)

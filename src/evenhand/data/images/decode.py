@@ -1,8 +1,8 @@
 """Decode picture files once into a memory-mapped array of bytes (needs Pillow, from the `torch` extra).
 
-The array is built in a folder of its own and moved to its place by one rename when it is whole, so that a decoding
-that was killed is never taken for a finished one. The place is named after the files (names, sizes, times) and what
-was done to them, so that changed files are decoded again.
+The array is built in a temporary folder and renamed when it is complete, so that a decoding that was killed is never
+taken for a finished one. The folder's name is a digest of the files (names, sizes, times) and the options, so that
+changed files are decoded again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 _PIXELS: Final = "pixels.npy"
 _INDEX: Final = "index.json"
 _BATCH: Final = 256
-# A decoding writes every few seconds; what nobody has touched for an hour was left behind by one that was killed.
+# A decoding writes every few seconds. A folder that has not changed for an hour belongs to one that was killed.
 _LEFT_BEHIND_SECONDS: Final = 3600.0
 
 
@@ -42,8 +42,8 @@ class DecodedImages:
     Attributes
     ----------
     pixels : (n, 3, size, size), memory-mapped and read-only.
-    kept : for each picture its place among the files given.
-    skipped : why each of the other files was left out, by file.
+    kept : the place of each picture among the files given.
+    skipped : the reason why a file was left out, by file.
     """
 
     pixels: Bytes
@@ -52,7 +52,7 @@ class DecodedImages:
 
 
 class _Corrupt(Exception):
-    """A file that is not the picture it should be; the text says why."""
+    """A file that cannot be decoded to the picture wanted; the text says why."""
 
 
 def decode_images(
@@ -65,7 +65,7 @@ def decode_images(
     on_corrupt: OnCorrupt = "error",
     progress: Progress | None = None,
 ) -> DecodedImages:
-    """Decode files to RGB, cut the middle out, resize, and keep the result in the cache.
+    """Decode files to RGB, crop the middle, resize, and keep the result in the cache.
 
     Parameters
     ----------
@@ -73,9 +73,9 @@ def decode_images(
     cache : folder under which the array is kept.
     name : first part of the array's folder.
     size : height and width of the result; resized bilinearly with antialiasing, as Pillow does.
-    crop : first cut a square of this size out of the middle; the whole picture is resized when None.
+    crop : first crop a square of this size from the middle; None resizes the whole picture.
     on_corrupt : a missing, damaged or too small picture is an ``"error"`` that names it, or is left out (``"skip"``).
-    progress : called with the number of files done and the number of all files.
+    progress : called with the number of files done and of all files.
     """
     if on_corrupt not in ("error", "skip"):
         raise InputError(f"on_corrupt is 'error' or 'skip', not {on_corrupt!r}")
@@ -107,7 +107,7 @@ def _fingerprint(files: Sequence[Path], size: int, crop: int | None, on_corrupt:
         try:
             found = file.stat()
         except OSError as error:
-            # Noticed before anything is decoded: a whole night may lie between the first file and this one.
+            # Checked before anything is decoded: decoding all files before this one may take hours.
             if on_corrupt == "error":
                 raise _refusal(str(file), error.strerror or str(error)) from error
             digest.update(f"\n{file.name} missing".encode())
@@ -130,7 +130,7 @@ def _decode(image_module: Any, file: Path, size: int, crop: int | None) -> Bytes
     try:
         with image_module.open(file) as opened:
             picture = opened.convert("RGB")
-    # Pillow's plug-ins raise SyntaxError and ValueError, too, on what they cannot make sense of.
+    # Pillow's plug-ins also raise SyntaxError and ValueError on files they cannot read.
     except (OSError, SyntaxError, ValueError, image_module.DecompressionBombError) as error:
         raise _Corrupt(str(error) or type(error).__name__) from error
     width, height = picture.size
@@ -138,18 +138,18 @@ def _decode(image_module: Any, file: Path, size: int, crop: int | None) -> Bytes
         if crop > min(width, height):
             raise _Corrupt(f"it is {width} × {height}, smaller than the {crop} × {crop} to be cut out of it")
         left, top = round((width - crop) / 2), round((height - crop) / 2)
-        # Cut before resizing: pixels outside the square must not shine in.
+        # Crop before resizing: pixels outside the square must have no influence.
         picture = picture.crop((left, top, left + crop, top + crop))
     small = picture.resize((size, size), image_module.Resampling.BILINEAR)
     return np.moveaxis(np.asarray(small, dtype=np.uint8), -1, 0)
 
 
 def _build(place: Path, write: Callable[[Path], None]) -> None:
-    """Let a folder be written and put it in its place, whole or not at all."""
+    """Write a folder and move it to its place, complete or not at all."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         _clear_left_behind(place)
-        # The folder, and what is in it, goes if anything stops the work; when all is well it has moved by then.
+        # The temporary folder is removed if anything fails; on success it has been moved.
         with tempfile.TemporaryDirectory(
             dir=place.parent, prefix=f".{place.name}.", ignore_cleanup_errors=True
         ) as name:
@@ -195,7 +195,7 @@ def _move(partial: Path, place: Path) -> None:
 
 
 def _write_header(stream: IO[bytes], rows: int, size: int) -> None:
-    """Write the head of the array; numpy pads it so that any number of rows takes the same room."""
+    """Write the array's header; numpy pads it so that its length does not depend on the number of rows."""
     header = {"descr": "|u1", "fortran_order": False, "shape": (rows, 3, size, size)}
     stream.seek(0)
     np.lib.format.write_array_header_1_0(stream, header)
@@ -206,7 +206,7 @@ def _open(place: Path, files: Sequence[Path]) -> DecodedImages:
         index = json.loads((place / _INDEX).read_text(encoding="utf-8"))
         kept = np.asarray(index["kept"], dtype=np.int64)
         skipped: dict[str, str] = index["skipped"]
-        # An array of no rows cannot be mapped.
+        # An array without rows cannot be mapped.
         pixels = np.lib.format.open_memmap(place / _PIXELS, mode="r") if kept.size else None
         if pixels is not None and len(pixels) != kept.size:
             raise ValueError(f"{len(pixels):,} pictures where {kept.size:,} are listed")
@@ -226,4 +226,4 @@ def _clear_left_behind(place: Path) -> None:
 
 
 def _refusal(file: str, reason: str) -> DataError:
-    return DataError(f"{file} is no usable picture: {reason}; replace it, or leave such files out: on_corrupt='skip'")
+    return DataError(f"{file} is not a usable picture: {reason}; replace it, or skip such files: on_corrupt='skip'")

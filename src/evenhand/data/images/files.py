@@ -1,4 +1,4 @@
-"""Pictures from files, as bytes that are memory-mapped: a .npy or .safetensors file, or a folder of picture files."""
+"""Open pictures as memory-mapped bytes: a .npy or .safetensors file, or a folder of picture files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _LARGEST_HEADER: Final = 1 << 24
 
 
 def open_images(path: Path, files: Sequence[str] | None = None, size: int | None = None) -> Bytes:
-    """(n, channels, height, width) bytes; nothing is read before it is asked for.
+    """Return bytes of shape (n, channels, height, width), memory-mapped.
 
     Parameters
     ----------
     path
         A .npy file; a .safetensors file with one tensor, or one that is called ``images``; or a folder.
     files
-        Of a folder, the pictures' files in the order of the rows. They are decoded the first time only, and kept in the
+        For a folder, the picture files in the order of the rows. They are decoded the first time only, and kept in the
         data cache.
     size
-        Height and width that pictures of a folder are brought to.
+        For a folder, the height and width to resize pictures to.
     """
     if path.is_dir():
         if files is None or size is None:
@@ -57,7 +57,7 @@ def open_images(path: Path, files: Sequence[str] | None = None, size: int | None
 
 
 def _mapped_tensor(path: Path) -> Bytes:
-    """One tensor of a safetensors file where it lies: a length in eight bytes, a header in JSON, then the numbers."""
+    """Map one tensor of a safetensors file: a length in eight bytes, a header in JSON, then the numbers."""
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if length > _LARGEST_HEADER:

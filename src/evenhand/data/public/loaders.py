@@ -1,6 +1,6 @@
-"""From the published files to the rows and features the papers count.
+"""Load public sets: clean the published files to the rows and features that the papers count.
 
-Row ids are the places 0, 1, ... in the cleaned table. Sensitive attributes stay among the features, as in the papers.
+Row ids are 0, 1, ... in the cleaned table. Sensitive attributes stay among the features, as in the papers.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _ADULT_COLUMNS: Final = [
     "income",
 ]
 
-# What may be read from ProPublica's file. Names and birth dates are not among them, so they never reach memory as
-# columns; nor do the columns that give the label away (is_recid serves the filter only).
+# The columns read from ProPublica's file. Names and birth dates are not among them, nor are columns that give the label
+# away (is_recid is used for the filter only).
 _COMPAS_TEXT: Final = ["c_charge_degree", "race", "age_cat", "score_text", "sex", "decile_score"]
 _COMPAS_NUMBERS: Final = ["age", "priors_count", "days_b_screening_arrest"]
 _COMPAS_READ: Final = [*_COMPAS_TEXT, *_COMPAS_NUMBERS, "c_jail_in", "c_jail_out", "is_recid", "two_year_recid"]
@@ -74,7 +74,7 @@ Parts = tuple[pd.DataFrame, pd.Series, str | int, pd.DataFrame]
 
 
 def load(name: str, **fetch_options: Any) -> Dataset:
-    """Fetch a public set and apply its recipe; the keywords are those of :func:`evenhand.data.public.fetch`."""
+    """Fetch a public set and clean it; the keywords are those of :func:`evenhand.data.fetch`."""
     entry = lookup(name)
     if entry.form != "table":
         raise InputError(f"{entry.name} is a sparse matrix, not a table: use load_sparse")
@@ -122,7 +122,7 @@ def _compas(files: Files) -> Parts:
 def _crime(files: Files) -> Parts:
     names = re.findall(r"^@attribute\s+(\S+)", read_plain(files["communities.names.txt"]).decode(), re.MULTILINE)
     table = pd.read_csv(_open(files["communities.data"]), header=None, names=names, na_values=["?"])
-    # The first five columns name the place and the fold; they are not meant to predict.
+    # The first five columns name the place and the fold; they are not features.
     table = table.iloc[:, 5:].dropna(axis="columns")
     table.index = _row_ids(len(table))
     violent = table.pop("ViolentCrimesPerPop") > 0.375
@@ -145,7 +145,7 @@ def _credit_default(files: Files) -> Parts:
     table.index = _row_ids(len(table))
     label = table.pop("Default").map({0: "paid", 1: "default"}).rename("payment")
     sex = table["SEX"].map({1: "male", 2: "female"}).rename("sex")
-    # Codes, not amounts; SEX stays one column, which makes the 90 features VFB² counts.
+    # These are codes, not amounts. SEX stays one column, which gives the 90 features that VFB² counts.
     return table.astype(dict.fromkeys(_CREDIT_CATEGORIES, "category")), label, "paid", sex.to_frame()
 
 
@@ -153,9 +153,9 @@ def _give_me_some_credit(files: Files) -> Parts:
     table = pd.read_csv(_open(files["cs-training.csv"]), index_col=0).dropna()
     table.index = _row_ids(len(table))
     label = table.pop("SeriousDlqin2yrs").map({0: "paid", 1: "delinquent"}).rename("payment")
-    # Two groups of age, cut where studies of the German credit data cut it.
+    # Two groups of age, split as in studies of the German credit data.
     young = (table["age"] <= 25).map({True: "<= 25", False: "> 25"})
-    # Each age is a category of its own, which makes the 92 features VFB² counts.
+    # Each age is a category, which gives the 92 features that VFB² counts.
     return table.astype({"age": "category"}), label, "paid", young.to_frame()
 
 
@@ -183,6 +183,6 @@ def _with_levels(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _require_rows(entry: PublicSet, frame: pd.DataFrame) -> None:
-    # The files are checked by their sums, so this can only fail when a library reads them differently.
+    # Checksums hold, so this can fail only if a library reads the files differently.
     if len(frame) != entry.rows:
         raise DataError(f"the recipe of {entry.name} gave {len(frame):,} rows instead of {entry.rows:,}")

@@ -1,4 +1,4 @@
-"""20 Newsgroups: messages in an archive become a sparse matrix of words and pairs of words, kept for the next time."""
+"""20 Newsgroups: turn the archive of messages into a sparse matrix of words and pairs of words, and cache it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from evenhand.data.compressed import DAMAGED, open_plain
 from evenhand.errors import DataError, InputError
 
 _PARTS: Final = {"20news-bydate-train": False, "20news-bydate-test": True}
-# Raise it when the recipe changes, so that matrices of the old one are not used.
+# Raise the number when the recipe changes, so that cached matrices of the old recipe are not used.
 _RECIPE: Final = "binary counts of words and pairs of words, 1"
 
 
 @dataclass(frozen=True, eq=False)
 class Newsgroups:
-    """All messages: words and pairs of words, each message's newsgroup, and which part it belongs to."""
+    """All messages: words and pairs of words, each message's newsgroup, and whether it is a test message."""
 
     matrix: Matrix
     newsgroups: npt.NDArray[np.str_]
@@ -36,11 +36,10 @@ class Newsgroups:
 
 
 def load_newsgroups(archive: Path, kept: Path | None = None) -> Newsgroups:
-    """Read the archive, or the matrix made from the same archive before, which lies in the file `kept`.
+    """Read the archive, or the matrix that was made of it before and cached in the file `kept`.
 
-    A feature is a word of two letters or more, or a pair of neighbouring ones, in small letters; its value is 1 in
-    every message that holds it. This is scikit-learn's ``CountVectorizer(binary=True, ngram_range=(1, 2))`` on Latin-1
-    text.
+    A feature is a word of two letters or more, or a pair of neighbouring words, in lower case. Its value is 1 in every
+    message that has it. This is scikit-learn's ``CountVectorizer(binary=True, ngram_range=(1, 2))`` on Latin-1 text.
     """
     key = f"{_RECIPE}; {hashlib.sha256(archive.read_bytes()).hexdigest()}"
     found = None if kept is None else _read_kept(kept, key)
@@ -55,7 +54,7 @@ def load_newsgroups(archive: Path, kept: Path | None = None) -> Newsgroups:
 
 
 def positive_rows(newsgroups: npt.NDArray[np.str_], positive: str) -> Booleans:
-    """Which messages are in a newsgroup, such as ``sci.med``, or in any of a family, such as ``comp``."""
+    """Tell which messages are in a newsgroup such as ``sci.med``, or in a family of them such as ``comp``."""
     rows = (newsgroups == positive) | np.char.startswith(newsgroups, f"{positive}.")
     if not rows.any():
         raise InputError(f"no newsgroup is {positive!r} or below it; there are {', '.join(np.unique(newsgroups))}")
@@ -76,7 +75,7 @@ def _vectorise(archive: Path) -> Newsgroups:
 
 
 def _messages(archive: Path) -> list[tuple[bool, str, str, str]]:
-    """Part, newsgroup, number and text of each message; nothing is unpacked to disk."""
+    """Read part, newsgroup, number and text of each message; nothing is unpacked to disk."""
     found = []
     try:
         with open_plain(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as files:
@@ -129,15 +128,15 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _read_kept(path: Path, key: str) -> Newsgroups | None:
-    """The matrix kept in a file; None where there is none, or one of another archive or recipe, or a damaged one."""
+    """Read the cached matrix; None if there is none, it is damaged, or of another archive or recipe."""
     try:
-        # Opened here: numpy leaves a file open that turns out to be damaged.
+        # Opened here, because numpy leaves a damaged file open.
         with path.open("rb") as stream, np.load(stream) as parts:
             if str(parts["key"]) != key:
                 return None
             indices, ends = parts["indices"], parts["ends"]
             shape = (ends.size - 1, int(parts["columns"]))
-            # Every value is 1, so only the places are kept.
+            # Every value is 1, so only the places are cached.
             matrix = sparse.csr_array((np.ones(indices.size), indices, ends), shape=shape)
             return Newsgroups(matrix, parts["newsgroups"], parts["test"])
     except (*DAMAGED, ValueError, KeyError, zipfile.BadZipFile):

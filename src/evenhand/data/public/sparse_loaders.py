@@ -1,6 +1,6 @@
-"""Public sets whose features are a sparse matrix: LIBSVM's a9a, and 20 Newsgroups as words and pairs of words.
+"""Load public sets with sparse features: LIBSVM's a9a, and 20 Newsgroups as words and pairs of words.
 
-Row ids are the places 0, 1, ... in the cleaned set: the publisher's training rows first, then its test rows.
+Row ids are 0, 1, ...: the publisher's training rows first, then its test rows.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ Parts = tuple[Matrix, pd.Series, str | int, pd.DataFrame, Booleans]
 
 
 def load_sparse(name: str, *, positive: str | None = None, **fetch_options: Any) -> SparseDataset:
-    """Fetch a public set whose features are a sparse matrix, and apply its recipe.
+    """Fetch a public set with sparse features and clean it.
 
     Parameters
     ----------
     name : ``a9a`` or ``20newsgroups``.
-    positive : for 20 Newsgroups, which messages are the positive class against all others: a newsgroup such as
-        ``sci.med``, or a family of them. By default ``comp``, the five newsgroups on computers.
-    fetch_options : those of :func:`evenhand.data.public.fetch`.
+    positive : for 20 Newsgroups, the positive class against all others: a newsgroup such as ``sci.med``, or a family
+        of them. By default ``comp``, the five newsgroups on computers.
+    fetch_options : those of :func:`evenhand.data.fetch`.
     """
     entry = lookup(name)
     if entry.form != "sparse":
         known = ", ".join(name for name, other in CATALOG.items() if other.form == "sparse")
-        raise InputError(f"{entry.name} is no sparse matrix, as {known} are; a table is loaded with load")
+        raise InputError(f"{entry.name} is a table, not a sparse matrix as {known}: use load")
     if positive is not None and entry.name != "20newsgroups":
         raise InputError(f"positive chooses newsgroups; {entry.name} has two labels of its own")
     files = fetch(entry, **fetch_options)
     cache = Path(fetch_options.get("cache") or default_cache()) / entry.name
     matrix, label, chosen, sensitive, test = _RECIPES[entry.name](files, cache, positive)
-    # The files are checked by their sums, so this can only fail when a library reads them differently.
+    # Checksums hold, so this can fail only if a library reads the files differently.
     if matrix.shape[0] != entry.rows:
         raise DataError(f"the recipe of {entry.name} gave {matrix.shape[0]:,} rows instead of {entry.rows:,}")
     description = f"{entry.title}: {matrix.shape[0]:,} rows. {entry.citation} Terms: {entry.terms}"

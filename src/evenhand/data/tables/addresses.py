@@ -1,8 +1,8 @@
-"""Database addresses: shown as they were written, filled in from the environment only in order to connect.
+"""Database addresses, filled in from the environment only to connect.
 
-An :class:`Address` can be printed, recorded and compared without harm: its text is the one in the job file, with
-``***`` where a password is written. The values of variables exist in a :class:`FilledAddress` alone, which shows the
-same text and takes whatever it does not show out of what a driver says.
+An :class:`Address` is safe to print, record and compare: its text is the one in the job file, with ``***`` in place of
+a password. Only a :class:`FilledAddress` has the values of variables. It shows the same text, and hides the rest in a
+driver's messages.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from evenhand.data.tables.scrubbing import Scrubber
-from evenhand.data.tables.showing import HIDDEN, SQLITE, VARIABLE, shown_address
+from evenhand.data.tables.redaction import HIDDEN, SQLITE, VARIABLE, Scrubber, shown_address
 from evenhand.errors import DataError
 
 
 class Address:
-    """Where a database is, as somebody wrote it.
+    """A database address as the user wrote it.
 
     Parameters
     ----------
     written
-        The address, with ``${NAME}`` for what an environment variable holds.
+        The address, with ``${NAME}`` for the value of an environment variable.
     base
         Folder that the relative path of an SQLite file starts from.
     """
@@ -53,15 +52,15 @@ class Address:
 
     @property
     def lacks_password(self) -> bool:
-        """Whether it comes out of a run folder, where its password was not kept."""
+        """Whether the address comes from a run folder, which does not keep passwords."""
         return HIDDEN in self._written
 
     def based(self, base: Path) -> Address:
-        """The same address, with relative paths that start from a folder."""
+        """Return the address with relative paths that start from a folder."""
         return Address(self._written, base)
 
     def fill_in(self) -> FilledAddress:
-        """The address with the values of its variables, for the moment of connecting."""
+        """Return the address with the values of its variables, to connect with."""
         names = VARIABLE.findall(self._written)
         for name in names:
             if name not in os.environ:
@@ -74,7 +73,7 @@ class Address:
 
 
 class FilledAddress:
-    """An address with all its secrets. It shows what the address shows; only `reveal` gives the rest."""
+    """An address with all its secrets. Its text is redacted; only `reveal` gives the rest."""
 
     __slots__ = ("_scrubber", "_shown", "_text")
 
@@ -90,9 +89,9 @@ class FilledAddress:
         return f"FilledAddress({self._shown!r})"
 
     def reveal(self) -> str:
-        """The whole address: hand it to a driver, keep it in no variable."""
+        """Return the whole address, for a driver; do not keep it in a variable."""
         return self._text
 
     def scrub(self, text: str) -> str:
-        """What a driver says, without anything of the address that is not shown."""
+        """Hide the address's secrets in a driver's message."""
         return self._scrubber(text)

@@ -1,4 +1,4 @@
-"""Columns taken for what somebody says they are: a number, a category, a date."""
+"""Convert columns to the types that the user states: a number, a category, a date."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DAY_FORMATS: Final = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d
 
 
 def as_types(frame: pd.DataFrame, types: Mapping[str, TypeName], decimal: Decimal, where: str) -> pd.DataFrame:
-    """A table whose columns are what `types` says, by name; columns that are not there are nobody's business here."""
+    """Convert columns to the types in `types`, by name; names without a column are ignored."""
     changed = {}
     for name, kind in types.items():
         if name not in frame.columns or kind == "leave out":
@@ -46,12 +46,12 @@ def _as_type(column: pd.Series, name: str, kind: TypeName, decimal: Decimal) -> 
         return column.astype("Float64")
     found = read_numbers(column, decimal)
     if np.isnan(found.values).all():
-        raise DataError(f"column {name!r} holds no numbers, but {listed(found.words, most=3)}; types says it does")
+        raise DataError(f"column {name!r} holds {listed(found.words, most=3)} and no numbers; types says it does")
     return pd.Series(found.values, column.index)
 
 
 def _text(column: pd.Series, raw: RawColumn) -> pd.Series:
-    """Levels as they would be written: whole numbers without a fraction, also where gaps have made floats of them."""
+    """Convert levels to text: whole numbers without a fraction, also if missing values made floats of them."""
     if raw.kind == NUMBER and bool((raw.known == np.floor(raw.known)).all()):
         return raw.series.where(~raw.missing).map(lambda one: str(int(one)), na_action="ignore")
     return column.map(str, na_action="ignore")
@@ -65,7 +65,7 @@ def _dates(raw: RawColumn) -> pd.Series:
     apart = [found for found in fits[1:] if not found.equals(fits[0])]
     if not fits or apart:
         some = listed(text.dropna().unique(), most=3)
-        why = "in more than one way" if fits else "in no way known here"
+        why = "in more than one way" if fits else "in no known way"
         raise DataError(f"column {raw.name!r} can be read as dates {why} ({some}); write them as 2020-12-31")
     return fits[0]
 
@@ -80,13 +80,13 @@ def _parsed(text: pd.Series, form: str) -> pd.Series | None:
 def with_numbers(
     frame: pd.DataFrame, columns: Sequence[str], known: Mapping[str, TypeName], where: str, *, typed: bool = False
 ) -> pd.DataFrame:
-    """A table in which text that stands for numbers is numbers; a warning says so. `known` types are let be.
+    """Convert text that holds numbers to numbers, with a warning; columns with `known` types stay as they are.
 
     Parameters
     ----------
     typed
-        Whether the table's columns have types, as those of Parquet files and databases have: text of nothing but whole
-        numbers is meant as text there.
+        Whether the table's columns have types, as in Parquet files and databases: text of only whole numbers is meant
+        as text there.
     """
     changed = {}
     for name in columns:
@@ -98,7 +98,7 @@ def with_numbers(
 
 
 def numbers_in(column: pd.Series, name: str, where: str, *, typed: bool) -> Numbers | None:
-    """The numbers that a column of text stands for, with a warning that says so; None where it stands for none."""
+    """Return the numbers in a column of text, with a warning; None if it holds none."""
     if not is_text(column) or (typed and column.dropna().astype(str).str.fullmatch(r"\s*[-+]?\d+\s*").all()):
         return None
     if (found := guessed_numbers(column)) is None:
@@ -106,7 +106,7 @@ def numbers_in(column: pd.Series, name: str, where: str, *, typed: bool) -> Numb
     cell = example(column, found.words) or str(column.dropna().iloc[0])
     said = f"{where}: column {name!r} is read as numbers, though it has cells such as {quoted(cell)}"
     if found.words:
-        said += f"; what is no number ({listed(found.words, most=3)}) counts as missing"
+        said += f"; cells that are not numbers ({listed(found.words, most=3)}) count as missing"
     else:
         said += f" (read as {read_numbers(pd.Series([cell]), found.decimal).values[0]:g})"
     said += f'. Say what it is with types = {{ {toml_key(name)} = "number" }}, or "category"'
@@ -115,14 +115,14 @@ def numbers_in(column: pd.Series, name: str, where: str, *, typed: bool) -> Numb
 
 
 def is_text(column: pd.Series) -> bool:
-    """Whether a column that is no category holds text."""
+    """Tell whether a column that is not a pandas category holds text."""
     return pd.api.types.infer_dtype(column, skipna=True) == "string"
 
 
 def numbers_as_fitted(frame: pd.DataFrame, kinds: Mapping[str, str], decimal: Decimal) -> pd.DataFrame:
-    """New rows in which columns that were numbers at fit are read as such, few and odd as their cells may be.
+    """Convert columns of new rows to numbers if they were numbers at fit, however few or odd their cells.
 
-    The sign before fractions is what the cells say, or `decimal` where they leave it open.
+    The cells determine the decimal sign; `decimal` is used if they leave it open.
     """
     changed = {
         name: pd.Series(read_numbers(frame[name], decimal_of(frame[name]) or decimal).values, frame.index)

@@ -1,8 +1,8 @@
-"""Tables in CSV files, read without guesses about how they are written.
+"""Read tables in CSV files, without guesses about how they are written.
 
-Cells are separated by the first of ``, ; tab |`` that occurs in the header outside of double quotes, and text is UTF-8,
-unless something else is said; double quotes enclose a cell and are doubled within it; an empty cell is a missing value,
-and no word is. The first record names the columns. Nothing else is special: no comments, no lines to skip.
+The delimiter is the first of ``, ; tab |`` that occurs in the header outside of double quotes. Text is UTF-8. Both can
+be set otherwise. Double quotes enclose a cell and are doubled within it. An empty cell is a missing value; no word is.
+The first record names the columns. Nothing else is special: no comments, no lines to skip.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def read_csv(
     path
         The file.
     id
-        The column that identifies a row, which is read as it is written; see :func:`typed`.
+        The column that identifies a row; it is read exactly as written, see :func:`typed`.
     encoding, delimiter, decimal
-        How the file is written: any encoding that Python knows, what separates cells, the sign before fractions.
+        How the file is written: any encoding that Python knows, the delimiter, the decimal sign.
     """
     import pyarrow as pa
 
     try:
-        # What is UTF-8 by another name need not be held in memory.
+        # Files in another encoding are held in memory.
         plain = encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig", "ascii")
         text = _read_all(path if plain else Recoded.of(path, encoding), delimiter)
     except OSError as error:
@@ -56,12 +56,12 @@ def read_csv(
 
 
 def _read_all(path: CsvFile, given: str | None) -> pa.Table:
-    """Every cell as text, the header in the first row, and no record left out."""
+    """Read every cell as text, the header as the first row; refuse a file if a record is left out."""
     import pyarrow as pa
 
     delimiter, width = _dialect(path, given)
     count = count_records(path, delimiter)
-    # Where quotes stand in odd places, they are looked at one by one.
+    # If quotes stand in odd places, records are counted one by one.
     expected = count.records if count.sound else require_sound(path, delimiter)
     if expected == 0:
         raise DataError(f"{path} gives no rows")
@@ -75,14 +75,14 @@ def _read_all(path: CsvFile, given: str | None) -> pa.Table:
 
 
 def _dialect(path: CsvFile, given: str | None) -> tuple[str, int]:
-    """What separates cells, and how many the header has."""
+    """Return the delimiter, and the number of cells in the header."""
     header = _header(path)
     delimiter = given or next((sign for sign in _DELIMITERS if sign in header), _DELIMITERS[0])
     return delimiter, header.count(delimiter) + 1
 
 
 def _header(path: CsvFile) -> str:
-    """The first record, with a sign in place of each quoted cell."""
+    """Return the first record, with one letter in place of each quoted cell."""
     head = b""
     with path.open("rb") as stream:
         while True:
@@ -109,7 +109,7 @@ def _read_text(path: CsvFile, delimiter: str, width: int, longest: int) -> pa.Ta
 
 
 def require_all(path: CsvFile, delimiter: str, text: pa.Table, expected: int) -> None:
-    """Refuse what was read of a file if a record of it is missing."""
+    """Refuse a table that lacks a record of its file."""
     if text.num_rows == expected:
         return
     counted = require_sound(path, delimiter)

@@ -1,7 +1,7 @@
-"""The records of a CSV file, counted without its reader, and what is wrong with a file that cannot be read.
+"""Count the records of a CSV file without its reader, and tell what is wrong with a file that cannot be read.
 
-A record is a line; a cell in double quotes may hold line breaks, and ``""`` in it stands for one double quote. Lines
-end in ``\\n``, ``\\r\\n`` or ``\\r``; blank ones are no records.
+A record is a line. A cell in double quotes may hold line breaks, and ``""`` in it stands for one double quote. Lines
+end in ``\\n``, ``\\r\\n`` or ``\\r``. Blank lines are not records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _QUOTED: Final = re.compile(rb'"(?:[^"]++|"")*+"')
 
 @dataclass(frozen=True)
 class Recoded:
-    """A file that is not in UTF-8, read as if it were: its text is held in memory."""
+    """A file in another encoding than UTF-8; its text is held in memory as UTF-8."""
 
     path: Path
     content: bytes
@@ -57,10 +57,10 @@ CsvFile: TypeAlias = Path | Recoded
 
 @dataclass(frozen=True)
 class Count:
-    """How many records a file has, its header included, and how many bytes the longest takes.
+    """The number of records in a file, including its header, and the bytes of the longest one.
 
-    The count holds if `sound`: every double quote stands at the edge of a cell, or is doubled. Otherwise
-    :func:`records` tells.
+    The count is right if `sound` is true: every double quote stands at the edge of a cell, or is doubled. Otherwise
+    use :func:`records`.
     """
 
     records: int
@@ -80,10 +80,10 @@ def count_records(path: CsvFile, delimiter: str) -> Count:
             ends = np.flatnonzero((block == _LINE_ENDS[0]) | (block == _LINE_ENDS[1]))
             quotes = np.flatnonzero(block == _QUOTE)
             opens = (np.arange(quotes.size) + quotes_before) % 2 == 0
-            # What opens a cell follows an edge of one, and what closes it precedes one; or both are doubled.
+            # An opening quote follows the edge of a cell, and a closing one precedes it; or both are doubled.
             sound = sound and bool(edges[np.where(opens, window[quotes], window[quotes + 2])].all())
             ends = ends[(np.searchsorted(quotes, ends) + quotes_before) % 2 == 0] + start
-            # Between the two signs of \r\n, and on a blank line, there is nothing.
+            # Nothing lies between \r and \n, or on a blank line.
             lengths = np.diff(ends, prepend=last_end) - 1
             records += int(np.count_nonzero(lengths))
             if ends.size:
@@ -95,7 +95,7 @@ def count_records(path: CsvFile, delimiter: str) -> Count:
 
 
 def _windows(stream: IO[bytes]) -> Iterator[npt.NDArray[np.uint8]]:
-    """The file in pieces, each with the byte before it and the byte after it; a line end stands for outside."""
+    """Read the file in pieces, each with the byte before and after it; at the file's ends that is a line end."""
     if stream.read(len(BOM)) != BOM:
         stream.seek(0)
     held = b"\n"
@@ -107,9 +107,9 @@ def _windows(stream: IO[bytes]) -> Iterator[npt.NDArray[np.uint8]]:
 
 
 def records(path: CsvFile, delimiter: str) -> Iterator[tuple[int, list[bytes]]]:
-    """The line each record begins on, and its cells as they are written; slow, for files in which something is wrong.
+    """Return the line each record begins on, and its cells as written. It is slow, for files with an error.
 
-    A cell that begins with a double quote must be closed, and be over then; quotes elsewhere are plain signs.
+    A cell that begins with a double quote must end with one. Quotes elsewhere are plain characters.
     """
     content = path.read_bytes().removeprefix(BOM)
     sign = delimiter.encode()
@@ -129,7 +129,7 @@ def records(path: CsvFile, delimiter: str) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def require_sound(path: CsvFile, delimiter: str) -> int:
-    """Count records one by one; whatever is wrong with a file is an error that names the line."""
+    """Count records one by one; raise an error that names the line if something is wrong."""
     _require_utf8(path)
     count, width = 0, 0
     for line, cells in records(path, delimiter):
@@ -146,7 +146,7 @@ def require_sound(path: CsvFile, delimiter: str) -> int:
 
 
 def first_skipped(path: CsvFile, delimiter: str, rows: Iterator[list[str | None]]) -> int:
-    """The line of the first record that is not among the rows read."""
+    """Return the line of the first record that is not among the rows read."""
     for line, cells in records(path, delimiter):
         if [_text(cell) or None for cell in cells] != next(rows, None):
             return line

@@ -1,6 +1,6 @@
-"""What the text of a CSV column stands for: whole numbers, decimals, true and false, dates, or just text.
+"""Infer the type of a CSV column: whole numbers, decimals, booleans, dates, or text.
 
-A type is given to a column only if every cell of it allows, so that no cell is changed or lost.
+A column gets a type only if every cell of it allows, so that no cell is changed or lost.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from evenhand.data.tables.numerals import Decimal
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# As a number is not written, but a code is: 007, and 0x1F, which Arrow would take for 31.
+# Codes, not numbers: 007, and 0x1F, which Arrow would read as 31.
 _CODE: Final = r"^\s*-?0[0-9xX]"
 
 
-# Numbers as they are written where a comma stands before the fraction.
+# Numbers with a decimal comma.
 _WITH_COMMA: Final = r"^\s*[-+]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?\s*$"
 
 
 def typed(column: pa.ChunkedArray, *, exact: bool, decimal: Decimal = ".") -> pa.ChunkedArray:
-    """A column of text as what it stands for.
+    """Convert a column of text to its type.
 
     Parameters
     ----------
     column
-        Text, with nothing where a cell is empty.
+        Text, with null for empty cells.
     exact
-        Of an id: whole numbers and dates only, and only if each is written just as it would be written again. Other
-        ids stay text, because two that differ in writing, such as 1.5 and 1.50, are two.
+        For ids: convert only whole numbers and dates, and only if writing each gives the same text again. Other ids
+        stay text, because 1.5 and 1.50 are two different ids.
     decimal
-        The sign before the fraction of a number.
+        The decimal sign.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -44,11 +44,11 @@ def typed(column: pa.ChunkedArray, *, exact: bool, decimal: Decimal = ".") -> pa
             column = pc.replace_substring(pc.replace_substring(column, ".", ""), ",", ".")
             first = first.replace(".", "").replace(",", ".")
         elif not _some_match(column, "[-:]"):
-            # Neither numbers nor dates in this writing: 1.5 is not one and a half here.
+            # Neither numbers nor dates with a decimal comma: 1.5 is not one and a half here.
             return _true_and_false(column, first)
     whole, day = pa.int64(), pa.date32()
     for kind in (whole, pa.float64(), day, pa.timestamp("us"), pa.timestamp("us", "UTC")):
-        # What one cell does not allow need not be tried on all.
+        # Skip a type that the first cell does not allow.
         if _cast(pa.chunked_array([[first.strip()]]), kind) is None:
             continue
         values = _cast(column, kind)
@@ -91,7 +91,7 @@ def _all_match(column: pa.ChunkedArray, pattern: str) -> bool:
 
 
 def _true_and_false(column: pa.ChunkedArray, first: str) -> pa.ChunkedArray:
-    """Text that says nothing but true and false, as booleans: what it is in every other format."""
+    """Convert text of only true and false to booleans, as other formats have them."""
     import pyarrow.compute as pc
 
     if first.lower() not in ("true", "false"):

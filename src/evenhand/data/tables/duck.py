@@ -1,4 +1,4 @@
-"""Tables in DuckDB files, with everything else on the machine out of their SQL's reach."""
+"""Read tables in DuckDB files; their SQL cannot reach anything else on the machine."""
 
 from __future__ import annotations
 

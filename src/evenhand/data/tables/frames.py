@@ -1,4 +1,4 @@
-"""What every table is held to, wherever it comes from: distinct columns, those asked for, one row for each id."""
+"""Checks on every table, from any source: distinct columns, those asked for, one row for each id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST: Final = 300
 
 
 def require_distinct(names: Sequence[str], where: str) -> None:
-    """Refuse a table that has two columns of one name."""
+    """Refuse a table with two columns of the same name."""
     twice = sorted(name for name, times in Counter(names).items() if times > 1)
     if twice:
         raise DataError(
@@ -29,7 +29,7 @@ def require_distinct(names: Sequence[str], where: str) -> None:
 
 
 def require_columns(wanted: Sequence[str], found: Sequence[str], where: str) -> None:
-    """Refuse what asks for columns that a table does not have; the message names close ones."""
+    """Refuse columns that the table does not have; the message names similar ones."""
     problems = []
     for name in wanted:
         if name not in found:
@@ -40,11 +40,11 @@ def require_columns(wanted: Sequence[str], found: Sequence[str], where: str) -> 
 
 
 def to_pandas(table: pa.Table, where: str) -> pd.DataFrame:
-    """Convert to pandas, with decimals as floats: as objects they would be taken for categories."""
+    """Convert to pandas, with decimals as floats: as objects they would become categories."""
     import pyarrow as pa
 
     try:
-        # Text from a damaged file may be no text, which pandas would find out at any time later.
+        # Text from a damaged file may be invalid, and pandas would fail at any time later.
         table.validate(full=True)
         for k, column in enumerate(table.schema):
             numeric = (column.metadata or {}).get(b"ADBC:postgresql:typname") == b"numeric"
@@ -54,12 +54,12 @@ def to_pandas(table: pa.Table, where: str) -> pd.DataFrame:
                 table = table.set_column(k, column.name, storage.cast(pa.float64()))
         return table.to_pandas()
     except (pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
-        # A date may lie beyond what Python counts.
+        # A date may lie beyond the range of Python's dates.
         raise DataError(f"{where} holds values that cannot be used: {brief(error)}") from error
 
 
 def index_by(frame: pd.DataFrame, name: str, where: str) -> pd.DataFrame:
-    """Make an id column the index; a row without an id, or two with the same, are refused."""
+    """Make an id column the index; refuse rows without an id, and duplicate ids."""
     missing = int(frame[name].isna().sum())
     if missing:
         raise DataError(f"{where}: {missing:,} of {len(frame):,} rows have no {name!r}")
@@ -73,6 +73,6 @@ def index_by(frame: pd.DataFrame, name: str, where: str) -> pd.DataFrame:
 
 
 def brief(error: BaseException) -> str:
-    """What another library says is wrong, in one line: theirs may run to twenty."""
+    """Shorten another library's error message to one line."""
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 3]}..."

@@ -1,4 +1,4 @@
-"""Sparse tables in LIBSVM's format: each line a label, then ``index:value`` for whatever is not zero."""
+"""Sparse tables in LIBSVM's format: each line is a label, then ``index:value`` for every value that is not zero."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def read_libsvm(
 ) -> tuple[Matrix, Array]:
     """Read a file in LIBSVM's format, plain or compressed (``.gz``, ``.bz2``, ``.xz``).
 
-    The file is read in blocks, so that beside the result only a few megabytes are held. Text from ``#`` to the end of
-    a line is a remark; lines without a row are passed over. Indices must rise within a row.
+    The file is read in blocks, so that only a few megabytes are held beside the result. Text from ``#`` to the end of
+    a line is a comment; lines without a row are ignored. Indices must rise within a row.
 
     Parameters
     ----------
     path
         The file.
     columns
-        How many columns the matrix has; None takes the highest index that occurs.
+        Number of columns of the matrix; None takes the highest index that occurs.
     first_index
-        Whether the file counts columns from 1, as LIBSVM does, or from 0. None finds out: from 0 if the index 0
-        occurs. Say it where several files belong together, because one of them may lack its first column.
+        Whether the file counts columns from 1, as LIBSVM does, or from 0. None means from 0 if the index 0 occurs. Set
+        it when several files belong together, because one of them may lack its first column.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def read_libsvm(
 
 
 def write_libsvm(path: str | Path, matrix: Any, labels: Any, *, first_index: Literal[0, 1] = 1) -> None:
-    """Write rows in LIBSVM's format, compressed if the name ends so; numbers read back exactly as they were."""
+    """Write rows in LIBSVM's format, compressed if the name has such a suffix; numbers read back exactly."""
     rows = sparse.csr_array(matrix, dtype=np.float64, copy=True)
     rows.sum_duplicates()
     rows.eliminate_zeros()
@@ -94,7 +94,7 @@ def _text(value: float) -> str:
 
 
 def _blocks(stream: IO[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Pieces of whole lines, each with the number of its first line."""
+    """Read blocks of whole lines, each with the number of its first line."""
     line, rest = 1, [b""]
     while read := stream.read(_BLOCK):
         end = read.rfind(b"\n") + 1
@@ -109,7 +109,7 @@ def _blocks(stream: IO[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 class _Gathered:
-    """Rows read so far, in arrays that grow in place: joining pieces at the end would hold everything twice."""
+    """Rows read so far, in arrays that grow in place: joining blocks at the end would take twice the memory."""
 
     def __init__(self, path: Path, columns: int | None, first_index: Literal[0, 1] | None) -> None:
         self.path = path
@@ -118,7 +118,7 @@ class _Gathered:
         self.labels, self.data = array("d"), array("d")
         self.indices, self.ends = array("i"), array("q", [0])
         self.low, self.high = _LARGEST_INDEX, -1
-        # What is wrong with the row that has the highest index, should columns turn out to count from 0.
+        # The error in the row with the highest index, which counts only if columns turn out to count from 0.
         self.too_high: str | None = None
 
     @property
@@ -162,13 +162,13 @@ class _Gathered:
         return matrix, np.frombuffer(self.labels)
 
     def _parse(self, block: bytes, line: int) -> tuple[Any, Array]:
-        # Imported here: scikit-learn's readers take long to load, and few tables are of this kind.
+        # Imported here: scikit-learn's readers take long to load, and few tables have this format.
         from sklearn.datasets import load_svmlight_file
 
         try:
             return load_svmlight_file(io.BytesIO(block), dtype=np.float64, zero_based=True)
         except (ValueError, OverflowError) as error:
-            # It says what is wrong but not where.
+            # The error does not say where.
             self._refuse(_problem(block, line, *self._bounds))
             last = line + block.count(b"\n")
             raise DataError(f"{self.path}, between lines {line:,} and {last:,}: {error}") from error
@@ -179,7 +179,7 @@ class _Gathered:
 
 
 def _problem(block: bytes, first_line: int, low: int, high: int) -> str | None:
-    """The first line that cannot be used and why; slow, and asked only when something is wrong."""
+    """Find the first line that cannot be used, and why. It is slow, and runs only after an error."""
     for line, content in enumerate(block.split(b"\n"), first_line):
         label, *entries = content.partition(b"#")[0].split() or [b"0"]
         if problem := _wrong_number(label, "label") or _wrong_entries(entries, low, high):

@@ -1,4 +1,4 @@
-"""Numbers that are written as text: with a currency, marks between thousands, a decimal comma, or words among them."""
+"""Read numbers in text: with a currency, thousands separators, a decimal comma, or words among them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Numbers(NamedTuple):
     Attributes
     ----------
     values
-        NaN where a cell is empty or no number.
+        NaN where a cell is empty or not a number.
     decimal
-        The sign before the fraction.
+        The decimal sign.
     words
-        Cells that are no numbers, each once.
+        Cells that are not numbers, each once.
     """
 
     values: Array
@@ -40,10 +40,7 @@ class Numbers(NamedTuple):
 
 
 def guessed_numbers(column: pd.Series) -> Numbers | None:
-    """Text as the numbers it stands for; None where it does not: where too many cells, or some code, are none.
-
-    A code has zeros before it, as 007 has.
-    """
+    """Read text as numbers; return None if too many cells are not numbers, or a cell is a code such as 007."""
     cells = [str(cell) for cell in column.dropna().unique()]
     bodies = [body for cell in cells if (body := _body(cell)) is not None]
     if not bodies or any(re.match(r"0\d", body) for _, body in bodies):
@@ -57,7 +54,7 @@ def guessed_numbers(column: pd.Series) -> Numbers | None:
 
 
 def read_numbers(column: pd.Series, decimal: Decimal) -> Numbers:
-    """Text as numbers; what is none is missing."""
+    """Read text as numbers; cells that are not numbers are missing."""
     cells = {cell: _number(str(cell), decimal) for cell in column.dropna().unique()}
     words = tuple(str(cell) for cell, value in cells.items() if value is None)
     values = column.map(cells).to_numpy(dtype=np.float64, na_value=np.nan)
@@ -65,20 +62,20 @@ def read_numbers(column: pd.Series, decimal: Decimal) -> Numbers:
 
 
 def decimal_of(column: pd.Series) -> Decimal | None:
-    """The sign before fractions in text, where some cell leaves no doubt and none contradicts it."""
+    """Return the decimal sign in text, if some cell shows it and none contradicts it."""
     bodies = [body[1] for cell in column.dropna().unique() if (body := _body(str(cell))) is not None]
     found = _decimals(bodies)
     return next(iter(found)) if len(found) == 1 else None
 
 
 def example(column: pd.Series, words: Sequence[str]) -> str:
-    """A cell that shows why the column is no plain number."""
+    """Return a cell that shows why the column is not plain numbers."""
     odd = (str(cell) for cell in column.dropna() if not re.fullmatch(r"\s*-?\d+(\.\d+)?\s*", str(cell)))
     return next(odd, words[0] if words else "")
 
 
 def _body(cell: str) -> tuple[str, str] | None:
-    """The sign, and the digits with what stands between them."""
+    """Return the sign, and the digits with the separators between them."""
     match = _NUMERAL.fullmatch(cell.strip())
     return None if match is None else (match[1] or match[2], match[3])
 
@@ -100,7 +97,7 @@ def _number(cell: str, decimal: Decimal) -> float | None:
 
 
 def _decimal(bodies: Iterable[str]) -> Decimal | None:
-    """The sign before fractions, by the cells that leave no doubt; None where they contradict each other."""
+    """Return the decimal sign that the unambiguous cells show; None if they contradict each other."""
     found = _decimals(bodies)
     if len(found) == 2:
         return None
@@ -114,7 +111,7 @@ def _decimals(bodies: Iterable[str]) -> set[Decimal]:
         if len(set(signs)) == 2:
             found.add("," if signs[-1] == "," else ".")
         elif len(signs) > 1:
-            # Twice the same stands between thousands.
+            # A sign that occurs twice separates thousands.
             found.add("," if signs[0] == "." else ".")
         elif signs and not _THOUSANDS[signs[0]].fullmatch(body):
             found.add("," if signs[0] == "," else ".")

@@ -21,9 +21,9 @@ _BUFFER: Final = 1 << 18
 
 
 class ParquetTable:
-    """A Parquet file whose columns are known and whose rows have not been read.
+    """A Parquet file of which only the schema has been read.
 
-    Categories are read as the values they stand for, and remarks that pandas leaves in a file are passed over.
+    Categories are read as their values, and metadata that pandas leaves in a file are ignored.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,7 +37,7 @@ class ParquetTable:
         require_distinct(self.names, str(path))
 
     def of_text(self, columns: Sequence[str]) -> list[str]:
-        """Those of the columns that hold text."""
+        """Return those of the columns that hold text."""
         import pyarrow as pa
 
         return [
@@ -47,14 +47,14 @@ class ParquetTable:
         ]
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Some columns of all rows."""
+        """Read some columns of all rows."""
         with self._open() as file:
             table = _plain(file.read(columns=list(columns))).select(columns)
         self._require_all(table.num_rows)
         return table
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Some columns of some thousand rows at a time."""
+        """Read some columns, some thousand rows at a time."""
         import pyarrow as pa
 
         rows = 0
@@ -70,10 +70,10 @@ class ParquetTable:
         import pyarrow.parquet as pq
 
         try:
-            # Neither buffered ahead nor read at once: either would hold whole row groups of all columns.
+            # Buffering ahead or reading at once would hold whole row groups of all columns.
             with pq.ParquetFile(self.path, pre_buffer=False, buffer_size=_BUFFER) as file:
                 yield file
-            # What has been decoded is with its reader now; Arrow would keep its memory for the next table.
+            # The caller has the decoded rows now; Arrow would keep the memory for the next table.
             pa.default_memory_pool().release_unused()
         except (pa.ArrowException, OSError, UnicodeError, MemoryError) as error:
             raise DataError(

@@ -1,4 +1,4 @@
-"""A party's rows, whatever they come from: what is known of them by name, and features that can be encoded."""
+"""A party's rows from any source: columns by name, and features that can be encoded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from evenhand.data.tables.stream import encode_parquet, transform_parquet
 from evenhand.errors import DataError
 
 LABEL: Final = "label"
-"""What the numbers at the beginning of a LIBSVM file's rows are called."""
+"""The name of the numbers at the beginning of a LIBSVM file's rows."""
 # A gigabyte of weights.
 _WIDEST: Final = 2**27
 
@@ -35,9 +35,9 @@ class PartyTable(Protocol):
     Attributes
     ----------
     known
-        Columns by name, indexed by id: at least those that were asked for beside the features and are there.
+        Columns by name, indexed by id: at least those that were asked for beside the features and exist.
     names
-        What columns there are, for messages.
+        The columns there are, for messages.
     """
 
     @property
@@ -46,11 +46,11 @@ class PartyTable(Protocol):
     def names(self) -> Sequence[str]: ...
 
     def aligned(self, ids: pd.Index) -> Self:
-        """The same table with the rows of these ids in this order."""
+        """Return the table with the rows of these ids in this order."""
         ...
 
     def taken(self, places: Integers) -> Self:
-        """The same table with the rows at these places, in their order."""
+        """Return the table with the rows at these places, in their order."""
         ...
 
     def encode(
@@ -68,7 +68,7 @@ class PartyTable(Protocol):
 class FrameTable:
     """Named columns, held in memory; `features` are those of `known` that are encoded.
 
-    Ids that are `written` come from a CSV file: each is what its text says, and its text is what it says.
+    Ids that are `written` come from a CSV file: converting an id to text gives what the file has.
     """
 
     known: pd.DataFrame
@@ -86,7 +86,7 @@ class FrameTable:
         return self if _all_in_order(places, len(self.known)) else replace(self, known=self.known.iloc[places])
 
     def with_text_ids(self) -> Self:
-        """The same table with ids as the text they were written as, if that is known."""
+        """Return the table with ids as text, if their text in the file is known."""
         return replace(self, known=self.known.set_axis(self.known.index.map(str))) if self.written else self
 
     def encode(
@@ -102,7 +102,7 @@ class FrameTable:
 
 @dataclass(frozen=True, eq=False)
 class StreamedTable:
-    """Named columns of a Parquet file, of which only `known` is held; features are read when they are encoded."""
+    """Named columns of a Parquet file. Only `known` is in memory; features are read when they are encoded."""
 
     known: pd.DataFrame
     names: Sequence[str]
@@ -163,7 +163,7 @@ class SparseTable:
     def encode(
         self, training: Booleans, scale: bool, as_is: bool = False, rules: Rules = DEFAULT_RULES
     ) -> tuple[PartyEncoder, Matrix]:
-        # Without scaling nothing is learned from the rows, and choosing some would copy them.
+        # Without scaling nothing is learned from the rows, and selecting some would copy them.
         learned_from = self.matrix if training.all() or not scale or as_is else self.matrix[np.flatnonzero(training)]
         encoder = PartyEncoder(scale=scale, as_is=as_is).fit(learned_from)
         return encoder, encoder.transform(self.matrix)
@@ -183,14 +183,14 @@ def open_table(
     Parameters
     ----------
     source
-        Where it is. Its `columns` are not used.
+        Where the table is. Its `columns` are not used.
     features
         The columns to encode; None takes all but the id and those of `known`.
     known
         Columns needed by name: the label and sensitive ones. They are features too only if `features` names them.
-        Those that are not there are left out.
+        Columns that do not exist are left out.
     encoder
-        The encoder the rows are meant for, if there is one already: its columns are the features.
+        The fitted encoder that the rows are for, if there is one; its columns are the features.
     """
     if source.table is not None and is_libsvm(source.table):
         return _open_libsvm(source, features, known, None if encoder is None else encoder.sparse_columns)
@@ -216,9 +216,9 @@ def open_table(
 
 
 def with_one_kind_of_ids(tables: Mapping[str, PartyTable]) -> dict[str, PartyTable]:
-    """The same tables; where one party's ids are text, those of CSV files are text as well.
+    """Return the tables with ids of one kind: if one party's ids are text, those of CSV files become text.
 
-    A CSV file does not say whether 12 is a number or a text, 007 among the others' ids perhaps.
+    A CSV file does not say whether 12 is a number or text; the other parties' ids may include 007.
     """
     if not any(is_text(table.known.index) for table in tables.values()):
         return dict(tables)
@@ -243,7 +243,7 @@ def _open_parquet(
 ) -> StreamedTable:
     file = ParquetTable(local_file(str(source.table)))
     names = file.names
-    # Read as every table is, so that labels and groups are of the same types whatever the format.
+    # Read like every other table, so that labels and groups have the same types in all formats.
     beside = read_table(replace(source, columns=[name for name in known if name in names]))
     others = [name for name in names if name != id]
     chosen = _features(others, features, [*known, *source.left_out])
@@ -252,7 +252,7 @@ def _open_parquet(
 
 
 def _guessed(source: TableSource, file: ParquetTable, features: Sequence[str]) -> dict[str, Decimal]:
-    """Columns of text that stand for numbers, and the sign before their fractions; one at a time is looked at."""
+    """Find columns of text that hold numbers, and their decimal sign; only one is in memory at a time."""
     found = {}
     for name in file.of_text(features):
         if name not in source.types:
@@ -271,7 +271,7 @@ def _open_libsvm(
     path, first = local_file(str(source.table)), source.first_index
     taken = dict.fromkeys(name for name in (source.id, *known) if name is not None and name != LABEL)
     places = {name: _place(name, first, path) for name in [*taken, *(features or ())]}
-    # What an encoder was fitted on is what was left when the columns taken out were gone.
+    # The encoder was fitted on the columns that were left after these were taken out.
     columns = width + len(taken) if width is not None and features is None else None
     matrix, labels = read_libsvm(path, columns, first_index=first)
     needed = max(places.values(), default=-1) + 1
@@ -283,7 +283,7 @@ def _open_libsvm(
     if needed > matrix.shape[1] and width is None:
         highest = matrix.shape[1] - 1 + first
         raise DataError(f"{path} has no column {needed - 1 + first}; the highest that occurs is {highest}")
-    # New rows may well have nothing but zeros in the last columns.
+    # New rows may have only zeros in the last columns.
     matrix.resize(matrix.shape[0], max(needed, matrix.shape[1]))
     values = {name: _numbers(matrix[:, [places[name]]].toarray().ravel()) for name in taken}
     frame = pd.DataFrame({LABEL: _numbers(labels), **values}, index=pd.RangeIndex(len(labels), name="row"))
@@ -308,6 +308,6 @@ def _place(name: str, first: int, path: Path) -> int:
 
 
 def _numbers(values: Array) -> Array | Integers:
-    """Whole numbers as integers: a label is 1 and -1, not 1.0 and -1.0."""
+    """Return whole numbers as integers: a label is 1 or -1, not 1.0 or -1.0."""
     whole = np.array_equal(np.rint(values), values) and bool(np.all(np.abs(values) < 2**53))
     return values.astype(np.int64) if whole else values

@@ -1,4 +1,4 @@
-"""What a raw column holds, whatever pandas calls it: numbers, dates, or levels of a category, with gaps between."""
+"""The kind of a raw column, whatever its pandas type: numbers, dates, or levels of a category."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evenhand.errors import DataError
 
 NUMBER: Final = "number"
 DATE: Final = "date"
-# How messages name what a categorical column's levels are.
+# The kinds of levels, as messages name them.
 LEVEL_TYPES: Final[dict[str, type]] = {"text": str, "integer": int, "decimal": float, "boolean": bool}
 _LEVELS: Final = {"string": "text", "integer": "integer", "floating": "decimal", "boolean": "boolean"}
 _NUMBERS: Final = ("integer", "floating", "decimal", "mixed-integer-float")
@@ -24,14 +24,14 @@ _A_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
 
 @dataclass(frozen=True, eq=False)
 class RawColumn:
-    """A column in its plainest form.
+    """A raw column in its simplest form.
 
     Attributes
     ----------
     series
         Floats for numbers and times of day (in hours), days since 1970 for dates; levels as they are.
     kind
-        ``"number"``, ``"date"`` or what the levels are; None where there is nothing but gaps.
+        ``"number"``, ``"date"`` or the kind of the levels; None if all values are missing.
     """
 
     name: str
@@ -40,7 +40,7 @@ class RawColumn:
 
     @classmethod
     def of(cls, column: pd.Series, name: str) -> RawColumn:
-        """Say what a column holds; refuse what can be no feature."""
+        """Find a column's kind; refuse one that cannot be a feature."""
         dtype = column.dtype
         if isinstance(dtype, pd.CategoricalDtype):
             return _category(column, name)
@@ -70,14 +70,14 @@ class RawColumn:
 
     @cached_property
     def numbers(self) -> Array:
-        """Of numbers and dates, with NaN for whatever is missing."""
+        """Numbers and dates as floats, NaN where missing."""
         if isinstance(self.series.dtype, np.dtype):
             return self.series.to_numpy(dtype=np.float64)
         return self.series.to_numpy(dtype=np.float64, na_value=np.nan)
 
     @cached_property
     def missing(self) -> Booleans:
-        """Where nothing is known; an infinite number says nothing either."""
+        """Which values are missing; infinite numbers count as missing."""
         if self.kind in (NUMBER, DATE):
             return ~np.isfinite(self.numbers)
         return self.series.isna().to_numpy(dtype=bool)
@@ -88,16 +88,16 @@ class RawColumn:
 
     @property
     def known(self) -> Array:
-        """The numbers that are there."""
+        """The numbers that are not missing."""
         return self.numbers[~self.missing] if self.missing.any() else self.numbers
 
     def refuse_missing(self) -> None:
-        """Refuse a column with gaps, where that was asked for."""
+        """Raise an error if values are missing."""
         rows = len(self.series)
         if missing := int(self.missing.sum()) - self.infinite:
             raise DataError(
                 f"column {self.name!r}: {missing:,} of {rows:,} values are missing; fill them in, drop the rows or the "
-                'column, or let them be with missing = "indicator"'
+                'column, or accept them with missing = "indicator"'
             )
         if self.infinite:
             raise DataError(
@@ -106,9 +106,9 @@ class RawColumn:
             )
 
     def require(self, fitted: str) -> None:
-        """Refuse values of another kind than those at fit."""
+        """Raise an error if values are of another kind than those at fit."""
         if self.kind not in (fitted, None) and not (self.kind == NUMBER and self.missing.all()):
-            # One-hot rows of zeros would otherwise hide that, say, the codes "1" arrive as the numbers 1.
+            # One-hot rows of zeros would otherwise hide that codes such as "1" arrive as numbers.
             raise DataError(f"column {self.name!r} was fitted as {fitted} and now holds {self.kind} values; convert it")
 
 
@@ -118,7 +118,7 @@ def _category(column: pd.Series, name: str) -> RawColumn:
     if inferred == "empty":
         return RawColumn(name, column, None)
     if inferred in ("interval", *_DATES):
-        # As pandas.cut makes them: each is called by how it is written.
+        # As pandas.cut makes them; the text of each is its name.
         return RawColumn(name, column.cat.rename_categories([str(one) for one in categories]), "text")
     if inferred not in _LEVELS:
         raise _no_feature(column, name, inferred)
@@ -143,7 +143,7 @@ def _datetimes(column: pd.Series, name: str, inferred: str) -> pd.Series:
     try:
         if inferred == "period":
             return pd.Series(pd.PeriodIndex(column).to_timestamp(), column.index)
-        # Day by day: a date may lie beyond what pandas counts in nanoseconds.
+        # One by one: a date may lie beyond the range of nanoseconds in pandas.
         plain = [np.datetime64("NaT", "us") if pd.isna(one) else _naive(one) for one in column]
         return pd.Series(np.array(plain, dtype="datetime64[us]"), column.index)
     except (AttributeError, OverflowError, TypeError, ValueError) as error:
@@ -151,16 +151,16 @@ def _datetimes(column: pd.Series, name: str, inferred: str) -> pd.Series:
 
 
 def _naive(one: Any) -> np.datetime64:
-    """A date as it is written where it was: the hour of the place, without its zone."""
+    """Return local time without its time zone."""
     return np.datetime64(one.replace(tzinfo=None) if getattr(one, "tzinfo", None) is not None else one)
 
 
 def _days(column: pd.Series) -> pd.Series:
-    """Days since 1970, as it is written where it was; NaN where there is no date."""
+    """Return days since 1970 in local time, NaN where a date is missing."""
     plain = column.dt.tz_localize(None) if getattr(column.dtype, "tz", None) is not None else column
     moments = plain.to_numpy()
     if moments.dtype == "datetime64[ns]":
         moments = moments.astype("datetime64[us]")
-    # Coarser units stay: what lies far away has more microseconds than can be counted.
+    # Coarser units stay: dates far away would overflow in microseconds.
     days = moments.astype(np.int64) / _A_DAY[np.datetime_data(moments.dtype)[0]]
     return pd.Series(np.where(np.isnat(moments), np.nan, days), column.index)

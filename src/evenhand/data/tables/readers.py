@@ -1,4 +1,4 @@
-"""A party's table, from a file or a database, as a pandas frame indexed by id."""
+"""Read a party's table, from a file or a database, as a pandas frame indexed by id."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evenhand.data.tables.frames import index_by, require_columns, require_disti
 from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.parquet_file import ParquetTable
-from evenhand.data.tables.showing import is_address, shown_file
+from evenhand.data.tables.redaction import is_address, shown_file
 from evenhand.errors import DataError
 from evenhand.printing import quoted
 
@@ -31,21 +31,21 @@ _DATABASES: Final = (".duckdb", ".ddb")
 
 @dataclass(frozen=True)
 class TableSource:
-    """Where a table is.
+    """Where a table is, and how to read it.
 
     Parameters
     ----------
-    table : a CSV, Parquet or DuckDB file; :func:`evenhand.data.open_table` also takes one in LIBSVM's format.
-    database : instead, ``sqlite:///path`` or ``postgresql://user:password@host/name``. Write ``${NAME}`` for
-        what an environment variable holds, such as the password. It becomes an :class:`Address`, which shows neither.
+    table : a CSV, Parquet or DuckDB file; a job's table may also be in LIBSVM's format.
+    database : instead, ``sqlite:///path`` or ``postgresql://user:password@host/name``. Write ``${NAME}`` for the value
+        of an environment variable, such as the password. It becomes an :class:`Address`, which shows neither.
     sql : the SELECT to run; needed with `database`, and for a DuckDB file with several tables.
     id : the column that identifies a row; it becomes the index.
     columns : the columns to keep beside the id; all when None.
     first_index : whether a file in LIBSVM's format counts columns from 1 or from 0.
-    encoding, delimiter, decimal : how a CSV file is written: ``"cp1252"`` for instance, what separates cells (None
-        looks at the header), and the sign before the fraction of a number.
-    types : what columns are taken for, by name: ``"number"``, ``"category"`` or ``"date"``; ``"leave out"`` is no
-        feature.
+    encoding, delimiter, decimal : how a CSV file is written: the encoding such as ``"cp1252"``, the delimiter (None
+        looks at the header), and the decimal sign.
+    types : types of columns, by name: ``"number"``, ``"category"`` or ``"date"``; ``"leave out"`` makes no feature of
+        a column.
     """
 
     table: str | Path | None = None
@@ -75,7 +75,7 @@ class TableSource:
 
     @property
     def left_out(self) -> list[str]:
-        """Columns that are to be no features."""
+        """Columns that do not become features."""
         return [name for name, kind in self.types.items() if kind == "leave out"]
 
     def describe(self) -> str:
@@ -87,13 +87,13 @@ def _check_writing(encoding: str, delimiter: str | None, decimal: str) -> None:
     try:
         codecs.lookup(encoding)
     except (LookupError, TypeError) as error:
-        raise DataError(f"encoding is {quoted(encoding)}, which is none; try 'utf-8', 'cp1252' or 'utf-16'") from error
+        raise DataError(f"encoding is {quoted(encoding)}, which is unknown; try 'utf-8' or 'cp1252'") from error
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
-        raise DataError(f"delimiter is {quoted(delimiter)}; it is one sign, such as ';' or a tab")
+        raise DataError(f"delimiter is {quoted(delimiter)}; give one character, such as ';' or a tab")
     if decimal not in (".", ","):
         raise DataError(f"decimal is {quoted(decimal)}; it is '.' or ','")
     if decimal == delimiter:
-        raise DataError(f"{decimal!r} cannot both separate cells and stand before fractions")
+        raise DataError(f"{decimal!r} cannot be both the delimiter and the decimal sign")
 
 
 def read_table(source: TableSource) -> pd.DataFrame:
@@ -111,7 +111,7 @@ def read_table(source: TableSource) -> pd.DataFrame:
 
 
 def _wanted(source: TableSource, found: Sequence[str]) -> list[str]:
-    """The columns to keep, the id first, all of which must be there."""
+    """Return the columns to keep, the id first; refuse columns that do not exist."""
     wanted = list(found if source.columns is None else source.columns)
     if source.id is not None:
         wanted = [source.id, *(name for name in wanted if name != source.id)]
@@ -143,7 +143,7 @@ def _read_arrow(source: TableSource) -> pa.Table:
 
 
 def is_database(source: TableSource) -> bool:
-    """Whether a table is a query's result, rather than a file of its own."""
+    """Tell whether a table is the result of a query, not a file of its own."""
     return source.database is not None or Path(str(source.table)).suffix.lower() in _DATABASES
 
 
@@ -153,7 +153,7 @@ def is_csv(table: str | Path | None) -> bool:
 
 
 def require_file_name(text: str) -> None:
-    """Refuse an address where a file's name is wanted."""
+    """Refuse an address where a file's name is needed."""
     if is_address(text):
         raise DataError(
             f"table is an address, {shown_file(text)}, and not a file on this machine: give a database's as database, "
@@ -162,7 +162,7 @@ def require_file_name(text: str) -> None:
 
 
 def local_file(text: str) -> Path:
-    """The file a table's name means; whatever is no single file on this machine is refused."""
+    """Return the path of a table; refuse a name that is not a single file on this machine."""
     require_file_name(text)
     shown = shown_file(text)
     if any(sign in text for sign in "*?["):
@@ -177,7 +177,7 @@ def local_file(text: str) -> Path:
         # A name too long, a folder that may not be entered.
         problem = f"{shown} cannot be opened: {error.strerror}"
     except (RuntimeError, ValueError) as error:
-        # The home of somebody unknown.
+        # The home folder of an unknown user.
         problem = f"{shown} cannot be opened: {error}"
     else:
         if not S_ISREG(found.st_mode):
@@ -185,6 +185,6 @@ def local_file(text: str) -> Path:
         elif found.st_size == 0:
             problem = f"{shown} is empty"
     if problem:
-        # Outside the handlers: the system's errors quote the whole name, which may be an address.
+        # Raised outside the handlers: the system's errors quote the whole name, which may be an address.
         raise DataError(problem)
     return path

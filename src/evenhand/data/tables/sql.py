@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from evenhand.data.tables.addresses import Address, FilledAddress
-from evenhand.data.tables.showing import SQLITE, can_be_taken_apart
-from evenhand.data.tables.sqlite_select import require_select
+from evenhand.data.tables.redaction import SQLITE, can_be_taken_apart
 from evenhand.errors import DataError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -20,9 +21,11 @@ _CONNECT_SECONDS: Final = 10
 # The SQLite driver takes a column's type from its first batch and fails on a later surprise: look at many rows.
 _SQLITE_BATCH: Final = {"adbc.sqlite.query.batch_rows": 1 << 16}
 
+_ALLOWED: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
+
 
 def query(address: Address, sql: str) -> pa.Table:
-    """Run a SELECT on the database at an address; no message shows more of the address than the address does."""
+    """Run a SELECT on the database at an address; messages show the address redacted."""
     filled = address.fill_in()
     if filled.reveal().startswith(SQLITE):
         return _run("adbc_driver_sqlite", filled, sql, _SQLITE_BATCH)
@@ -43,7 +46,7 @@ def _run(driver: str, address: FilledAddress, sql: str, options: dict[str, Any] 
     dbapi = _driver(driver)
     problem: str
     try:
-        # Kept in no variable: whoever shows a traceback may show these too.
+        # Not kept in a variable: tracebacks may show variables.
         connecting = dbapi.connect(_uri(address.reveal(), sql))
         with connecting as connection, connection.cursor(adbc_stmt_kwargs=options) as cursor:
             if driver == "adbc_driver_postgresql":
@@ -65,7 +68,7 @@ def _run(driver: str, address: FilledAddress, sql: str, options: dict[str, Any] 
 
 
 def _uri(address: str, sql: str) -> str:
-    """The address as the drivers take it, once it is known that the SQL only reads."""
+    """Return the address as the drivers take it; refuse SQL that does more than read."""
     if not address.startswith(SQLITE):
         return _impatient(address)
     path = Path(address.removeprefix(SQLITE))
@@ -73,12 +76,39 @@ def _uri(address: str, sql: str) -> str:
         raise DataError("there is no SQLite file of that name")
     # Opened read-only; quoting keeps ? and # in a file's name from being taken for options.
     uri = f"file:{quote(str(path.resolve()))}?mode=ro"
-    require_select(uri, sql)
+    _require_select(uri, sql)
     return uri
 
 
+def _require_select(uri: str, sql: str) -> None:
+    """Refuse SQL other than one SELECT on the file's own tables.
+
+    Opening the file read-only is not enough: ATTACH and VACUUM INTO would still write other files. SQLite itself tells
+    what a statement would do, without doing it.
+    """
+    actions: list[int] = []
+
+    def allow(action: int, first: str | None, second: str | None, *_: Any) -> int:
+        actions.append(action)
+        loads_code = action == sqlite3.SQLITE_FUNCTION and second == "load_extension"
+        # To learn the columns of json_each and the like, SQLite claims to update its list of tables.
+        lists = action == sqlite3.SQLITE_UPDATE and first == "sqlite_master" and actions[0] == sqlite3.SQLITE_SELECT
+        return sqlite3.SQLITE_OK if lists or (action in _ALLOWED and not loads_code) else sqlite3.SQLITE_DENY
+
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            connection.set_authorizer(allow)
+            connection.execute(f"EXPLAIN {sql}")
+    except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+        problem = "it does more than read the file's own tables" if "not authorized" in str(error) else str(error)
+        raise DataError(f"the sql cannot be used: {problem}; one SELECT is needed") from error
+    # VACUUM asks for nothing until it runs.
+    if actions[:1] != [sqlite3.SQLITE_SELECT]:
+        raise DataError("the sql cannot be used: it reads no table; one SELECT is needed")
+
+
 def _impatient(address: str) -> str:
-    """Add a connection time limit where the address has none: libpq would wait for minutes on a host that is away."""
+    """Add a connection timeout if the address has none: libpq would wait minutes for an unreachable host."""
     if "connect_timeout" in address:
         return address
     joint = "&" if "?" in address.rpartition("@")[2] else "?"

@@ -1,4 +1,4 @@
-"""Encode a Parquet file without ever holding its raw table: once through to learn, once more to fill the matrix."""
+"""Encode a Parquet file in two passes, without holding its raw table: one to fit, one to fill the matrix."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def encode_parquet(
 ) -> tuple[pd.Index, PartyEncoder, Matrix]:
     """Encode a Parquet file in two passes over its row groups.
 
-    The result is that of reading the table whole and giving it to a :class:`PartyEncoder`: the same levels, the same
-    features, and means and deviations that agree but for rounding. The memory taken is that of the encoded matrix, the
+    The result is the same as reading the whole table and giving it to a :class:`PartyEncoder`: the same levels, the
+    same features, and means and deviations that agree up to rounding. It takes the memory of the encoded matrix, the
     ids and a part of one row group.
 
     Parameters
@@ -55,15 +55,15 @@ def encode_parquet(
     as_is
         Take columns as they are, for trees.
     rows
-        The ids wanted, in the order wanted; None takes every row as it comes. Other rows are passed over.
+        The ids wanted, in the order wanted; None takes every row in the file's order. Other rows are ignored.
     training
-        Which of the rows the encoder learns from; all when None.
+        Which of the rows to fit the encoder on; all when None.
     missing, max_levels
-        As of :class:`PartyEncoder`. Columns with gaps are read once more, each on its own, for their medians.
+        As in :class:`PartyEncoder`. Columns with missing values are read once more, one at a time, for their medians.
     types, decimal
-        As of :class:`TableSource`.
+        As in :class:`TableSource`.
     guessed
-        Columns of text that are read as numbers, and the sign before their fractions.
+        Columns of text that are read as numbers, and their decimal sign.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def encode_parquet(
 def _learned_from(
     start: int, ids: pd.Index, frame: pd.DataFrame, rows: pd.Index | None, training: Booleans | None
 ) -> pd.DataFrame:
-    """Those of a batch that the encoder learns from."""
+    """Return the rows of a batch that the encoder is fitted on."""
     if rows is None:
         return frame
     places = _places(rows, ids, start)
@@ -102,8 +102,8 @@ def _learned_from(
 
 
 def _places(wanted: pd.Index, ids: pd.Index, start: int) -> Integers:
-    """Where the rows of a batch, which is at `start` in its file, are among those wanted; −1 where they are not."""
-    # A file mostly has them in the order wanted, and then needs no table to look them up in, as large as many columns.
+    """Return the places, among the rows wanted, of a batch that begins at `start` in its file; −1 for other rows."""
+    # Most files have the rows in this order. Then no lookup table is needed, which is as large as many columns.
     if wanted[start : start + len(ids)].equals(ids):
         return np.arange(start, start + len(ids))
     return np.asarray(wanted.get_indexer(ids), dtype=np.int64)
@@ -118,7 +118,7 @@ def transform_parquet(
     types: Mapping[str, TypeName] | None = None,
     decimal: Decimal = ".",
 ) -> tuple[pd.Index, Matrix]:
-    """Encode a Parquet file with an encoder fitted before; the rest as in :func:`encode_parquet`."""
+    """Encode a Parquet file with a fitted encoder; the parameters are those of :func:`encode_parquet`."""
     if encoder.sparse_columns is not None:
         raise DataError(f"{path} has named columns; the encoder was fitted on a sparse matrix")
     file = _StreamedFile(path, id, encoder.columns_in, types or {}, decimal)
@@ -148,7 +148,7 @@ class _StreamedFile:
             raise DataError(f"{self.path}: there is no column to encode beside the id")
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pd.Index, pd.DataFrame]]:
-        """Where it begins, ids and features, all or some, of some thousand rows at a time."""
+        """Read start, ids and features (all or some) of some thousand rows at a time."""
         features = self.columns if columns is None else list(columns)
         wanted = list(dict.fromkeys([*([] if self.id is None else [self.id]), *features]))
         start = 0
@@ -166,7 +166,7 @@ class _StreamedFile:
             start += batch.num_rows
 
     def checked(self, found: Sequence[pd.Index]) -> pd.Index:
-        """All ids, none of them twice."""
+        """Return all ids; refuse duplicates."""
         if self.id is None:
             return pd.RangeIndex(sum(map(len, found)))
         whole = found[0].append(list(found[1:]))
@@ -174,7 +174,7 @@ class _StreamedFile:
 
 
 def _fill(file: _StreamedFile, encoder: PartyEncoder, wanted: pd.Index, placed: bool) -> Matrix:
-    """Encode every row into its place; `placed` says that the file has the rows in the order wanted."""
+    """Encode every row into its place; `placed` tells that the file has the rows in the order wanted."""
     width = encoder.width_out
     target = _SparseTarget(len(wanted), encoder) if encoder.gives_sparse else _DenseTarget(len(wanted), width)
     times = np.zeros(len(wanted), dtype=np.int8)
@@ -191,7 +191,7 @@ def _fill(file: _StreamedFile, encoder: PartyEncoder, wanted: pd.Index, placed: 
 
 
 class _DenseTarget:
-    """An array that is filled row by row, and stored by column, as linear models store theirs: no copy is made."""
+    """An array filled row by row and stored by column, as linear models store theirs, so that none is copied."""
 
     def __init__(self, rows: int, width: int) -> None:
         self.values: Array = np.zeros((rows, width), order="F")
@@ -204,7 +204,7 @@ class _DenseTarget:
 
 
 class _SparseTarget:
-    """A sparse matrix that is filled row by row, in any order: it is known how many entries a row has at most."""
+    """A sparse matrix filled row by row, in any order; the most entries a row can have are known."""
 
     def __init__(self, rows: int, encoder: PartyEncoder) -> None:
         most = encoder.entries_a_row
@@ -217,7 +217,7 @@ class _SparseTarget:
     def put(self, places: Integers, encoded: Matrix) -> None:
         lengths = np.diff(encoded.indptr)
         self.lengths[places] = lengths
-        # Each entry's row, and its place within that row.
+        # The row of each entry, and its place within that row.
         row = np.repeat(places, lengths)
         within = np.arange(encoded.nnz) - np.repeat(encoded.indptr[:-1], lengths)
         self.indices[row, within] = encoded.indices

@@ -1,7 +1,7 @@
-"""Tables as they were when they were read, so that one which changes under a run is noticed.
+"""Detect tables that change during a run.
 
-Of a file the bytes are compared, of a database what the query gives, in whatever order. A change that does not show in
-these, or is undone before they are compared, is not noticed.
+For a file the bytes are compared, for a database the result of the query, in any order. A change that is undone before
+the comparison is not noticed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from evenhand.errors import DataError, RunError
 
 @dataclass(frozen=True)
 class SeenTable:
-    """A table's source, and the digest of what it gave."""
+    """A table's source, and the digest of its content."""
 
     source: TableSource
     digest: str
 
     @classmethod
     def of(cls, source: TableSource) -> Self:
-        """Look at a table now. To be asked before it is read: then no change can fall between."""
+        """Take the digest of a table now. Call it before reading, so that no change falls between."""
         return cls(source, _digest(source))
 
 
 def require_unchanged(tables: Mapping[str, SeenTable]) -> None:
-    """Refuse to go on if a table is not what it was; the keys say whose it is."""
+    """Raise an error if a table has changed; the keys name the owners."""
     for owner, seen in tables.items():
         where = f"the table of {owner} ({seen.source.describe()})"
         try:
@@ -55,7 +55,7 @@ def _digest(source: TableSource) -> str:
 
 
 def _rows_digest(frame: pd.DataFrame) -> str:
-    """A digest that does not depend on the order of rows, which a database need not keep."""
+    """Return a digest that does not depend on the order of rows, which a database need not keep."""
     plain = {name: column.map(repr) if column.dtype == object else column for name, column in frame.items()}
     rows = np.sort(pd.util.hash_pandas_object(pd.DataFrame(plain), index=False).to_numpy())
     heading = "\n".join(f"{name}: {column.dtype}" for name, column in frame.items())
