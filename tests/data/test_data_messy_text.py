@@ -94,10 +94,10 @@ def test_what_is_not_utf_8_names_the_line_and_the_key(tmp_path: Path) -> None:
     [
         ({"encoding": "klingon"}, "encoding is 'klingon', which is unknown"),
         ({"encoding": "utf-32"}, "is not in the encoding 'utf-32'"),
-        ({"delimiter": ";;"}, "delimiter is ';;'; it is one sign"),
+        ({"delimiter": ";;"}, "delimiter is ';;'; give one character"),
         ({"delimiter": '"'}, "delimiter is"),
         ({"decimal": "'"}, "decimal is"),
-        ({"decimal": ",", "delimiter": ","}, "cannot both separate cells"),
+        ({"decimal": ",", "delimiter": ","}, "cannot be both the delimiter and the decimal sign"),
         ({"types": {"b": "words"}}, "types.b is 'words'; choose one of 'number'"),
         ({"types": {"b": "date"}}, "column 'b' can be read as dates in no known way"),
         ({"types": {"b": "number"}}, "column 'b' holds 'x', 'y' and no numbers"),

@@ -20,7 +20,7 @@ from evenhand.horizontal.problem import ClientRows, Single
 from evenhand.horizontal.prox_al.messages import OUTCOME, OUTER
 from evenhand.horizontal.roles import HorizontalModel
 from evenhand.horizontal.sqp.messages import JUDGED, TRIALS
-from evenhand.models.shared_linear import SharedLinear
+from evenhand.models.linear import SharedLinear
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms

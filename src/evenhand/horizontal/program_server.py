@@ -14,7 +14,7 @@ from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.roles import HorizontalServer, Outcome
-from evenhand.models.shared_linear import SharedLinear
+from evenhand.models.linear import SharedLinear
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import Regulariser

@@ -1,1 +1,1 @@
-"""What a party computes from its own columns: scores, and the gradient of what the scores are used for."""
+"""Models: scores of rows, and gradients in the weights."""

@@ -1,6 +1,6 @@
-"""Trees that cross parties: each split is one party's, and only the label holder knows how they hang together.
+"""Trees that cross parties: each split belongs to one party, and only the label holder knows the trees' structure.
 
-To score rows, every party says for each of its splits to which side each row goes; whoever has the routes follows them.
+To score rows, every party tells the side of each row at each of its splits. The label holder follows the routes.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from evenhand.models.trees import TreesModel
 from evenhand.protocol.state import State
 
 LEAF = -1
-"""What a leaf has in place of an owner."""
+"""The owner entry of a leaf."""
 
 
 @dataclass(frozen=True, eq=False)
 class CrossTree:
-    """One tree.
+    """One tree that crosses parties.
 
     Attributes
     ----------
     nodes
         (k, 4): the owner's place among the parties, the number of the split among the owner's, first child, last
-        child; the root is first, and children come after their parents. Most splits have two sides.
+        child. The root is first, and children come after their parents. Most splits have two sides.
     values
-        (k,): of leaves.
+        (k,): the values of leaves.
     """
 
     nodes: Integers
     values: Array
 
     def scores(self, sides: Sequence[npt.NDArray[np.uint8]]) -> Array:
-        """The value of each row's leaf; `sides` has a column for each of a party's splits, 1 where a row goes right.
+        """Return the value of each row's leaf.
 
-        Of a split into more than two, it is the number of the side.
+        `sides` has a column for each of a party's splits: 1 where a row goes right. For a split with more than two
+        sides it is the number of the side.
         """
         place = np.zeros(len(sides[0]), dtype=np.int64)
         for node, (owner, split, first, last) in enumerate(self.nodes):
@@ -52,7 +53,7 @@ class CrossTree:
 
 @dataclass(frozen=True, eq=False)
 class Routes:
-    """What the label holder knows of all trees that cross parties; `parties` says who is meant by their places."""
+    """The structure of all trees that cross parties, which the label holder knows; places refer to `parties`."""
 
     parties: tuple[str, ...]
     trees: tuple[CrossTree, ...]
@@ -62,7 +63,7 @@ class Routes:
             raise ValueError("routes are not trees")
 
     def scores(self, sides: Mapping[str, npt.NDArray[np.uint8]]) -> Array:
-        """What the trees give, from each party's sides by name."""
+        """Return the sum of the trees' values, given each party's sides by name."""
         for place, name in enumerate(self.parties):
             used = [tree.nodes[np.equal(tree.nodes[:, 0], place), 1].max(initial=-1) for tree in self.trees]
             if name not in sides or sides[name].shape[1] <= max(used, default=-1):
@@ -72,7 +73,7 @@ class Routes:
 
 
 def is_tree(nodes: Integers, parties: int) -> bool:
-    """Whether every node but the root is the child of one before it, and every split somebody's."""
+    """Check that every node but the root is the child of an earlier one, and every split has an owner."""
     count = len(nodes)
     inner = nodes[nodes[:, 0] != LEAF]
     if ((inner[:, 2:] < 0) | (inner[:, 2:] >= count)).any() or (inner[:, 3] < inner[:, 2]).any():
@@ -86,7 +87,7 @@ def is_tree(nodes: Integers, parties: int) -> bool:
 
 
 def routes_state(routes: Routes) -> State:
-    """The routes as arrays and plain values."""
+    """Return the routes as arrays and plain values."""
     return {
         "route parties": list(routes.parties),
         "route sizes": np.array([len(tree.nodes) for tree in routes.trees], dtype=np.int64),
@@ -96,7 +97,7 @@ def routes_state(routes: Routes) -> State:
 
 
 def routes_from_state(state: State) -> Routes | None:
-    """The routes again, if the state has any; what cannot be one's is a ValueError."""
+    """Read the routes, if the state has any; raise a ValueError if they are invalid."""
     if "route parties" not in state:
         return None
     parties = state["route parties"]
@@ -117,7 +118,7 @@ def routes_from_state(state: State) -> Routes | None:
 
 
 def joint_scores(models: Mapping[str, Scorer], matrices: Mapping[str, Matrix]) -> Array:
-    """The sum of everybody's scores, and of the trees that cross parties."""
+    """Return the sum of all parties' scores and of the trees that cross parties."""
     scores: Array = np.sum([model.predict(matrices[name]) for name, model in models.items()], axis=0)
     for model in models.values():
         if isinstance(model, TreesModel) and isinstance(model.routes, Routes):

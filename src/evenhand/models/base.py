@@ -8,17 +8,17 @@ from evenhand.arrays import Array, Matrix
 
 
 class Scorer(Protocol):
-    """A model over one party's columns that scores rows; whatever it has learned in numbers is one flat vector."""
+    """A model over one party's columns that scores rows; its weights are one flat vector."""
 
     weights: Array
 
     def predict(self, matrix: Matrix) -> Array:
-        """Scores of other rows."""
+        """Score other rows."""
         ...
 
 
 class PartyModel(Scorer, Protocol):
-    """A model that is trained along gradients in its weights.
+    """A model that is trained with gradients in its weights.
 
     Its regulariser (μ/2)‖θ_k‖² is part of it, because only the party knows its weights.
     """
@@ -27,19 +27,19 @@ class PartyModel(Scorer, Protocol):
 
     @property
     def effort(self) -> float:
-        """Multiplications of one pass over the party's data."""
+        """Number of multiplications of one pass over the party's data."""
         ...
 
     def scores(self) -> Array:
-        """The party's contribution to every row's score."""
+        """Return the party's contribution to every row's score."""
         ...
 
     def gradient(self, nu: Array) -> Array:
-        """Gradient, in the weights, of ν·scores + regulariser."""
+        """Return the gradient, in the weights, of ν·scores + regulariser."""
         ...
 
     def move(self, change: Array) -> None:
-        """weights ← weights + change."""
+        """Add a change to the weights."""
         ...
 
     def squared_norm(self) -> float:
@@ -47,5 +47,5 @@ class PartyModel(Scorer, Protocol):
         ...
 
     def spectral_bound(self) -> float:
-        """A bound on the squared spectral norm of the scores' derivative in the weights."""
+        """Bound the squared spectral norm of the scores' derivative in the weights."""
         ...

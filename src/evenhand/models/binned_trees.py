@@ -1,4 +1,4 @@
-"""Trees that all clients share, over columns in bins: which bins of a column go right is all that a split says."""
+"""Trees that all clients share, over binned columns: a split says which bins of a column go right."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ MOST_BINS = 254
 """A row's bin is one byte: 0 where a value is missing, then 1, 2, ..."""
 SIDES = 256
 LEAF = -1
-"""What a leaf has in place of a column."""
+"""The column entry of a leaf."""
 
 Edges = npt.NDArray[np.float32]
 
 
 def single(values: Any) -> Edges:
-    """Values in single precision; those that are too large for it are the largest there is."""
+    """Convert values to single precision, clipped to its range."""
     largest = float(np.finfo(np.float32).max)
     return np.clip(values, -largest, largest).astype(np.float32)
 
 
 def binned(features: Any, edges: Sequence[Edges]) -> Bytes:
-    """(n, columns): each value's bin. Values are compared in single precision, in which edges are."""
+    """Return each value's bin, (n, columns). Values are compared in single precision, like the edges."""
     found = np.zeros(np.shape(features), dtype=np.uint8)
     for column, cuts in enumerate(edges):
         values = single(features[:, column])
@@ -40,18 +40,18 @@ def binned(features: Any, edges: Sequence[Edges]) -> Bytes:
 
 @dataclass(frozen=True, eq=False)
 class BinnedTree:
-    """One tree.
+    """One tree over binned columns.
 
     Attributes
     ----------
     columns
-        Of each node the column that it asks, or `LEAF`; the root is first.
+        The column of each node's split, or `LEAF`; the root is first.
     left
-        Of each node its left child; the right one comes after it.
+        The left child of each node; the right one comes after it.
     sides
         (k, 256): which bins of the column go right.
     values
-        Of leaves.
+        The values of leaves.
     """
 
     columns: Integers
@@ -60,7 +60,7 @@ class BinnedTree:
     values: Array
 
     def places(self, bins: Bytes) -> Integers:
-        """Each row's leaf, as a node."""
+        """Return the node of each row's leaf."""
         place = np.zeros(len(bins), dtype=np.int64)
         while (moving := np.flatnonzero(self.columns[place] != LEAF)).size:
             here = place[moving]
@@ -74,7 +74,7 @@ class BinnedTrees:
     Parameters
     ----------
     edges
-        Of each column where one bin ends and the next begins; the value itself is of the next.
+        For each column the values at which a new bin begins; the value itself belongs to the new bin.
     """
 
     state_fields: ClassVar = {"edges": tuple[Edges, ...], "intercept": float, "trees": list[BinnedTree]}
@@ -86,11 +86,11 @@ class BinnedTrees:
 
     @property
     def weights(self) -> Array:
-        """Values of all nodes, tree after tree, and the intercept."""
+        """The values of all nodes, tree after tree, and the intercept."""
         return np.concatenate([*(tree.values for tree in self.trees), [self.intercept]])
 
     def predict(self, features: Any) -> Array:
-        """One score a row, positive for label +1."""
+        """Return one score a row, positive for label +1."""
         rows = np.asarray(features, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != len(self.edges):
             raise InputError(
@@ -102,7 +102,7 @@ class BinnedTrees:
         return scores
 
     def to_state(self) -> State:
-        """All of the model as arrays."""
+        """Return the model as arrays."""
         sides = [np.packbits(tree.sides, axis=1) for tree in self.trees]
         return {
             "edge counts": np.array([len(cuts) for cuts in self.edges], dtype=np.int64),
@@ -117,7 +117,7 @@ class BinnedTrees:
 
     @classmethod
     def from_state(cls, state: State) -> BinnedTrees:
-        """The model again; what cannot be one is refused."""
+        """Read a model; refuse arrays that cannot be one."""
         kinds = {
             "edge counts": ("i", 1),
             "edges": ("f", 1),
@@ -156,7 +156,7 @@ class BinnedTrees:
 
 
 def is_binned_tree(tree: BinnedTree, columns: int) -> bool:
-    """Whether every node but the root is the child of one before it, and every split asks a column that there is."""
+    """Check that every node but the root is the child of an earlier one, and every split's column exists."""
     inner = np.flatnonzero(tree.columns != LEAF)
     children = np.concatenate([tree.left[inner], tree.left[inner] + 1])
     return bool(

@@ -1,4 +1,4 @@
-"""Settings of boosted trees that both splits of the data have."""
+"""Options of boosted trees, for vertical and horizontal data."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ MOST_LEAVES = 256
 
 @dataclass(frozen=True)
 class GrowthOptions:
-    """How trees grow, and when a run has enough of them.
+    """How trees grow, and when a run stops.
 
     Parameters
     ----------
     leaves
-        Most leaves of a tree, at most 256.
+        The most leaves of a tree, at most 256.
     depth
-        Largest depth of a tree; 0 is any.
+        The largest depth of a tree; 0 is unlimited.
     rows_a_leaf
-        Fewest rows in a leaf.
+        The fewest rows in a leaf.
     shrinkage
-        η, which share of a leaf's own Newton step is taken.
+        η, the share of a leaf's own Newton step that is taken.
     exact_rates
         Meet bounds at leave-one-out scores: on exact rates those of measures ``"error"`` and ``"positive"``.
     patience

@@ -1,20 +1,22 @@
-"""A linear model over one party's columns, dense or sparse, with an optional intercept."""
+"""Linear models: over one party's columns (dense or sparse, with an optional intercept), and shared by all clients."""
 
 from __future__ import annotations
 
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Matrix
+from evenhand.errors import InputError
 
 SPARSE_BELOW = 0.15
 """Share of non-zeros below which sparse products are the faster ones, for blocks stored by column."""
 
 
 def column_major(matrix: Matrix) -> Matrix:
-    """A block stored column by column, sparse or dense by its share of non-zeros."""
+    """Store a block column by column, sparse or dense by its share of non-zeros."""
     size = max(1, matrix.shape[0] * matrix.shape[1])
     filled = (matrix.nnz if sp.issparse(matrix) else np.count_nonzero(matrix)) / size
     if filled < SPARSE_BELOW:
@@ -38,7 +40,7 @@ class LinearModel:
 
     @cached_property
     def matrix(self) -> Matrix:
-        """The party's columns; stored when first needed, since a solver may have its own store of them."""
+        """The party's columns, stored when first needed: a solver may have its own copy."""
         matrix, self._given = column_major(self._given), None
         return matrix
 
@@ -75,7 +77,7 @@ class LinearModel:
         return float(inner @ inner)
 
     def spectral_bound(self) -> float:
-        """Squared spectral norm of [X, 1], from the Gram matrix; for very many columns by power iteration.
+        """Return the squared spectral norm of [X, 1], from the Gram matrix or, for many columns, by power iteration.
 
         A power iteration approaches from below, with a margin for its error. Its start must be in general position:
         a vector of ones is orthogonal to the largest direction as soon as two columns are each other's opposite.
@@ -102,3 +104,19 @@ class LinearModel:
             if self.intercept:
                 vector[-1] = image.sum()
         return 1.05 * float(np.linalg.norm(vector))
+
+
+class SharedLinear:
+    """scores = X w + b, the model of all clients; w and b as one vector."""
+
+    def __init__(self, weights: Array) -> None:
+        self.weights = weights
+
+    def predict(self, features: npt.ArrayLike) -> Array:
+        """Return one score a row, positive for label +1."""
+        rows = np.asarray(features, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != len(self.weights) - 1:
+            raise InputError(
+                f"rows have the shape {rows.shape[1:]}; the model was trained on {len(self.weights) - 1} columns"
+            )
+        return rows @ self.weights[:-1] + self.weights[-1]

@@ -32,11 +32,11 @@ def _dense(matrix: Matrix) -> Array:
 
 
 def _distinct(dense: Array) -> tuple[Array, Integers | None]:
-    """The rows that differ, and each row's place among them; all rows and None where it would not halve them."""
+    """Return the distinct rows, and each row's place among them; all rows and None if this would not halve them."""
     if dense.shape[1] == 0:
         return dense[:1], np.zeros(len(dense), dtype=np.int64)
     as_bytes = dense.view(np.dtype((np.void, dense.itemsize * dense.shape[1])))[:, 0]
-    # Sorting all rows takes its time; where the first ones differ, so do the others.
+    # Sorting all rows is slow. If the first rows differ, so do the others.
     for part in (as_bytes[:BLOCK], as_bytes):
         if 2 * len(np.unique(part)) > len(part):
             return dense, None
@@ -47,21 +47,21 @@ def _distinct(dense: Array) -> tuple[Array, Integers | None]:
 class MLPModel:
     """scores = g(θ; X) with ReLU between the layers, all weights regularised by (μ/2)‖θ‖², as in the paper.
 
-    Computes in double precision: scores are summed over parties and constraints are held to small tolerances. Rows that
-    are alike, as most are where a party has a few categories, go through the layers once for all of them.
+    It computes in double precision: scores are summed over parties and constraints hold to small tolerances. Equal
+    rows, which are common when a party has a few categories, go through the layers once.
 
     Parameters
     ----------
     hidden
         Widths of the hidden layers. The paper says there are two but not how wide.
     seed
-        Of the initial weights (uniform in ±1/√(inputs of the layer)).
+        Seed of the initial weights (uniform in ±1/√(inputs of the layer)).
     """
 
     def __init__(self, matrix: Matrix, regulariser: float, hidden: tuple[int, ...] = (32, 16), seed: int = 0) -> None:
         self.rows, self.columns = matrix.shape
         distinct, self._place = _distinct(_dense(matrix))
-        # A column for each row, here and between the layers: products of few by many are faster than many by few.
+        # One column for each row, here and between the layers: these products are faster.
         self._data = self._torch.from_numpy(np.ascontiguousarray(distinct.T))
         self.hidden = hidden
         self.regulariser = regulariser
@@ -77,7 +77,7 @@ class MLPModel:
 
     @property
     def _torch(self) -> Any:
-        # Not kept: a module cannot be pickled, and an estimator is.
+        # Not kept: a module cannot be pickled, but an estimator can.
         return _torch()
 
     def _layers(self, flat: torch.Tensor) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Networks that clients train together: torch modules with flat weights (needs the `torch` extra)."""
+"""Neural networks that clients train together: torch modules with flat weights (needs the `torch` extra)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NAMES = ("linear", "mlp", "resnet18")
 
 
 class Rows(Protocol):
-    """Rows that can be had a few at a time."""
+    """Rows that can be read in batches."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: slice, /) -> Tensor: ...
 
 
-# Rows in one forward pass when a model is only evaluated: as many as make about 4 million numbers.
+# Numbers in one forward pass when a model is only evaluated.
 _EVALUATED_AT_ONCE = 2**22
 
 
@@ -45,7 +45,7 @@ def make_network(
     seed: int = 0,
     device: str = "cpu",
 ) -> Network:
-    """A network for rows of a shape, and for labels of ±1 or a number of classes."""
+    """Make a network for rows of this shape, and for labels of ±1 or a number of classes."""
     module = make_module(network, shape, 1 if classes is None else classes, hidden, seed)
     return Network(module, shape, classes, device)
 
@@ -57,9 +57,9 @@ def make_module(
     hidden: tuple[int, ...],
     seed: int,
 ) -> nn.Module:
-    """A module by name, a copy of the given one, or what the given function makes.
+    """Make a module by name or with the given function, or copy the given module.
 
-    Named modules and functions start from weights drawn with `seed`; a module that is handed over starts from its own.
+    Named modules and functions start from weights drawn with `seed`; a given module keeps its own weights.
     """
     if isinstance(network, nn.Module):
         return copy.deepcopy(network)
@@ -95,23 +95,23 @@ def _perceptron(widths: list[int]) -> nn.Sequential:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Random numbers of torch from `seed`, and the caller's own untouched."""
+    """Seed torch's random numbers, and restore the caller's afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 class Network:
-    """A module, seen as flat weights, flat running statistics, and scores of rows.
+    """A torch module as flat weights, flat running statistics, and scores of rows.
 
     Scores are one number a row for labels of ±1 (positive means +1), or one for each class. A module may give a
     binary score as one output, or as two whose difference it is.
 
-    Running statistics (of batch normalisation) are kept apart from weights: they are averaged over clients with the
-    same shares as weights, but no gradient, clipping or regulariser concerns them.
+    Running statistics (of batch normalisation) are separate from the weights. They are averaged over clients with the
+    same shares as weights, but have no gradient, clipping or regulariser.
 
-    Rows of bytes are pictures: the module sees numbers from 0 to 1. Whatever comes out of it is on `device`; flat
-    weights and what is evaluated are not.
+    Rows of bytes are pictures: the module sees numbers from 0 to 1. Its outputs are on `device`; flat weights and
+    evaluated scores are on the CPU.
     """
 
     def __init__(self, module: nn.Module, shape: tuple[int, ...], classes: int | None, device: str = "cpu") -> None:
@@ -135,7 +135,7 @@ class Network:
 
     @cached_property
     def stacked(self) -> StackedPerceptron | None:
-        """The module's arithmetic for several weight vectors at once; None if it is no plain perceptron."""
+        """The module's arithmetic for several weight vectors at once; None if it is not a plain perceptron."""
         return StackedPerceptron.like(self.module)
 
     def _check_output(self) -> None:
@@ -168,11 +168,11 @@ class Network:
             _fill(self.parameters, weights)
             _fill(self._buffers, statistics)
             for variance in self._variances:
-                # Noise that protects updates can push a small variance below zero.
+                # Noise on updates can push a small variance below zero.
                 variance.clamp_(min=0.0)
 
     def load_named(self, tensors: Mapping[str, npt.NDArray[Any]], where: str) -> None:
-        """Take all of the module's parameters and buffers by their names; `where` they come from, for messages."""
+        """Set all of the module's parameters and buffers by name; `where` names their source in messages."""
         own = {name: one for name, one in self.module.state_dict().items() if one.is_floating_point()}
         given = {name: one for name, one in tensors.items() if name in own or not name.endswith("num_batches_tracked")}
         if strange := sorted(own.keys() ^ given.keys()):
@@ -191,7 +191,7 @@ class Network:
     # -- scores
 
     def as_input(self, features: Tensor) -> Tensor:
-        """Rows as the module takes them."""
+        """Convert rows to the module's input."""
         moved = features.to(self.device)
         return moved.float().div_(255.0) if moved.dtype == torch.uint8 else moved
 
@@ -200,13 +200,13 @@ class Network:
         return outputs if outputs.ndim == 1 else self.as_scores(outputs)
 
     def as_scores(self, outputs: Tensor) -> Tensor:
-        """Outputs along the last axis to scores."""
+        """Convert outputs along the last axis to scores."""
         if self.classes is not None:
             return outputs
         return outputs[..., 0] if outputs.shape[-1] == 1 else outputs[..., 1] - outputs[..., 0]
 
     def as_outputs(self, pull: Tensor, width: int) -> Tensor:
-        """From a derivative in the scores to that in `width` outputs along a last axis."""
+        """Convert a derivative in the scores to one in `width` outputs along a last axis."""
         if self.classes is not None:
             return pull
         return pull.unsqueeze(-1) if width == 1 else torch.stack([-pull, pull], dim=-1)
@@ -217,7 +217,7 @@ class Network:
             yield slice(first, min(rows, first + size))
 
     def evaluate(self, features: Rows) -> Tensor:
-        """Scores in evaluation mode, a few rows at a time."""
+        """Score rows in evaluation mode, in batches."""
         if self.module.training:
             self.module.eval()
         with torch.no_grad():
@@ -236,7 +236,7 @@ class Network:
             with torch.no_grad():
                 parts = [self.evaluate(torch.from_numpy(rows[part])) for part in self.chunks(len(rows))]
             return np.asarray(torch.cat(parts).numpy(), dtype=np.float64)
-        # torch warns about arrays that may not be written to, although nothing writes here.
+        # torch warns about read-only arrays, although nothing writes here.
         given = torch.from_numpy(rows if rows.flags.writeable else rows.copy())
         scores: Any = self.evaluate(given) if self.stacked is None else self._precise(given, self.stacked)
         return np.asarray(scores.numpy(), dtype=np.float64)
@@ -259,7 +259,7 @@ class Network:
 
 
 def torch_device(name: str) -> torch.device:
-    """A device by torch's name for it, which must be there."""
+    """Return torch's device of this name; refuse one that does not exist here."""
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).cpu()
@@ -278,7 +278,7 @@ def _flat(tensors: list[Tensor]) -> npt.NDArray[np.float32]:
 def _fill(tensors: Sequence[Tensor], flat: npt.NDArray[np.float32]) -> None:
     first = 0
     for tensor in tensors:
-        # A message's array may be read-only, which torch warns about; the copy below never writes to it.
+        # A message's array may be read-only; torch warns, but the copy below never writes to it.
         part = flat[first : first + tensor.numel()].copy()
         tensor.copy_(torch.from_numpy(part).view_as(tensor))
         first += tensor.numel()

@@ -1,4 +1,4 @@
-"""How a party turns a gradient into a change of its weights."""
+"""Optimisers: turn a gradient into a change of a party's weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OptimiserName = Literal["plain", "adam"]
 
 
 class Optimiser(Protocol):
-    """A rule with a state of its own, which belongs to the party's snapshot."""
+    """A rule with a state of its own, which is part of the party's checkpoint."""
 
     state_fields: ClassVar[Mapping[str, Any]]
 
@@ -30,10 +30,10 @@ class Plain:
 
 
 class Adam:
-    """Adam (Kingma and Ba, 2015): each weight is moved by about `step`, whatever the scale of its gradient.
+    """Adam (Kingma and Ba, 2015): each weight moves by about `step`, whatever the scale of its gradient.
 
-    The second moment is averaged over about a hundred steps rather than the usual thousand: gradients here are of all
-    rows, so they carry no sampling noise to average away.
+    The second moment is averaged over about a hundred steps, not the usual thousand: gradients here are over all rows,
+    and have no sampling noise.
     """
 
     state_fields: ClassVar[Mapping[str, Any]] = {"mean": Array, "square": Array, "count": int}

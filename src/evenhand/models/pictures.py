@@ -1,4 +1,4 @@
-"""Rows of pictures that stay bytes, wherever they are: a file of many gigabytes is read batch by batch."""
+"""Rows of pictures that stay bytes in memory or on disk: a file of many gigabytes is read batch by batch."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _BLOCK = 1024
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Some rows of an array of pictures; none is copied before it is asked for.
+    """Some rows of an array of pictures, copied only when needed.
 
-    As an array (``np.asarray``) they are what a model sees: numbers from 0 to 1, the middle of each picture.
+    As an array (``np.asarray``) they are the model's input: numbers from 0 to 1, the middle of each picture.
 
     Parameters
     ----------
     images
         (n, channels, height, width) bytes, perhaps memory-mapped.
     rows
-        Which of them; None is all.
+        The rows to use; None is all.
     crop
-        Side of the square that a model is shown: cut at random places for training, out of the middle otherwise. None
-        shows pictures whole.
+        Side of the square that the model sees: at random places for training, the middle otherwise. None takes whole
+        pictures.
     """
 
     images: Bytes
@@ -57,7 +57,7 @@ class Pictures:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """As a model sees them."""
+        """The shape that a model sees."""
         sides = self.images.shape[2:] if self.crop is None else (self.crop, self.crop)
         return (len(self), self.images.shape[1], *sides)
 
@@ -67,22 +67,22 @@ class Pictures:
         return found if found.flags.writeable else found.copy()
 
     def __getitem__(self, places: slice | npt.NDArray[Any]) -> Bytes:
-        """These, as they are judged."""
+        """Return these rows for evaluation."""
         found = self._whole(places)
         return np.ascontiguousarray(found if self.crop is None else centre_crop(found, self.crop))
 
     def drawn(self, places: npt.NDArray[Any], generator: np.random.Generator) -> Bytes:
-        """These, as they are trained on."""
+        """Return these rows for training."""
         found = self._whole(places)
         return found if self.crop is None else random_crop(found, self.crop, generator)
 
     def take(self, places: npt.NDArray[Any]) -> Pictures:
-        """Only these rows."""
+        """Select rows."""
         chosen = np.flatnonzero(places) if places.dtype == np.bool_ else places
         return replace(self, rows=chosen if self.rows is None else self.rows[chosen])
 
     def blocks(self) -> Iterator[Bytes]:
-        """All of them in turn, as they are in the array."""
+        """Return all rows in batches, in the order of the array."""
         for first in range(0, len(self), _BLOCK):
             yield self._whole(slice(first, first + _BLOCK))
 

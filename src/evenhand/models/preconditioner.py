@@ -1,9 +1,9 @@
-"""Solving with the curvature of a linear block, Xᵀ diag(w) X + μI: the local half of a subspace round.
+"""Solve with the curvature of a linear block, Xᵀ diag(w) X + μI: the local half of a subspace round.
 
-The weights w are the curvature of the loss on each row of data, which changes from round to round. Narrow blocks are
-formed (`weighted_squares.py`) and factored anew each time, short ones (fewer rows than columns) through their rows, and
-those too large either way are solved by conjugate gradients, which cost passes over the party's own data but no
-messages. Where factoring is too dear to be done again, it is done once, with a bound on w.
+The weights w are the curvature of the loss on each row of data, and change from round to round. Narrow blocks are
+formed (`weighted_squares.py`) and factored each time, short ones (fewer rows than columns) through their rows. Blocks
+that are large both ways are solved by conjugate gradients, which cost passes over the party's own data but no messages.
+If factoring each time is too expensive, it is done once, with a bound on w.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Preconditioner(Protocol):
 
 
 def make_preconditioner(matrix: Matrix, bound: float, regulariser: float) -> Preconditioner:
-    """For a block X (n × m), weights of at most `bound`, and μ = `regulariser`."""
+    """Make a preconditioner for a block X (n × m), weights of at most `bound`, and μ = `regulariser`."""
     rows, columns = matrix.shape
     entries = matrix.data if sp.issparse(matrix) else matrix.ravel(order="K")
     floor = max(regulariser, RIDGE * bound * float(entries @ entries) / max(columns, 1), np.finfo(float).tiny)
@@ -60,7 +60,7 @@ def squared(matrix: Matrix) -> Matrix:
 
 
 class _Factored:
-    """Cholesky, in units that make the diagonal one: ill-scaled columns then cost no digits."""
+    """Cholesky factorisation with a unit diagonal, so that ill-scaled columns lose no digits."""
 
     def __init__(self, matrix: Matrix, bound: float, floor: float) -> None:
         self._matrix, self._bound, self._floor = matrix, bound, floor
@@ -90,7 +90,7 @@ class _Factored:
         dense[np.diag_indices_from(dense)] += self._floor
         units = 1.0 / np.sqrt(dense.diagonal())
         dense *= units * units[:, None]
-        # Dependent columns leave it semi-definite up to rounding; this much keeps the factor real.
+        # Dependent columns make it semi-definite up to rounding; this keeps the factor real.
         dense[np.diag_indices_from(dense)] += 1e-13
         return dense, units
 
@@ -144,8 +144,8 @@ class _FactoredByRows:
 class _Iterated:
     """Conjugate gradients with a diagonal preconditioner, a fixed number of steps: a direction, not a solution.
 
-    However few the steps, the result is a descent direction, and the server's search over directions and history does
-    the rest.
+    With any number of steps the result is a descent direction, and the server's search over directions and history
+    does the rest.
     """
 
     STEPS = 20
@@ -175,5 +175,5 @@ class _Iterated:
 
 
 def _banded(solution: Array, bands: int) -> Array:
-    """A solution as a whole, and nothing in further bands."""
+    """Put the solution in the first band, and zeros in the others."""
     return np.concatenate([solution[None], np.zeros((bands - 1, len(solution)))])

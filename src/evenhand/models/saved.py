@@ -1,4 +1,4 @@
-"""A trained party model as a state, and back again for scoring new rows."""
+"""Write a trained party model as a state, and read it to score new rows."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def to_state(model: Scorer) -> State:
 
 
 def from_state(state: State, text: str = "", splits: str = "") -> Scorer:
-    """A model that can score other rows; it holds no training rows.
+    """Read a model that can score other rows; it holds no training rows.
 
     Parameters
     ----------
     text, splits
-        LightGBM's text models, of trees.
+        LightGBM's text models, for trees.
     """
     weights, columns = state.get("weights"), state.get("columns")
     if not (isinstance(weights, np.ndarray) and weights.dtype == np.float64 and weights.ndim == 1):
@@ -60,7 +60,7 @@ def from_state(state: State, text: str = "", splits: str = "") -> Scorer:
 
 
 def state_is_of_trees(state: State) -> bool:
-    """Whether there is a text of trees beside the state."""
+    """Tell whether the state is of trees, which have a text beside it."""
     kind = state.get("model")
     return isinstance(kind, str) and kind == "trees"
 

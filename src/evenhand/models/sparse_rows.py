@@ -1,4 +1,4 @@
-"""Rows that are mostly zeros, as tables with categories are: a network's first layer need not multiply by them."""
+"""Rows that are mostly zeros, as in tables with categories: a network's first layer skips the zeros."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MOST_FILLED = 0.2
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """What is not zero, row after row.
+    """The non-zero entries, row after row.
 
     Attributes
     ----------
     columns, values
-        Of each such number.
+        Column and value of each entry.
     starts
-        Where each row's begin.
+        Where the entries of each row begin.
     """
 
     columns: Tensor

@@ -1,13 +1,13 @@
 """Perceptrons of many clients at once: weights stacked along a first axis, forward and backward as batched products.
 
-Training ten small networks one after the other costs ten times the overhead of every call; stacked, one call does a
-layer of all of them. The backward pass is written out, which halves the number of calls once more (it is tested
-against autograd).
+Training ten small networks one after the other costs ten times the overhead of every call; stacked, one call computes
+a layer of all of them. The backward pass is written by hand, which halves the number of calls once more (tests compare
+it with autograd).
 
-A client's numbers are the same, to the bit, whoever is in the stack with it. Three things see to that
-(`docs/decisions/0012-bits.md`): each client's part of a tensor is a multiple of `LANES` numbers, so that elementwise
-kernels work it off in whole vectors; it begins on a boundary of 64 bytes, as all memory of torch's does; and products
-are numpy's, which multiplies one client's matrices after the other where torch hands them to a library together.
+A client's numbers are bit for bit the same, whichever clients are in the stack. Three things ensure this
+(`docs/decisions/0012-bits.md`). Each client's part of a tensor is a multiple of `LANES` numbers, so that elementwise
+kernels process it in whole vectors. It begins on a boundary of 64 bytes, like all of torch's memory. Products are
+numpy's, which multiplies one client's matrices after the other; torch gives them to a library together.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ off one by one, and rounded otherwise."""
 
 
 def whole_lanes(count: int) -> int:
-    """The next multiple of LANES."""
+    """Round up to a multiple of LANES."""
     return -(-count // LANES) * LANES
 
 
@@ -45,7 +45,7 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-# Whether `one_thread` has been entered already: asking the libraries again costs as much as a small product.
+# Whether `one_thread` is active: asking the libraries again costs as much as a small product.
 _alone: ContextVar[bool] = ContextVar("one thread", default=False)
 
 

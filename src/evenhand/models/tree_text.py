@@ -1,8 +1,7 @@
-"""LightGBM's text models, taken apart into trees and put together again.
+"""Split LightGBM's text models into trees, and join trees into a model.
 
-A run's trees are grown one at a time, each from derivatives that somebody else sent, and their leaf values are somebody
-else's too. What is kept of a tree is therefore its text alone; all of a party's trees together are again a model that
-LightGBM reads, on its own as well.
+A run's trees are grown one at a time, from derivatives that the label holder sends, and the label holder sets their
+leaf values. So only the text of a tree is kept. All of a party's trees together are a model that LightGBM can read.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _END = "end of trees"
 
 
 def split_model(text: str) -> tuple[str, list[str]]:
-    """The head of a model, without the sizes of its trees, and the text of each tree, without its number."""
+    """Return a model's header, without the sizes of its trees, and the text of each tree, without its number."""
     head, found = text.split("\nTree=", 1)
     trees = found[: found.index(_END)].split("\nTree=")
     lines = [line for line in head.splitlines() if line and not line.startswith("tree_sizes=")]
@@ -25,7 +24,7 @@ def split_model(text: str) -> tuple[str, list[str]]:
 
 
 def join_model(head: str, trees: Sequence[str], values: Sequence[Array]) -> str:
-    """A model of these trees, with these leaf values."""
+    """Join trees into a model, with these leaf values."""
     whole = [
         f"Tree={number}\n{with_values(tree, leaves)}\n\n\n"
         for number, (tree, leaves) in enumerate(zip(trees, values, strict=True))
@@ -39,7 +38,7 @@ def leaf_count(tree: str) -> int:
 
 
 def split_gain(tree: str) -> float:
-    """What the first split of a tree gains."""
+    """Return the gain of a tree's first split."""
     return float(_entry(tree, "split_gain").split()[0])
 
 
@@ -48,7 +47,7 @@ def leaf_values(tree: str) -> Array:
 
 
 def with_values(tree: str, values: Array) -> str:
-    """The same tree with other leaf values, written so that they are read to the last bit."""
+    """Return the tree with other leaf values, written so that they read back exactly."""
     written = " ".join(repr(float(value)) for value in values)
     return "\n".join(f"leaf_value={written}" if line.startswith("leaf_value=") else line for line in tree.splitlines())
 

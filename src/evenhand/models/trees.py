@@ -26,7 +26,7 @@ def _lightgbm() -> Any:
 
 @dataclass(frozen=True)
 class TreeShape:
-    """How large a tree may grow: its leaves, its depth (0 is any), rows a leaf, and λ₂ of its leaf values."""
+    """Limits of a tree: its leaves, its depth (0 is unlimited), rows in a leaf, and λ₂ of its leaf values."""
 
     leaves: int = 16
     depth: int = 6
@@ -93,7 +93,7 @@ class TreesModel:
 
     @property
     def effort(self) -> float:
-        """Additions of one tree: every column of every row once a level."""
+        """Number of additions of one tree: every column of every row once a level."""
         return float(self.rows * self.columns * max(self.shape.depth, 4))
 
     @cached_property
@@ -118,7 +118,7 @@ class TreesModel:
 
     @cached_property
     def _binned(self) -> Any:
-        """The party's columns as LightGBM keeps them; made when first needed, once for all trees."""
+        """The party's columns in LightGBM's form, made when first needed, once for all trees."""
         if not self.columns:
             raise DataError("there is no column to grow trees on")
         label = np.zeros(self.rows)
@@ -132,9 +132,10 @@ class TreesModel:
         return made.construct()
 
     def grow(self, gradient: Array, curvature: Array, trees: int = 1, shrinkage: float = 1.0) -> npt.NDArray[np.uint8]:
-        """Grow some more trees from derivatives of the objective in each row's score; their leaf values are to come.
+        """Grow trees from derivatives of the objective in each row's score; their leaf values are set later.
 
-        Trees after the first are grown where a quadratic model of the objective would be after those before them.
+        Each tree after the first is grown at the point where a quadratic model of the objective is after the trees
+        before it.
 
         Returns
         -------
@@ -152,7 +153,7 @@ class TreesModel:
     def _grown(
         self, parameters: dict[str, Any], rows: Any, matrix: Matrix, gradient: Array, curvature: Array
     ) -> tuple[str, npt.NDArray[np.int32]]:
-        """One tree on some rows, as text, and each row's leaf."""
+        """Grow one tree on some rows; return its text, and each row's leaf."""
         booster = _lightgbm().Booster(parameters, rows)
         booster.update(fobj=partial(_given, gradient, curvature))
         self.head, (tree,) = split_model(booster.model_to_string())
@@ -161,12 +162,12 @@ class TreesModel:
     def offer(
         self, nodes: npt.NDArray[np.uint8], count: int, gradient: Array, curvature: Array
     ) -> tuple[Array, Booleans]:
-        """The best split of each of `count` nodes, whose rows `nodes` names; other numbers are of no node.
+        """Find the best split of each of `count` nodes; `nodes` has each row's node, other numbers for no node.
 
         Returns
         -------
-        (count,): what each split gains, zero where there is none; and which rows it sends right. Splits that gain
-        something are numbered, from the first that was ever offered.
+        (count,): the gain of each split, zero if there is none; and which rows go right. Splits with a gain are
+        numbered, from the first one that was offered.
         """
         gains, right = np.zeros(count), np.zeros(self.rows, dtype=bool)
         stump = {**self._parameters, "num_leaves": 2, "max_depth": -1}
@@ -218,11 +219,11 @@ class TreesModel:
         return found, counts
 
     def keep_splits(self, numbers: Sequence[int]) -> None:
-        """Keep these splits, in this order, and forget the others."""
+        """Keep only these splits, in this order."""
         self.splits = [self.splits[number] for number in numbers]
 
     def sides(self, matrix: Matrix) -> npt.NDArray[np.uint8]:
-        """(rows, splits): 1 where a row goes to the right of a split; of one into more, the number of the side."""
+        """Return (rows, splits): 1 where a row goes right; for a split with more sides, the number of the side."""
         if not self.splits or not matrix.shape[0]:
             return np.zeros((matrix.shape[0], len(self.splits)), dtype=np.uint8)
         booster = _lightgbm().Booster(model_str=self.splits_text)
@@ -231,7 +232,7 @@ class TreesModel:
 
     @property
     def splits_text(self) -> str:
-        """All splits as a model that LightGBM reads; without any, the empty text."""
+        """All splits as a model that LightGBM can read; empty if there are none."""
         return (
             join_model(self.head, self.splits, [np.zeros(leaf_count(one)) for one in self.splits])
             if self.splits
@@ -239,13 +240,13 @@ class TreesModel:
         )
 
     def keep(self, values: Sequence[Array], intercept: float) -> None:
-        """Keep as many trees as there are lists of leaf values, the oldest, with these values."""
+        """Set the leaf values of the oldest trees, and remove trees without values."""
         self.trees = self.trees[: len(values)]
         self.weights = np.concatenate([*values, np.full(int(self.intercept), intercept)])
         self.__dict__.pop("booster", None)
 
     def read(self, text: str, splits: str = "") -> None:
-        """Take the trees of a text; their values are the weights that somebody sets beside them."""
+        """Read the trees of a text; their values are the weights, which are set separately."""
         self.trees = self.splits = []
         if splits:
             self.head, self.splits = split_model(splits)
@@ -264,7 +265,7 @@ class TreesModel:
 
     @property
     def text(self) -> str:
-        """All trees as a model that LightGBM reads; without any, the empty text."""
+        """All trees as a model that LightGBM can read; empty if there are none."""
         return join_model(self.head, self.trees, self.values) if self.trees else ""
 
     @cached_property
@@ -273,15 +274,15 @@ class TreesModel:
         return _lightgbm().Booster(model_str=self.text)
 
     def importances(self, kind: str = "gain") -> Array:
-        """What each column has brought: ``"gain"``, the sum of what its splits gained, or ``"split"``, their number."""
+        """Return each column's importance: ``"gain"``, the sum of its splits' gains, or ``"split"``, their number."""
         texts = [text for text in (self.text, self.splits_text) if text]
         found = [_lightgbm().Booster(model_str=text).feature_importance(kind) for text in texts]
         return np.sum([np.zeros(self.columns), *found], axis=0)
 
     def contributions(self, matrix: Matrix) -> Array:
-        """(rows, columns + 1): SHAP values of the party's own trees, in scores; the last column is their mean.
+        """Return SHAP values of the party's own trees, (rows, columns + 1), in scores; the last column is the mean.
 
-        Trees that cross parties have none here: nobody alone could say what they owe to whom.
+        Trees that cross parties are not included: no party alone can compute theirs.
         """
         if not self.trees:
             return np.zeros((matrix.shape[0], self.columns + 1))
@@ -296,10 +297,10 @@ class TreesModel:
 
 
 def _given(gradient: Array, curvature: Array, *_: Any) -> tuple[Array, Array]:
-    """LightGBM asks for the derivatives at its own scores, and gets those at everybody's."""
+    """Give LightGBM the derivatives at the joint scores, where it asks for those at its own."""
     return gradient, curvature
 
 
 def readable(matrix: Matrix) -> Matrix:
-    """A matrix in a form that LightGBM takes."""
+    """Convert a matrix to a form that LightGBM takes."""
     return sp.csr_matrix(matrix) if sp.issparse(matrix) else np.ascontiguousarray(matrix, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Xᵀ diag(w) X of a block of columns, for weights that change from round to round: what can be prepared once, is."""
+"""Compute Xᵀ diag(w) X of a block of columns, for weights that change from round to round."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WeightedSquare(Protocol):
 
 
 def weighted_square(matrix: Matrix) -> WeightedSquare:
-    """The form that is cheapest for a block like this one."""
+    """Choose the cheapest form for this block."""
     rows, columns = matrix.shape
     if not sp.issparse(matrix):
         few = 2 * ROWS_FOR_EACH_COLUMN * columns < rows
@@ -51,17 +51,17 @@ class _DenseSquare:
         roots = np.sqrt(weights)
         total = np.zeros((self._matrix.shape[1], self._matrix.shape[1]))
         for start in range(0, len(roots), 1 << 16):
-            # In blocks: a scaled copy of a large table would not fit beside it.
+            # In blocks: a scaled copy of a large table might not fit in memory.
             part = self._matrix[start : start + (1 << 16)] * roots[start : start + (1 << 16), None]
             total += part.T @ part
         return total
 
 
 class _SampledSquare:
-    """From some rows of a tall block, drawn by a fixed seed.
+    """Estimate from some rows of a tall block, drawn with a fixed seed.
 
-    Columns have the size that they have in all rows: one whose few large entries were not drawn would else be taken for
-    all but empty, and stepped along without end.
+    Columns are scaled to their size in all rows. Otherwise a column with a few large entries that were not drawn would
+    look almost empty, and steps along it would be far too long.
     """
 
     def __init__(self, matrix: Array) -> None:
@@ -79,7 +79,7 @@ class _SampledSquare:
     def __call__(self, weights: Array) -> Array:
         square = self._some(weights)
         diagonal = square.diagonal()
-        # Columns that coincide in the sample need not in all rows.
+        # Columns that are equal in the sample may differ in other rows.
         apart = len(diagonal) / len(weights) * diagonal + float(weights.mean()) * self._lacking
         square[np.diag_indices_from(square)] += apart
         return square
@@ -100,7 +100,7 @@ class _SparseSquare:
 
 
 class _PairedSquare:
-    """One product with w: which entries of a sparse block meet in a row does not change from round to round."""
+    """One product with w: the pairs of entries that share a row of a sparse block do not change between rounds."""
 
     rows: Rows = ALL
 

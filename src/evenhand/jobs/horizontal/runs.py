@@ -28,7 +28,7 @@ from evenhand.jobs.quality import QualityRows, check_measurable, quality, right_
 from evenhand.jobs.schema import located
 from evenhand.jobs.tables import naming
 from evenhand.models.binned_trees import BinnedTrees
-from evenhand.models.shared_linear import SharedLinear
+from evenhand.models.linear import SharedLinear
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.state import State
