@@ -149,11 +149,11 @@ class EchoController(Controller):  # type: ignore[misc, valid-type]
         pass
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
-        from evenhand.runtime.nvflare.cells import FlareCells
+        from evenhand.runtime.nvflare.flare_transport import FlareTransport
         from evenhand.runtime.nvflare.submitting import OUTCOME
 
         engine, job_id = fl_ctx.get_engine(), fl_ctx.get_job_id()
-        cells, bare = FlareCells(engine, job_id, PARTIES), BareEcho(engine.get_cell().core_cell, job_id)
+        cells, bare = FlareTransport(engine, job_id, PARTIES), BareEcho(engine.get_cell().core_cell, job_id)
         site = Site(SERVER, PARTIES, cells.transmit, stopped=lambda: bool(abort_signal.triggered))
         with site:
             cells.open(site.arrived)
@@ -186,11 +186,11 @@ class EchoExecutor(Executor):  # type: ignore[misc, valid-type]
         super().__init__()
 
     def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
-        from evenhand.runtime.nvflare.cells import FlareCells, peers_of
+        from evenhand.runtime.nvflare.flare_transport import FlareTransport, peers_of
 
         engine, job_id, name = fl_ctx.get_engine(), fl_ctx.get_job_id(), fl_ctx.get_identity_name()
         peers = peers_of(name, PARTIES)
-        cells = FlareCells(engine, job_id, peers)
+        cells = FlareTransport(engine, job_id, peers)
         BareEcho(engine.get_cell().core_cell, job_id)
         site = Site(name, peers, cells.transmit, stopped=lambda: bool(abort_signal.triggered))
         with site:

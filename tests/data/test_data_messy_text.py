@@ -130,7 +130,7 @@ def test_a_party_table_warns_of_what_it_read_as_numbers_and_says_the_key(tmp_pat
         table = open_table(TableSource(table=path, id="id"), known=["town"])
     first, second = (str(one.message) for one in said)
     assert "column 'age' is read as numbers" in first
-    assert "('n/a') counts as missing" in first
+    assert "('n/a') count as missing" in first
     assert "'0.000 €'" in second
     assert 'types = { "own income" = "number" }' in second
     encoder, _ = table.encode(np.ones(30, dtype=bool), True)

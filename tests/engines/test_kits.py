@@ -14,7 +14,7 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message as CellMessage
 
 from evenhand.errors import InputError
-from evenhand.runtime.nvflare.cells import FlareCells
+from evenhand.runtime.nvflare.flare_transport import FlareTransport
 from evenhand.runtime.nvflare.kits import provision, settle
 
 
@@ -80,7 +80,7 @@ class OneCell:
 
 def test_the_origin_of_a_packet_counts_not_what_it_says_of_itself() -> None:
     cell, got = OneCell(), list[tuple[str, bytes]]()
-    cells = FlareCells(cell, "job-1", ["server", "shop"])
+    cells = FlareTransport(cell, "job-1", ["server", "shop"])
     cells.open(lambda peer, content: got.append((peer, content)))
     for origin in ("shop.job-1", "shop.job-2", "phone.job-1", "shop", "server", "server.job-1", None):
         headers = {MessageHeaderKey.ORIGIN: origin, "peer_name": "shop", "client_name": "shop"}

@@ -88,7 +88,7 @@ def test_what_is_no_packet_is_refused_and_changes_nothing() -> None:
     site = VisitedSite("p0", ["server", "p1", "p2"], alone(case.make()["p0"]), 0.0)
     before = state_bytes(site.snapshot())
     site.visit([("server", b"GET / HTTP/1.1"), ("stranger", b"")])
-    assert len(site.desk.refused) == 2
+    assert len(site.endpoint.refused) == 2
     assert state_bytes(site.snapshot()) == before
 
 

@@ -25,7 +25,7 @@ from support.schedules import case_of
 from evenhand.protocol.agree import AgreeClient, AgreeServer
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.state import State
-from evenhand.runtime.nvflare.cells import FlareCells
+from evenhand.runtime.nvflare.flare_transport import FlareTransport
 from evenhand.runtime.site import Program, Site
 from evenhand.runtime.statefiles import state_bytes, state_from
 from evenhand.training.run import one_blas_thread
@@ -59,7 +59,7 @@ class Cases:
         self._names, self._keep, self._me = content["names"], Path(content["keep"]), me
         self.parties = parties_of(self._names[0])
         peers = [one for one in (SERVER, *self.parties) if one != me]
-        self._cells = FlareCells(fl_ctx.get_engine(), fl_ctx.get_job_id(), peers)
+        self._cells = FlareTransport(fl_ctx.get_engine(), fl_ctx.get_job_id(), peers)
         self.sites = [
             Site(me, peers, partial(self._transmit, place), stopped=stopped) for place in range(len(self._names) + 1)
         ]

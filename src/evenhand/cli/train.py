@@ -123,7 +123,7 @@ def run_with_progress(
     from evenhand.jobs.vertical.runs import run_vertical_job
     from evenhand.jobs.vertical.tables import load_vertical_tables
     from evenhand.report.progress import Progress
-    from evenhand.runtime.places import check_place
+    from evenhand.runtime.run_location import check_place
 
     check_place(out, resume)
     settings: dict[str, Any] = {"resume": resume, "checkpoint_seconds": checkpoint_seconds}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.places import record_in
+from evenhand.runtime.run_location import record_in
 
 
 @contextmanager

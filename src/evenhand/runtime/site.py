@@ -21,7 +21,7 @@ from evenhand.protocol.resuming import CHECKPOINT, KEPT
 from evenhand.protocol.roles import SERVER, Report, Role, Sends
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.cuts import CheckpointedRole, ConsistentCut
-from evenhand.runtime.desk import Desk, Veto, nothing_is_kept
+from evenhand.runtime.endpoint import Endpoint, Veto, nothing_is_kept
 from evenhand.runtime.links import LinkSettings, Packet
 from evenhand.runtime.memory import give_back
 from evenhand.runtime.packets import Content, packet_bytes
@@ -75,9 +75,9 @@ class Site:
         self._on_report = on_report
         self._began = time.monotonic()
         self._links = LinkSettings(linger=0.25) if links is None else links
-        self._desk = Desk(name, peers, self._links, self._began, veto)
+        self._endpoint = Endpoint(name, peers, self._links, self._began, veto)
         self._changing = threading.Lock()
-        """Held while the desk changes."""
+        """Held while the endpoint changes."""
         self._news = threading.Condition(self._changing)
         """For the roles' thread."""
         self._sooner = threading.Condition(self._changing)
@@ -93,12 +93,12 @@ class Site:
     @property
     def transcript(self) -> Transcript:
         """Everything that left, and everything that came and was taken."""
-        return self._desk.transcript
+        return self._endpoint.transcript
 
     @property
     def refused(self) -> list[str]:
         """Packets that were refused, in words."""
-        return self._desk.refused
+        return self._endpoint.refused
 
     def __enter__(self) -> Self:
         self._post.start()
@@ -116,10 +116,10 @@ class Site:
 
     def arrived(self, sender: str, content: Content) -> None:
         """Take bytes that `sender` has sent; whatever is wrong with them, they are refused and change nothing."""
-        packet = self._desk.opened(sender, content)
+        packet = self._endpoint.opened(sender, content)
         if packet is not None:
             with self._changing:
-                messages = self._desk.arrive(time.monotonic(), sender, packet)
+                messages = self._endpoint.arrive(time.monotonic(), sender, packet)
                 if self._cut is not None:
                     self._cut.arrived(*messages)
                 self._mind(sender)
@@ -140,7 +140,7 @@ class Site:
                 with self._changing:
                     # At the end, what lingered is said: others wait for it.
                     lingering = self._links.linger if self._over else 0.0
-                    due = self._desk.due(time.monotonic() + lingering, self._gone)
+                    due = self._endpoint.due(time.monotonic() + lingering, self._gone)
                     if self._over and not due:
                         return
                     if not due:
@@ -159,7 +159,8 @@ class Site:
 
     def _wait_until_due(self) -> None:
         now = time.monotonic()
-        at = min((end.wakes_at() for peer, end in self._desk.ends.items() if peer not in self._gone), default=math.inf)
+        ends = (end for peer, end in self._endpoint.ends.items() if peer not in self._gone)
+        at = min((end.wakes_at() for end in ends), default=math.inf)
         self._looks_at = min(at, now + _LONGEST_WAIT)
         self._sooner.wait(max(self._looks_at - now, 0.0))
         self._looks_at = -math.inf
@@ -170,7 +171,7 @@ class Site:
         Who waits for messages is not held up by the thread that sees to links: mostly it has nothing to do, and every
         time it wakes up it takes the interpreter away from the others.
         """
-        if self._desk.ends[peer].wakes_at() < self._looks_at:
+        if self._endpoint.ends[peer].wakes_at() < self._looks_at:
             self._sooner.notify()
 
     # -- roles
@@ -193,7 +194,7 @@ class Site:
         return result
 
     def _delivered(self) -> bool:
-        return all(end.delivered or peer in self._gone for peer, end in self._desk.ends.items())
+        return all(end.delivered or peer in self._gone for peer, end in self._endpoint.ends.items())
 
     def _drive(self, role: Role) -> None:
         give_back()
@@ -220,8 +221,8 @@ class Site:
     def _is_called(self, role: Role) -> bool:
         """Whether there is mail for the role, or a word about checkpoints."""
         checkpointed = self._checkpointed_as(role)
-        about_checkpoints = checkpointed is not None and (bool(self._desk.words()) or self._begins(checkpointed))
-        return about_checkpoints or self._desk.has_mail(role)
+        about_checkpoints = checkpointed is not None and (bool(self._endpoint.words()) or self._begins(checkpointed))
+        return about_checkpoints or self._endpoint.has_mail(role)
 
     def _works(self, role: Role) -> bool:
         before = role.effort
@@ -232,14 +233,14 @@ class Site:
     def _next(self, role: Role) -> tuple[Message | None, bool]:
         """The next message for a role, and whether others are so slow that its own work should wait."""
         with self._changing:
-            message = self._desk.take(role)
+            message = self._endpoint.take(role)
             if message is None:
                 return None, self._held_up()
             self._mind(message.sender)
             return message, False
 
     def _held_up(self) -> bool:
-        return any(end.holds_up for peer, end in self._desk.ends.items() if peer not in self._gone)
+        return any(end.holds_up for peer, end in self._endpoint.ends.items() if peer not in self._gone)
 
     def _after(self, role: Role, sends: Sends) -> None:
         so_far = self.transcript.total_bytes
@@ -251,12 +252,12 @@ class Site:
                 self._on_report({**report, "bytes": so_far, "time": time.monotonic() - self._began})
 
     def _send(self, sends: Sends) -> None:
-        self._desk.check_leaving(sends)
+        self._endpoint.check_leaving(sends)
         if not sends:
             return
         with self._changing:
-            self._desk.post(time.monotonic(), sends)
-            due = self._desk.due(time.monotonic(), self._gone)
+            self._endpoint.post(time.monotonic(), sends)
+            due = self._endpoint.due(time.monotonic(), self._gone)
             for message in sends:
                 self._mind(message.receiver)
         # From here, rather than by the other thread, which sees to what is to be sent again.
@@ -276,14 +277,14 @@ class Site:
         """
         with self._changing:
             self._checkpointed = checkpointed
-            self._desk.go_on(in_flight, seconds)
+            self._endpoint.go_on(in_flight, seconds)
             self._began -= seconds
 
     def _checkpointed_as(self, role: Role) -> CheckpointedRole | None:
         return self._checkpointed if self._checkpointed is not None and self._checkpointed.role is role else None
 
     def _begins(self, checkpointed: CheckpointedRole) -> bool:
-        return self._cut is None and checkpointed.calls_for_one(self._desk.words(), time.monotonic())
+        return self._cut is None and checkpointed.calls_for_one(self._endpoint.words(), time.monotonic())
 
     def _mind_checkpoints(self, checkpointed: CheckpointedRole) -> None:
         """Begin a checkpoint if it is time, and write it when everybody has been heard."""
@@ -292,13 +293,14 @@ class Site:
             if begins:
                 checkpointed.begin(time.monotonic())
                 self._cut = ConsistentCut(
-                    checkpointed.number, checkpointed.role.snapshot(), self._desk.ends, self._desk.waiting
+                    checkpointed.number, checkpointed.role.snapshot(), self._endpoint.ends, self._endpoint.waiting
                 )
         if begins:
             checkpointed.store.note()
-            self._send([CHECKPOINT.message(self.name, peer, number=checkpointed.number) for peer in self._desk.ends])
+            number = checkpointed.number
+            self._send([CHECKPOINT.message(self.name, peer, number=number) for peer in self._endpoint.ends])
         with self._changing:
-            for word in self._desk.take_words():
+            for word in self._endpoint.take_words():
                 checkpointed.hear(word)
             complete = self._cut if self._cut is not None and self._cut.complete else None
         if complete is not None:

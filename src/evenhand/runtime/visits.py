@@ -12,7 +12,7 @@ from typing import Final, Generic
 from evenhand.errors import RunError
 from evenhand.protocol.roles import Report, Role, Sends
 from evenhand.protocol.state import State
-from evenhand.runtime.desk import Desk, Veto, nothing_is_kept
+from evenhand.runtime.endpoint import Endpoint, Veto, nothing_is_kept
 from evenhand.runtime.links import LinkSettings
 from evenhand.runtime.packets import Content, packet_bytes
 from evenhand.runtime.site import Program, Result
@@ -53,7 +53,7 @@ class VisitedSite(Generic[Result]):
         state: State | None = None,
         veto: Veto = nothing_is_kept,
     ) -> None:
-        self._desk = Desk(name, peers, NEVER_AGAIN, now, veto)
+        self._endpoint = Endpoint(name, peers, NEVER_AGAIN, now, veto)
         self._program = program
         self._now = now
         self._past: list[State] = []
@@ -67,25 +67,25 @@ class VisitedSite(Generic[Result]):
             self._put_back(state)
 
     @property
-    def desk(self) -> Desk:
-        return self._desk
+    def endpoint(self) -> Endpoint:
+        return self._endpoint
 
     def visit(self, packets: Iterable[tuple[str, Content]]) -> list[tuple[str, Content]]:
         """Take packets, by sender, go on as far as possible, and give those that are to go out, by receiver."""
         for sender, content in packets:
-            packet = self._desk.opened(sender, content)
+            packet = self._endpoint.opened(sender, content)
             if packet is not None:
-                self._desk.arrive(self._now, sender, packet)
+                self._endpoint.arrive(self._now, sender, packet)
         while self._role is not None and self._goes_on(self._role):
             pass
-        return [(peer, packet_bytes(packet)) for peer, packet in self._desk.due(self._now)]
+        return [(peer, packet_bytes(packet)) for peer, packet in self._endpoint.due(self._now)]
 
     def _goes_on(self, role: Role) -> bool:
         if role.done:
             self._past.append(role.snapshot())
             self._next_role()
             return True
-        message = self._desk.take(role)
+        message = self._endpoint.take(role)
         if message is not None:
             self._after(role, role.receive(message))
             return True
@@ -107,8 +107,8 @@ class VisitedSite(Generic[Result]):
         return self._role
 
     def _after(self, role: Role, sends: Sends) -> None:
-        self._desk.check_leaving(sends)
-        self._desk.post(self._now, sends)
+        self._endpoint.check_leaving(sends)
+        self._endpoint.post(self._now, sends)
         role.take_opened()
         self.reports += role.take_reports()
 
@@ -119,12 +119,12 @@ class VisitedSite(Generic[Result]):
         state: State = {"roles": len(states), "ended": self.ended}
         for place, one in enumerate(states):
             state |= {f"roles.{place}.{name}": value for name, value in one.items()}
-        return state | {f"desk.{name}": value for name, value in self._desk.snapshot().items()}
+        return state | {f"endpoint.{name}": value for name, value in self._endpoint.snapshot().items()}
 
     def _put_back(self, state: State) -> None:
         try:
             roles = [_part(state, f"roles.{place}.") for place in range(state["roles"])]
-            self._desk.restore(self._now, _part(state, "desk."))
+            self._endpoint.restore(self._now, _part(state, "endpoint."))
             for place, one in enumerate(roles):
                 role = self._advance()
                 if role is None:

@@ -38,7 +38,7 @@ from evenhand.jobs.federation.saying import announcer, for_submitter
 from evenhand.jobs.schema import parsed
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.nvflare.cells import FlareCells, peers_of
+from evenhand.runtime.nvflare.flare_transport import FlareTransport, peers_of
 from evenhand.runtime.nvflare.submitting import OUTCOME, PROGRESS
 from evenhand.runtime.site import Site
 from evenhand.training.run import one_blas_thread
@@ -102,7 +102,7 @@ class FederationServer(Controller):
         asked = _asked(self.job, runs, at_server=True)
         job = _parsed(self.job) if asked is None else asked[1]
         job_id, parties = fl_ctx.get_job_id(), list(job.parts)
-        cells = FlareCells(fl_ctx.get_engine(), job_id, parties)
+        cells = FlareTransport(fl_ctx.get_engine(), job_id, parties)
         with side_folder(
             run_place(runs, self.resume or job_id, at_server=True),
             SERVER,
@@ -187,7 +187,7 @@ class FederationParty(Executor):
         job_id, name, parties = fl_ctx.get_job_id(), own.party.name, list(job.parts)
         if fl_ctx.get_identity_name() != name:
             raise RunError(f"this kit is that of {fl_ctx.get_identity_name()}, the file is that of {name}")
-        cells = FlareCells(fl_ctx.get_engine(), job_id, peers_of(name, parties))
+        cells = FlareTransport(fl_ctx.get_engine(), job_id, peers_of(name, parties))
         with side_folder(run_place(at.runs, self.resume or job_id), name, job, at, bool(self.resume)) as folder:
             site = Site(
                 name,

@@ -149,7 +149,7 @@ def _visited(job: AnyJob, records: RecordDict, context: Context, at: Here) -> Re
     with one_blas_thread():
         visit: VisitedSite[End] = VisitedSite(name, peers, program, time.time(), state, own.policy.to_policy().veto)
         with _folder(job, at, str(context.run_id), state) as side:
-            side.transcript = visit.desk.transcript
+            side.transcript = visit.endpoint.transcript
             with side.recorded():
                 answer = visit.visit(packets_in(records))
                 if visit.result is not None and not side.folder.finished:

@@ -18,7 +18,7 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.checkpointfiles import Checkpoint
 from evenhand.runtime.folder import RunFolder, is_run
 from evenhand.runtime.lock import check_not_held, hold
-from evenhand.runtime.places import check_version
+from evenhand.runtime.run_location import check_version
 
 _LETS_GO: Final = 60.0
 """Seconds that the process of a run that was cut short may take to end."""

@@ -34,7 +34,7 @@ from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.places import check_place
+from evenhand.runtime.run_location import check_place
 from evenhand.training.horizontal import HorizontalRun, train_together
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
 from evenhand.training.shortfalls import shortfalls

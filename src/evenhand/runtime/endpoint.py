@@ -27,7 +27,7 @@ def nothing_is_kept(_: Message) -> str | None:
     return None
 
 
-class Desk:
+class Endpoint:
     """Links, mail and record of one participant.
 
     Parameters

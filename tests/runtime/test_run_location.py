@@ -15,7 +15,7 @@ from evenhand.protocol.transcript import Entry
 from evenhand.runtime import places
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.manifest import Manifest
-from evenhand.runtime.places import check_place, has_finished, record_in
+from evenhand.runtime.run_location import check_place, has_finished, record_in
 
 JOB: dict[str, Any] = {"job": {"seed": 1}}
 SENT = [Entry(0.0, "bank", "server", "scores", 8)]

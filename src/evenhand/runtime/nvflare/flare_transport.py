@@ -22,7 +22,7 @@ _SIMULATED: Final = "simulate_job"
 """What FLARE's simulator calls any job; its server has one cell, for all."""
 
 
-class FlareCells:
+class FlareTransport:
     """The transport of one participant in one job.
 
     Parameters
