@@ -12,7 +12,7 @@ from support.tables import files
 
 from evenhand.errors import DataError, ResourceError, RunError
 from evenhand.protocol.transcript import Entry
-from evenhand.runtime import places
+from evenhand.runtime import run_location
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.manifest import Manifest
 from evenhand.runtime.run_location import check_place, has_finished, record_in
@@ -73,13 +73,13 @@ def test_a_run_that_another_has_finished_meanwhile_is_not_begun_again(
 ) -> None:
     """Between the first look and the lock another may have come and gone."""
     looks = iter([lambda: finished(path)])
-    real = places.check_place
+    real = run_location.check_place
 
     def look(path: Path, resume: bool) -> None:
         real(path, resume)
         next(looks, lambda: None)()
 
-    monkeypatch.setattr(places, "check_place", look)
+    monkeypatch.setattr(run_location, "check_place", look)
     with pytest.raises(RunError, match="exists and is not empty"), record_in(path, JOB, path.parent, False):
         pass
     assert RunFolder.open(path).result == {"bytes": 8}
@@ -160,7 +160,7 @@ def test_a_folder_of_this_version_without_its_manifest_is_refused(path: Path) ->
 
 def test_another_version_does_not_go_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(path)
-    monkeypatch.setattr(places, "version", lambda name: "9.9")
+    monkeypatch.setattr(run_location, "version", lambda name: "9.9")
     with pytest.raises(RunError, match=r"begun by evenhand .* cannot be resumed by 9\.9; start it anew"):
         check_place(path, True)
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from evenhand.data.tables.addresses import Address
 from evenhand.errors import DataError, JobError, RunError
-from evenhand.runtime import places
+from evenhand.runtime import run_location
 from evenhand.runtime.folder import RunFolder
 
 JobFile = TypeVar("JobFile", bound=BaseModel)
@@ -30,12 +30,12 @@ class FinishedRun(Generic[Run]):
 
 def run_folder(job: BaseModel, base: Path, out: Path, resume: bool) -> AbstractContextManager[RunFolder]:
     """The folder of a job's new run, or of one that goes on."""
-    return places.record_in(out, _kept(job), base, resume)
+    return run_location.record_in(out, _kept(job), base, resume)
 
 
 def has_finished(job: BaseModel, out: Path) -> bool:
     """Whether `out` holds the run of this job, finished and whole; the run of another job is an error."""
-    return places.has_finished(out, _kept(job))
+    return run_location.has_finished(out, _kept(job))
 
 
 def own_job(
