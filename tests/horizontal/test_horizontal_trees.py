@@ -248,7 +248,7 @@ def test_leaf_values_from_sums_are_those_of_the_rows_themselves() -> None:
     assert crowd.people.sum() == 2500
     none = own.constraints.bounds.no_multipliers()
     by_sums = LeafProblem(crowd.lagrangian, 0.5, 1e-3, judged=False).fit(
-        crowd.columns, crowd.scores, crowd.held_out, none, people=crowd.people
+        crowd.columns, crowd.scores, crowd.held_out, none, sample_weight=crowd.people
     )
     columns = LeafColumns(leaf.astype(np.uint8)[:, None], np.array([4]))
     by_rows = LeafProblem(own, 0.5, 1e-3, judged=False).fit(columns, scores, scores, none)

@@ -348,7 +348,7 @@ def test_penalty_rises_only_where_it_helps() -> None:
 def test_curvature_of_a_sample_leads_to_the_same_optimum(
     constraint: Constraint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampling, "FROM_EACH_CELL", 10)
+    monkeypatch.setattr(sampling, "FROM_EACH_STRATUM", 10)
     problem = Problem(constraint, n=4000, p=5)
     sample = draw_sample(problem.lagrangian.constraints.stratum, problem.columns.shape[1])
     assert sample is not None

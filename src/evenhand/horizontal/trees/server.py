@@ -206,8 +206,9 @@ class HistogramServer(HorizontalServer):
         sums = total["sums"].reshape(self.options.leaves, self.cells.count, -1, 3)
         crowd = self.cells.crowd(sums, leaves)
         self.problem.wanted = crowd.lagrangian
-        fit = self.problem.fit(crowd.columns, crowd.scores, crowd.held_out, self.multipliers, people=crowd.people)
-        self.effort += fit.solution.iterations * float(len(crowd.people))
+        held_out, people = crowd.held_out, crowd.people
+        fit = self.problem.fit(crowd.columns, crowd.scores, held_out, self.multipliers, sample_weight=people)
+        self.effort += fit.solution.iterations * float(len(people))
         self.multipliers = fit.solution.multipliers
         self.fit_told = {
             "stationarity": fit.solution.stationarity,

@@ -1,1 +1,1 @@
-"""The best combination of known columns of scores under constraint rows: directions of parties, or leaves of trees."""
+"""Combine known columns of scores, such as party directions or tree leaves, optimally under constraint rows."""

@@ -1,6 +1,6 @@
-"""Columns of a tiny problem: all that its solver asks of them, and columns that are simply arrays.
+"""Columns of a tiny problem: the interface that its solver needs, and columns that are arrays.
 
-The leaves of trees are columns too, of zeros and ones, and keep themselves in a form of their own (`leaves.py`).
+Tree leaves are columns of zeros and ones with a compact form (`leaves.py`).
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ class Columns(Protocol):
     width: int
 
     def some(self, rows: Integers) -> Columns:
-        """These rows of data only."""
+        """Return these rows of data."""
         ...
 
     def scores(self, coefficients: Array) -> Array:
-        """C α, (n,)."""
+        """Return C α, (n,)."""
         ...
 
     def sums(self, values: Array) -> Array:
-        """Cᵀ v, (p,)."""
+        """Return Cᵀ v, (p,)."""
         ...
 
-    def tilted_sums(self, weights: Array, cell: Integers, values: Array) -> Array:
-        """(R, p): row r is Cᵀ of weights[r, cell] · v, where every row of data has a cell."""
+    def tilted_sums(self, weights: Array, stratum: Integers, values: Array) -> Array:
+        """Return (R, p): row r is Cᵀ of weights[r, stratum] · v."""
         ...
 
     def add_gram(self, onto: Array, weights: Array) -> Array:
-        """`onto` + Cᵀ diag(w) C, for w ≥ 0."""
+        """Return `onto` + Cᵀ diag(w) C, for w ≥ 0."""
         ...
 
     def whitened_gram(self, root: Array, weights: Array) -> Array:
-        """rootᵀ Cᵀ diag(w) C root, for w ≥ 0."""
+        """Return rootᵀ Cᵀ diag(w) C root, for w ≥ 0."""
         ...
 
 
 class SampledColumns(NamedTuple):
-    """Some rows of data of the columns, which these are, and how many rows each stands for."""
+    """A sample of rows of the columns, with the rows' places and sample weights."""
 
     columns: Columns
     rows: Rows
@@ -55,7 +55,7 @@ class SampledColumns(NamedTuple):
 
 
 class DenseColumns:
-    """Columns as an array (n, p); in Fortran order it is used without a copy."""
+    """Columns as an array (n, p); an array in Fortran order is not copied."""
 
     def __init__(self, columns: Array) -> None:
         self._basis: Array = np.ascontiguousarray(columns.T)
@@ -70,10 +70,10 @@ class DenseColumns:
     def sums(self, values: Array) -> Array:
         return self._basis @ values
 
-    def tilted_sums(self, weights: Array, cell: Integers, values: Array) -> Array:
+    def tilted_sums(self, weights: Array, stratum: Integers, values: Array) -> Array:
         sums = np.zeros((len(weights), self.width))
         for part, basis in self._parts(CACHED):
-            sums += (weights[:, cell[part]] * values[part]) @ basis.T
+            sums += (weights[:, stratum[part]] * values[part]) @ basis.T
         return sums
 
     def add_gram(self, onto: Array, weights: Array) -> Array:
@@ -87,14 +87,14 @@ class DenseColumns:
         return root.T @ self.add_gram(np.zeros_like(root), weights) @ root
 
     def _parts(self, size: int) -> Iterator[tuple[slice, Array]]:
-        """Parts of the rows of data: with a million, temporary copies of all columns would not fit."""
+        """Split the rows of data into parts, to bound the memory of temporary copies."""
         for start in range(0, self._basis.shape[1], size):
             part = slice(start, start + size)
             yield part, self._basis[:, part]
 
 
 class ListedColumns(DenseColumns):
-    """Columns wherever they are in memory, in either precision: those of a million rows are not to be there twice."""
+    """Columns anywhere in memory, in either precision, without a copy."""
 
     def __init__(self, columns: Sequence[Array]) -> None:
         self._list = columns

@@ -1,13 +1,13 @@
-"""One convex quadratic program with elastic rows, solved through its dual.
+"""Solve a convex quadratic program with elastic rows through its dual.
 
     min over p, t ≥ 0:   gᵀp + ½ pᵀHp + ρ Σ t    subject to   below − t ≤ J p ≤ above + t
 
-The slack t makes every such program solvable: rows that cannot hold are missed by t, at the price ρ. The dual has one
+The slack t makes every program feasible: rows that cannot hold are violated by t, at the price ρ. The dual has one
 unknown per row, the net multiplier y = λ⁺ − λ⁻:
 
     min over |y| ≤ ρ:    ½ (g + Jᵀy)ᵀ H⁻¹ (g + Jᵀy) + Σ max(above · y, below · y)
 
-It is as small as the number of rows however many unknowns p has, and ρ enters it only as the side of a box.
+Its size is the number of rows, whatever the size of p, and ρ is the side of a box.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class ElasticStep:
     step
         p.
     net
-        y: positive where the upper side of a row holds p back, negative where the lower side does.
+        y: positive where the upper bound of a row is active, negative where the lower bound is.
     missed
-        Σ t, what the linearised rows still miss.
+        Σ t, the violations of the linearised rows.
     decrement
-        ½ (g + Jᵀy)ᵀ H⁻¹ (g + Jᵀy): what the quadratic model of the Lagrangian falls by. It does not depend on the
+        ½ (g + Jᵀy)ᵀ H⁻¹ (g + Jᵀy): the decrease of the quadratic model of the Lagrangian. It does not depend on the
         units of the unknowns.
     penalty
-        The ρ it was solved with.
+        ρ of the solution.
     """
 
     step: Array
@@ -52,11 +52,11 @@ class ElasticStep:
 def elastic_step(
     root: Array, gradient: Array, jacobian: Array, below: Array, above: Array, penalty: float
 ) -> ElasticStep:
-    """Solve the program for H⁻¹ = root · rootᵀ, raising ρ as far as the rows need; sides may be infinite.
+    """Solve the program for H⁻¹ = root · rootᵀ, raising ρ as far as the rows need; bounds may be infinite.
 
     ρ is raised tenfold until the linearised rows fall by 0.9 of what they would fall by at `PENALTY_LIMIT` (the
-    steering rule of Byrd, Nocedal and Waltz). So ρ stays moderate where rows can hold, and where they cannot it does
-    not grow without end.
+    steering rule of Byrd, Nocedal and Waltz). So ρ stays moderate where rows can hold, and bounded
+    where they cannot.
     """
     a = root.T @ gradient
     b = root.T @ jacobian.T
@@ -80,28 +80,28 @@ def elastic_step(
 
 
 def missed(values: Array, below: Array, above: Array) -> float:
-    """Σ of the amounts by which values leave [below, above]."""
+    """Return the sum of the violations of [below, above]."""
     return float((np.maximum(values - above, 0.0) + np.maximum(below - values, 0.0)).sum())
 
 
 def minimise_kinked(quadratic: Array, linear: Array, below: Array, above: Array, side: float) -> Array:
-    """argmin ½ yᵀQy + qᵀy + Σ max(above · y, below · y) over |y| ≤ side; Q positive semidefinite, below ≤ above.
+    """Return argmin ½ yᵀQy + qᵀy + Σ max(above · y, below · y) over |y| ≤ side; Q positive semidefinite, below ≤ above.
 
-    An active-set method: coordinates rest at zero (the kink) or at the side, the others take Newton steps, cut where
-    the first of them comes to rest. When the others are stationary, the resting coordinate that gains most is set
-    free. Each round of this lowers the objective, and there are finitely many sets, so it ends.
+    An active-set method: fixed coordinates are at zero (the kink) or at the side. The free ones take Newton steps, cut
+    where the first of them becomes fixed. When the free ones are stationary, the fixed coordinate that gains most is
+    freed. Every iteration lowers the objective and there are finitely many sets, so it terminates.
     """
     y = np.zeros(len(linear))
     if not len(y):
         return y
-    # Pairwise rows of several groups are linearly dependent, and so is Q; the ridge picks one of the many solutions.
+    # Pairwise rows of several groups make Q singular; the ridge picks one of the solutions.
     matrix = quadratic + (1e-13 * float(np.trace(quadratic)) or 1e-13) * np.eye(len(y))
     small = 1e-13 * (1.0 + float(np.abs(linear).max()))
     sign, free = np.zeros(len(y)), np.zeros(len(y), dtype=bool)
     for _ in range(100 + 20 * len(y)):
         slope = matrix @ y + linear
         up, down = -(slope + above), slope + below
-        # At zero a coordinate may leave upwards or downwards; at the side, inwards only.
+        # A coordinate at zero may move up or down; one at the side, inwards only.
         gain = np.where(sign == 0.0, np.maximum(up, down), np.where(sign > 0.0, -up, -down))
         gain[free] = 0.0
         best = int(np.argmax(gain))
@@ -117,7 +117,7 @@ def minimise_kinked(quadratic: Array, linear: Array, below: Array, above: Array,
 def _settle(
     matrix: Array, linear: Array, below: Array, above: Array, y: Array, sign: Array, free: Booleans, side: float
 ) -> Array:
-    """Newton steps on the free coordinates until one is not cut; those that come to rest leave `free` and `sign`."""
+    """Take Newton steps on the free coordinates until one is not cut; newly fixed ones leave `free` and `sign`."""
     y = y.copy()
     while free.any():
         here = np.flatnonzero(free)

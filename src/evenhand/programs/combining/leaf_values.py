@@ -1,14 +1,14 @@
-"""The values of all new leaves of a round, solved jointly under the constraint rows.
+"""Solve the values of all new leaves of a round jointly under the constraint rows.
 
     min over α:   mean loss(z + C α) + ½ Σ_l ((1/η − 1) H_l + μ/η) α_l²     subject to the rows at z + C α
 
 C has a column for each leaf of each party's new trees, H_l is the leaf's curvature at z. Of one tree alone, after one
 Newton step and without rows, α_l = −η G_l / (H_l + μ): what boosting does with shrinkage η.
 
-Trees exploit the smooth stand-ins of rates, and fit the training rows closer than others: rows that hold there miss by
-far on new people. So rows are *judged* on exact rates (or the loss, where they bound that) at leave-one-out scores,
-where nobody has a say in the values of their own leaves. Bounds are moved by what lies between the two
-(`constraints/exact_rates.py`), and the problem is solved again, a few times, each time from where it ended.
+Trees exploit smooth rates and fit the training rows closely: constraints that hold there can fail for new people. So
+constraint rows are *judged* by exact rates (or by the loss, if they bound it) at leave-one-out scores, where no row
+influences its own leaf values. Bounds are shifted by the difference of the two (`constraints/exact_rates.py`), and the
+problem is solved again, a few times, each time from the last solution.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class LeafFit:
     Attributes
     ----------
     violation
-        Worst excess of a row as it is judged.
+        Largest violation of a constraint row, as judged.
     responses
-        By how much each leaf's value answers a change of its slope: the leverage of whoever is in no other new leaf.
+        Response of each leaf's value to a change of its slope: the leverage of rows that are in no other new leaf.
     """
 
     solution: ReducedSolution
@@ -60,22 +60,21 @@ class LeafFit:
 
 
 class LeafProblem:
-    """The rows asked for, and how leaves are fitted under them.
+    """Fit leaves under the requested constraint rows.
 
     Parameters
     ----------
     shrinkage, regulariser
         η and μ.
     judged
-        Whether rows are judged on exact rates and at leave-one-out scores, rather than as they are solved; rows without
-        any room are not.
+        Whether constraint rows are judged by exact rates at leave-one-out scores; equalities are not.
     grain
-        What one person at most weighs in each row; None finds out.
+        The most that one row of data weighs in each constraint row; None computes it.
 
     Attributes
     ----------
     wanted
-        Where rows of data stand for others in each round, it is set anew before each fit.
+        The requested problem. If rows of data change between rounds, it is set before each fit.
     """
 
     state_fields: ClassVar = {"shifted": ShiftedBounds}
@@ -89,21 +88,21 @@ class LeafProblem:
         rows = wanted.constraints
         self._rates: Booleans = np.array([row.measure.name != "loss" for row in rows.rows], dtype=bool)
         grain = rows.grain if grain is None else grain
-        # Rows on the loss are shifted like rates: they too are judged at other scores than those they are solved at.
+        # Rows on the loss are shifted like rates: they are judged at other scores as well.
         self.shifted = ShiftedBounds(rows.bounds, np.ones(len(rows), dtype=bool), grain, None if judged else False)
 
     def derivatives(self, point: Point, multipliers: Array) -> tuple[Array, Array]:
-        """n ∂f/∂z and n ∂²f/∂z², the latter with a floor: what trees are grown from."""
+        """Return n ∂f/∂z and n ∂²f/∂z², the latter with a floor, to grow trees from."""
         rows = len(point.scores)
         return rows * point.derivative(multipliers), rows * floored_curvature(point, multipliers)
 
     def judged(self, held_out: Array) -> Array:
-        """What rows are judged on at leave-one-out scores."""
+        """Return the values that constraint rows are judged by, at leave-one-out scores."""
         point = self.wanted.at(held_out)
         return np.where(self._rates, point.exact, point.values)
 
     def violation(self, point: Point, held_out: Array) -> float:
-        """Worst excess of a row as it is judged."""
+        """Return the largest violation of a constraint row, as judged."""
         if not self.shifted.exact.any():
             return point.violation
         return self.wanted.constraints.bounds.violation(self.shifted.meant(self.judged(held_out), point.values))
@@ -115,16 +114,16 @@ class LeafProblem:
         held_out: Array,
         multipliers: Array,
         limit: int = 30,
-        people: Array | float = 1.0,
+        sample_weight: Array | float = 1.0,
     ) -> LeafFit:
         """Solve for the values of new leaves, from scores and leave-one-out scores without them.
 
-        If no solution's rows hold as they are judged, it is the one that misses least.
+        If no solution holds as judged, return the one with the smallest violation.
 
         Parameters
         ----------
-        people
-            How many each row of data stands for.
+        sample_weight
+            How many rows each row of data stands for.
         """
         curvature = floored_curvature(self.wanted.at(scores), multipliers)
         ridge = columns.ridge(1.0 / self.shrinkage - 1.0, self.regulariser / self.shrinkage, curvature)
@@ -150,7 +149,7 @@ class LeafProblem:
             start, multipliers = solution.coefficients, solution.multipliers
             inverse = self._inverse(columns, ridge, solution)
             leverage = columns.quadratic_forms(inverse)
-            change = left_out(solution.point, multipliers, leverage, people)
+            change = left_out(solution.point, multipliers, leverage, sample_weight)
             left = held_out + solution.point.scores - scores + change
             violation = self.violation(solution.point, left)
             if best is None or violation < best.violation:
@@ -166,7 +165,7 @@ class LeafProblem:
         return best
 
     def _moved(self) -> Lagrangian:
-        """The problem with bounds where they are by now."""
+        """Return the problem with its present bounds."""
         if not self.shifted.exact.any():
             return self.wanted
         bound, bounds = self.wanted.constraints, self.shifted.bounds
@@ -182,24 +181,24 @@ class LeafProblem:
 
 
 def floored_curvature(point: Point, multipliers: Array) -> Array:
-    """∂²f/∂z² with a floor."""
+    """Return ∂²f/∂z² with a floor."""
     return np.maximum(point.curvature(multipliers), CURVATURE_FLOOR * point.loss_curvature())
 
 
-def left_out(point: Point, multipliers: Array, leverage: Array, people: Array | float = 1.0) -> Array:
-    """What each row's score would change by if the leaves were fitted without it, or without one of its people.
+def left_out(point: Point, multipliers: Array, leverage: Array, sample_weight: Array | float = 1.0) -> Array:
+    """Return each row's change of score if the leaves were fitted without it, or without one of the rows it stands for.
 
     One Newton step from the solution: with c the row's columns, w its curvature, ν its slope and h = cᵀH⁻¹c its
     leverage, that is h ν / (1 − h w).
     """
-    weights = floored_curvature(point, multipliers) / people
-    return leverage * (point.derivative(multipliers) / people) / (1.0 - np.minimum(leverage * weights, 0.9))
+    weights = floored_curvature(point, multipliers) / sample_weight
+    return leverage * (point.derivative(multipliers) / sample_weight) / (1.0 - np.minimum(leverage * weights, 0.9))
 
 
 def is_better(missed: float, loss: float, least: float, best_loss: float, tol: float) -> tuple[bool, bool]:
-    """Whether a model is better than the best so far, and whether by enough to count as progress.
+    """Return whether a model is better than the best so far, and whether by enough to count as progress.
 
-    Models that miss their rows less come first, and among those that miss as much the one with less loss.
+    A smaller violation wins; for equal violations the smaller loss does.
     """
     nearer = missed < (1.0 - 1e-3) * least
     better = nearer or (missed <= least and loss < best_loss)

@@ -1,7 +1,7 @@
-"""The leaves of several trees as columns of a tiny problem: one column a leaf, one where a row is in it.
+"""Leaves of several trees as columns of a tiny problem: a column per leaf, with ones for its rows.
 
 A row is in one leaf of each tree. With T trees a product costs T look-ups a row and a Gram matrix T² / 2 additions,
-however many leaves there are.
+for any number of leaves.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class LeafColumns:
     def sums(self, values: Array) -> Array:
         return _sums(self.leaves, self.first, self.width, values)
 
-    def tilted_sums(self, weights: Array, cell: Integers, values: Array) -> Array:
-        return weights @ _cell_sums(self.leaves, self.first, self.width, cell, weights.shape[1], values)
+    def tilted_sums(self, weights: Array, stratum: Integers, values: Array) -> Array:
+        return weights @ _stratum_sums(self.leaves, self.first, self.width, stratum, weights.shape[1], values)
 
     def add_gram(self, onto: Array, weights: Array) -> Array:
         return onto + _gram(self.leaves, self.first, self.width, weights)
@@ -50,20 +50,20 @@ class LeafColumns:
         return root.T @ _gram(self.leaves, self.first, self.width, weights) @ root
 
     def quadratic_forms(self, matrix: Array) -> Array:
-        """c_iᵀ M c_i of each row c_i; M symmetric."""
+        """Return c_iᵀ M c_i of each row c_i; M is symmetric."""
         return _quadratic_forms(self.leaves, self.first, matrix)
 
     def ridge(self, share: float, constant: float, curvature: Array) -> Array:
-        """(p, p): of Σ over leaves of (share · the leaf's curvature + constant) · value², in coefficients."""
+        """Return (p, p): the matrix of Σ_leaves (share · curvature + constant) · value², in coefficients."""
         return np.diag(share * self.sums(curvature) + constant)
 
     def leaf_values(self, coefficients: Array) -> Array:
-        """The value of each leaf."""
+        """Return the value of each leaf."""
         return coefficients
 
 
 class TiedColumns:
-    """Leaves of which some have fixed proportions: values = ties · coefficients.
+    """Leaves with values = ties · coefficients, so that some keep fixed proportions.
 
     Parameters
     ----------
@@ -85,8 +85,8 @@ class TiedColumns:
     def sums(self, values: Array) -> Array:
         return self.under.sums(values) @ self.ties
 
-    def tilted_sums(self, weights: Array, cell: Integers, values: Array) -> Array:
-        return self.under.tilted_sums(weights, cell, values) @ self.ties
+    def tilted_sums(self, weights: Array, stratum: Integers, values: Array) -> Array:
+        return self.under.tilted_sums(weights, stratum, values) @ self.ties
 
     def add_gram(self, onto: Array, weights: Array) -> Array:
         return onto + self.under.whitened_gram(self.ties, weights)
@@ -105,9 +105,9 @@ class TiedColumns:
 
 
 def tied(leaves: LeafColumns, proportions: Array, trees: Integers) -> TiedColumns:
-    """Leaves of which those of some trees keep these proportions: one coefficient for each such tree, after all others.
+    """Tie the leaves of some trees to given proportions: one coefficient for each such tree, after all others.
 
-    A tree whose proportions are all zero has none.
+    A tree with proportions of zero gets no coefficient.
     """
     of_tree = np.repeat(np.arange(len(leaves.counts)), leaves.counts)
     free = np.eye(leaves.width)[:, ~np.isin(of_tree, trees)]
@@ -116,7 +116,7 @@ def tied(leaves: LeafColumns, proportions: Array, trees: Integers) -> TiedColumn
     return TiedColumns(leaves, np.column_stack([free, *kept]))
 
 
-# The machine code stays on disk for the next process. Rows are the outer loop throughout: their leaves lie together.
+# Compiled code is cached on disk. Rows are the outer loop: their leaves are contiguous.
 _compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
 
 
@@ -141,11 +141,11 @@ def _sums(leaves: Any, first: Any, width: int, values: Any) -> Any:
 
 
 @_compiled
-def _cell_sums(leaves: Any, first: Any, width: int, cell: Any, cells: int, values: Any) -> Any:
-    sums = np.zeros((cells, width))
+def _stratum_sums(leaves: Any, first: Any, width: int, stratum: Any, strata: int, values: Any) -> Any:
+    sums = np.zeros((strata, width))
     for row in range(len(leaves)):
         for tree in range(len(first)):
-            sums[cell[row], first[tree] + leaves[row, tree]] += values[row]
+            sums[stratum[row], first[tree] + leaves[row, tree]] += values[row]
     return sums
 
 

@@ -1,21 +1,21 @@
-"""The tiny constrained problem of a subspace round: the best combination of a few known columns of scores.
+"""Solve the tiny constrained problem of a subspace round: combine a few known columns of scores.
 
     min over α:   F(α) = mean loss(z₀ + C α) + c + bᵀα + ½ αᵀGα
     subject to    lower ≤ rows(z₀ + C α) ≤ upper
 
-n rows of data, p columns (a few dozen; `columns.py` says what is asked of them), R constraint rows. It is solved by
-sequential quadratic programming, made safe at four places:
+with n rows of data, p columns (a few dozen; see `columns.py`) and R constraint rows. The method is sequential quadratic
+programming with four safeguards:
 
 - *Curvature.* H = Cᵀ diag(w) C + G with w = ∂²f/∂z². Tilts and sigmoids make w negative somewhere. H is split into
   H₊ (rows of data with w ≥ 0, and G) and H₋ (the others); in the metric of H₊ the eigenvalues of H are 1 + e with
-  e ≤ 0, and those below a floor are lifted to it. Where H is safely positive definite it is left exactly as it is.
+  e ≤ 0, and those below a floor are lifted to it. A safely positive definite H is not changed.
 - *Infeasible rows.* Each step is an elastic quadratic program (`elastic_step`), which always has a solution.
 - *Descent.* A step must lower the exact penalty φ(α) = F(α) + ρ Σ (excess)₊; one second-order correction is tried
   first where the curvature of the rows would forbid the full step (Maratos' effect).
 - *Feasibility.* What is returned never violates the rows more than the start did (beyond the tolerance), so the
   violation falls from round to round whatever the columns are.
 
-Nothing here depends on the units of the columns; zero, repeated and dependent columns are allowed.
+Results do not depend on the units of the columns; zero, repeated and dependent columns are allowed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Quadratic:
 
 @dataclass(frozen=True)
 class ReducedSolution:
-    """Where the tiny problem ended.
+    """Solution of the tiny problem.
 
     Attributes
     ----------
@@ -78,15 +78,15 @@ class ReducedSolution:
     multipliers
         λ, (2, R), non-negative: upper sides first.
     point
-        The Lagrangian at z₀ + C α; its row values and derivatives are there to be used on.
+        The Lagrangian at z₀ + C α, with values and derivatives that were computed.
     objective
         F(α).
     stationarity
         max |∂(F + λ·rows)/∂α|, each column in units that make its curvature one.
     decrement
-        What a quadratic model says the objective could still fall by within these columns.
+        Further decrease of the objective within these columns, by a quadratic model.
     violation, complementarity
-        Worst excess of a row; largest product of a multiplier and its slack.
+        Largest violation of a row; largest multiplier × slack.
     penalty
         ρ of the merit function at the end.
     root
@@ -108,7 +108,7 @@ class ReducedSolution:
 
 
 class _Trial:
-    """Coefficients and what they give; each quantity is computed once, when first asked for."""
+    """Coefficients with their objective and rows; each quantity is computed once, when first asked for."""
 
     def __init__(self, search: _Search, coefficients: Array, point: Point | None = None) -> None:
         self._search = search
@@ -121,7 +121,7 @@ class _Trial:
 
     @cached_property
     def missed(self) -> float:
-        """Sum of the rows' excesses."""
+        """Sum of the rows' violations."""
         rows = self._search.rows
         return missed(self.point.values, rows.bounds.lower, rows.bounds.upper)
 
@@ -158,8 +158,7 @@ def solve_reduced(
     Parameters
     ----------
     columns
-        C, (n, p): an array, which in Fortran order (each column contiguous) is used without a copy; or columns in a
-        form of their own.
+        C, (n, p): an array, not copied if it is in Fortran order; or another `Columns` object.
     multipliers
         λ to start from; they shape the first Hessian only.
     start
@@ -171,11 +170,11 @@ def solve_reduced(
     feasibility
         Stop when violation and complementarity are at most this.
     limit
-        Steps at most.
+        Largest number of steps.
     sample
-        Rows of data to take the curvature from; None: from all.
+        Rows of data to compute the curvature from; None means all.
     root
-        `ReducedSolution.root` of a like problem nearby, to begin with.
+        `ReducedSolution.root` of a similar problem, to start from.
     known
         The Lagrangian at `scores`, as far as it has been computed.
     """
@@ -216,7 +215,7 @@ class _Search:
         limit: int,
         given: Array | None,
     ) -> ReducedSolution:
-        # Rows that each hold within the tolerance may add up to this.
+        # Largest sum of violations that are each within the tolerance.
         allowed = max(feasibility, now.point.violation), max(feasibility * len(self.rows), now.missed)
         safe = now
         status, chord, last = Status.LIMIT, given is not None, np.inf
@@ -249,7 +248,7 @@ class _Search:
             now, full = after
             chord = full and found.decrement < CHORD
             if not full:
-                # Perhaps the sample misled it.
+                # The sample may be misleading: use all rows.
                 self.sample = None
             if now.point.violation <= allowed[0] and now.missed <= allowed[1]:
                 safe = now
@@ -290,11 +289,11 @@ class _Search:
         return root
 
     def search(self, now: _Trial, root: Array, found: ElasticStep) -> tuple[_Trial, bool] | None:
-        """A trial with a lower merit, and whether it took the full step; None if there is none."""
+        """Return a trial with a lower merit, and whether it took the full step; None if there is none."""
         gradient, jacobian = now.slopes
         penalty, merit = found.penalty, now.merit(found.penalty)
         predicted = float(gradient @ found.step) + penalty * (found.missed - now.missed)
-        # What rounding may do to the merit; less than that is no descent.
+        # Rounding error of the merit; a smaller change is no descent.
         noise = 1e-14 * (abs(now.objective) + penalty * (now.missed + 1e-3))
         if predicted > -noise:
             return None
@@ -304,7 +303,7 @@ class _Search:
             if trial.merit(penalty) <= merit + 1e-4 * length * predicted + noise:
                 return trial, length == 1.0
             if length == 1.0 and trial.missed > now.missed:
-                # The rows as they are after the step, less what their slope gave: a step that follows their bend.
+                # Second-order correction: the rows after the step, minus their linear part.
                 bent = trial.point.values - jacobian @ found.step
                 step = elastic_step(
                     root, gradient, jacobian, self.rows.bounds.lower - bent, self.rows.bounds.upper - bent, penalty
@@ -339,14 +338,14 @@ class _Search:
 
 
 def independent(gram: Array) -> Booleans:
-    """Which of some vectors, given their inner products, are not all but combinations of those before them.
+    """Select vectors, given their inner products, that are not nearly combinations of earlier ones.
 
-    A party with few columns soon has directions and steps that nearly coincide. Combinations of such vectors are
-    differences of large numbers, and what the party and the server make of them drifts apart.
+    Directions and steps of a party with few columns soon become nearly dependent. Their combinations are differences of
+    large numbers, which party and server would round differently.
     """
     size = np.sqrt(gram.diagonal())
     units = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
-    # What is left of the inner products without the part that those before them span.
+    # Inner products without the part that earlier vectors span.
     left = gram * units * units[:, None]
     used = np.zeros(len(gram), dtype=bool)
     for place in range(len(gram)):

@@ -1,7 +1,7 @@
-"""A sample of the rows of data, for curvature: Newton's steps need it roughly, and it is the dearest thing to add up.
+"""Sample rows of data to compute curvature: it is the most expensive sum, and Newton steps need it only roughly.
 
-Values, slopes and certificates are always those of all rows. Rows are drawn from each cell (label and groups) apart,
-never few of a small one: a slice of fifteen people may carry all the curvature of a tight constraint.
+Values, slopes and certificates always use all rows. Rows are drawn from each stratum (label and groups) separately, and
+small strata are taken almost whole: a slice of fifteen rows may carry all the curvature of a tight constraint.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from evenhand.programs.combining.columns import Columns, SampledColumns
 
 FOR_EACH_COLUMN = 200
 """Rows in a sample for each column: a step then leaves about a fiftieth of what there was to gain."""
-FROM_EACH_CELL = 1000
-"""Rows that are taken of a cell in any case, if it has them."""
+FROM_EACH_STRATUM = 1000
+"""Rows that are taken of a stratum in any case, if it has them."""
 
 
 class RowSample(NamedTuple):
-    """Rows of data in order, and how many each of them stands for."""
+    """Sampled rows of data in order, and how many rows each stands for."""
 
     rows: Integers
     stands_for: Array
@@ -29,18 +29,18 @@ class RowSample(NamedTuple):
         return SampledColumns(columns.some(self.rows), self.rows, self.stands_for)
 
 
-def draw_sample(cell: Integers, columns: int) -> RowSample | None:
-    """For curvature over so many columns; None where a sample would be no smaller than half of all rows."""
+def draw_sample(stratum: Integers, columns: int) -> RowSample | None:
+    """Draw a sample for curvature over so many columns; None if it would be at least half of all rows."""
     wanted = FOR_EACH_COLUMN * columns
-    sizes = np.bincount(cell)
-    counts = np.minimum(sizes, np.maximum(FROM_EACH_CELL, -(-wanted * sizes // len(cell))))
-    if 2 * counts.sum() > len(cell):
+    sizes = np.bincount(stratum)
+    counts = np.minimum(sizes, np.maximum(FROM_EACH_STRATUM, -(-wanted * sizes // len(stratum))))
+    if 2 * counts.sum() > len(stratum):
         return None
     random, ends = np.random.default_rng(0), np.cumsum(sizes)
-    order = np.argsort(cell.astype(np.min_scalar_type(len(sizes))), kind="stable")
+    order = np.argsort(stratum.astype(np.min_scalar_type(len(sizes))), kind="stable")
     drawn = [
         order[end - size + random.choice(size, count, replace=False, shuffle=False)]
         for end, size, count in zip(ends, sizes, counts, strict=True)
     ]
     rows = np.sort(np.concatenate(drawn))
-    return RowSample(rows, (sizes / np.maximum(counts, 1))[cell[rows]])
+    return RowSample(rows, (sizes / np.maximum(counts, 1))[stratum[rows]])
