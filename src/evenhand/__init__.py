@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evenhand.errors import EvenhandError
     from evenhand.estimators import (
         HorizontalClassifier,
-        OneAgainstRestClassifier,
+        OneVsRestClassifier,
         SplitTableClassifier,
         VerticalClassifier,
         VerticalRegressor,
@@ -37,7 +37,7 @@ __all__ = [
     "HorizontalClassifier",
     "LossParity",
     "NeymanPearson",
-    "OneAgainstRestClassifier",
+    "OneVsRestClassifier",
     "Selection",
     "SplitTableClassifier",
     "VerticalClassifier",
@@ -64,7 +64,7 @@ _HOMES = {
     "errors": ("EvenhandError",),
     "estimators": (
         "HorizontalClassifier",
-        "OneAgainstRestClassifier",
+        "OneVsRestClassifier",
         "SplitTableClassifier",
         "VerticalClassifier",
         "VerticalRegressor",

@@ -16,7 +16,7 @@ from support.tables import SmallJob, people
 import evenhand
 from evenhand import DemographicParity, EqualOpportunity, HorizontalClassifier, SplitTableClassifier, VerticalClassifier
 from evenhand.errors import DataError, InputError
-from evenhand.estimators import OneAgainstRestClassifier
+from evenhand.estimators import OneVsRestClassifier
 from evenhand.jobs.horizontal.runs import score_new_clients
 from evenhand.jobs.vertical.runs import score_new_parties
 from evenhand.runtime.folder import RunFolder
@@ -117,7 +117,7 @@ def test_three_classes_one_against_the_rest(frames: dict[str, pd.DataFrame]) -> 
         {f"x{k}": (town == one) + 0.1 * rng.normal(size=len(town)) for k, one in enumerate(set(town))}
     )
     tables = {"bank": frames["bank"][["age"]], "shop": signal.set_axis(town.index)}
-    model = OneAgainstRestClassifier(VerticalClassifier(alpha=0.01)).fit(tables, town)
+    model = OneVsRestClassifier(VerticalClassifier(alpha=0.01)).fit(tables, town)
     assert (model.predict(tables) == town).mean() > 0.95
     np.testing.assert_allclose(model.predict_proba(tables).sum(axis=1), 1.0)
     alone = VerticalClassifier(alpha=0.01, positive=1).fit(tables, (town == "Lyon").astype(int))

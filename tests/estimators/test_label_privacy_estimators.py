@@ -10,7 +10,7 @@ from support.problems import Problem, small
 
 from evenhand import (
     EqualOpportunity,
-    OneAgainstRestClassifier,
+    OneVsRestClassifier,
     SplitTableClassifier,
     VerticalClassifier,
     audit,
@@ -80,7 +80,7 @@ def test_split_tables_have_it_too(model: str) -> None:
 def test_more_than_two_classes_would_add_up() -> None:
     problem = small(1, rows=60)
     with pytest.raises(InputError, match="adds up"):
-        OneAgainstRestClassifier(VerticalClassifier(label_privacy=ASKED)).fit([problem.matrix], np.arange(60) % 3)
+        OneVsRestClassifier(VerticalClassifier(label_privacy=ASKED)).fit([problem.matrix], np.arange(60) % 3)
 
 
 def test_clients_have_another_way() -> None:

@@ -1,7 +1,7 @@
 """The scikit-learn style fronts."""
 
 from evenhand.estimators.horizontal import HorizontalClassifier
-from evenhand.estimators.one_against_rest import OneAgainstRestClassifier
+from evenhand.estimators.one_vs_rest import OneVsRestClassifier
 from evenhand.estimators.split_table import SplitTableClassifier
 from evenhand.estimators.tables import aligned_inputs
 from evenhand.estimators.vertical import VerticalClassifier, VerticalRegressor
@@ -9,7 +9,7 @@ from evenhand.estimators.warning import ShortfallWarning
 
 __all__ = [
     "HorizontalClassifier",
-    "OneAgainstRestClassifier",
+    "OneVsRestClassifier",
     "ShortfallWarning",
     "SplitTableClassifier",
     "VerticalClassifier",

@@ -18,7 +18,7 @@ from evenhand.estimators.tables import Tables
 from evenhand.estimators.vertical import VerticalClassifier
 
 
-class OneAgainstRestClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class OneVsRestClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A :class:`VerticalClassifier` for each class, with that class as the positive label; the highest score decides.
 
     A constraint holds for each of the classifiers on its own: equal opportunity, say, among the people of each class.
