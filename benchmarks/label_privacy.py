@@ -70,7 +70,7 @@ def run(problem: FairVFLProblem, model: str, asked: dict[str, Any] | None) -> li
     ]
     accuracy = float((trained.predict(problem.test) == problem.test_labels).mean())
     attack = float(np.mean([one.value.value for one in best]))
-    return [accuracy, *gaps, attack, float(np.mean([max(one.floors.values()) for one in best])), trained.n_rounds_]
+    return [accuracy, *gaps, attack, float(np.mean([max(one.floors.values()) for one in best])), trained.n_iter_]
 
 
 def main() -> None:

@@ -85,7 +85,7 @@ def sqp(given: Problem, constraint: str) -> tuple[Decide, dict[str, Any]]:
     def decide(other: Problem) -> np.ndarray:
         return (model.decision_function(dense(other)) > 0).astype(float)
 
-    return decide, {"rounds": model.n_rounds_, "converged": model.certificate_.converged}
+    return decide, {"rounds": model.n_iter_, "converged": model.certificate_.converged}
 
 
 def logistic(given: Problem) -> LogisticRegression:

@@ -56,7 +56,7 @@ def main() -> None:
         slow = seconds(lambda: reduction.fit(given.matrix.toarray(), zero_one, sensitive_features=groups))
     medians = np.median(pairs, axis=0)
     print(f"evenhand {version('evenhand')}, fairlearn {version('fairlearn')}, scikit-learn {version('scikit-learn')}")
-    print(f"subspace, six parties, DEO <= 0.01 : {medians[0]:7.2f} s   ({fair.n_rounds_} rounds)")
+    print(f"subspace, six parties, DEO <= 0.01 : {medians[0]:7.2f} s   ({fair.n_iter_} rounds)")
     print(
         f"ExponentiatedGradient, pooled      : {slow:7.2f} s   {slow / medians[0]:6.1f} x ours  (wanted: at least 20)"
     )

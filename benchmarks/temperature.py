@@ -37,7 +37,7 @@ def main() -> None:
         for temperature in TEMPERATURES:
             model = VerticalClassifier(
                 constraint=EqualizedOdds(0.01, measure="error", temperature=temperature),
-                positive=data.positive,
+                pos_label=data.positive,
                 scale=False,
                 max_rounds=60,
                 solver_options={"exact_rates": True},
@@ -47,9 +47,9 @@ def main() -> None:
             # `>50K` sorts after `<=50K`, so that scores are in favour of the positive label.
             scores = model.decision_function([unseen[:, share] for share in shares])
             truth, sensitive = data.label.loc[test], data.sensitive.loc[test]
-            quality = summary(truth, scores, sensitive_features=sensitive, positive=data.positive)
-            found[temperature].append([quality["accuracy"], quality["DFP"], quality["DFN"], model.n_rounds_])
-        errors = gap_bounds(truth, scores, sensitive_features=sensitive, positive=data.positive)["standard_error"]
+            quality = summary(truth, scores, sensitive_features=sensitive, pos_label=data.positive)
+            found[temperature].append([quality["accuracy"], quality["DFP"], quality["DFN"], model.n_iter_])
+        errors = gap_bounds(truth, scores, sensitive_features=sensitive, pos_label=data.positive)["standard_error"]
         # Mean |gap| of two groups without any true gap: 0.8 standard errors.
         chance.append(np.sqrt(2 / np.pi) * errors[["DFP", "DFN"]].to_numpy(dtype=float))
     table = Table("temperature", "ACC %", "DFP", "DFN", "rounds")

@@ -121,22 +121,22 @@ def pooled() -> LGBMClassifier:
 
 
 def ours(given: Draw, **settings: Any) -> dict[str, float]:
-    model = VerticalClassifier(random_state=0, positive=1, **settings)
+    model = VerticalClassifier(random_state=0, pos_label=1, **settings)
     fit = lambda: model.fit(given.tables(given.train), given.labels[given.train], given.groups[given.train])  # noqa: E731
     _, seconds = cpu(fit)
     scores = model.decision_function(given.tables(given.test))
-    sent = {"rounds": model.n_rounds_, "MB": model.bytes_sent_ / 1e6, "CPU": seconds}
+    sent = {"rounds": model.n_iter_, "MB": model.bytes_sent_ / 1e6, "CPU": seconds}
     return {**given.judged((scores > 0).astype(int), scores), **sent}
 
 
 def across_rows(given: Draw, constraint: Any) -> dict[str, float]:
     columns = [column for part in given.parties.values() for column in part]
     clients = np.random.default_rng(0).integers(0, 5, len(given.train))
-    model = HorizontalClassifier(model="trees", constraint=constraint, random_state=0, positive=1)
+    model = HorizontalClassifier(model="trees", constraint=constraint, random_state=0, pos_label=1)
     rows = given.frame[columns].iloc[given.train], given.labels[given.train]
     _, seconds = cpu(lambda: model.fit(*rows, sensitive_features=given.groups[given.train], clients=clients))
     scores = model.decision_function(given.frame[columns].iloc[given.test])
-    sent = {"rounds": model.n_rounds_, "MB": model.bytes_sent_ / 1e6, "CPU": seconds}
+    sent = {"rounds": model.n_iter_, "MB": model.bytes_sent_ / 1e6, "CPU": seconds}
     return {**given.judged((scores > 0).astype(int), scores), **sent}
 
 
@@ -216,7 +216,7 @@ def products(draws: int, rows: int = 30_000) -> None:
                 model = VerticalClassifier(model="trees", max_rounds=rounds, solver_options=options, random_state=0)
                 model.fit([X[:rows, :3], X[:rows, 3:6], X[:rows, 6:]], y[:rows])
                 scores = model.decision_function([X[rows:, :3], X[rows:, 3:6], X[rows:, 6:]])
-                line[name] = (roc_auc_score(y[rows:], scores), model.n_rounds_)
+                line[name] = (roc_auc_score(y[rows:], scores), model.n_iter_)
             found.append(line)
         means = {name: np.mean([one[name] for one in found], axis=0) for name in found[0]}
         said = [f"{name} {area:.4f} ({rounds:.0f} rounds)" for name, (area, rounds) in means.items()]

@@ -211,7 +211,7 @@ def test_labels_and_groups_of_any_kind() -> None:
     expected = CalibratedEqualOddsPostprocessor().fit(p, y, s)
     words = pd.Series(np.where(y == 1, "approved", "refused"), index=range(len(y), 0, -1))
     model = CalibratedEqualOddsPostprocessor().fit(
-        pd.Series(p), words, pd.DataFrame({"sex": pd.Categorical(s)}), positive="approved"
+        pd.Series(p), words, pd.DataFrame({"sex": pd.Categorical(s)}), pos_label="approved"
     )
     pd.testing.assert_frame_equal(model.costs_, expected.costs_)
     np.testing.assert_array_equal(model.predict(p[:5].tolist(), s[:5].tolist()), expected.predict(p[:5], s[:5]))
@@ -228,7 +228,7 @@ def test_labels_and_groups_of_any_kind() -> None:
         ({"y": [1, -1, 1, None]}, "1 missing"),
         ({"y": [1, -1, 0, 1]}, "3 distinct values"),
         ({"y": [1, 1, 1, 1]}, "1 distinct values"),
-        ({"y": [1, "x", 1, "x"], "positive": "z"}, "'z' does not occur"),
+        ({"y": [1, "x", 1, "x"], "pos_label": "z"}, "'z' does not occur"),
         ({"y": [1, 1, -1, -1]}, "group 'b' has no positives"),
         ({"s": list("abca")}, "two groups, sensitive_features has 3"),
         ({"s": list("aaaa")}, "only the group 'a'"),
@@ -244,10 +244,10 @@ def test_bad_rows_are_refused(change: dict[str, Any], message: str) -> None:
         "p": [0.1, 0.8, 0.3, 0.6],
         "y": [-1, 1, -1, 1],
         "s": list("aabb"),
-        "positive": None,
+        "pos_label": None,
     } | change
     with pytest.raises(DataError, match=message):
-        CalibratedEqualOddsPostprocessor().fit(rows["p"], rows["y"], rows["s"], positive=rows["positive"])
+        CalibratedEqualOddsPostprocessor().fit(rows["p"], rows["y"], rows["s"], pos_label=rows["pos_label"])
 
 
 def test_bad_options_unknown_groups_and_early_use() -> None:

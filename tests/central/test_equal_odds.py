@@ -157,7 +157,7 @@ def test_labels_and_groups_of_any_kind() -> None:
     scores, y, s = sample()
     expected = EqualOddsPostprocessor().fit(scores, y, s)
     words = pd.Series(np.where(y == 1, "approved", "refused"), index=range(len(y), 0, -1))
-    model = EqualOddsPostprocessor().fit(scores.tolist(), words, pd.DataFrame({"sex": s}), positive="approved")
+    model = EqualOddsPostprocessor().fit(scores.tolist(), words, pd.DataFrame({"sex": s}), pos_label="approved")
     pd.testing.assert_frame_equal(model.rates_, expected.rates_)
     np.testing.assert_array_equal(model.predict(scores[:1], s[:1]), expected.predict(scores[:1], s[:1]))
 

@@ -48,5 +48,5 @@ def test_trees() -> None:
     given = {"bank": bank, "shop": shop, "X": bank.join(shop), "hospital": np.arange(400) % 3}
     given |= {"y": tables["bank"]["outcome"], "sex": tables["bank"]["sex"]}
     vertical, horizontal = blocks("docs/trees.md")
-    assert run(vertical, **given)["model"].n_rounds_ > 0
-    assert run(horizontal, **given)["model"].n_rounds_ > 0
+    assert run(vertical, **given)["model"].n_iter_ > 0
+    assert run(horizontal, **given)["model"].n_iter_ > 0

@@ -120,7 +120,7 @@ def test_three_classes_one_against_the_rest(frames: dict[str, pd.DataFrame]) -> 
     model = OneVsRestClassifier(VerticalClassifier(alpha=0.01)).fit(tables, town)
     assert (model.predict(tables) == town).mean() > 0.95
     np.testing.assert_allclose(model.predict_proba(tables).sum(axis=1), 1.0)
-    alone = VerticalClassifier(alpha=0.01, positive=1).fit(tables, (town == "Lyon").astype(int))
+    alone = VerticalClassifier(alpha=0.01, pos_label=1).fit(tables, (town == "Lyon").astype(int))
     place = model.classes_.tolist().index("Lyon")
     np.testing.assert_allclose(model.decision_function(tables)[:, place], alone.decision_function(tables), atol=1e-8)
 

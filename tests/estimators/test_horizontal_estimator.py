@@ -84,7 +84,7 @@ def test_a_fitted_model_has_all_it_promises(solver: str) -> None:
     assert isinstance(model.intercept_, float)
     assert list(model.classes_) == [-1.0, 1.0]
     assert model.clients_ == ["ghent", "lyon", "turin"]
-    assert model.n_rounds_ == model.n_iter_ == model.certificate_.rounds > 0
+    assert model.n_iter_ == model.certificate_.rounds > 0
     assert model.bytes_sent_ == model.run_.transcript.total_bytes > 0
     assert {"round", "objective", "violation", "bytes", "time"} <= set(model.history_.columns)
     assert list(model.run_.row_names) == [ROW]
@@ -201,7 +201,7 @@ def test_several_constraints_can_be_given() -> None:
 @pytest.mark.parametrize("solver", ["fedavg", "fairfedavgalm", "fairalm", "fairfed", "fpfl"])
 def test_every_averaging_solver_can_be_chosen(solver: str) -> None:
     model = _fitted(_averaging(solver))
-    assert model.n_rounds_ == 5
+    assert model.n_iter_ == 5
     assert len(model.history_) == 6
     assert model.history_["objective"].iloc[-1] < model.history_["objective"].iloc[0]
 
@@ -250,7 +250,7 @@ def test_the_seed_decides_and_a_clock_changes_the_time_only() -> None:
 def test_labels_may_be_any_two_values(negative: Any, positive: Any) -> None:
     settings = {"constraint": EqualOpportunity(0.05)}
     reference = _fitted(HorizontalClassifier(**settings))
-    model = HorizontalClassifier(**settings, positive=positive)
+    model = HorizontalClassifier(**settings, pos_label=positive)
     _fitted(model, y=np.where(LABELS > 0, positive, negative))
     assert list(model.classes_) == sorted([negative, positive])
     np.testing.assert_array_equal(model.coef_, reference.coef_)
@@ -485,7 +485,7 @@ def test_data_that_cannot_be_used_are_refused_with_what_and_where(changes: dict[
         ({"hidden": 3}, "hidden is 3"),
         ({"delta": 0.0}, "delta is 0.0"),
         ({"encoder": "ours"}, "encoder is a str"),
-        ({"positive": "maybe"}, "positive is 'maybe'"),
+        ({"pos_label": "maybe"}, "pos_label is 'maybe'"),
         ({"constraint": "equal-opportunity"}, "is not a constraint"),
         ({"groups": {"group": ["a", "c"]}}, "'b', which is not among the agreed groups"),
     ],

@@ -57,7 +57,7 @@ def test_tables_with_gaps_and_categories_are_taken_as_they_come(fitted: Vertical
 
 def test_what_is_kept_of_a_fit(fitted: VerticalClassifier) -> None:
     assert fitted.certificate_.violation <= 0.004
-    assert fitted.n_rounds_ <= 8
+    assert fitted.n_iter_ <= 8
     assert not hasattr(fitted, "coef_")
     assert isinstance(fitted.intercept_, float)
     assert fitted.encoders_["bank"].categorical == (1,)

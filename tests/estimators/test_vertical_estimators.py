@@ -59,7 +59,7 @@ def test_a_fitted_model_has_all_it_promises() -> None:
     assert [part.shape for part in model.coef_] == [(2,), (2,)]
     assert isinstance(model.intercept_, float)
     assert list(model.classes_) == [-1.0, 1.0]
-    assert model.n_rounds_ == model.n_iter_ == model.certificate_.rounds
+    assert model.n_iter_ == model.certificate_.rounds
     assert model.bytes_sent_ == model.run_.transcript.total_bytes > 0
     row = "mean loss among positives, a vs. b (group)"
     assert list(model.history_.columns) == [
@@ -74,7 +74,7 @@ def test_a_fitted_model_has_all_it_promises() -> None:
         "bytes",
         "time",
     ]
-    assert len(model.history_) == model.n_rounds_ + 1
+    assert len(model.history_) == model.n_iter_ + 1
     for name in ("stationarity", "violation", "complementarity"):
         assert getattr(model.certificate_, name) >= 0
 
@@ -156,7 +156,7 @@ def test_a_virtual_clock_changes_the_time_and_not_the_model() -> None:
         _fair(runtime=clock).fit(_tables(), LABELS, GROUPS) for clock in ("messages", VirtualClock(latency=1.0))
     )
     np.testing.assert_array_equal(fast.coef_[0], slow.coef_[0])
-    assert slow.history_["time"].iloc[-1] > 2 * slow.n_rounds_ > fast.history_["time"].iloc[-1]
+    assert slow.history_["time"].iloc[-1] > 2 * slow.n_iter_ > fast.history_["time"].iloc[-1]
 
 
 # -- labels
@@ -169,7 +169,7 @@ def test_a_virtual_clock_changes_the_time_and_not_the_model() -> None:
 def test_labels_may_be_any_two_values(negative: Any, positive: Any) -> None:
     reference = _fair().fit(_tables(), LABELS, GROUPS)
     labels = np.where(LABELS > 0, positive, negative)
-    model = _fair(positive=positive).fit(_tables(), labels, GROUPS)
+    model = _fair(pos_label=positive).fit(_tables(), labels, GROUPS)
     assert list(model.classes_) == sorted([negative, positive])
     np.testing.assert_array_equal(model.coef_[0], reference.coef_[0])
     expected = np.where(reference.predict(_tables()) > 0, positive, negative)
@@ -180,12 +180,12 @@ def test_labels_may_be_any_two_values(negative: Any, positive: Any) -> None:
 
 def test_the_larger_label_is_positive_unless_told_otherwise() -> None:
     labels = np.where(LABELS > 0, "yes", "no")
-    plain, told = _fair().fit(_tables(), labels, GROUPS), _fair(positive="yes").fit(_tables(), labels, GROUPS)
+    plain, told = _fair().fit(_tables(), labels, GROUPS), _fair(pos_label="yes").fit(_tables(), labels, GROUPS)
     np.testing.assert_array_equal(plain.coef_[0], told.coef_[0])
-    flipped = _fair(positive="no").fit(_tables(), labels, GROUPS)
+    flipped = _fair(pos_label="no").fit(_tables(), labels, GROUPS)
     assert "among positives" in flipped.run_.row_names[0]
     assert not np.allclose(flipped.certificate_.objective, plain.certificate_.objective, atol=1e-9)
-    free, free_flipped = (_classifier(positive=positive).fit(_tables(), labels) for positive in ("yes", "no"))
+    free, free_flipped = (_classifier(pos_label=positive).fit(_tables(), labels) for positive in ("yes", "no"))
     np.testing.assert_allclose(free.coef_[0], -free_flipped.coef_[0], atol=1e-12)
     np.testing.assert_array_equal(free.predict(_tables()), free_flipped.predict(_tables()))
     np.testing.assert_allclose(free.predict_proba(_tables()), free_flipped.predict_proba(_tables()), atol=1e-12)
@@ -396,7 +396,7 @@ def test_a_missing_label_is_refused(missing: Any) -> None:
         ({"tol": -1e-3}, "tol is -0.001"),
         ({"hidden": (0,)}, "hidden is"),
         ({"hidden": 32}, "hidden is 32"),
-        ({"positive": "maybe"}, "positive is 'maybe'"),
+        ({"pos_label": "maybe"}, "pos_label is 'maybe'"),
         ({"constraint": "equal-opportunity"}, "is not a constraint"),
         ({"constraint": 0.01}, "is not a constraint"),
         ({"constraint": EqualOpportunity}, "is not a constraint"),
@@ -499,7 +499,7 @@ def test_a_split_table_is_the_vertical_classifier_over_its_parts() -> None:
 
 @pytest.mark.parametrize("positive", [1.0, -1.0])
 def test_a_split_table_has_weights_in_scikit_learns_shapes(positive: float) -> None:
-    model = SplitTableClassifier(_fair(positive=positive, scale=False), parties=2)
+    model = SplitTableClassifier(_fair(pos_label=positive, scale=False), parties=2)
     assert not hasattr(model, "coef_")
     model.fit(PROBLEM.matrix, LABELS, GROUPS)
     assert (model.coef_.shape, model.intercept_.shape) == ((1, 4), (1,))

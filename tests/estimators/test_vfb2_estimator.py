@@ -58,8 +58,8 @@ def test_a_constraint_is_met() -> None:
 
 def test_a_warm_start_begins_where_the_last_fit_ended() -> None:
     model = classifier(warm_start=True).fit(TABLES, Y)
-    first = model.n_rounds_
-    assert model.fit(TABLES, Y).n_rounds_ < first
+    first = model.n_iter_
+    assert model.fit(TABLES, Y).n_iter_ < first
 
 
 def test_wide_sparse_tables_train() -> None:

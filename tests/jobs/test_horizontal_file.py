@@ -296,17 +296,17 @@ def test_a_run_is_the_estimators_on_the_training_rows(hospitals: HospitalJob) ->
     test = held_out(whole.index, 0.25, 0)
     clients = np.repeat(list(hospitals.frames), [len(frame) for frame in hospitals.frames.values()])
     features = whole[["age", "ward", "pressure"]]
-    model = HorizontalClassifier(constraint=EqualOpportunity(0.05), positive="ill", random_state=0)
+    model = HorizontalClassifier(constraint=EqualOpportunity(0.05), pos_label="ill", random_state=0)
     model.fit(features[~test], whole.outcome[~test], sensitive_features=whole[["sex"]][~test], clients=clients[~test])
     np.testing.assert_allclose(finished.run.weights[:-1], model.coef_, atol=1e-9)
     scores = -model.decision_function(features) if model.classes_[0] == "ill" else model.decision_function(features)
     for part, rows in {"train": ~test, "test": test}.items():
-        expected = summary(whole.outcome[rows], scores[rows], sensitive_features=whole.sex[rows], positive="ill")
+        expected = summary(whole.outcome[rows], scores[rows], sensitive_features=whole.sex[rows], pos_label="ill")
         found = finished.result["quality"][part]
         assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-6)
         assert found.keys() == METRICS.keys()
         assert set(finished.result["intervals"][part]) == set(found)
-        groups = {"sensitive_features": whole.sex[rows], "positive": "ill"}
+        groups = {"sensitive_features": whole.sex[rows], "pos_label": "ill"}
         said = intervals(whole.outcome[rows], scores[rows], **groups)
         for kind, column in {"standard_errors": "standard_error", "bounds": "bound"}.items():
             told = finished.result[kind][part]

@@ -81,10 +81,10 @@ def test_a_perfect_classifier_has_a_published_gap() -> None:
 @given(samples)
 def test_agrees_with_fairlearn(sample: Any) -> None:
     y, p, s = sample
-    each = label_gaps(y, p, sensitive_features=s, positive=None)
+    each = label_gaps(y, p, sensitive_features=s, pos_label=None)
     for label in each.index:
         versus_rest = (y == label).astype(int), (p == label).astype(int)
-        found = [function(y, p, sensitive_features=s, positive=label) for function in FUNCTIONS.values()]
+        found = [function(y, p, sensitive_features=s, pos_label=label) for function in FUNCTIONS.values()]
         assert found[0] == pytest.approx(demographic_parity_difference(*versus_rest, sensitive_features=s))
         assert found[1] == pytest.approx(true_positive_rate_difference(*versus_rest, sensitive_features=s))
         assert each.loc[label].tolist() == found
@@ -140,7 +140,7 @@ def test_several_labels_a_row_are_each_measured() -> None:
     for name, function in FUNCTIONS.items():
         single = [function(truth[label], predicted[label], sensitive_features=s) for label in names]
         assert function(truth, predicted, sensitive_features=s) == pytest.approx(max(single))
-        assert function(truth, predicted, sensitive_features=s, positive="smile") == pytest.approx(single[1])
+        assert function(truth, predicted, sensitive_features=s, pos_label="smile") == pytest.approx(single[1])
         assert label_gaps(truth, predicted, sensitive_features=s)[name].tolist() == pytest.approx(single)
     as_lists = equal_opportunity(truth.to_numpy().tolist(), predicted.to_numpy().tolist(), sensitive_features=s)
     assert as_lists == equal_opportunity(truth, predicted, sensitive_features=s)
@@ -151,10 +151,10 @@ def test_a_subtask_leaves_out_other_true_labels() -> None:
     y, p, s = draw(3, labels=4, n=200)
     kept = np.isin(y, [2, 0])
     for function in FUNCTIONS.values():
-        expected = function(y[kept], p[kept], sensitive_features=s[kept], positive=2)
-        assert function(y, p, sensitive_features=s, positive=2, negative=0) == expected
-    assert demographic_parity(y, p, sensitive_features=s, positive=2) != pytest.approx(
-        demographic_parity(y, p, sensitive_features=s, positive=2, negative=0)
+        expected = function(y[kept], p[kept], sensitive_features=s[kept], pos_label=2)
+        assert function(y, p, sensitive_features=s, pos_label=2, neg_label=0) == expected
+    assert demographic_parity(y, p, sensitive_features=s, pos_label=2) != pytest.approx(
+        demographic_parity(y, p, sensitive_features=s, pos_label=2, neg_label=0)
     )
 
 
@@ -183,17 +183,17 @@ def test_a_label_that_a_group_lacks() -> None:
         ({"y_true": [], "y_pred": [], "sensitive_features": pd.Series([], dtype=object)}, "no rows"),
         ({"y_true": [None, *Y[1:]]}, "y_true or y_pred has 1 missing"),
         ({"y_true": [pd.Timestamp("2020-01-01"), *Y[1:].tolist()]}, "no common order"),
-        ({"positive": "yes"}, r"'yes' does not occur: choose one of \[0, 1\]"),
-        ({"positive": 1, "negative": 7}, "7 does not occur"),
-        ({"negative": 0}, "goes with another label as positive="),
-        ({"positive": 1, "negative": 1}, "goes with another label as positive="),
+        ({"pos_label": "yes"}, r"'yes' does not occur: choose one of \[0, 1\]"),
+        ({"pos_label": 1, "neg_label": 7}, "7 does not occur"),
+        ({"neg_label": 0}, "goes with another label as pos_label="),
+        ({"pos_label": 1, "neg_label": 1}, "goes with another label as pos_label="),
         ({"y_true": np.ones(10), "y_pred": np.ones(10)}, r"only the label 1\.0 occurs"),
         ({"sensitive_features": ["a"] * 10}, "only the group 'a'"),
-        ({"sensitive_features": [*"aaabbbcbbb"], "y_true": [*Y[:6], 2, *Y[7:]], "positive": 1, "negative": 0}, "'c'"),
+        ({"sensitive_features": [*"aaabbbcbbb"], "y_true": [*Y[:6], 2, *Y[7:]], "pos_label": 1, "neg_label": 0}, "'c'"),
         ({"y_pred": np.eye(10)}, "one of y_true and y_pred is a column"),
         ({"y_true": np.eye(10), "y_pred": np.eye(10)[:, :5]}, "different columns"),
         ({"y_true": np.eye(10), "y_pred": 2 * np.eye(10)}, "y_pred holds other values than 0 and 1"),
-        ({"y_true": np.eye(10), "y_pred": np.eye(10), "positive": 1, "negative": 0}, "one label a row"),
+        ({"y_true": np.eye(10), "y_pred": np.eye(10), "pos_label": 1, "neg_label": 0}, "one label a row"),
         ({"y_true": [[0, 1], [1]], "y_pred": P}, "y_true is neither a column"),
     ],
 )

@@ -160,19 +160,19 @@ def test_labels_may_be_any_two_values(labels: tuple[Any, Any], sample: Any) -> N
     y, z, s = sample
     renamed = np.array(labels)[y]
     expected = summary(y, z, sensitive_features=s)
-    assert summary(renamed, z, sensitive_features=s, positive=labels[1]) == expected
+    assert summary(renamed, z, sensitive_features=s, pos_label=labels[1]) == expected
     if labels[1] > labels[0]:
         assert summary(renamed, z, sensitive_features=s) == expected
     predicted = (z > 0).astype(int)
     pd.testing.assert_frame_equal(
-        group_report(renamed, np.array(labels)[predicted], sensitive_features=s, positive=labels[1]),
+        group_report(renamed, np.array(labels)[predicted], sensitive_features=s, pos_label=labels[1]),
         group_report(y, predicted, sensitive_features=s),
     )
 
 
 def test_the_other_class_as_positive_swaps_the_error_rates() -> None:
     y, z, s = draw(np.random.default_rng(1))
-    values, other = summary(y, z, sensitive_features=s), summary(y, -z, sensitive_features=s, positive=0)
+    values, other = summary(y, z, sensitive_features=s), summary(y, -z, sensitive_features=s, pos_label=0)
     assert (other["DFP"], other["DFN"]) == pytest.approx((values["DFN"], values["DFP"]))
     assert other["log_loss"] == pytest.approx(values["log_loss"])
 
@@ -248,7 +248,7 @@ def test_report_shows_undefined_rates_as_missing() -> None:
         ({"y_true": np.ones(8)}, r"only the label 1\.0"),
         ({"y_true": np.arange(8)}, "8 labels"),
         ({"y_true": [None, *Y[1:]]}, "y_true has 1 missing"),
-        ({"positive": "yes"}, r"'yes' does not occur: pass positive= one of -1, 1"),
+        ({"pos_label": "yes"}, r"'yes' does not occur: pass pos_label= one of -1, 1"),
         ({"sensitive_features": ["a"] * 8}, "only the group 'a'"),
         ({"sensitive_features": pd.Series([None, *S[1:]], name="sex")}, "'sex' has 1 missing"),
         ({"sensitive_features": pd.DataFrame(index=range(8))}, "no columns"),
@@ -256,7 +256,7 @@ def test_report_shows_undefined_rates_as_missing() -> None:
         ({"sensitive_features": [(1, 2), 1, "a", (1, 2), 1, "a", 1, "a"]}, "not a column or a table"),
         ({"sensitive_features": [pd.Timestamp("2020-01-01"), 1] * 4}, "no common order"),
         ({"sensitive_features": {"sex": list("aabbbbbb")}}, "no rows with label -1 and sex = 'a': DFP"),
-        ({"sensitive_features": {"sex": list("aaccaaaa")}, "positive": 1}, "no rows with label 1 and sex = 'c': DEO"),
+        ({"sensitive_features": {"sex": list("aaccaaaa")}, "pos_label": 1}, "no rows with label 1 and sex = 'c': DEO"),
     ],
 )
 @pytest.mark.parametrize("function", [summary, intervals])
@@ -273,7 +273,7 @@ def test_refuses_what_it_cannot_measure(function: Any, changes: dict[str, Any], 
         ({"scores": Z[:-1]}, r"lengths differ: .*'scores': 7"),
         ({"scores": Z * np.nan}, "8 scores are NaN"),
         ({"y_pred": Y + 1}, "labels"),
-        ({"y_true": list("nnyynnyy"), "y_pred": list("nnyynnyy")}, r"label 1 does not occur: pass positive="),
+        ({"y_true": list("nnyynnyy"), "y_pred": list("nnyynnyy")}, r"label 1 does not occur: pass pos_label="),
     ],
 )
 def test_report_refuses_what_it_cannot_measure(changes: dict[str, Any], message: str) -> None:
@@ -399,8 +399,8 @@ def test_counts_by_group_give_every_rate_of_the_report() -> None:
     truth, scores = rng.choice(["no", "yes"], 200), rng.normal(size=200)
     groups = pd.DataFrame({"sex": rng.choice(["f", "m"], 200), "ward": rng.choice([1, 2, 3], 200)})
     decisions = np.where(scores > 0, "yes", "no")
-    report = group_report(truth, decisions, sensitive_features=groups, positive="yes")
-    found = group_counts(truth, scores, sensitive_features=groups, positive="yes")
+    report = group_report(truth, decisions, sensitive_features=groups, pos_label="yes")
+    found = group_counts(truth, scores, sensitive_features=groups, pos_label="yes")
     assert [(one["attribute"], one["group"]) for one in found] == [(a, str(b)) for a, b in report.index]
     for one, (_, row) in zip(found, report.iterrows(), strict=True):
         right, wrong = one["true_positives"], one["false_positives"]

@@ -188,7 +188,7 @@ def judged(test: ImageDataset, named: Integers, pair: tuple[str, str]) -> dict[s
     found = {"accuracy": float((named[rows] == labels).mean())}
     for metric, inside in (("DP", np.ones(len(labels), dtype=bool)), ("EO", labels == positive)):
         found[metric], found[f"{metric} error"] = _gap(called[inside], groups[inside])
-    given: Any = {"sensitive_features": test.groups, "positive": positive, "negative": negative}
+    given: Any = {"sensitive_features": test.groups, "pos_label": positive, "neg_label": negative}
     found["published DP"] = published_demographic_parity(test.labels, named, **given)
     found["published EO"] = published_equal_opportunity(test.labels, named, **given)
     return found

@@ -78,7 +78,7 @@ class CalibratedEqualOddsPostprocessor(BaseEstimator):  # type: ignore[misc]
         self.on_infeasible = on_infeasible
         self.random_state = random_state
 
-    def fit(self, probabilities: Any, labels: Any, sensitive_features: Any, *, positive: Any = None) -> Self:
+    def fit(self, probabilities: Any, labels: Any, sensitive_features: Any, *, pos_label: Any = None) -> Self:
         """Find the group to mix and its rate.
 
         Parameters
@@ -86,7 +86,7 @@ class CalibratedEqualOddsPostprocessor(BaseEstimator):  # type: ignore[misc]
         probabilities
             Of the positive label, one per row, in [0, 1]; calibrated within each group if the result shall be.
         labels
-            Any two values; ``positive`` names the positive one, by default the larger.
+            Any two values; ``pos_label`` names the positive one, by default the larger.
         sensitive_features
             One column of groups, exactly two.
 
@@ -98,7 +98,7 @@ class CalibratedEqualOddsPostprocessor(BaseEstimator):  # type: ignore[misc]
         require_choice("cost_constraint", self.cost_constraint, get_args(CostConstraint))
         require_choice("on_infeasible", self.on_infeasible, get_args(OnInfeasible))
         numbers = _in_unit_interval(probabilities)
-        truth = truths(labels, len(numbers), positive)
+        truth = truths(labels, len(numbers), pos_label)
         groups = Groups.of(sensitive_features, len(numbers))
         if len(groups.names) > 2:
             raise DataError(

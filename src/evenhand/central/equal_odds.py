@@ -63,7 +63,7 @@ class EqualOddsPostprocessor(BaseEstimator):  # type: ignore[misc]
         self.objective = objective
         self.random_state = random_state
 
-    def fit(self, scores: Any, labels: Any, sensitive_features: Any, *, positive: Any = None) -> Self:
+    def fit(self, scores: Any, labels: Any, sensitive_features: Any, *, pos_label: Any = None) -> Self:
         """Choose each group's thresholds.
 
         Parameters
@@ -71,14 +71,14 @@ class EqualOddsPostprocessor(BaseEstimator):  # type: ignore[misc]
         scores
             One finite number per row, larger for "more likely positive": logits or probabilities.
         labels
-            Any two values; ``positive`` names the positive one, by default the larger.
+            Any two values; ``pos_label`` names the positive one, by default the larger.
         sensitive_features
             One column of groups, two or more; every group needs rows of both labels.
         """
         require_choice("constraint", self.constraint, get_args(RateConstraint))
         require_choice("objective", self.objective, get_args(Objective))
         numbers = finite_scores(scores)
-        truth = truths(labels, len(numbers), positive)
+        truth = truths(labels, len(numbers), pos_label)
         groups = Groups.of(sensitive_features, len(numbers))
         codes = groups.codes(sensitive_features, len(numbers))
         require_rows(truth, codes, groups, "positives")

@@ -217,7 +217,6 @@ class VerticalEstimator(WithConstraintParameters):
         self.certificate_ = run.certificate
         self.proofs_ = list(run.proofs)
         self.label_privacy_ = run.label_privacy
-        self.n_rounds_ = run.certificate.rounds
         self.n_iter_ = run.certificate.rounds
         self.bytes_sent_ = run.transcript.total_bytes
 

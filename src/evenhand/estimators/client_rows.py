@@ -94,7 +94,7 @@ def rows_of(
 
 
 def server_rows_of(
-    encoder: PartyEncoder | None, given: tuple[Any, ...], classes: npt.NDArray[Any], positive: Any, crop: int | None
+    encoder: PartyEncoder | None, given: tuple[Any, ...], classes: npt.NDArray[Any], pos_label: Any, crop: int | None
 ) -> ClientRows:
     """Return rows of the server's own, handed over as (X, y) or (X, y, sensitive_features)."""
     if not isinstance(given, tuple) or len(given) not in (2, 3):
@@ -104,7 +104,7 @@ def server_rows_of(
     if len(labels) != X.shape[0] or not np.isin(labels, classes).all():
         raise DataError(f"server_rows needs one label for each of its {X.shape[0]} rows, each one of {classes}")
     everything = np.ones(len(labels), dtype=bool)
-    signs = np.where(labels == positive, 1.0, -1.0)
+    signs = np.where(labels == pos_label, 1.0, -1.0)
     return rows_of("rows of the server", everything, encoded(encoder, X), signs, sensitive, crop, gaps=False)
 
 
@@ -122,7 +122,7 @@ def client_names(clients: Any) -> npt.NDArray[Any]:
     return names.to_numpy(dtype=object)
 
 
-def class_codes(labels: npt.NDArray[Any], positive: Any) -> tuple[npt.NDArray[Any], Any, Array]:
+def class_codes(labels: npt.NDArray[Any], pos_label: Any) -> tuple[npt.NDArray[Any], Any, Array]:
     """The classes, the positive one of two, and for each row ±1 or, of more than two, the number of its class."""
     if missing := int(pd.isna(labels).sum()):
         raise DataError(f"y has {missing} missing labels; fill or drop those rows (NaN or None is no class)")
@@ -131,12 +131,12 @@ def class_codes(labels: npt.NDArray[Any], positive: Any) -> tuple[npt.NDArray[An
     if len(classes) < 2:
         raise DataError(f"y has 1 class ({classes[0]!r}); the classifier can't train when there is only one class")
     if len(classes) > 2:
-        if positive is not None:
-            raise InputError(f"positive is {positive!r}, but y has {len(classes)} classes; it goes with two")
+        if pos_label is not None:
+            raise InputError(f"pos_label is {pos_label!r}, but y has {len(classes)} classes; it goes with two")
         return classes, None, np.searchsorted(classes, labels).astype(np.float64)
-    chosen = classes[1] if positive is None else positive
+    chosen = classes[1] if pos_label is None else pos_label
     if chosen not in classes:
-        raise DataError(f"positive is {positive!r}, which y does not have; its labels are {classes}")
+        raise DataError(f"pos_label is {pos_label!r}, which y does not have; its labels are {classes}")
     return classes, chosen, np.where(labels == chosen, 1.0, -1.0)
 
 

@@ -25,19 +25,19 @@ class ScoresAcrossClients(ClassifierMixin, WithConstraintParameters):  # type: i
     run_: HorizontalRun
     encoder_: PartyEncoder | None
     classes_: npt.NDArray[Any]
-    positive_: Any
+    pos_label_: Any
     n_features_in_: int
     coef_: Array
 
-    def _keep(self, run: HorizontalRun, X: Any, classes: npt.NDArray[Any], positive: Any) -> None:
+    def _keep(self, run: HorizontalRun, X: Any, classes: npt.NDArray[Any], pos_label: Any) -> None:
         """Keep what came of a fit, and nothing of an earlier one with another model."""
         self.run_ = run
         self.history_ = run.history
         self.certificate_ = run.certificate
         self.proofs_ = list(run.proofs)
-        self.n_rounds_ = self.n_iter_ = run.certificate.rounds
+        self.n_iter_ = run.certificate.rounds
         self.bytes_sent_ = run.transcript.total_bytes
-        self.classes_, self.positive_ = classes, positive
+        self.classes_, self.pos_label_ = classes, pos_label
         self.n_features_in_ = int(np.prod(X.shape[1:]))
         for name in ("coef_", "intercept_", "feature_names_in_"):
             self.__dict__.pop(name, None)
@@ -82,7 +82,7 @@ class ScoresAcrossClients(ClassifierMixin, WithConstraintParameters):  # type: i
         return self._in_order(self._scores(X))
 
     def _in_order(self, scores: Array) -> Array:
-        return -scores if len(self.classes_) == 2 and self.positive_ != self.classes_[1] else scores
+        return -scores if len(self.classes_) == 2 and self.pos_label_ != self.classes_[1] else scores
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         return self._decided(self.decision_function(X))

@@ -90,7 +90,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         ``"prox-al"`` and ``"sqp"``: ε₁ and ε₂, when to stop. For the others only what counts as converged.
     random_state
         Seed of initial weights, batches, participants and protections.
-    positive
+    pos_label
         Of two classes, the one that counts as positive; None is the larger.
     scale
         Whether numeric columns are standardised. Categories are one-hot encoded in any case.
@@ -136,7 +136,7 @@ class HorizontalClassifier(ScoresAcrossClients):
     clients_ : names of the clients.
     coef_, intercept_ : of a linear model, over the encoded features: (n,) and a number; for more than two
         classes one row each, as scikit-learn has them.
-    n_rounds_, n_iter_, bytes_sent_ : communication rounds, and bytes of all messages.
+    n_iter_, bytes_sent_ : communication rounds, and bytes of all messages.
     history_ : DataFrame, one row a round.
     certificate_ : stationarity, violation and complementarity at the returned model.
     proofs_ : what the training rows prove of new people, where a constraint has a `confidence`: a list of
@@ -163,7 +163,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         max_rounds: int | None = None,
         tol: float = 1e-3,
         random_state: int | np.random.RandomState | None = None,
-        positive: Any = None,
+        pos_label: Any = None,
         scale: bool = True,
         encoder: PartyEncoder | None = None,
         groups: Mapping[str, Sequence[Hashable]] | None = None,
@@ -190,7 +190,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         self.max_rounds = max_rounds
         self.tol = tol
         self.random_state = random_state
-        self.positive = positive
+        self.pos_label = pos_label
         self.scale = scale
         self.encoder = encoder
         self.groups = groups
@@ -248,7 +248,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         if (columns := named_columns(sensitive_features, rows_given)) is not None:
             X, sensitive_features = split_off(X, columns, "X")
         inputs = read_inputs(X, y, sensitive_features, clients)
-        classes, positive, codes = class_codes(inputs.labels, self.positive)
+        classes, pos_label, codes = class_codes(inputs.labels, self.pos_label)
         job = self._job(two_classes=len(classes) == 2)
         protected = self.protect is not None
         settings: dict[str, Any] = {"scope": where, "has_server": server_rows is not None, "protected": protected}
@@ -264,14 +264,14 @@ class HorizontalClassifier(ScoresAcrossClients):
         pool = ClientPool(
             inputs, codes, encoder=self.encoder, scale=self.scale, crop=self.crop, trees=job.model == "trees"
         )
-        together = self._together(job, pool, where, classes, positive, server_rows)
+        together = self._together(job, pool, where, classes, pos_label, server_rows)
         with (
             Progress(job.max_rounds, enabled=self.verbose) as progress,
             recorded_fit(self.checkpoints, "horizontal") as folder,
         ):
             run = train_together(together, clock=self.clock, folder=folder, on_round=progress.round)
         # Only now is anything kept: a fit that was refused leaves an earlier one as it was.
-        self._keep(run, inputs.X, classes, positive)
+        self._keep(run, inputs.X, classes, pos_label)
         self.clients_, self.encoder_ = pool.names, pool.encoder
         if self._scenes is not None:
             messages = run.transcript.messages or ()
@@ -291,7 +291,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         pool: ClientPool,
         where: ConstraintScope,
         classes: npt.NDArray[Any],
-        positive: Any,
+        pos_label: Any,
         server_rows: tuple[Any, ...] | None,
     ) -> Together[HorizontalTraining]:
         """Return everybody's steps from the draft terms to the trained model."""
@@ -311,7 +311,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         def at_server() -> HorizontalServerData:
             rows = None
             if server_rows is not None:
-                rows = server_rows_of(pool.encoder, server_rows, classes, positive, self.crop)
+                rows = server_rows_of(pool.encoder, server_rows, classes, pos_label, self.crop)
             start = self._start(next(iter(pool.rows.values())).features.shape[1:], count, job)
             return HorizontalServerData(rows, network, start, self.device)
 

@@ -55,7 +55,7 @@ class OneVsRestClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             own = VerticalClassifier() if self.classifier is None else clone(self.classifier)
             signs = np.where(labels == one, 1, -1)
             target = pd.Series(signs, y.index) if isinstance(y, (pd.Series, pd.DataFrame)) else signs
-            trained.append(own.set_params(positive=1).fit(X, target, sensitive_features, **settings))
+            trained.append(own.set_params(pos_label=1).fit(X, target, sensitive_features, **settings))
         self.classes_, self.classifiers_ = classes, trained
         return self
 

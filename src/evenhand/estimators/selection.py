@@ -106,10 +106,10 @@ def frontier(
                     warnings.simplefilter("ignore", SmallSliceWarning)
                     model.fit(_rows(tables, train), labels[train], _take(sensitive, train))
                 part = model.decision_function(_rows(tables, test))
-                scores[place, test] = part if model.positive_ == model.classes_[1] else -part
-                cost[place] += np.array([model.n_rounds_, model.bytes_sent_]) / folds
+                scores[place, test] = part if model.pos_label_ == model.classes_[1] else -part
+                cost[place] += np.array([model.n_iter_, model.bytes_sent_]) / folds
         for epsilon, values, (rounds, nbytes) in zip(path, scores, cost, strict=True):
-            given: dict[str, Any] = {"sensitive_features": sensitive, "positive": model.positive_}
+            given: dict[str, Any] = {"sensitive_features": sensitive, "pos_label": model.pos_label_}
             quality = summary(labels, values, **given, cross=any(one.crosses for one in varied))
             setting = {"alpha": alpha, "temperature": temperature, "epsilon": epsilon}
             judged = _judged(quality["accuracy"], constraint_gaps(varied, labels, values, **given))

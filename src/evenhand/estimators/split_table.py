@@ -79,7 +79,7 @@ class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     @property
     def _turn(self) -> float:
-        return 1.0 if self._linear().positive_ == self.classes_[1] else -1.0
+        return 1.0 if self._linear().pos_label_ == self.classes_[1] else -1.0
 
     def decision_function(self, X: Any) -> Array:
         check_is_fitted(self, "classifier_")

@@ -63,7 +63,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         :class:`~evenhand.VirtualClock` with speeds of machines and links.
     random_state
         Seed of the initial weights of neural parties (linear ones start at zero) and of the rows VFB² visits.
-    positive
+    pos_label
         The label that counts as positive (the protected class of equal opportunity); None is the larger of the two.
     scale
         Whether each party standardises its numeric columns, on its own training rows. Categories are one-hot encoded
@@ -102,7 +102,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     feature_names_in_ : every party's raw columns, each as ``party__column``.
     models_ : each party's model.
     intercept_ : of the first active party.
-    n_rounds_, bytes_sent_ : communication rounds, and bytes of all messages.
+    n_iter_, bytes_sent_ : communication rounds, and bytes of all messages.
     history_ : DataFrame, one row a round.
     certificate_ : stationarity, violation and complementarity at the returned model; how far it is from the optimum,
         as a `bound` or, where none holds, an `estimate`.
@@ -126,7 +126,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         tol: float | None = None,
         runtime: RuntimeName | VirtualClock = "auto",
         random_state: int | np.random.RandomState | None = None,
-        positive: Any = None,
+        pos_label: Any = None,
         scale: bool = True,
         fit_intercept: bool = True,
         hidden: Sequence[int] = (32, 16),
@@ -157,7 +157,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             checkpoints=checkpoints,
             verbose=verbose,
         )
-        self.positive = positive
+        self.pos_label = pos_label
 
     def fit(
         self,
@@ -199,18 +199,18 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         job = self._job()
         check_job(job, "vertical")
         classes: npt.NDArray[Any] = np.empty(0)
-        positive: Any = None
+        pos_label: Any = None
 
         def read(labels: npt.NDArray[Any], sensitive: Any) -> tuple[Array, pd.DataFrame | None]:
-            nonlocal classes, positive
-            classes, positive, signs = self._signs(labels)
+            nonlocal classes, pos_label
+            classes, pos_label, signs = self._signs(labels)
             groups = groups_frame(sensitive, len(signs))
             warn_of_small_slices(job.constraints, signs, groups)
             return signs, None if sensitive is None else groups
 
         scores = self._train(job, X, Beside(y, sensitive_features, sample_weight), ids, read)
-        self.classes_, self.positive_ = classes, positive
-        decisions = self._decided(scores if positive == classes[1] else -scores)
+        self.classes_, self.pos_label_ = classes, pos_label
+        decisions = self._decided(scores if pos_label == classes[1] else -scores)
         warn_of(shortfalls(self.certificate_, job.tol, decisions))
         return self
 
@@ -226,15 +226,15 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
                 f"y has {len(classes)} class(es) ({some}); the classifier can't train when there are not two. "
                 "Only binary classification is supported."
             )
-        positive = classes[1] if self.positive is None else self.positive
-        if positive not in classes:
-            raise DataError(f"positive is {self.positive!r}, which y does not have; its labels are {classes}")
-        return classes, positive, np.where(labels == positive, 1.0, -1.0)
+        pos_label = classes[1] if self.pos_label is None else self.pos_label
+        if pos_label not in classes:
+            raise DataError(f"pos_label is {self.pos_label!r}, which y does not have; its labels are {classes}")
+        return classes, pos_label, np.where(labels == pos_label, 1.0, -1.0)
 
     def decision_function(self, X: Tables) -> Array:
         """Scores, positive in favour of ``classes_[1]``."""
         scores = self._scores(X)
-        return scores if self.positive_ == self.classes_[1] else -scores
+        return scores if self.pos_label_ == self.classes_[1] else -scores
 
     def predict(self, X: Tables) -> npt.NDArray[Any]:
         return self._decided(self.decision_function(X))

@@ -48,7 +48,7 @@ class QualityRows:
 
     @property
     def groups(self) -> dict[str, Any]:
-        return {"sensitive_features": self.sensitive, "positive": getattr(self.labels, "positive", None)}
+        return {"sensitive_features": self.sensitive, "pos_label": getattr(self.labels, "positive", None)}
 
 
 def check_measurable(parts: Mapping[str, QualityRows]) -> None:

@@ -15,7 +15,7 @@ BINS: Final = 10
 
 
 def group_counts(
-    y_true: npt.ArrayLike, scores: npt.ArrayLike, *, sensitive_features: Any, positive: Any
+    y_true: npt.ArrayLike, scores: npt.ArrayLike, *, sensitive_features: Any, pos_label: Any
 ) -> list[dict[str, Any]]:
     """Count decisions in every group of every attribute; all rates of a group follow from its counts.
 
@@ -28,7 +28,7 @@ def group_counts(
     logits = read_scores(scores)
     check_lengths(attributes, y_true=truths, scores=logits)
     codes, labels = read_codes(truths, "y_true")
-    truth, predicted = codes == positive_code(labels, positive), logits > 0
+    truth, predicted = codes == positive_code(labels, pos_label), logits > 0
     probability = expit(logits)
     bins = np.minimum((BINS * probability).astype(np.int64), BINS - 1)
     found = []

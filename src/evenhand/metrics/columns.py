@@ -42,12 +42,14 @@ def read_codes(column: pd.Series[Any], name: str) -> tuple[Integers, list[Any]]:
     return codes.astype(np.int64), levels.tolist()
 
 
-def positive_code(labels: list[Any], positive: Any) -> int:
+def positive_code(labels: list[Any], pos_label: Any) -> int:
     if len(labels) > 2:
         raise DataError(f"there are {len(labels)} labels, {listed(labels, most=3)} among them: two are needed")
-    if positive not in labels:
-        raise DataError(f"the positive label {quoted(positive)} does not occur: pass positive= one of {listed(labels)}")
-    return labels.index(positive)
+    if pos_label not in labels:
+        raise DataError(
+            f"the positive label {quoted(pos_label)} does not occur: pass pos_label= one of {listed(labels)}"
+        )
+    return labels.index(pos_label)
 
 
 def read_scores(scores: Any) -> Array:

@@ -22,7 +22,7 @@ def constraint_gaps(
     scores: npt.ArrayLike,
     *,
     sensitive_features: Any = None,
-    positive: Any = None,
+    pos_label: Any = None,
     level: float = LEVEL,
 ) -> pd.DataFrame:
     """Measure how far constraints of any kind hold on these rows: one line for each constraint.
@@ -49,7 +49,7 @@ def constraint_gaps(
     codes, labels = read_codes(truths, "y_true")
     if len(codes) != len(logits):
         raise DataError(f"lengths differ: y_true has {len(codes)}, scores {len(logits)}; each row needs both")
-    signs = np.where(codes == positive_code(labels, labels[-1] if positive is None else positive), 1.0, -1.0)
+    signs = np.where(codes == positive_code(labels, labels[-1] if pos_label is None else pos_label), 1.0, -1.0)
     frame = groups_frame(sensitive_features, len(signs))
     wanted = as_list(constraints)
     rows = [_worst(constraint, signs, logits, frame, level) for constraint in wanted]

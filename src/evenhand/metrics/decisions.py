@@ -35,7 +35,7 @@ GAPS: Final = (
 
 
 def demographic_parity(
-    y_true: Any, y_pred: Any, *, sensitive_features: Any, positive: Any = None, negative: Any = None
+    y_true: Any, y_pred: Any, *, sensitive_features: Any, pos_label: Any = None, neg_label: Any = None
 ) -> float:
     """Largest difference between groups in the share of rows predicted positive, |PPR_0 - PPR_1| (Section 3.2).
 
@@ -44,11 +44,11 @@ def demographic_parity(
     y_true, y_pred
         A column of labels each; or, where a row may carry several labels, a table of zeros and ones each, with a
         column for every label.
-    positive
+    pos_label
         The label to look at. By default the larger of two sorted labels, and with more than two labels each of them
         against the rest, the worst being returned.
-    negative
-        Leave out rows whose true label is neither ``positive`` nor ``negative``: the subtasks of Table 6. Predictions
+    neg_label
+        Leave out rows whose true label is neither ``pos_label`` nor ``neg_label``: the subtasks of Table 6. Predictions
         may still be any label.
 
     Raises
@@ -56,7 +56,7 @@ def demographic_parity(
     DataError
         If lengths differ, values are missing, a label does not occur, or there is one group only or an empty one.
     """
-    return _read(y_true, y_pred, sensitive_features, positive, negative)[0].gap("demographic_parity")
+    return _read(y_true, y_pred, sensitive_features, pos_label, neg_label)[0].gap("demographic_parity")
 
 
 def equal_opportunity(
@@ -64,8 +64,8 @@ def equal_opportunity(
     y_pred: Any,
     *,
     sensitive_features: Any,
-    positive: Any = None,
-    negative: Any = None,
+    pos_label: Any = None,
+    neg_label: Any = None,
     skip_unmeasurable: bool = False,
 ) -> float:
     """Largest difference between groups in the share of positives predicted positive, |TPR_0 - TPR_1| (Section 3.2).
@@ -73,12 +73,12 @@ def equal_opportunity(
     Parameters and errors are those of :func:`demographic_parity`. A label that some group has no positives of has no
     such difference: this is refused, unless ``skip_unmeasurable`` leaves such labels out of the worst.
     """
-    strata, labels = _read(y_true, y_pred, sensitive_features, positive, negative)
+    strata, labels = _read(y_true, y_pred, sensitive_features, pos_label, neg_label)
     return _measurable(strata, labels, skip_unmeasurable).gap("equal_opportunity")
 
 
 def published_demographic_parity(
-    y_true: Any, y_pred: Any, *, sensitive_features: Any, positive: Any = None, negative: Any = None
+    y_true: Any, y_pred: Any, *, sensitive_features: Any, pos_label: Any = None, neg_label: Any = None
 ) -> float:
     """What the published code prints as DP (there in per cent): rows predicted positive in a group over **all** rows.
 
@@ -86,32 +86,32 @@ def published_demographic_parity(
     selected in each group, not if the same share is. (The code adds 1e-6 to the denominator; that is left out.)
     Parameters and errors are those of :func:`demographic_parity`.
     """
-    return _read(y_true, y_pred, sensitive_features, positive, negative)[0].gap("published_demographic_parity")
+    return _read(y_true, y_pred, sensitive_features, pos_label, neg_label)[0].gap("published_demographic_parity")
 
 
 def published_equal_opportunity(
-    y_true: Any, y_pred: Any, *, sensitive_features: Any, positive: Any = None, negative: Any = None
+    y_true: Any, y_pred: Any, *, sensitive_features: Any, pos_label: Any = None, neg_label: Any = None
 ) -> float:
     """What the published code prints as EO (there in per cent): true positives in a group over **all** positives.
 
     For a perfect classifier this is the difference of the groups' shares among the positives, not 0. (The code adds
     1e-6 to the denominator; that is left out.) Parameters and errors are those of :func:`demographic_parity`.
     """
-    strata, _ = _read(y_true, y_pred, sensitive_features, positive, negative)
+    strata, _ = _read(y_true, y_pred, sensitive_features, pos_label, neg_label)
     if not strata.truth[:, strata.measured].any():
         raise DataError("no row carries a label that is looked at: equal opportunity has no value")
     return strata.gap("published_equal_opportunity")
 
 
 def label_gaps(
-    y_true: Any, y_pred: Any, *, sensitive_features: Any, positive: Any = None, negative: Any = None
+    y_true: Any, y_pred: Any, *, sensitive_features: Any, pos_label: Any = None, neg_label: Any = None
 ) -> pd.DataFrame:
     """All four gaps of each label, to see which is the worst: a row for each label, a column for each gap.
 
     A gap that has no value, because a group has no positives of the label, is NaN. Parameters and errors are those of
     :func:`demographic_parity`.
     """
-    strata, labels = _read(y_true, y_pred, sensitive_features, positive, negative)
+    strata, labels = _read(y_true, y_pred, sensitive_features, pos_label, neg_label)
     gaps = {name: [widest(parts) for parts in strata.means(name, strata.counts)] for name in GAPS}
     return pd.DataFrame(gaps, index=pd.Index([labels[label] for label in strata.measured], name="label"))
 
@@ -121,8 +121,8 @@ def decision_intervals(
     y_pred: Any,
     *,
     sensitive_features: Any,
-    positive: Any = None,
-    negative: Any = None,
+    pos_label: Any = None,
+    neg_label: Any = None,
     skip_unmeasurable: bool = False,
     level: float = LEVEL,
     repeats: int = 1000,
@@ -143,7 +143,7 @@ def decision_intervals(
         If ``level`` is not between 0 and 1 or ``repeats`` is not positive.
     """
     check_resampling(level, repeats)
-    strata, labels = _read(y_true, y_pred, sensitive_features, positive, negative)
+    strata, labels = _read(y_true, y_pred, sensitive_features, pos_label, neg_label)
     strata = _measurable(strata, labels, skip_unmeasurable)
     if _is_table(y_true, "y_true"):
         raise DataError("intervals need one label a row: give the columns of the tables one at a time")
@@ -171,7 +171,9 @@ def _around(estimate: float, found: Array) -> tuple[float, float]:
     return min(estimate, float(found.min())), max(estimate, float(found.max()))
 
 
-def _read(y_true: Any, y_pred: Any, sensitive_features: Any, positive: Any, negative: Any) -> tuple[Strata, list[Any]]:
+def _read(
+    y_true: Any, y_pred: Any, sensitive_features: Any, pos_label: Any, neg_label: Any
+) -> tuple[Strata, list[Any]]:
     """Read and check labels and groups; return their strata, and the names of the labels."""
     attributes = read_attributes(sensitive_features)
     several = [_is_table(y_true, "y_true"), _is_table(y_pred, "y_pred")]
@@ -179,19 +181,19 @@ def _read(y_true: Any, y_pred: Any, sensitive_features: Any, positive: Any, nega
         raise DataError("one of y_true and y_pred is a column, the other a table: both must be of one kind")
     truth, predicted, labels = (_read_tables if several[0] else _read_columns)(y_true, y_pred)
     check_lengths(attributes, y_true=truth[0], y_pred=predicted[0])
-    for label in (positive, negative):
+    for label in (pos_label, neg_label):
         if label is not None and label not in labels:
             raise DataError(f"the label {label!r} does not occur: choose one of {labels!r}")
-    if positive is not None:
-        measured = [labels.index(positive)]
+    if pos_label is not None:
+        measured = [labels.index(pos_label)]
     elif len(labels) == 1 and not several[0]:
-        raise DataError(f"only the label {labels[0]!r} occurs: say with positive= whether it is the positive one")
+        raise DataError(f"only the label {labels[0]!r} occurs: say with pos_label= whether it is the positive one")
     else:
         measured = [1] if len(labels) == 2 and not several[0] else list(range(len(labels)))
-    if negative is not None:
-        if positive is None or several[0] or positive == negative:
-            raise DataError("negative= goes with another label as positive=, and with one label a row")
-        kept = np.isin(truth[0], [labels.index(positive), labels.index(negative)])
+    if neg_label is not None:
+        if pos_label is None or several[0] or pos_label == neg_label:
+            raise DataError("neg_label= goes with another label as pos_label=, and with one label a row")
+        kept = np.isin(truth[0], [labels.index(pos_label), labels.index(neg_label)])
         truth, predicted = [truth[0][kept]], [predicted[0][kept]]
         attributes = [replace(one, codes=one.codes[kept]) for one in attributes]
     _check_groups(attributes)
@@ -219,7 +221,7 @@ def _measurable(strata: Strata, labels: list[Any], skip: bool) -> Strata:
             group, label = attribute.groups[missing[0, 0]], labels[occurring[missing[0, 1]]]
             raise DataError(
                 f"no rows with label {label!r} and {attribute.name} = {group!r}: equal opportunity has no value "
-                "there; measure on more rows, choose another label with positive=, or pass skip_unmeasurable=True"
+                "there; measure on more rows, choose another label with pos_label=, or pass skip_unmeasurable=True"
             )
         kept = [label for label in kept if counts.positives[:, label].all()]
     if not kept:

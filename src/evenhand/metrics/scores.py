@@ -39,7 +39,7 @@ def group_report(
     *,
     sensitive_features: Any,
     scores: npt.ArrayLike | None = None,
-    positive: Any = 1,
+    pos_label: Any = 1,
     cross: bool = False,
 ) -> pd.DataFrame:
     """One line per group: count, accuracy, selection_rate, TPR, FPR, FNR and base_rate.
@@ -54,7 +54,7 @@ def group_report(
     Raises
     ------
     DataError
-        If lengths differ, values are missing, labels are not of two kinds, or ``positive`` is not among them.
+        If lengths differ, values are missing, labels are not of two kinds, or ``pos_label`` is not among them.
     """
     # Imported here: it brings scikit-learn, which takes long to load, and a site of a federation needs neither.
     from fairlearn.metrics import MetricFrame
@@ -64,7 +64,7 @@ def group_report(
     check_lengths(attributes, y_true=truths, y_pred=predictions)
     # Both columns are coded together: a model may predict one label only.
     codes, labels = read_codes(pd.concat([truths, predictions]), "y_true or y_pred")
-    truth, predicted = np.split(codes == positive_code(labels, positive), 2)
+    truth, predicted = np.split(codes == positive_code(labels, pos_label), 2)
     metrics: dict[str, Callable[..., float]] = dict(_GROUP_METRICS)
     sample_params: dict[str, dict[str, Array]] = {}
     if scores is not None:
@@ -92,7 +92,7 @@ def summary(
     scores: npt.ArrayLike,
     *,
     sensitive_features: Any,
-    positive: Any = None,
+    pos_label: Any = None,
     cross: bool = False,
 ) -> dict[str, float]:
     """Accuracy, loss and the gaps between groups, from scores (logits; predicted positive iff above 0).
@@ -114,7 +114,7 @@ def summary(
 
     Parameters
     ----------
-    positive
+    pos_label
         The positive (in FairVFL "protected") class, by default the larger of the two sorted labels.
     cross
         Compare the combinations of all attributes' groups (sex × race) as well as the groups of each. One that has no
@@ -126,7 +126,7 @@ def summary(
         If lengths differ, a score is not finite, a value is missing, there are not two labels or there is one group
         only, or a group has no positives or no negatives (the message names the slice).
     """
-    return _estimate(_strata(y_true, scores, sensitive_features, positive, cross))
+    return _estimate(_strata(y_true, scores, sensitive_features, pos_label, cross))
 
 
 def gap_bounds(
@@ -134,7 +134,7 @@ def gap_bounds(
     scores: npt.ArrayLike,
     *,
     sensitive_features: Any,
-    positive: Any = None,
+    pos_label: Any = None,
     cross: bool = False,
     level: float = LEVEL,
 ) -> pd.DataFrame:
@@ -165,7 +165,7 @@ def gap_bounds(
     InputError
         If ``level`` is not between 0 and 1.
     """
-    strata = _strata(y_true, scores, sensitive_features, positive, cross)
+    strata = _strata(y_true, scores, sensitive_features, pos_label, cross)
     rows = {}
     for name in GAPS:
         gap = strata.worst(name, level)
@@ -180,7 +180,7 @@ def intervals(
     scores: npt.ArrayLike,
     *,
     sensitive_features: Any,
-    positive: Any = None,
+    pos_label: Any = None,
     cross: bool = False,
     level: float = LEVEL,
     repeats: int = 1000,
@@ -212,7 +212,7 @@ def intervals(
         If ``level`` is not between 0 and 1 or ``repeats`` is not positive.
     """
     check_resampling(level, repeats)
-    strata = _strata(y_true, scores, sensitive_features, positive, cross)
+    strata = _strata(y_true, scores, sensitive_features, pos_label, cross)
     drawn = strata.resample(repeats, np.random.default_rng(seed))
     counts, plain, smaller = strata.counts_of(drawn), {}, {}
     for name in GAPS:
@@ -233,14 +233,14 @@ def intervals(
     return table.rename_axis("metric")
 
 
-def _strata(y_true: Any, scores: Any, sensitive_features: Any, positive: Any, cross: bool) -> Strata:
+def _strata(y_true: Any, scores: Any, sensitive_features: Any, pos_label: Any, cross: bool) -> Strata:
     truths, logits = read_column(y_true, "y_true"), read_scores(scores)
     attributes = read_attributes(sensitive_features, cross)
     check_lengths(attributes, y_true=truths, scores=logits)
     codes, labels = read_codes(truths, "y_true")
     if len(labels) == 1:
         raise DataError(f"y_true holds only the label {labels[0]!r}: gaps need rows of both labels")
-    code = positive_code(labels, labels[1] if positive is None else positive)
+    code = positive_code(labels, labels[1] if pos_label is None else pos_label)
     truth = codes == code
     _check_slices(truth, labels[code], labels[1 - code], attributes)
     return Strata.of_scores(truth, logits, logistic_loss(truth, logits), attributes)
@@ -279,12 +279,12 @@ def logistic_loss(truth: Booleans, scores: Array) -> Array:
     return np.logaddexp(0, np.where(truth, -scores, scores))
 
 
-def _check_slices(truth: Booleans, positive: Any, negative: Any, attributes: list[Attribute]) -> None:
+def _check_slices(truth: Booleans, pos_label: Any, neg_label: Any, attributes: list[Attribute]) -> None:
     """Refuse a group without rows of a label; leave a crossing without them out of the gaps that need them."""
     for attribute in attributes:
         if len(attribute.groups) == 1:
             raise DataError(f"{attribute.name} holds only the group {attribute.groups[0]!r}: a gap needs two")
-        for label, rows, names in ((positive, truth, "DEO and DFN"), (negative, ~truth, "DFP")):
+        for label, rows, names in ((pos_label, truth, "DEO and DFN"), (neg_label, ~truth, "DFP")):
             sizes = np.bincount(attribute.codes[rows], minlength=len(attribute.groups))
             empty = [attribute.groups[place] for place in np.flatnonzero(sizes == 0)]
             if not empty:
