@@ -105,7 +105,7 @@ def test_a_client_or_server_that_lacks_a_slice_is_named() -> None:
     with pytest.raises(ConstraintError, match=r"client 'c0' has no rows in the slice \[group = b\].*scope 'global'"):
         horizontal_terms(job, clients, scope=ConstraintScope("local"))
     left_out = horizontal_terms(job, clients, scope=ConstraintScope("both", None, "leave out"))
-    assert left_out.lacking == {"c0": (0,)}
+    assert left_out.left_out == {"c0": (0,)}
     assert [str(row) for row in left_out.own_rows("c0")] == ["mean loss among positives"]
     assert left_out.row_names == (
         "c0: mean loss among positives",

@@ -26,7 +26,7 @@ HORIZONTAL = HorizontalTerms(
     shape=(5,),
     scope=ConstraintScope("both", None, "leave out"),
     slice_counts={Slice(1, "sex", "f"): 4, Slice(): 30},
-    lacking={"c1": (0,)},
+    left_out={"c1": (0,)},
 )
 
 
@@ -84,7 +84,7 @@ def test_the_order_of_options_and_numpys_numbers_change_nothing() -> None:
 def test_rows_at_a_client_have_its_own_bound_and_lack_what_it_lacks() -> None:
     limits = ConstraintScope("both", {"c0": 0.5, "server": 0.7})
     job = Job("sqp", (NeymanPearson(0.2),))
-    terms = HorizontalTerms(job, {"c0": "client", "c1": "client"}, 9, scope=limits, lacking={"c1": (0,)})
+    terms = HorizontalTerms(job, {"c0": "client", "c1": "client"}, 9, scope=limits, left_out={"c1": (0,)})
     assert [row.upper for row in terms.rows_at("c0")] == [0.5]
     assert terms.rows_at("c1") == ()
     assert [row.upper for row in terms.rows_at("server")] == [0.7]

@@ -205,7 +205,7 @@ class HorizontalTerms(Terms):
         Whether the server has rows of its own; a global constraint is then over these.
     slice_counts
         Number of rows of all clients in each slice of a global constraint; None if the solver does not need it.
-    missing_slices
+    left_out
         For each client the constraint rows (by number) that do not apply, because the client has no rows of a slice.
     """
 
@@ -215,7 +215,7 @@ class HorizontalTerms(Terms):
     scope: ConstraintScope = EVERYWHERE
     server_rows: bool = False
     slice_counts: Mapping[Slice, int] | None = None
-    lacking: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def only_sums(self) -> bool:
@@ -226,7 +226,7 @@ class HorizontalTerms(Terms):
         """Return the constraint rows with the bounds of this client or of the server, without missing slices."""
         asked = self.scope.constraints_of(name, self.job.constraints)
         rows = self.constraint_rows if asked == self.job.constraints else constraint_rows(asked, self.groups)
-        return tuple(row for place, row in enumerate(rows) if place not in self.lacking.get(name, ()))
+        return tuple(row for place, row in enumerate(rows) if place not in self.left_out.get(name, ()))
 
     @property
     def shared_rows(self) -> tuple[ConstraintRow, ...]:
@@ -255,7 +255,7 @@ class HorizontalTerms(Terms):
             "slice_counts": None
             if counts is None
             else [[part.label, part.attribute, plain(part.group), count] for part, count in counts.items()],
-            "lacking": {name: list(rows) for name, rows in self.lacking.items()},
+            "left_out": {name: list(rows) for name, rows in self.left_out.items()},
         }
 
     @classmethod
@@ -270,7 +270,7 @@ class HorizontalTerms(Terms):
             "slice_counts": None
             if counts is None
             else {Slice(label, attribute, group): int(count) for label, attribute, group, count in counts},
-            "lacking": {str(name): tuple(rows) for name, rows in content["lacking"].items()},
+            "left_out": {str(name): tuple(rows) for name, rows in content["left_out"].items()},
         }
 
 

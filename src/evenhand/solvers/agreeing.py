@@ -259,7 +259,7 @@ def _counted(draft: HorizontalTerms, counts: Mapping[str, SliceCounts], n_rows: 
     if draft.server_rows:
         lacking_rows(SERVER, counts[SERVER], rows, scope)
     holding = {name: places for name, places in missing.items() if places}
-    return replace(draft, n_rows=n_rows, slice_counts=total, lacking=holding)
+    return replace(draft, n_rows=n_rows, slice_counts=total, left_out=holding)
 
 
 def _crosses(draft: HorizontalTerms) -> bool:
