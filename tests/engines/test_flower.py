@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.clinics import CLIENTS, write_clinics
-from support.federation import write_shops
+from support.federation import servers_copy, write_shops
 from support.schedules import ASYNCHRONOUS, NAMES, case_of
 
 pytest.importorskip("flwr", reason="make flower runs these in an environment with Flower")
@@ -157,8 +157,9 @@ def file_of(files: dict[str, Path], runs: Path, context: Context) -> Here:
 def run_shops(tmp_path: Path, job: dict[str, Any], active: tuple[str, ...] = ("bank", "phone")) -> dict[str, Path]:
     paths = write_shops(tmp_path / "sites", job, active)
     text, runs = paths["job"].read_text(), tmp_path / "runs"
-    # Where the labels are: on the machine of the bank, beside its own node.
-    server = server_app(text, asked, lambda: at(paths["bank"], str(runs / "bank")))
+    # Where the labels are: on the machine of the bank, beside its own node, from a copy of its table.
+    copy = servers_copy(paths["bank"])
+    server = server_app(text, asked, lambda: at(copy, str(runs / "bank")))
     client = client_app(text, partial(file_of, paths, runs))
     simulate(server, client, 4 if "notary" in paths else 3)
     return paths

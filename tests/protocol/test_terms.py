@@ -13,6 +13,7 @@ from evenhand.constraints import EqualizedOdds, NeymanPearson
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.constraints.slices import Slice
 from evenhand.errors import InputError, ProtocolError
+from evenhand.protocol.enrol import EnrolParty, EnrolServer
 from evenhand.protocol.job import Job
 from evenhand.protocol.terms import HorizontalTerms, Terms, VerticalTerms
 
@@ -96,3 +97,15 @@ def test_a_run_needs_an_active_party_and_groups_that_json_lacks_are_named() -> N
     ages = tuple(pd.interval_range(0, 20, periods=2))
     plain = VerticalTerms(JOB, {"bank": "active"}, 10, {"age": ages}).to_plain()
     assert plain["groups"] == {"age": ["(0, 10]", "(10, 20]"]}
+
+
+def test_options_that_are_mappings_come_through_json() -> None:
+    """As `monotone` of trees: by party, a direction for each column."""
+    options = {"monotone": {"bank": (1, np.int64(0)), "shop": np.array([0, -1])}}
+    terms = VerticalTerms(Job(solver="trees", options=options), {"bank": "active", "shop": "passive"}, 3)
+    read = VerticalTerms.from_plain(json.loads(json.dumps(terms.to_plain())))
+    assert read.job.options == {"monotone": {"bank": [1, 0], "shop": [0, -1]}}
+    assert read.digest == terms.digest
+    role = EnrolParty("shop", VerticalTerms, draft=terms)
+    (answer,) = role.receive(next(one for one in EnrolServer(terms).start() if one.receiver == "shop"))
+    assert answer.kind == "accepted"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import random
+import shutil
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -140,3 +141,13 @@ def write_shops(folder: Path, job: dict[str, Any], active: tuple[str, ...] = ("b
     paths["together"] = folder / "together.toml"
     paths["together"].write_text(tomli_w.dumps({"job": job, "party": together}))
     return paths
+
+
+def servers_copy(holder: Path) -> Path:
+    """The server's own copy of the label holder's file and table, with the rows in another order."""
+    folder = holder.parent.with_name("server's copy")
+    shutil.copytree(holder.parent, folder)
+    table = folder / "table.csv"
+    heading, *rows = table.read_text().splitlines()
+    table.write_text("\n".join([heading, *rows[::-1]]) + "\n")
+    return folder / holder.name

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from support.federation import write_shops
+from support.federation import servers_copy, write_shops
 
 from evenhand.cli.demo_federation import free_port, wait_until_open
 from evenhand.cli.federation_client import run_submitted, start
@@ -32,6 +32,7 @@ class Shops:
         self.folder = folder
         active = ("bank", "phone") if protection == "auto" else ("bank",)
         self.paths = write_shops(folder / "sites", {**FAIR, "protection": protection}, active)
+        self.paths["server"] = servers_copy(self.paths["bank"])
         names = list(read_federation_job(self.paths["job"]).parts)
         with self.paths["phone"].open("a") as file:
             file.write(f"\n[policy]\n{policy}\n")
@@ -46,7 +47,7 @@ class Shops:
     def start(self, name: str) -> None:
         if name in self.running:
             self.running[name].wait()
-        own = self.paths["bank" if name == "server" else name]
+        own = self.paths[name]
         log = self.folder / f"{name}.log"
         self.running[name] = start(self.folder / "kits" / name, own, self.folder / name, log, 1.0)
 
