@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -43,11 +42,3 @@ def test_what_a_page_imports_is_offered_there(page: str, line: str) -> None:
     home = import_module(module)
     for name in names.split("#")[0].split(","):
         getattr(home, name.strip())
-
-
-def test_the_example_of_a_constraint_works() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", PAGES["docs/add-a-constraint.md"], flags=re.DOTALL)
-    space: dict[str, Any] = {"__name__": __name__}
-    exec(compile(example, "add-a-constraint.md", "exec", dont_inherit=True), space)
-    rows = space["WorstGroup"](0.4).rows({"sex": ["female", "male"]})
-    assert [(row.lower, row.upper) for row in rows] == [(float("-inf"), 0.4)] * 2

@@ -13,6 +13,7 @@ from evenhand.constraints.kinds import (
     LossParity,
     NeymanPearson,
     as_list,
+    register,
 )
 
 __all__ = [
@@ -29,4 +30,5 @@ __all__ = [
     "as_list",
     "bind",
     "groups_frame",
+    "register",
 ]
