@@ -3,6 +3,13 @@
 Where rates are bounded, or constraints are to hold among new people, clients count people at each model and bounds move
 (`moving.py`) whenever the program under the present ones is solved; the next step leads to the solution under the new
 ones. The best of these solutions is returned.
+
+Round:
+
+1. The server sends clients a few trial models and the multipliers.
+2. Clients answer with values there, and with first and second derivatives at the first of them.
+3. The server adds the answers up and solves one convex quadratic program for the next step.
+4. It stops when the certificate meets the tolerances, or after the most rounds, and sends the final model.
 """
 
 from __future__ import annotations
