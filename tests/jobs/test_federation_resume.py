@@ -137,7 +137,7 @@ def test_a_full_disk_at_a_checkpoint_ends_the_run_with_a_word_and_loses_nothing(
     monkeypatch.setattr(SideFolder, "keep", full)
     ends = run(paths, Network(), tmp_path / "cut", False)
     assert isinstance(ends["shop"], ResourceError)
-    assert "the disk is full. Make room; a run that was begun goes on with --resume" in str(ends["shop"])
+    assert "the disk is full. Make room, then resume the run with --resume" in str(ends["shop"])
     monkeypatch.undo()
     ends = run(paths, Network(), tmp_path / "cut", True)
     assert ends["server"] == whole["server"]

@@ -161,7 +161,7 @@ def test_a_folder_of_this_version_without_its_manifest_is_refused(path: Path) ->
 def test_another_version_does_not_go_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(path)
     monkeypatch.setattr(run_location, "version", lambda name: "9.9")
-    with pytest.raises(RunError, match=r"begun by evenhand .* cannot be resumed by 9\.9; start it anew"):
+    with pytest.raises(RunError, match=r"begun by evenhand .* cannot be resumed by 9\.9; start a new run"):
         check_place(path, True)
 
 

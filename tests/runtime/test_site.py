@@ -12,8 +12,7 @@ from support.federation import Network, run_sites
 from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import Role, Sends
-from evenhand.runtime.memory import give_back
-from evenhand.runtime.site import Program, Site
+from evenhand.runtime.site import Program, Site, give_back
 
 NUMBERS = Schema("numbers", {"numbers": Field("f8", (None,))}, direction=PARTICIPANT_TO_SERVER, reveals="Nothing.")
 

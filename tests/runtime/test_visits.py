@@ -79,7 +79,7 @@ def test_a_run_by_visits_ends_as_in_one_process(name: str) -> None:
 def test_a_state_of_something_else_is_refused() -> None:
     case = case_of("subspace")
     role: Any = case.make()["p0"]
-    with pytest.raises(RunError, match="not a state of this run"):
+    with pytest.raises(RunError, match="the state of the last visit is not one of this run"):
         VisitedSite("p0", ["server"], alone(role), 0.0, {"roles": [["done"]], "role 0 done": True})
 
 

@@ -1,7 +1,7 @@
 """The virtual clock: how long computing and sending would take on machines and links of given speeds.
 
-Time here is arithmetic, not measurement: a run on a thousand slow machines is simulated exactly, and repeatably, in
-one process.
+The virtual clock exists only in simulation. A run on a thousand slow machines is simulated exactly, and reproducibly,
+in one process.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class VirtualClock:
     Parameters
     ----------
     speed
-        Multiplications a second of every role, unless `speeds` names the role.
+        Multiplications a second of a role that `speeds` does not name.
     latency
-        Seconds a message is under way, whatever its size, unless `latencies` names one of its two ends.
+        Seconds that a message of any size takes, unless `latencies` names one of its two ends.
     bandwidth
         Bytes a second of every link.
     """

@@ -1,7 +1,7 @@
-"""One participant's desk: its links, the mail for its roles, its record of all that came and left, its say in that.
+"""One participant's endpoint: its links, the messages for its roles, its transcript, and its veto on what leaves.
 
-No clock and no thread: who has the desk says what time it is. `runtime/site` has one in a process that lasts as long as
-the run, `runtime/visits` one that is put away between two visits of a messenger.
+It has no clock and no thread: the caller tells the time. `runtime/site` has one in a process that lasts as long as the
+run; `runtime/visits` saves and restores one between two calls.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def nothing_is_kept(_: Message) -> str | None:
 
 
 class Endpoint:
-    """Links, mail and record of one participant.
+    """Links, messages and transcript of one participant.
 
     Parameters
     ----------
@@ -39,14 +39,15 @@ class Endpoint:
     now
         The time.
     veto
-        The participant's own rule on messages that are about to leave: a text keeps one, and ends the run.
+        The participant's own rule on outgoing messages: if it returns a reason, the message is not sent and the run
+        ends.
 
     Attributes
     ----------
     transcript
-        Everything that left, and everything that came and was taken.
+        Every message sent, and every message received and handled.
     refused
-        Packets that were refused, in words.
+        The reasons why packets were refused.
     """
 
     state_fields: ClassVar = {"_began": float, "_inbox": deque[Message], "ends": dict[str, LinkEnd]}
@@ -62,12 +63,12 @@ class Endpoint:
         self._began = self._now = now
         self._inbox: deque[Message] = deque()
         self._before: deque[Message] = deque()
-        """What had been sent to a role before it was put back to a checkpoint; it comes first, and over no link."""
+        """Messages in flight to a role when its checkpoint was taken; delivered before any new message."""
 
     # -- what comes
 
     def opened(self, sender: str, content: Content) -> Packet | None:
-        """The packet in bytes that `sender` has sent; None, and a word in `refused`, if anything is wrong with it."""
+        """Decode a packet from `sender`; if it is invalid, return None and add the reason to `refused`."""
         try:
             if sender not in self.ends:
                 raise ProtocolError(f"{sender!r} takes no part in this run; what it sent was refused")
@@ -88,7 +89,7 @@ class Endpoint:
             raise ProtocolError(f"a message for {message.receiver!r} reached {self.name}; it was refused")
 
     def arrive(self, now: float, sender: str, packet: Packet) -> Sequence[Message]:
-        """Take a packet in; the messages that are mail now."""
+        """Take a packet; return the messages that can be delivered now."""
         self._now = now
         try:
             ready = self.ends[sender].arrive(now, packet)
@@ -104,14 +105,14 @@ class Endpoint:
         return self._mail_for(role) is not None
 
     def take(self, role: Role) -> Message | None:
-        """The next message for a role."""
+        """Take the next message for a role."""
         message = self._mail_for(role)
         if message is not None:
             self._take(message)
         return message
 
     def _mail_for(self, role: Role) -> Message | None:
-        """Others may be ahead by a role: what this one has no word for waits for the next."""
+        """Find the next message for a role. Messages of kinds it does not know wait for the next role."""
         if self._before:
             return self._before[0]
         return next((one for one in self._inbox if role.vocabulary.has(one.kind)), None)
@@ -128,11 +129,11 @@ class Endpoint:
 
     @property
     def waiting(self) -> list[Message]:
-        """All that has arrived and was not taken, in each sender's order."""
+        """All messages that have arrived and are not handled yet, in each sender's order."""
         return [*self._before, *self._inbox]
 
     def words(self) -> list[Message]:
-        """What has arrived about checkpoints."""
+        """Messages about checkpoints that have arrived."""
         return [one for one in self._inbox if CUTS.has(one.kind)]
 
     def take_words(self) -> list[Message]:
@@ -156,14 +157,14 @@ class Endpoint:
                 raise RunError(f"{self.name} keeps what it was about to send to {message.receiver}: {reason}")
 
     def post(self, now: float, sends: Sends) -> None:
-        """Hand messages that may leave to their links."""
+        """Give messages to their links."""
         self._now = now
         for message in sends:
             self.transcript.add(now - self._began, message)
             self.ends[message.receiver].post(message)
 
     def due(self, now: float, gone: Iterable[str] = ()) -> list[tuple[str, Packet]]:
-        """Packets to send now, but to those who are gone."""
+        """Return the packets to send now, except to participants that have left."""
         return [(peer, one) for peer, end in self.ends.items() if peer not in gone for one in end.due(now)]
 
     # -- put away

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all and outlast a power cut; if they cannot be written, an error says why."""
+"""Write files atomically and durably; if that fails, the error says why."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import IO, Any, Final, Literal
 from evenhand.errors import EvenhandError, ResourceError, RunError, no_room
 
 PARTIAL: Final = ".partial"
-"""How the name of a file or folder ends while it is being written; what a kill leaves under such a name is no loss."""
+"""Suffix of a file or folder that is being written; leftovers of a killed run with this suffix can be removed."""
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Write a file: whoever looks finds the old one or the whole new one, also after a power cut.
+    """Write a file atomically: readers find the old file or the complete new one, also after a power cut.
 
     Parameters
     ----------
     private
-        Nobody but its owner may read the file, whatever the umask says.
+        Let only the owner read the file, whatever the umask.
     """
     temporary = path.with_name(path.name + PARTIAL)
     try:
@@ -36,14 +36,14 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
 
 
 def write_figure(path: Path, figure: Any, dpi: int = 150) -> None:
-    """A matplotlib figure in the format that the file's name ends with, by default PNG."""
+    """Write a matplotlib figure in the format of the file's suffix, by default PNG."""
     stream = io.BytesIO()
     figure.savefig(stream, dpi=dpi, format=path.suffix.removeprefix(".") or "png")
     write_bytes(path, stream.getvalue())
 
 
 def write_new(path: Path, content: bytes, *, private: bool = True) -> None:
-    """Write a file that nobody looks for yet, and wait until the disk has it."""
+    """Write a file that no process reads yet, and wait until it is on disk."""
     with open_private(path, "wb") if private else path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -52,20 +52,20 @@ def write_new(path: Path, content: bytes, *, private: bool = True) -> None:
 
 @contextlib.contextmanager
 def open_private(path: Path, mode: Literal["wb", "ab"]) -> Iterator[IO[bytes]]:
-    """Open a file to write that nobody but its owner may read, whatever the umask says."""
+    """Open a file for writing that only its owner may read, whatever the umask."""
     with open(path, mode, opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE)) as file:
-        # The umask takes rights away, and a file that was there has those it had.
+        # The umask removes permissions, and an existing file keeps its own.
         path.chmod(PRIVATE_FILE)
         yield file
 
 
 def make_folder(path: Path, *, private: bool = False) -> None:
-    """Make a folder, or take the one that is there.
+    """Make a folder unless it exists.
 
     Parameters
     ----------
     private
-        Let nobody but its owner in, whatever the umask says.
+        Let only the owner in, whatever the umask.
     """
     try:
         new = not path.exists()
@@ -81,7 +81,7 @@ def make_folder(path: Path, *, private: bool = False) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until the disk has the names in a folder: without it a power cut may take a file that was renamed."""
+    """Wait until the names in a folder are on disk: otherwise a power cut may undo a rename."""
     if os.name != "posix":
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -92,7 +92,7 @@ def sync_folder(path: Path) -> None:
 
 
 def disk_error(path: Path, error: OSError) -> EvenhandError:
-    """What to raise where the operating system refused to write."""
+    """Return the error to raise when the operating system refuses to write."""
     if reason := no_room(error):
-        return ResourceError(f"cannot write {path}: {reason}. Make room; a run that was begun goes on with --resume")
+        return ResourceError(f"cannot write {path}: {reason}. Make room, then resume the run with --resume")
     return RunError(f"cannot write {path}: {error.strerror or error}")

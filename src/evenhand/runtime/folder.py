@@ -1,4 +1,4 @@
-"""The run folder: what a run leaves behind, written so that a kill at any point loses nothing that was complete.
+"""The run folder: all files of a run, written so that a kill at any point loses nothing that was complete.
 
 run.toml              the job, versions and the run's id
 metrics.jsonl         one line a round
@@ -55,7 +55,7 @@ _LEFT_BY_A_KILL_AT_THE_START: Final = {LOCK, MANIFEST, MANIFEST + PARTIAL, DESCR
 
 
 class RunFolder:
-    """Reads and writes one run's folder."""
+    """Read and write one run's folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,7 +64,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, description: Mapping[str, Any]) -> RunFolder:
-        """A new folder with its description. An existing one is never written over."""
+        """Create a folder with its description; never overwrite an existing one."""
         check_free(path, "resume it, or choose another folder")
         make_folder(path, private=True)
         folder = cls(path)
@@ -106,13 +106,13 @@ class RunFolder:
             raise RunError(f"{path} cannot be read: {error}; {RESTORE}") from error
 
     def describes(self, content: Mapping[str, Any]) -> bool:
-        """Whether the description holds this content, as TOML would give it back."""
+        """Tell whether the description has this content, after a round trip through TOML."""
         found = self.description
         return {key: value for key, value in found.items() if key not in _NOT_OF_THE_JOB} == dict(content)
 
     @property
     def version(self) -> str:
-        """Which evenhand wrote the folder."""
+        """The version of evenhand that wrote the folder."""
         return _text(self.description, "evenhand", self.path / DESCRIPTION)
 
     @property
@@ -157,11 +157,11 @@ class RunFolder:
         return self._checkpoints.load(self._records)
 
     def whole_checkpoints(self) -> dict[int, Checkpoint]:
-        """Those that can be gone on from, by number; of a run whose participants are apart, all must have the same."""
+        """Numbers of the usable checkpoints; in a federation all participants must have the same one."""
         return self._checkpoints.whole(self._records)
 
     def go_on(self, checkpoint: Checkpoint | None) -> tuple[list[Report], list[Entry]]:
-        """Drop what was written after a checkpoint, all of it if there is none, and return what is left."""
+        """Remove what was written after a checkpoint (everything if there is none), and return the rest."""
         found = {name: [] for name in self._records} if checkpoint is None else checkpoint.rows
         try:
             sent = [Entry(**row) for row in found[_TRANSCRIPT]]
@@ -174,27 +174,27 @@ class RunFolder:
 
     @property
     def written(self) -> dict[str, int]:
-        """How many bytes of each record were written by now."""
+        """The size of each record so far, in bytes."""
         return {name: record.entry.bytes for name, record in self._records.items()}
 
     def go_on_at(self, written: Mapping[str, int]) -> None:
-        """Take up the records where they had so many bytes, and drop what came later."""
+        """Continue the records from these sizes, and truncate what came later."""
         for name, record in self._records.items():
             record.go_on(written[name])
 
     @property
     def recorded(self) -> bool:
-        """Whether a round was written down."""
+        """Whether a round has been recorded."""
         path = self.path / _METRICS
         return path.exists() and path.stat().st_size > 0
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a record; of a run that goes on, those that are there by now."""
+        """Read the rows of a record; of an unfinished run, those written so far."""
         path = self.path / name
         if self.finished:
             return rows(path, self._content(name))
         content = read_bytes(path) if path.exists() else b""
-        # Whoever writes may be in the middle of a line.
+        # The last line may be incomplete while the run writes it.
         return rows(path, content[: content.rfind(b"\n") + 1])
 
     # -- what parties own, and the model all clients share
@@ -204,7 +204,7 @@ class RunFolder:
         self._write_part(f"parties/{name}", f"party {name}", what, content)
 
     def write_trees(self, name: str, what: str, text: str) -> None:
-        """A party's ``"trees"`` or ``"splits"`` as LightGBM writes them; its other files are there already."""
+        """Write a party's ``"trees"`` or ``"splits"`` in LightGBM's format, after its other files."""
         self._write(f"parties/{name}/{what}.txt", f"party {name}", text.encode())
 
     def read_trees(self, name: str, what: str) -> str:
@@ -218,7 +218,7 @@ class RunFolder:
 
     @property
     def owners(self) -> dict[str, Callable[[str], dict[str, Any]]]:
-        """Whose models are here, and how to read each: a party's own, or the one of all clients."""
+        """Return a reader for each model, by owner: each party's, or the one that all clients share."""
         parties = sorted(found.name for found in self.path.glob("parties/*") if found.is_dir())
         readers = {name: partial(self.read_party, name) for name in parties}
         return readers | ({"all clients": self.read_model} if (self.path / "model").is_dir() else {})
@@ -258,13 +258,13 @@ class RunFolder:
         manifest = self._manifest
         self._write(_RESULT, OF_RUN, json.dumps(result, indent=1).encode())
         manifest.files |= {name: record.entry for name, record in self._records.items() if record.path.exists()}
-        # With this one step the run is finished: all it lists is on the disk by now.
+        # This write finishes the run: all files it lists are on disk.
         manifest.status = "finished"
         manifest.write(self.path)
         self._checkpoints.remove()
 
     def begin_again(self) -> None:
-        """Take back that the run has finished: others have not, and all do it once more."""
+        """Mark the run as unfinished: other participants did not finish, and all repeat the end."""
         manifest = self._manifest
         manifest.files = {name: known for name, known in manifest.files.items() if name == DESCRIPTION}
         manifest.status = "running"
@@ -278,14 +278,14 @@ class RunFolder:
 
     @property
     def labels(self) -> dict[str, Any]:
-        """The names of the two labels, by ``"negative"`` and ``"positive"``; of more all of them, by ``"classes"``."""
+        """The names of two labels by ``"negative"`` and ``"positive"``; of more labels by ``"classes"``."""
         labels = self.result.get("labels")
         if not isinstance(labels, dict) or labels.keys() not in ({"negative", "positive"}, {"classes"}):
             raise RunError(f"{self.path / _RESULT} does not name the labels; {RESTORE}")
         return labels
 
     def clean(self) -> None:
-        """Remove what kills have left: files half written and, of a run that has finished, its checkpoints."""
+        """Remove leftovers of killed processes: partial files and, if the run has finished, its checkpoints."""
         if self.finished:
             self._checkpoints.remove()
         else:
@@ -306,7 +306,7 @@ def is_run(path: Path) -> bool:
 
 
 def check_free(path: Path, advice: str) -> None:
-    """Refuse a folder with anything in it but what a kill at the very start leaves."""
+    """Refuse a folder that is not empty, except for leftovers of a run that was killed at its start."""
     try:
         taken = path.exists() and any(found.name not in _LEFT_BY_A_KILL_AT_THE_START for found in path.iterdir())
     except OSError as error:

@@ -1,7 +1,7 @@
-"""All roles in one process, on a virtual clock: deterministic, repeatable, and able to stop and go on at any message.
+"""Run all roles in one process, on a virtual clock: deterministic, reproducible, and resumable at any message.
 
-A discrete-event simulation. A role is busy while it computes; messages that arrive meanwhile wait in its inbox in the
-order of arrival; when its inbox is empty it is asked for local work. Links keep the order of what is sent on them.
+It is a discrete-event simulation. A role is busy while it computes; messages that arrive meanwhile wait in its inbox in
+the order of arrival. When its inbox is empty, the role does local work. Links keep the order of messages.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class InProcess:
         self.started = False
 
     def run(self) -> None:
-        """Start the roles if they have not been started, and go on until nothing is left to happen."""
+        """Start the roles if needed, and run until no event is left."""
         if not self.started:
             self.started = True
             for name, mailbox in self.mailboxes.items():
@@ -140,7 +140,7 @@ class InProcess:
         self._after(name, mailbox, before, sends)
 
     def _after(self, name: str, mailbox: Mailbox, effort_before: float, sends: Sends) -> None:
-        """Put a role's answer on its way, and the role to its next turn once it has computed it."""
+        """Send a role's answer, and schedule the role's next turn after its computation."""
         role, finished = mailbox.role, self.time
         if role.effort != effort_before:
             finished += self.clock.computing(name, role.effort - effort_before)
@@ -160,7 +160,7 @@ class InProcess:
                     self.on_report({**report, "bytes": bytes_until_now, "time": finished})
 
     def _send(self, time: float, sender: str, sends: Sends) -> None:
-        # What is looked up once a turn need not be once a message: nothing here takes longer than a look-up.
+        # Looked up once a turn, not once a message: look-ups take most of the time here.
         mailboxes, events, last_arrival = self.mailboxes, self.events, self.last_arrival
         add, sending = self.transcript.add, self.clock.sending
         for message in sends:

@@ -1,11 +1,11 @@
-"""Links: what a transport owes to roles, whatever it does to single packets.
+"""Links: reliable, ordered delivery over a transport that may lose, double or reorder packets.
 
-Every message arrives once, in the order of sending, or the link says that the other is gone. Messages are numbered;
-what is not acknowledged is sent again, copies are dropped, what came too early waits; who receives says how much more
-it takes; who hears nothing asks, and gives up at last.
+Every message arrives once, in the order of sending, or the link reports that the peer is gone. Messages are numbered.
+Unacknowledged messages are sent again, duplicates are dropped, early messages wait. The receiver says how many more
+messages it takes. After a silence the link asks for a sign of life, and gives up in the end.
 
-An end of a link is a state machine: it neither sends nor waits nor looks at a clock. A runtime tells it what time it
-is, hands it what arrived, and sends what it says is due. The same ends run between machines and under the injected
+An end of a link is a state machine: it does not send, wait, or look at a clock. A runtime tells it the time, gives it
+the packets that arrived, and sends the packets that are due. The same ends run between machines and under the injected
 faults of the tests.
 """
 
@@ -22,26 +22,25 @@ from evenhand.protocol.state import State, restore
 
 @dataclass(frozen=True)
 class LinkSettings:
-    """How patient the ends of a link are, in seconds of whoever tells them the time.
+    """Window and timeouts of a link, in seconds of the runtime's clock.
 
     Parameters
     ----------
     window
-        Most messages that may be under way, or wait for the receiver's role to take them.
+        The most messages in flight, or waiting for the receiver's role.
     retry
-        How long to wait for an acknowledgement before a message is sent again; doubled each time.
+        Seconds to wait for an acknowledgement before a message is sent again; doubled each time.
     longest_retry
-        The most that this grows to.
+        The upper limit of this wait.
     slowest
-        Bytes a second that a line carries at least. As long as it may take to carry what is under way, that much longer
-        is waited: a large message would else be sent again while it is still being sent.
+        The lowest bandwidth of a link, in bytes a second. Retries wait longer by the time that the bytes in flight may
+        take; otherwise a large message would be sent again while it is still being sent.
     ping
-        After how much silence to ask for a sign of life.
+        Seconds of silence after which to ask for a sign of life.
     patience
-        After how much silence the other side is given up: longer than the largest message is under way, where the line
-        carries nothing else meanwhile.
+        Seconds of silence after which the peer is given up. It must be longer than the largest message takes.
     linger
-        How long an acknowledgement may wait for a message that says it as well.
+        Seconds that an acknowledgement may wait for a message to go with.
     """
 
     window: int = 256
@@ -66,10 +65,10 @@ class LinkSettings:
 
 
 class Packet(NamedTuple):
-    """What goes over a link: where the sender stands, and mostly a message.
+    """What a link sends: the state of its incoming side, and usually a message.
 
-    `have` messages have come from the other side, without a gap; it may send those numbered below `room`. A packet
-    without a message has the number −1; `asks` wants an answer whatever else there is to say.
+    `have` is the number of messages received without a gap; the peer may send messages numbered below `room`. A packet
+    without a message has the number −1; `asks` requests an answer in any case.
     """
 
     have: int
@@ -80,7 +79,7 @@ class Packet(NamedTuple):
 
 
 class Outgoing:
-    """Messages to the other side, from the moment a role has sent them until they are acknowledged."""
+    """Messages to the peer, from sending until they are acknowledged."""
 
     state_fields: ClassVar = {
         "posted": int,
@@ -96,12 +95,12 @@ class Outgoing:
         self.room = settings.window
         self._unacknowledged: dict[int, Message] = {}
         self._next = 0
-        """The first that has not been transmitted yet."""
+        """Number of the first message that has not been transmitted yet."""
         self._tries = 0
         self._tried = -math.inf
-        """How often, and when last, the oldest message under way was transmitted."""
+        """How often, and when last, the oldest message in flight was transmitted."""
         self._under_way = 0
-        """Bytes that were transmitted and are not acknowledged."""
+        """Bytes in flight: transmitted and not acknowledged."""
 
     def post(self, message: Message) -> None:
         self._unacknowledged[self.posted] = message
@@ -109,7 +108,7 @@ class Outgoing:
 
     @property
     def waiting(self) -> bool:
-        """Whether messages wait because the other side takes no more at present."""
+        """Whether messages wait because the peer takes no more at present."""
         return self._next < self.posted and self._next >= self.room
 
     @property
@@ -117,24 +116,24 @@ class Outgoing:
         return not self._unacknowledged
 
     def acknowledge(self, now: float, have: int, room: int) -> None:
-        # An older packet that was overtaken says less, and nothing new.
+        # An older packet that was overtaken has nothing new.
         self.room = max(self.room, room)
         if have > self.acknowledged:
             for number in range(self.acknowledged, have):
                 nbytes = self._unacknowledged.pop(number).nbytes
-                # After a crash here, what had arrived before may be acknowledged before it is transmitted anew.
+                # After a crash here, messages may be acknowledged before they are transmitted again.
                 self._under_way -= nbytes if number < self._next else 0
             self.acknowledged, self._next = have, max(self._next, have)
-            # The next one is given its own time: it was sent later.
+            # The wait for the next message starts now: it was sent later.
             self._tries, self._tried = 0, now
 
     @property
     def ready(self) -> bool:
-        """Whether there are messages that have not been transmitted yet and may be."""
+        """Whether there are messages to transmit for the first time."""
         return self._next < min(self.posted, self.room)
 
     def due(self, now: float) -> list[tuple[int, Message]]:
-        """Messages to transmit: the oldest again if it was not acknowledged in time, and those that were not yet."""
+        """Return the messages to transmit: the oldest again if its acknowledgement is late, and new ones."""
         found = []
         oldest = self.acknowledged
         if oldest < self._next and now >= self.retries_at:
@@ -149,12 +148,12 @@ class Outgoing:
 
     @property
     def retries_at(self) -> float:
-        """When the oldest message under way is to be sent again."""
+        """When to send the oldest message in flight again."""
         if self.acknowledged == self._next:
             return math.inf
         again = max(self._tries - 1, 0)
         wait = min(self._settings.retry * 2.0 ** min(again, 60), self._settings.longest_retry)
-        # Copies of the oldest are under way as well, as far as anybody knows.
+        # Copies of the oldest message may be in flight as well.
         nbytes = self._under_way + again * self._unacknowledged[self.acknowledged].nbytes
         return self._tried + wait + nbytes / self._settings.slowest
 
@@ -164,7 +163,7 @@ class Outgoing:
 
 
 class Incoming:
-    """Messages from the other side: in order, each once."""
+    """Messages from the peer: in order, each once."""
 
     state_fields: ClassVar = {"have": int, "taken": int}
 
@@ -176,13 +175,13 @@ class Incoming:
 
     @property
     def room(self) -> int:
-        """The other side may send messages numbered below."""
+        """The peer may send messages numbered below this."""
         return self.taken + self._window
 
     def arrive(self, number: int, message: Message) -> list[Message]:
-        """What can be handed on now that this one is here."""
+        """Take a message; return the messages that can be delivered now."""
         if number >= self.room:
-            raise ProtocolError(f"message {number} was refused: there is room for {self.room}, and that was said")
+            raise ProtocolError(f"message {number} was refused: only messages below {self.room} are allowed now")
         if number >= self.have:
             self._early[number] = message
         ready = []
@@ -202,9 +201,9 @@ class LinkEnd:
     Parameters
     ----------
     peer
-        Who is at the other end.
+        The name of the other end.
     now
-        The time; silence is counted from it.
+        The time; silence counts from it.
     """
 
     state_fields: ClassVar = {"outgoing": Outgoing, "incoming": Incoming}
@@ -215,19 +214,19 @@ class LinkEnd:
         self.outgoing = Outgoing(settings)
         self.incoming = Incoming(settings)
         self._owes_at = math.inf
-        """When a packet is owed, whether or not there is a message to go with it."""
+        """When a packet is due, even without a message to go with it."""
         self._room_told = settings.window
         self._heard = now
         self._asked = now
 
     def post(self, message: Message) -> None:
-        """Take a message to be sent."""
+        """Queue a message."""
         self.outgoing.post(message)
 
     def arrive(self, now: float, packet: Packet) -> list[Message]:
-        """Take a packet; returns the messages that are to be handed to the role, in order.
+        """Take a packet; return the messages to deliver to the role, in order.
 
-        A packet that this side cannot have been sent is a ProtocolError, and changes nothing.
+        An impossible packet raises a ProtocolError, and changes nothing.
         """
         if packet.have > self.outgoing.posted:
             raise ProtocolError(
@@ -243,14 +242,14 @@ class LinkEnd:
         return ready
 
     def take(self) -> None:
-        """The role has taken one message: there is room for another."""
+        """Note that the role has taken a message, which makes room for another."""
         self.incoming.taken += 1
-        # Told unasked only now and then: usually an answer says it anyway.
+        # Announce the room only now and then: answers carry it anyway.
         if 2 * (self.incoming.room - self._room_told) >= self.settings.window:
             self._owes_at = -math.inf
 
     def due(self, now: float) -> list[Packet]:
-        """Packets to send now."""
+        """Return the packets to send now."""
         self.check_alive(now)
         have, room = self.incoming.have, self.incoming.room
         asks = now >= self.asks_at
@@ -265,12 +264,12 @@ class LinkEnd:
 
     @property
     def asks_at(self) -> float:
-        """When to ask for a sign of life: sooner if messages wait for room."""
+        """When to ask for a sign of life; sooner if messages wait for room."""
         wait = self.settings.retry if self.outgoing.waiting else self.settings.ping
         return max(self._heard, self._asked) + min(wait, self.settings.ping)
 
     def wakes_at(self, resting: bool = False) -> float:
-        """When `due` should be asked next; who rests answers and delivers, but does not wonder whether others live."""
+        """Return when to call `due` next; a resting end answers and delivers, but does not ask for signs of life."""
         if self.outgoing.ready:
             return -math.inf
         asks_at = math.inf if resting and not self.outgoing.waiting else self.asks_at
@@ -278,20 +277,20 @@ class LinkEnd:
 
     @property
     def holds_up(self) -> bool:
-        """Whether the other side is slower than this one sends; local work should wait."""
+        """Whether the peer is slower than this side sends; then local work should wait."""
         return self.outgoing.waiting
 
     @property
     def delivered(self) -> bool:
-        """Whether the other side has everything that was sent to it."""
+        """Whether the peer has acknowledged everything."""
         return self.outgoing.empty
 
     def check_alive(self, now: float) -> None:
         silent = now - self._heard
         if silent > self.settings.patience:
             raise LostError(
-                f"{self.peer} has not been heard of for {silent:.3g} seconds; see whether it runs and can be reached, "
-                "then go on from the last checkpoint"
+                f"{self.peer} has not been heard from for {silent:.3g} seconds; check that it runs and can be reached, "
+                "then resume from the last checkpoint"
             )
 
     def start_again(self, now: float, outgoing: State | None) -> None:

@@ -1,7 +1,7 @@
-"""What belongs to a run: its id, and of every file the owner, the size and the SHA-256 digest.
+"""The manifest of a run: its id, and the owner, size and SHA-256 digest of every file.
 
-A manifest is written after the files it lists, in one step, and holds a digest of itself. Whoever reads a file through
-it gets the bytes that the run wrote, or an error that names the file.
+A manifest is written atomically after the files it lists, and has a digest of itself. Reading a file through it gives
+the bytes that the run wrote, or an error that names the file.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ FORMAT: Final = 2
 """Format of run folders."""
 MANIFEST: Final = "manifest.json"
 OF_RUN: Final = "the run"
-"""The owner of what is nobody's in particular."""
+"""The owner of files that belong to no participant."""
 Status = Literal["running", "finished", "checkpoint"]
 
 
 class FileEntry(NamedTuple):
-    """What a file is known by."""
+    """Owner, size and digest of a file."""
 
     owner: str
     bytes: int
@@ -40,7 +40,7 @@ def entry(owner: str, content: bytes) -> FileEntry:
 class Manifest:
     """The files of a run or of a checkpoint, by their path inside the folder.
 
-    `records` are files outside a checkpoint's folder that it needs the beginning of, as long as their entry says.
+    `records` are files outside a checkpoint's folder of which it needs the beginning; an entry has its size.
     """
 
     run: str
@@ -76,7 +76,7 @@ class Manifest:
             raise RunError(f"{path} does not hold what a run writes there ({error!r}); {RESTORE}") from error
 
     def content(self, folder: Path, name: str) -> bytes:
-        """The bytes of a file, if they are those that the run wrote."""
+        """Read a file; raise an error if its bytes are not those that the run wrote."""
         path = folder / name
         if name not in self.files:
             raise RunError(f"{path} is not among the files of this run ({folder / MANIFEST}); {RESTORE}")
@@ -111,7 +111,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(path: Path, text: bytes) -> dict[str, Any]:
-    """An object out of a file or a line of it; RecursionError is what brackets in brackets in brackets end with."""
+    """Parse a JSON object; deeply nested brackets raise a RecursionError, which is handled."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Packets as bytes, with a sum that tells when they were damaged under way."""
+"""Packets as bytes, with a checksum that detects damage in transit."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from evenhand.protocol.encoding import LARGEST, decode, encoded_parts
 from evenhand.runtime.links import Packet
 
 Content: TypeAlias = bytes | bytearray | memoryview
-# The sum, then: have, room, number, asks. Room for a message of any kind follows.
+# The checksum, then have, room, number, asks. A message may follow.
 _SUM: Final = struct.Struct("<I")
 _HEAD: Final = struct.Struct("<QQqB")
 _SIZE: Final = _SUM.size + _HEAD.size
 _WORDS: Final = 509
-"""Of eight bytes each: a row of what a large packet is summed up in. Odd, so that what was done to each word of a row
-does not cancel out."""
+"""Words of eight bytes in a row of the table that a large packet's checksum uses. It is odd, so that the same change to
+each word of a row does not cancel out."""
 
 
 def packet_bytes(packet: Packet) -> Content:
     message = [] if packet.message is None else encoded_parts(packet.message)
     head = _HEAD.pack(packet.have, packet.room, packet.number, packet.asks)
-    # One piece of memory, into which everything is copied once.
+    # One block of memory, into which everything is copied once.
     content = bytearray().join([bytes(_SUM.size), head, *message])
     _SUM.pack_into(content, 0, checksum(memoryview(content)[_SUM.size :]))
     return content
 
 
 def checksum(content: Content) -> int:
-    """CRC-32; of large contents that of the sums of their words by column and by row, and of what is left over.
+    """Return a CRC-32. For large contents it is over sums of words by column and by row, and the rest.
 
-    That takes less than half of the time. Words or rows that have changed places are told, as is damage unless it
-    cancels out both ways, for which four words at the corners of a rectangle are needed; who meddles is the transport's
-    to keep out.
+    That takes less than half the time. It detects words or rows that were swapped, and all damage that does not cancel
+    out both ways, which needs four words at the corners of a rectangle. It does not protect against attackers; the
+    transport does.
     """
     view = memoryview(content)
     words = len(view) // (8 * _WORDS) * _WORDS
@@ -50,12 +50,12 @@ def checksum(content: Content) -> int:
 
 
 def packet_from(content: Content, largest: int = LARGEST) -> Packet:
-    """The packet again; what is not one, or was damaged, is a ProtocolError."""
+    """Decode a packet; raise a ProtocolError if it is damaged or not a packet."""
     if not _SIZE <= len(content) <= _SIZE + largest:
         raise ProtocolError(f"a packet of {len(content):,} bytes was refused")
     view = memoryview(content)
     if _SUM.unpack_from(view)[0] != checksum(view[_SUM.size :]):
-        raise ProtocolError("a packet was damaged under way; it was refused")
+        raise ProtocolError("a packet was damaged in transit; it was refused")
     have, room, number, asks = _HEAD.unpack_from(view, _SUM.size)
     message = decode(view[_SIZE:], largest) if len(view) > _SIZE else None
     if (number < 0) != (message is None) or number < -1 or asks > 1:
@@ -64,7 +64,7 @@ def packet_from(content: Content, largest: int = LARGEST) -> Packet:
 
 
 def only_acknowledges(content: Content) -> bool:
-    """Whether a packet has neither message nor question; of what is no packet, no. Looks at its head only."""
+    """Tell from its header whether a packet has neither a message nor a question."""
     if len(content) != _SIZE:
         return False
     _, _, number, asks = _HEAD.unpack_from(content, _SUM.size)

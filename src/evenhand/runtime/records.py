@@ -1,7 +1,7 @@
-"""Files of lines that only grow while a run goes on: history and transcript.
+"""Append-only files of lines: history and transcript.
 
-A record knows how long it is and the digest of what it holds so far. A checkpoint keeps both; whoever goes on from it
-finds the same beginning, or an error, and cuts off what was written after it.
+A record knows its length and the digest of its content so far. A checkpoint has both. A resumed run checks that the
+file begins with the same content, and truncates what was written after the checkpoint.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evenhand.runtime.manifest import OF_RUN, FileEntry, entry, parse_json, read
 
 
 class Record:
-    """One such file. A new one is empty, whatever lies at its path: `go_on` says otherwise."""
+    """An append-only file. A new record is empty, whatever the file holds; `go_on` continues an existing one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,11 +30,11 @@ class Record:
 
     @property
     def entry(self) -> FileEntry:
-        """What the file is known by, as far as it was written."""
+        """Owner, size and digest of what was written so far."""
         return FileEntry(OF_RUN, self._bytes, self._digest.hexdigest())
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write lines and wait until the disk has them; if it does not take them, none is there."""
+        """Write lines and wait until they are on disk; if that fails, none is written."""
         content = "".join(map(_line, rows)).encode()
         new = not self.path.exists()
         try:
@@ -52,7 +52,7 @@ class Record:
         self._digest.update(content)
 
     def first(self, known: FileEntry) -> list[dict[str, Any]]:
-        """The rows that a checkpoint knows, if the file begins with them."""
+        """Return the rows that a checkpoint has; raise an error if the file does not begin with them."""
         content = read_bytes(self.path) if known.bytes else b""
         if len(content) < known.bytes:
             raise RunError(
@@ -63,12 +63,12 @@ class Record:
         return rows(self.path, content[: known.bytes])
 
     def go_on(self, size: int) -> None:
-        """Cut off what was written after a checkpoint, whose rows `first` has found in so many bytes."""
+        """Truncate the file to the size at a checkpoint, after `first` has checked its content."""
         content = b""
         if self.path.exists():
             content = read_bytes(self.path)[:size]
             try:
-                # Not written anew: a full disk has no room for a second copy.
+                # Truncated, not written again: a full disk has no room for a second copy.
                 os.truncate(self.path, size)
             except OSError as error:
                 raise disk_error(self.path, error) from error
@@ -80,7 +80,7 @@ def rows(path: Path, content: bytes) -> list[dict[str, Any]]:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    """One line of JSON, which has no NaN: a value that is not there yet is null."""
+    """Write one line of JSON, which has no NaN: a missing value is null."""
     plain = {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
     return json.dumps(plain, ensure_ascii=False) + "\n"
 

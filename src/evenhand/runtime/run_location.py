@@ -1,4 +1,4 @@
-"""Where a run may be recorded: in a free folder, or in that of the same run, if nobody else is writing there."""
+"""Choose where a run is recorded: in a free folder, or in that of the same run if no other process writes there."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from evenhand.runtime.lock import check_not_held, hold
 
 
 def check_place(path: Path, resume: bool) -> None:
-    """Refuse a folder that a run cannot be recorded in; worth asking before tables are read."""
+    """Refuse a folder in which a run cannot be recorded; call it before reading tables."""
     check_not_held(path)
     _check_content(path, resume)
 
 
 def has_finished(path: Path, content: Mapping[str, Any]) -> bool:
-    """Whether the folder holds this job's run, finished and whole. What kills have left in it is removed."""
+    """Tell whether the folder holds this job's run, finished and complete. Leftovers of killed runs are removed."""
     if not is_run(path):
         return False
     folder = RunFolder.open(path)
@@ -34,20 +34,20 @@ def has_finished(path: Path, content: Mapping[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def record_in(path: Path, content: Mapping[str, Any], base: Path, resume: bool) -> Iterator[RunFolder]:
-    """The folder of a new run, or of one that goes on, which nobody else writes to meanwhile.
+    """Hold the folder of a new or resumed run, so that no other process writes to it.
 
-    A run that was refused before it recorded anything leaves nothing behind.
+    A run that is refused before it records anything leaves no files.
 
     Parameters
     ----------
     content
-        The job file's. A run that goes on must have been begun with the same.
+        The job file's content. A resumed run must have started with the same.
     base
         Folder that relative paths in it start from.
     """
     check_place(path, resume)
     with _without_new_parents(path), hold(path):
-        # Once more: until now another may have been at it.
+        # Check again: another process may have written before the lock was taken.
         _check_content(path, resume)
         folder, fresh = RunFolder(path), not is_run(path)
         try:
@@ -75,12 +75,12 @@ def _check_content(path: Path, resume: bool) -> None:
 
 
 def check_version(folder: RunFolder) -> None:
-    """Refuse to go on with a run of another version."""
+    """Refuse to resume a run of another version."""
     if folder.version != (present := version("evenhand")):
-        # A resumed run ends where an uninterrupted one would have, to the last bit; no two versions promise that.
+        # A resumed run gives bit for bit the result of an uninterrupted one. Two versions may differ.
         raise RunError(
             f"the run in {folder.path} was begun by evenhand {folder.version} and cannot be resumed by {present}; "
-            "start it anew in another folder"
+            "start a new run in another folder"
         )
 
 
@@ -91,7 +91,7 @@ def _check_same(folder: RunFolder, content: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _without_new_parents(path: Path) -> Iterator[None]:
-    """Take away the folders above that were made for a run which then left nothing."""
+    """Remove parent folders that were made for a run that left no files."""
     made = [parent for parent in path.absolute().parents if not parent.exists()]
     try:
         yield
@@ -109,6 +109,6 @@ def _memory_told(path: Path) -> Iterator[None]:
         yield
     except MemoryError as error:
         raise ResourceError(
-            f"there is too little memory to train ({error or 'nothing more is known'}); what {path} holds by now goes "
-            "on with --resume where there is more"
+            f"there is too little memory to train ({error or 'no details'}); resume the run in {path} with --resume on "
+            "a machine with more memory"
         ) from error

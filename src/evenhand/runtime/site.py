@@ -1,13 +1,14 @@
-"""One participant where it is: its roles one after the other, its links to the others, and a word on what may leave.
+"""One participant in a process of its own: its roles one after the other, its links, and its veto on what leaves.
 
-A transport calls `arrived` with bytes and the name of whoever it has found to have sent them, and is called with bytes
-and a name; it may lose, delay, double and reorder them. What a participant does is a program: a generator that gives
-one role after the other and goes on when it is done.
+A transport calls `arrived` with bytes and the sender it has verified, and `transmit` gives it bytes and a receiver. It
+may lose, delay, double and reorder them. What a participant does is a program: a generator that yields one role after
+the other and continues when the role is done.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import threading
 import time
@@ -23,20 +24,19 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.cuts import CheckpointedRole, ConsistentCut
 from evenhand.runtime.endpoint import Endpoint, Veto, nothing_is_kept
 from evenhand.runtime.links import LinkSettings, Packet
-from evenhand.runtime.memory import give_back
 from evenhand.runtime.packets import Content, packet_bytes
 
 Result = TypeVar("Result")
 Program: TypeAlias = Generator[Role, None, Result]
 Transmit: TypeAlias = Callable[[str, Content], None]
 _LAST_WORDS = 5.0
-"""Seconds in which what was sent before an error may still arrive."""
+"""Seconds to wait after an error until the messages sent before it are acknowledged."""
 _LONGEST_WAIT = 0.5
-"""Seconds after which whoever waits looks around, whether or not anything has happened."""
+"""The longest wait in seconds before conditions are checked again."""
 
 
 class Site:
-    """A participant's end of everything; a context in which its links are alive.
+    """A participant's roles and links; use it as a context manager, in which the links are active.
 
     Parameters
     ----------
@@ -45,13 +45,14 @@ class Site:
     peers
         Everybody else.
     transmit
-        Sends bytes to somebody, or loses them; it may be slow.
+        Sends bytes to a peer, or loses them; it may be slow.
     veto
-        The participant's own rule on messages that are about to leave: a text keeps one, and ends the run.
+        The participant's own rule on outgoing messages: if it returns a reason, the message is not sent and the run
+        ends.
     stopped
         Whether the run was ended from outside.
     most_silence
-        Seconds for which nothing may move, though everybody is there.
+        The longest time in seconds without progress while all participants are connected.
     on_report
         Called with each row of history a role reports, stamped with seconds since the start and the bytes so far.
     """
@@ -81,7 +82,7 @@ class Site:
         self._news = threading.Condition(self._changing)
         """For the roles' thread."""
         self._sooner = threading.Condition(self._changing)
-        """For the thread that sees to links, when something is due before it would look again by itself."""
+        """Wakes the link thread when something is due before its next check."""
         self._looks_at = -math.inf
         self._failure: BaseException | None = None
         self._over = False
@@ -92,12 +93,12 @@ class Site:
 
     @property
     def transcript(self) -> Transcript:
-        """Everything that left, and everything that came and was taken."""
+        """Every message sent, and every message received and handled."""
         return self._endpoint.transcript
 
     @property
     def refused(self) -> list[str]:
-        """Packets that were refused, in words."""
+        """The reasons why packets were refused."""
         return self._endpoint.refused
 
     def __enter__(self) -> Self:
@@ -115,7 +116,7 @@ class Site:
     # -- what the transport calls
 
     def arrived(self, sender: str, content: Content) -> None:
-        """Take bytes that `sender` has sent; whatever is wrong with them, they are refused and change nothing."""
+        """Take bytes from `sender`; invalid ones are refused and change nothing."""
         packet = self._endpoint.opened(sender, content)
         if packet is not None:
             with self._changing:
@@ -126,7 +127,7 @@ class Site:
                 self._news.notify()
 
     def gone(self, peer: str) -> None:
-        """Somebody has ended its part: it has everything that it needs, and answers no more."""
+        """Note that a peer has finished: it needs nothing more, and no longer answers."""
         with self._changing:
             self._gone.add(peer)
             self._news.notify()
@@ -134,11 +135,11 @@ class Site:
     # -- links
 
     def _carry(self) -> None:
-        """The life of the thread that sends what is due."""
+        """Send what is due, until the end; the link thread runs this."""
         try:
             while True:
                 with self._changing:
-                    # At the end, what lingered is said: others wait for it.
+                    # At the end, send delayed acknowledgements: peers wait for them.
                     lingering = self._links.linger if self._over else 0.0
                     due = self._endpoint.due(time.monotonic() + lingering, self._gone)
                     if self._over and not due:
@@ -166,10 +167,9 @@ class Site:
         self._looks_at = -math.inf
 
     def _mind(self, peer: str) -> None:
-        """See that what is due to somebody leaves in time.
+        """Wake the link thread if something for this peer is due before its next check.
 
-        Who waits for messages is not held up by the thread that sees to links: mostly it has nothing to do, and every
-        time it wakes up it takes the interpreter away from the others.
+        Waking it only when needed matters: each time it takes the interpreter lock from the other threads.
         """
         if self._endpoint.ends[peer].wakes_at() < self._looks_at:
             self._sooner.notify()
@@ -177,16 +177,16 @@ class Site:
     # -- roles
 
     def run(self, program: Program[Result]) -> Result:
-        """Go through a program to its end, and until everybody has what was sent to it."""
+        """Run a program to its end, and wait until the peers have all messages."""
         with contextlib.closing(program):
             try:
-                # No role has a name here: what it holds is let go when it is done, before the next is made.
+                # No variable holds a role: its memory is freed when it is done, before the next is made.
                 while True:
                     self._drive(next(program))
             except StopIteration as end:
                 result: Result = end.value
             except EvenhandError:
-                # Others learn from its last words why.
+                # The last messages tell the peers why.
                 with contextlib.suppress(EvenhandError):
                     self._wait_for(self._delivered, _LAST_WORDS)
                 raise
@@ -207,19 +207,19 @@ class Site:
             message, held_up = self._next(role)
             if message is not None:
                 self._after(role, role.receive(message))
-                # A large one would else be held until the next arrives.
+                # Otherwise a large message would be held until the next arrives.
                 del message
             elif held_up:
                 self._wait_for(lambda: self._is_called(role) or not self._held_up(), self._most_silence)
             elif not self._works(role):
                 self._wait_for(lambda: self._is_called(role), self._most_silence)
-        # Whoever is at its end needs no checkpoint any more.
+        # A role that is done needs no more checkpoints.
         self._cut = None
         if checkpointed is not None:
             self._checkpointed = None
 
     def _is_called(self, role: Role) -> bool:
-        """Whether there is mail for the role, or a word about checkpoints."""
+        """Tell whether there is a message for the role, or one about checkpoints."""
         checkpointed = self._checkpointed_as(role)
         about_checkpoints = checkpointed is not None and (bool(self._endpoint.words()) or self._begins(checkpointed))
         return about_checkpoints or self._endpoint.has_mail(role)
@@ -231,7 +231,7 @@ class Site:
         return bool(sends) or role.effort != before
 
     def _next(self, role: Role) -> tuple[Message | None, bool]:
-        """The next message for a role, and whether others are so slow that its own work should wait."""
+        """Return the next message for a role, and whether peers are so slow that local work should wait."""
         with self._changing:
             message = self._endpoint.take(role)
             if message is None:
@@ -245,7 +245,7 @@ class Site:
     def _after(self, role: Role, sends: Sends) -> None:
         so_far = self.transcript.total_bytes
         self._send(sends)
-        # What masks and ciphers hid: an audit asks for it, and there is none here.
+        # Values under masks and encryption are kept for audits; there is none here.
         role.take_opened()
         for report in role.take_reports():
             if self._on_report is not None:
@@ -260,7 +260,7 @@ class Site:
             due = self._endpoint.due(time.monotonic(), self._gone)
             for message in sends:
                 self._mind(message.receiver)
-        # From here, rather than by the other thread, which sees to what is to be sent again.
+        # Sent from this thread; the link thread sends retries.
         self._transmit_all(due)
 
     # -- checkpoints
@@ -287,7 +287,7 @@ class Site:
         return self._cut is None and checkpointed.calls_for_one(self._endpoint.words(), time.monotonic())
 
     def _mind_checkpoints(self, checkpointed: CheckpointedRole) -> None:
-        """Begin a checkpoint if it is time, and write it when everybody has been heard."""
+        """Begin a checkpoint if it is time, and write it when all peers have answered."""
         with self._changing:
             begins = self._begins(checkpointed)
             if begins:
@@ -319,7 +319,16 @@ class Site:
                     raise LostError("the run was ended from outside")
                 if time.monotonic() - waited_since > at_most:
                     raise LostError(
-                        f"{self.name} has waited for {at_most:.0f} seconds; everybody is there, but nothing "
-                        "moves. Go on from the last checkpoint, or give the run more time"
+                        f"{self.name} has waited for {at_most:.0f} seconds; all participants are connected, but the "
+                        "run has stalled. Resume from the last checkpoint, or give the run more time"
                     )
                 self._news.wait(_LONGEST_WAIT)
+
+
+def give_back() -> None:
+    """Return freed memory to the operating system, if the C library can (glibc).
+
+    It keeps freed arrays of up to 32 MB. Between reading a table and training there are many, and none is used again.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,6 +1,6 @@
 """States as bytes: arrays as safetensors, everything else as JSON in the header. No pickle.
 
-A state may carry a mark, which says whose it is; it is read back only by those who ask for the same mark.
+A state may carry a mark that names its run and owner. Reading it requires the same mark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evenhand.protocol.state import State
 
 
 class Mark(NamedTuple):
-    """Whose state it is: the id of the run, and the party or role in it."""
+    """The id of the run, and the party or role that owns a state."""
 
     run: str
     owner: str
@@ -31,19 +31,19 @@ def state_bytes(state: State, mark: Mark | None = None) -> bytes:
     arrays = {name: np.asarray(value, order="C") for name, value in state.items() if isinstance(value, np.ndarray)}
     others = {name: _plain(value) for name, value in state.items() if not isinstance(value, np.ndarray)}
     text = json.dumps(others if mark is None else [mark, others])
-    # One entry: safetensors writes several in any order, and equal states should be equal files.
+    # One metadata entry: safetensors writes several in any order, and equal states should give equal files.
     content: bytes = save(arrays, metadata={"state": _sum(text, arrays) + text})
     return content
 
 
 def state_from(content: bytes, path: Path, mark: Mark | None = None) -> State:
-    """The state again; `path` is where it came from, for messages."""
+    """Read a state; `path` names its file in messages."""
     try:
         head = _metadata(content)["state"]
         arrays = load(content)
         total, text = head[:_DIGITS], head[_DIGITS:]
         if total != _sum(text, arrays):
-            raise RunError(f"{path} was damaged: its content does not match its sum")
+            raise RunError(f"{path} was damaged: its content does not match its checksum")
         found = json.loads(text)
         others: State
         written, others = (Mark(*found[0]), found[1]) if isinstance(found, list) else (None, found)
@@ -59,14 +59,14 @@ _DIGITS = 32
 
 
 def _metadata(content: bytes) -> dict[str, Any]:
-    """Of a safetensors file: the length of the header in eight bytes, then the header in JSON."""
+    """Read a safetensors header: its length in eight bytes, then JSON."""
     header: dict[str, Any] = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     metadata: dict[str, Any] = header["__metadata__"]
     return metadata
 
 
 def _sum(text: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    """So that a flipped bit is not taken for a result."""
+    """Return a checksum, so that a flipped bit is detected."""
     digest = hashlib.blake2b(text.encode(), digest_size=16)
     for name in sorted(arrays):
         digest.update(name.encode())

@@ -1,12 +1,12 @@
-"""Real threads: a group of them for each role, and a queue in front of it.
+"""Run roles in real threads: a group of threads and a queue for each role.
 
-This is how VFB² was meant to be run: parties in parallel, and within a party several threads that update one block
-without a lock (VFB² Algorithm 3). A role's state is not made for that, so only its tasks overlap: `begin` and `finish`
-are called by one thread at a time, messages are begun in the order of arrival, and `Task.run` goes on outside any lock.
+VFB² is meant to run like this: parties in parallel, and within a party several threads that update one block without a
+lock (VFB² Algorithm 3). A role's state does not allow that, so only its tasks overlap: one thread at a time calls
+`begin` and `finish`, messages are begun in the order of arrival, and `Task.run` runs outside any lock.
 
-Whoever has dealt with a message asks its role for `work` for as long as no other message has come.
+After a message, a thread asks its role for `work` until another message arrives.
 
-What happens depends on the machine's scheduler: no two runs are the same, and a run cannot be stopped and gone on with.
+The order of events depends on the machine's scheduler: no two runs are the same, and a run cannot be resumed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Post:
         self.lock = threading.Lock()
         """Held while the role's state changes."""
         self.door = threading.Lock()
-        """Held by the thread that waits for the next message: whoever takes it begins it before the next is taken."""
+        """Held by the thread that waits for the next message, so that messages are begun in order."""
 
     def take(self, over: threading.Event) -> Message | None:
-        """The next message, with the role's lock held; or, without it, None for the end."""
+        """Return the next message with the role's lock held, or None without it at the end."""
         with self.door:
             message = self.inbox.get()
             if message is None or over.is_set():
@@ -87,11 +87,11 @@ class Threads:
         self._books = threading.Lock()
         self._under_way = 0
         self._news: SimpleQueue[Report | BaseException | None] = SimpleQueue()
-        """To the thread that called `run`: rows of history, what went wrong, or None for the end."""
+        """For the thread that called `run`: rows of history, an error, or None at the end."""
         self._began = 0.0
 
     def run(self) -> None:
-        """Start the roles and go on until nothing is left to happen; what a thread raises is raised here."""
+        """Start the roles and run until no message is in flight; errors of threads are raised here."""
         self._began = time.perf_counter()
         # The server has one thread, whatever the number of workers.
         threads = [
@@ -100,7 +100,7 @@ class Threads:
             for _ in range(1 if name == SERVER else self.workers)
         ]
         try:
-            # The start counts as a message under way, so that the end is not seen before everybody has begun.
+            # The start counts as a message in flight, so that the run does not end before all roles have started.
             self._under_way = 1
             for post in self.posts.values():
                 self._send(post, post.role.start())
@@ -127,7 +127,7 @@ class Threads:
                 self.on_report(news)
 
     def _serve(self, post: Post) -> None:
-        """A worker's life: take a message, begin it, do the task, finish it."""
+        """Take messages until the end: begin each, run its task, finish it."""
         try:
             while (message := post.take(self._over)) is not None:
                 try:
@@ -147,7 +147,7 @@ class Threads:
             self._news.put(error)
 
     def _work(self, post: Post) -> None:
-        """What a role does of itself while nothing has come for it; the message before it is under way until then."""
+        """Do a role's local work while no message has arrived; the last message counts as in flight until then."""
         while post.inbox.empty() and not self._over.is_set():
             with post.lock:
                 sends = post.role.work()
@@ -162,7 +162,7 @@ class Threads:
             time.sleep((post.slowdown - 1.0) * (time.perf_counter() - began))
 
     def _sent(self, post: Post, outcome: Task | Sends) -> Task | Sends:
-        """Put what there is to send on its way, in the order in which the role's state changed: its lock is held."""
+        """Send messages in the order in which the role's state changed; the caller holds its lock."""
         self._send(post, outcome.sends if isinstance(outcome, Task) else outcome)
         return outcome
 
@@ -188,7 +188,7 @@ class Threads:
             self.posts[message.receiver].inbox.put(message)
 
     def _count_down(self) -> None:
-        """A message has been dealt with, and all it caused has been sent: when none is left, nothing can happen."""
+        """Note that a message has been handled and its answers sent; when none is left, the run ends."""
         with self._books:
             self._under_way -= 1
             if self._under_way == 0:

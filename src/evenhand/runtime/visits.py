@@ -1,7 +1,7 @@
-"""A participant that is there only while somebody calls: put back where it was, told what came, asked what is to go.
+"""A participant that runs only during calls: each call restores it, delivers packets, and returns packets to send.
 
-For engines that start a process for every message. All that lasts between two visits is a state: that of each role of
-its program so far, and of its desk. Roles that have ended are put back too, since what comes after is made from them.
+It is for engines that start a process for every message. Only a state lasts between two visits: that of each role of
+the program so far, and of the endpoint. Roles that have ended are restored too, because later roles depend on them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from evenhand.runtime.site import Program, Result
 
 _EVER: Final = 1e12
 NEVER_AGAIN: Final = LinkSettings(retry=_EVER, longest_retry=_EVER, ping=_EVER, patience=2 * _EVER)
-"""Links over a messenger who brings everything or says that it did not: nothing is sent again, nobody asks."""
+"""Links over a transport that delivers everything or reports a failure: no retries, no pings."""
 
 
 class VisitedSite(Generic[Result]):
@@ -28,13 +28,13 @@ class VisitedSite(Generic[Result]):
     Parameters
     ----------
     program
-        What the participant does, from its beginning.
+        The participant's program, from its beginning.
     now
         The time of this visit, in seconds of any clock that all visits share.
     state
-        What the last visit left; None is the first.
+        The state after the last visit; None at the first.
     veto
-        The participant's own rule on messages that are about to leave.
+        The participant's own rule on outgoing messages.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class VisitedSite(Generic[Result]):
         return self._endpoint
 
     def visit(self, packets: Iterable[tuple[str, Content]]) -> list[tuple[str, Content]]:
-        """Take packets, by sender, go on as far as possible, and give those that are to go out, by receiver."""
+        """Take packets by sender, run as far as possible, and return packets to send, by receiver."""
         for sender, content in packets:
             packet = self._endpoint.opened(sender, content)
             if packet is not None:
@@ -135,7 +135,7 @@ class VisitedSite(Generic[Result]):
             if state["ended"]:
                 self._advance()
         except (RunError, LookupError, TypeError) as error:
-            raise RunError(f"what the last visit left is not a state of this run ({error})") from error
+            raise RunError(f"the state of the last visit is not one of this run ({error})") from error
 
 
 def _part(state: State, prefix: str) -> State:

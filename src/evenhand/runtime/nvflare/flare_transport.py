@@ -1,7 +1,8 @@
-"""Packets over NVIDIA FLARE's cells, on a channel of our own.
+"""Send packets over NVIDIA FLARE's cells, on a channel of our own.
 
-FLARE's auxiliary messages name their sender themselves. A cell's origin they cannot choose: the server compares it with
-the one the sender's token was issued to. So what counts here is the origin, and it must be the cell of this very job.
+FLARE's auxiliary messages name their sender themselves. The origin of a cell message cannot be chosen: the server
+compares it with the one that the sender's token was issued to. So only the origin counts here, and it must be a cell of
+this job.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from evenhand.runtime.packets import Content
 CHANNEL: Final = "evenhand"
 _TOPIC: Final = "packet"
 _SIMULATED: Final = "simulate_job"
-"""What FLARE's simulator calls any job; its server has one cell, for all."""
+"""The name of every job in FLARE's simulator; its server has one cell for all."""
 
 
 class FlareTransport:
@@ -28,9 +29,9 @@ class FlareTransport:
     Parameters
     ----------
     engine
-        FLARE's, of this process.
+        FLARE's engine in this process.
     job_id
-        FLARE's name of the job: every participant has a cell of its own in it.
+        FLARE's id of the job; every participant has its own cell in it.
     peers
         Everybody else.
     """
@@ -39,7 +40,7 @@ class FlareTransport:
         cell = engine.get_cell()
         if cell is None:
             raise RunError("NVIDIA FLARE gave this job no cell to send from; see its log")
-        # The core of it, which sends a packet as one message: streams ask for a further answer to every one.
+        # The core cell sends a packet as one message; streams need another answer for each.
         self._cell = cell.core_cell
         self._address = {peer: f"{peer}.{job_id}" for peer in peers}
         if job_id == _SIMULATED and SERVER in peers:
@@ -47,11 +48,11 @@ class FlareTransport:
         self._peer = {address: peer for peer, address in self._address.items()}
         self._arrived: Callable[[str, Content], None] | None = None
         self.strangers: list[str] = []
-        """Origins that have no business here, and sent something."""
+        """Origins outside this job that sent something."""
         self._cell.register_request_cb(channel=CHANNEL, topic=_TOPIC, cb=self._take)
 
     def open(self, arrived: Callable[[str, Content], None]) -> None:
-        """From now on what arrives is handed on; what came before is as good as lost, and is sent again."""
+        """Deliver packets from now on; earlier ones are dropped, and will be sent again."""
         self._arrived = arrived
 
     def close(self) -> None:
@@ -72,7 +73,7 @@ class FlareTransport:
         if peer is None:
             self.strangers.append(origin)
         elif self._arrived is not None and isinstance(content, (bytes, bytearray, memoryview)):
-            # As it is: what is large is copied once, where its arrays are taken out.
+            # Not copied here: a large packet is copied once, when its arrays are decoded.
             self._arrived(peer, content)
 
 
