@@ -140,7 +140,7 @@ class EnrolParty(Follower):
             return f"{self.name!r} is not among the participants"
         if self._draft is not None:
             # Compared as JSON: a tuple and a list are the same setting.
-            if terms.to_plain()["job"] != self._draft.to_plain()["job"]:
+            if terms.plain_job != self._draft.plain_job:
                 return "the job is another than the one that was accepted"
             if dict(terms.participants) != dict(self._draft.participants):
                 return "the participants are others than those that were accepted"

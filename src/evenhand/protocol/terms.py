@@ -70,12 +70,13 @@ class Terms:
 
     # -- on the wire
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return the terms as plain values for JSON; other group values are named by their text."""
+    @cached_property
+    def plain_job(self) -> Mapping[str, Any]:
+        """The job as plain values for JSON."""
         apart = ("constraints", "options", "label_privacy")
         settings = [one.name for one in fields(self.job) if one.name not in apart]
         asked = self.job.label_privacy
-        job = {
+        return {
             **{name: plain(getattr(self.job, name)) for name in settings},
             "constraints": [
                 {"kind": one.kind, **{name: plain(value) for name, value in asdict(one).items()}}
@@ -84,9 +85,12 @@ class Terms:
             "options": {name: plain(self.job.options[name]) for name in sorted(self.job.options)},
             **({} if asked is None else {"label_privacy": asked.to_plain()}),
         }
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the terms as plain values for JSON; other group values are named by their text."""
         return {
             "version": _VERSION,
-            "job": job,
+            "job": self.plain_job,
             "participants": dict(self.participants),
             "n_rows": self.n_rows,
             "groups": {name: [group_name(value) for value in values] for name, values in self.groups.items()},

@@ -187,7 +187,7 @@ class HorizontalJobFile(ClockedFile):
 
     @once
     def to_job(self) -> Job:
-        """Return what to train, with the solver named and the options of the preset, if there is one."""
+        """Return what to train, with the solver named."""
         section = self.job
         solver = choose_solver(
             section.solver,
