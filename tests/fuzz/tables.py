@@ -31,7 +31,7 @@ from evenhand.data.tables.align import align
 from evenhand.data.tables.party_tables import open_table
 from evenhand.data.tables.stream import encode_parquet
 from evenhand.errors import EvenhandError
-from evenhand.training.vertical_steps import common_rows
+from evenhand.training.vertical_sources import common_rows
 
 # -- CSV
 

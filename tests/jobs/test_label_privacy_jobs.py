@@ -20,8 +20,8 @@ from evenhand.jobs.federation.files import read_federation_job, read_party
 from evenhand.jobs.federation.saying import for_submitter, result_tables
 from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
 from evenhand.jobs.file import read_job
-from evenhand.jobs.vertical.answering import kept_secret
 from evenhand.jobs.vertical.file import parse_vertical
+from evenhand.jobs.vertical.rows import kept_secret
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.models.saved import to_state
 from evenhand.report.page import write_page

@@ -35,7 +35,8 @@ from evenhand.solvers.choosing import resolve
 from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.together import Together
 from evenhand.training.vertical import VerticalRun, train_together
-from evenhand.training.vertical_steps import Alignment, VerticalTraining, steps_together
+from evenhand.training.vertical_sources import Alignment
+from evenhand.training.vertical_steps import VerticalTraining, steps_together
 from evenhand.vertical.problem import PartyColumns, Start
 
 RoleName = Literal["active", "passive"]

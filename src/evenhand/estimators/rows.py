@@ -20,7 +20,7 @@ from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.align import How
 from evenhand.protocol.job import Job
 from evenhand.training.vertical import check_weights
-from evenhand.training.vertical_steps import EncodedColumns, HeldLabels, named_problem
+from evenhand.training.vertical_sources import EncodedColumns, HeldLabels, named_problem
 
 ReadLabels = Callable[[npt.NDArray[Any], Any], tuple[Array, pd.DataFrame | None]]
 """Turns labels and groups of the training rows, as they were given, into numbers and a frame."""

@@ -44,15 +44,8 @@ from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training import horizontal, horizontal_steps
 from evenhand.training.together import Steps, Together
 from evenhand.training.vertical import train_together
-from evenhand.training.vertical_steps import (
-    Alignment,
-    EncodedColumns,
-    HeldLabels,
-    dealer_steps,
-    party_steps,
-    server_steps,
-    steps_together,
-)
+from evenhand.training.vertical_sources import Alignment, EncodedColumns, HeldLabels
+from evenhand.training.vertical_steps import dealer_steps, party_steps, server_steps, steps_together
 
 Own = TypeVar("Own")
 REPEATS: Final = 1e-6

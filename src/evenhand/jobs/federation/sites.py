@@ -36,7 +36,8 @@ from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.run import certified
 from evenhand.training.together import alone
 from evenhand.training.vertical import label_statement
-from evenhand.training.vertical_steps import Alignment, party_steps, server_steps
+from evenhand.training.vertical_sources import Alignment
+from evenhand.training.vertical_steps import party_steps, server_steps
 
 
 @dataclass(frozen=True, eq=False)

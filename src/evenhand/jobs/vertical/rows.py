@@ -5,7 +5,10 @@ The same class serves a party in one process and a party at a site of its own, s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+import secrets
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,16 +24,23 @@ from evenhand.data.tables.align import check_ids
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table
 from evenhand.data.tables.unchanged import SeenTable
-from evenhand.errors import DataError
+from evenhand.errors import DataError, JobError
 from evenhand.jobs.labels import label_column, two_labels
 from evenhand.jobs.quality import QualityRows, check_measurable
 from evenhand.jobs.tables import hold_out, naming, parts_of, tell
-from evenhand.jobs.vertical.answering import answer_key
-from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, table_source
+from evenhand.jobs.vertical.file import (
+    HeldLabelSection,
+    LabelPrivacySection,
+    PartySection,
+    VerticalJobSection,
+    table_source,
+)
 from evenhand.printing import listed
+from evenhand.privacy.randomised_response import SECRET_BYTES, AnswerKey
 from evenhand.protocol.align import SentIds, rows_by_id
 from evenhand.protocol.job import Job
-from evenhand.training.vertical_steps import EncodedColumns, HeldLabels
+from evenhand.runtime.files import PARTIAL, write_new
+from evenhand.training.vertical_sources import EncodedColumns, HeldLabels
 
 
 class TableRows:
@@ -232,3 +242,43 @@ def _training_rows(matrix: Matrix, test: Booleans) -> Matrix:
         return matrix
     places = np.flatnonzero(~test)
     return matrix[places] if sp.issparse(matrix) else np.take(matrix.T, places, axis=1).T
+
+
+# -- what randomised responses are drawn from: the label holder's own secret, in a file of its own
+
+
+def answer_key(
+    asked: LabelPrivacySection | None, label: HeldLabelSection | None, base: Path, seed: int, ids: Iterable[Hashable]
+) -> AnswerKey:
+    """Return the key from the file that the label's section names, or from the job's seed in a simulation."""
+    if asked is None:
+        # Nothing is drawn: no list of ids is needed.
+        return AnswerKey.from_seed(seed)
+    if label is None or label.secret is None:
+        return AnswerKey.from_seed(seed, ids)
+    name = f"{label.column} = {label.positive}"
+    return AnswerKey(kept_secret(base / Path(label.secret).expanduser()), ids, label=name)
+
+
+def kept_secret(path: Path) -> bytes:
+    """Return the secret in a file, made if there is none: it must outlast every run on the same labels."""
+    try:
+        if not path.exists():
+            _make(path)
+        found = path.read_bytes()
+    except OSError as error:
+        raise JobError(f"the secret of the labels, {path}, cannot be read or made: {error.strerror}") from error
+    if len(found) != SECRET_BYTES:
+        raise JobError(f"{path} holds {len(found)} bytes, not the {SECRET_BYTES} of a secret; name another file")
+    return found
+
+
+def _make(path: Path) -> None:
+    """Make the file whole or not at all; a party and the server beside it may do so at the same time."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}{PARTIAL}")
+    try:
+        write_new(temporary, secrets.token_bytes(SECRET_BYTES))
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

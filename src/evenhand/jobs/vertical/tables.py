@@ -23,13 +23,8 @@ from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.together import Together
-from evenhand.training.vertical_steps import (
-    Alignment,
-    VerticalTraining,
-    common_rows,
-    named_problem,
-    steps_together,
-)
+from evenhand.training.vertical_sources import Alignment, common_rows, named_problem
+from evenhand.training.vertical_steps import VerticalTraining, steps_together
 from evenhand.vertical.problem import PartyColumns, PartyData
 
 
