@@ -38,7 +38,7 @@ from evenhand.training import vertical_steps
 from evenhand.training.run import one_blas_thread
 from evenhand.training.vertical_steps import train_as_party
 from evenhand.vertical.problem import PartyData
-from evenhand.vertical.subspace import server
+from evenhand.vertical.subspace import tiny_problem
 
 PARTIES = ("bank", "shop", "phone")
 CROSSING = {"interactions": "full", "rows_a_leaf": 5}
@@ -141,7 +141,7 @@ def test_all_together_need_little_more_memory_than_their_blocks(
 ) -> None:
     """In one process, with the server: ids, messages, masks and packets of all are in the sum."""
     # Not so what does not grow with the rows, and what is imported on the way.
-    for module, name in ((strata, "_DRAWS_AT_ONCE"), (server, "MOST_COPIED"), (parquet_file, "_BATCH")):
+    for module, name in ((strata, "_DRAWS_AT_ONCE"), (tiny_problem, "MOST_COPIED"), (parquet_file, "_BATCH")):
         monkeypatch.setattr(module, name, 2000)
     paths = write_shops(tmp_path, {"max_rounds": 3, "constraint": FAIR, "options": {"own_columns": False}})
     run(paths)

@@ -35,7 +35,7 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns, Start
-from evenhand.vertical.subspace import server
+from evenhand.vertical.subspace import tiny_problem
 from evenhand.vertical.subspace.blocks import DirectionBlock, split_step
 from evenhand.vertical.subspace.options import SubspaceOptions
 from evenhand.vertical.subspace.party import SubspaceParty
@@ -329,7 +329,7 @@ def test_steps_kept_in_single_precision_cost_no_round_and_the_certificate_stays_
         return grown
 
     monkeypatch.setattr(DirectionBlock, "go", watched)
-    monkeypatch.setattr(server, "MOST_COPIED", 0)
+    monkeypatch.setattr(tiny_problem, "MOST_COPIED", 0)
     single = subspace(problem, constraint, blocks, **options)
     assert kept == {"float32"}
     assert single.certificate.converged
@@ -353,7 +353,7 @@ def test_a_run_on_a_large_table_can_be_gone_on_with_at_any_moment(
     bands: int, warm: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bit for bit, where steps are in single precision and new ones take the places of old ones."""
-    monkeypatch.setattr(server, "MOST_COPIED", 0)
+    monkeypatch.setattr(tiny_problem, "MOST_COPIED", 0)
     problem, rng = small(3, 400, 12, "ab"), np.random.default_rng(0)
     parties = deal(problem, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]])
     options = {"own_columns": False, "history": 3, "bands": bands}

@@ -12,20 +12,16 @@ Round:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.lagrangian import Lagrangian, Point
-from evenhand.constraints.leave_one_out import measured
+from evenhand.constraints.lagrangian import Point
 from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError
 from evenhand.privacy.fixed_point import LEAST_COLUMN
-from evenhand.programs.combining.columns import Columns, DenseColumns, ListedColumns
-from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
-from evenhand.programs.combining.sampling import RowSample, draw_sample
+from evenhand.programs.combining.reduced import ReducedSolution
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import VerticalTerms
@@ -40,29 +36,15 @@ from evenhand.vertical.messages import (
 )
 from evenhand.vertical.problem import ServerData, has_intercept
 from evenhand.vertical.server import Server
-from evenhand.vertical.subspace.best import BestSeen
 from evenhand.vertical.subspace.blocks import DirectionBlock, OwnBlock, PartyBlock
 from evenhand.vertical.subspace.options import SubspaceOptions
 from evenhand.vertical.subspace.rates import RateSchedule
-from evenhand.vertical.subspace.stopping import near
+from evenhand.vertical.subspace.stopping import FEASIBLE, BestSeen, Progress, near
+from evenhand.vertical.subspace.tiny_problem import TinyProblem, too_large_to_copy
 
-LARGEST_FIRST_PENALTY = 100.0
-"""Where rows cannot hold, λ is as large as the penalty allows: a penalty made from it would grow without end."""
-PATIENCE = 10
-"""Rounds without progress after which a run is given up: its rows cannot hold, or its tolerance is out of reach."""
-MISSES = 4
-"""Times that all but the exact rates say that a run has ended, before it does: they have had their passes each time."""
-FAR = 3.0
-"""What parties promise, in tols, beyond which a round's tiny problem is not worth solving to exact rates."""
-LOOSEST = 1e-3
-"""To which a tiny problem is solved at least, whatever parties promise: at steep multipliers they promise anything."""
-MOST_COPIED = 1 << 23
-"""Numbers that are copied to have all columns side by side: 67 MB."""
 SINGLE = 1e-6
 """Finest tolerance at which the steps of a table of that size are kept in single precision: they only span where to
 look, and what the server makes of the scores is then up to some millionths from what parties have."""
-FEASIBLE = 1e-6
-"""Largest violation and complementarity at which a run may stop; the tiny problem is solved to a tenth of it."""
 
 
 class SubspaceServer(Server):
@@ -74,11 +56,7 @@ class SubspaceServer(Server):
         "scores": Array,
         "intercept_due": float,
         "decrement": float,
-        "last_objective": float,
-        "last_promised": float,
-        "least_violation": float,
-        "futile": int,
-        "missed": int,
+        "progress": Progress,
         "closing": bool,
         "problem": RateSchedule,
         "best": BestSeen | None,
@@ -90,17 +68,15 @@ class SubspaceServer(Server):
         options = terms.job.settings(SubspaceOptions)
         self.bands, self.history = options.bands_asked(terms), options.steps_kept(terms)
         self.problem = RateSchedule(self.lagrangian, options.exact_rates)
+        self.tiny = TinyProblem(self.lagrangian, self.regulariser, self.job.fit_intercept, self.job.tol)
         self.sizes = {**self.sizes, "bands": self.bands, "basis": self.bands + self.history}
-        # Whose first word is still to come: the label holder's of its columns, where all begin warm everybody's scores.
+        # Parties whose first message is outstanding. In a warm start everybody sends scores.
         self.awaited = set(self.parties) if terms.warm else set()
         self.columns_awaited = options.own_columns
         self.scores: Array = np.zeros(terms.n_rows)
         self.intercept_due = 0.0
         self.decrement = np.nan
-        self.last_objective = self.last_promised = np.inf
-        self.least_violation = np.inf
-        self.futile = 0
-        self.missed = 0
+        self.progress = Progress()
         self.closing = False
         self.best: BestSeen | None = None
         # Where the server is, with all that has been computed about it.
@@ -111,7 +87,7 @@ class SubspaceServer(Server):
         sums, columns = self.terms.only_sums, (self.bands + self.history) * len(self.parties)
         # Where people are counted, a row at the border must not change sides.
         coarse = self.job.tol >= SINGLE and not self.problem.shifted.exact.any()
-        single = not sums and coarse and columns * self.terms.n_rows > MOST_COPIED
+        single = not sums and coarse and too_large_to_copy(columns, self.terms.n_rows)
         return DirectionBlock(self.bands, self.history, LEAST_COLUMN if sums else 0.0, single=single)
 
     def start(self) -> Sends:
@@ -160,9 +136,7 @@ class SubspaceServer(Server):
         if self.awaited or self.columns_awaited:
             return ()
         if self.job.fit_intercept and not self.scores.any():
-            column = np.ones((len(self.scores), 1))
-            nothing = Quadratic(np.zeros((1, 1)), np.zeros(1))
-            self._accept(solve_reduced(self.problem.at_round(1), self.scores, column, nothing, self.multipliers))
+            self._accept(self.tiny.best_intercept(self.problem, self.scores, self.multipliers))
         return self._ask()
 
     def _ask(self) -> Sends:
@@ -204,11 +178,12 @@ class SubspaceServer(Server):
         self.decrement = sum(block.decrement for block in self.blocks)
         point = self.present()
         settled, misses = self._settled(point), self.problem.shifted.excess(point.exact) > 0.0
-        self.missed += settled and misses
-        converged = settled and not misses
-        hopeless = not converged and (self._hopeless(point) or self.missed >= MISSES)
-        self.last_objective = self.objective(point)
-        self.last_promised = self.decrement / self.last_objective
+        self.progress.missed += settled and misses
+        converged, objective = settled and not misses, self.objective(point)
+        hopeless = not converged and self.progress.gives_up(
+            objective, point.violation, self.problem.settling(self.round)
+        )
+        self.progress.note(objective, self.decrement)
         # Until a step is taken, all that is said is about the model as the round before left it.
         self.round -= 1
         if hopeless and self._seen_better():
@@ -218,18 +193,13 @@ class SubspaceServer(Server):
             self.certify(point, converged)
             return self._return([np.zeros(block.width) for block in self.blocks], last=True)
         self.round += 1
-        solution = self._solve()
+        solution = self._solve(objective)
         ends = np.cumsum([block.width for block in self.blocks])
         shares = np.split(solution.coefficients[: ends[-1]], ends[:-1])
         self._accept(solution)
         for place, (block, share) in enumerate(zip(self.blocks, shares, strict=True)):
             self.squared_norms[place] += block.go(share)
         return [*self._return(shares, last=False, keep=self._keep()), *self._ask()]
-
-    @cached_property
-    def _sample(self) -> RowSample | None:
-        """Rows for curvature, enough for the most columns there will be; asked for when all first words are in."""
-        return draw_sample(self.lagrangian.constraints.stratum, self._most)
 
     def _keep(self) -> bool:
         """Remember the present model if its exact rates make it the best so far; the first rounds solve others."""
@@ -285,92 +255,29 @@ class SubspaceServer(Server):
         """Whether the rows hold and the optimum is near, and the last round has gained little."""
         objective, tol = self.objective(point), self.job.tol
         slack = max(point.violation, point.complementarity(self.multipliers))
-        left, promised = self.distance(point).value, (self.decrement / objective, self.last_promised)
+        left, promised = self.distance(point).value, (self.decrement / objective, self.progress.promised)
         own = any(isinstance(block, OwnBlock) for block in self.blocks)
         return (
             slack <= FEASIBLE
             and near(left, promised, tol, own_columns=own, blind=self.terms.hides_nu)
-            and self.last_objective - objective <= 0.5 * tol * objective
+            and self.progress.gained_little(objective, tol)
             and not self.problem.settling(self.round)
         )
 
-    def _hopeless(self, point: Point) -> bool:
-        """Whether neither violation nor objective has got better for a while; the run then ends without convergence."""
-        nearer = point.violation < (1.0 - 1e-4) * self.least_violation
-        better = self.last_objective - self.objective(point) > 1e-12 * self.last_objective
-        progress = nearer or (better and point.violation <= FEASIBLE) or self.problem.settling(self.round)
-        self.futile = 0 if progress else self.futile + 1
-        self.least_violation = point.violation if nearer else self.least_violation
-        return self.futile >= PATIENCE
-
-    def _solve(self) -> ReducedSolution:
-        """The tiny problem over everybody's columns, and the intercept."""
-        size = sum(block.width for block in self.blocks) + self.job.fit_intercept
-        known: list[Array] = []
-        gram, linear = np.zeros((size, size)), np.zeros(size)
-        start = 0
-        for block in self.blocks:
-            here = slice(start, start + block.width)
-            own, inner, along = block.parts()
-            known += own
-            gram[here, here], linear[here] = self.regulariser * inner, self.regulariser * along
-            start += block.width
-        if self.job.fit_intercept:
-            # One number, seen in every row.
-            known.append(np.broadcast_to(1.0, len(self.scores)))
-        norms = Quadratic(gram, linear, 0.5 * self.regulariser * float(self.squared_norms.sum()))
-        # Anew each round: a weight that one round's columns needed makes the next creep along the curve of a row.
-        penalty = min(max(1.0, 2.0 * float(np.max(self.multipliers, initial=0.0))), LARGEST_FIRST_PENALTY)
-        columns = self._arranged(known)
-        sample = None if self._sample is None else self._sample.of(columns)
-        # A pass over the same columns begins with what the one before ended with.
-        multipliers, root = self.multipliers, None
-
-        def solve(lagrangian: Lagrangian, start: Array | None) -> ReducedSolution:
-            nonlocal multipliers, root
-            solution = solve_reduced(
-                lagrangian,
-                self.scores,
-                columns,
-                norms,
-                multipliers,
-                start=start,
-                penalty=penalty,
-                # Whoever asks for the last digits must have them in the tiny problem, too.
-                tolerance=max(1e-13, min(1e-10, 0.01 * self.job.tol), min(0.01 * self.decrement, LOOSEST)),
-                feasibility=max(1e-12, 0.1 * min(FEASIBLE, self.job.tol)),
-                limit=30,
-                sample=sample,
-                root=root,
-                known=self.present() if lagrangian is self.present().lagrangian else None,
-            )
-            self.effort += solution.iterations * float(len(self.scores)) * size**2
-            multipliers, root = solution.multipliers, solution.root
-            return solution
-
-        def measure(found: ReducedSolution) -> tuple[Array, Array]:
-            self.effort += float(len(self.scores)) * size**2
-            return measured(self.lagrangian, found.point.scores, found.multipliers, np.array(known).T, norms.gram)
-
-        far = self.decrement > FAR * self.job.tol * self.objective(self.present())
-        return self.problem.solve(self.round, solve, measure, far)
-
-    def _arranged(self, known: list[Array]) -> Columns:
-        """Columns side by side, in memory that is used again each round; where that would be much, as they are."""
-        if self._most * len(self.scores) > MOST_COPIED:
-            return ListedColumns(known)
-        for row, column in zip(self._store, known, strict=False):
-            row[:] = column
-        return DenseColumns(self._store[: len(known)].T)
-
-    @cached_property
-    def _store(self) -> Array:
-        return np.empty((self._most, len(self.scores)))
-
-    @property
-    def _most(self) -> int:
-        """Columns in any round."""
-        return sum(block.most for block in self.blocks) + self.job.fit_intercept
+    def _solve(self, objective: float) -> ReducedSolution:
+        """Solve the tiny problem over the columns of all parties."""
+        solution = self.tiny.solve(
+            self.problem,
+            self.round,
+            self.blocks,
+            self.present,
+            self.multipliers,
+            squared_norm=float(self.squared_norms.sum()),
+            decrement=self.decrement,
+            objective=objective,
+        )
+        self.effort += self.tiny.effort
+        return solution
 
     def _accept(self, solution: ReducedSolution) -> None:
         self._point, self.scores = solution.point, solution.point.scores
