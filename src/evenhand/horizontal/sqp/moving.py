@@ -8,6 +8,7 @@ seen is remembered.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
@@ -21,7 +22,6 @@ from evenhand.constraints.proving import Proof, Proving
 from evenhand.constraints.row_parts import PartSums
 from evenhand.horizontal.sqp.counting import CountedParts
 from evenhand.horizontal.sqp.search import Evaluation
-from evenhand.horizontal.sqp.seen import Seen
 from evenhand.programs.optimality import SHARED, Residual
 from evenhand.protocol.answers import Body
 from evenhand.protocol.roles import SERVER
@@ -37,6 +37,30 @@ class Verdict(Enum):
     MOVED = "not that, and the bounds have moved"
     UNKNOWN = "to be measured on rows left out first"
     LAST = "not that, and no more is tried"
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """The best solution seen while bounds move.
+
+    By how much its worst exact rate misses, then its objective, say which of two is the better.
+    """
+
+    excess: float
+    weights: Array
+    rows: Array
+    exact: Array
+    errors: Array
+    net: Array
+    residual: Residual
+
+    @classmethod
+    def of(cls, at: Evaluation, excess: float, net: Array, residual: Residual) -> Seen:
+        return cls(excess, at.weights, at.rows, at.exact, at.errors, net, residual)
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        return self.excess, self.residual.objective
 
 
 class MovingBounds:

@@ -27,10 +27,9 @@ from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.sqp.counting import CountedParts, CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
-from evenhand.horizontal.sqp.moving import MovingBounds, Verdict
+from evenhand.horizontal.sqp.moving import MovingBounds, Seen, Verdict
 from evenhand.horizontal.sqp.options import LENGTHS, SQPOptions
 from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs
-from evenhand.horizontal.sqp.seen import Seen
 from evenhand.horizontal.sqp.triangles import symmetric, upper_triangle
 from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus

@@ -39,7 +39,7 @@ from evenhand.vertical.server import Server
 from evenhand.vertical.subspace.blocks import DirectionBlock, OwnBlock, PartyBlock
 from evenhand.vertical.subspace.options import SubspaceOptions
 from evenhand.vertical.subspace.rates import RateSchedule
-from evenhand.vertical.subspace.stopping import FEASIBLE, BestSeen, Progress, near
+from evenhand.vertical.subspace.stopping import FEASIBLE, BestSeen, RoundProgress, near
 from evenhand.vertical.subspace.tiny_problem import TinyProblem, too_large_to_copy
 
 SINGLE = 1e-6
@@ -56,7 +56,7 @@ class SubspaceServer(Server):
         "scores": Array,
         "intercept_due": float,
         "decrement": float,
-        "progress": Progress,
+        "progress": RoundProgress,
         "closing": bool,
         "problem": RateSchedule,
         "best": BestSeen | None,
@@ -76,7 +76,7 @@ class SubspaceServer(Server):
         self.scores: Array = np.zeros(terms.n_rows)
         self.intercept_due = 0.0
         self.decrement = np.nan
-        self.progress = Progress()
+        self.progress = RoundProgress()
         self.closing = False
         self.best: BestSeen | None = None
         # Where the server is, with all that has been computed about it.

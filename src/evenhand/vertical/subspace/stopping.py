@@ -54,7 +54,7 @@ def near(
     return left <= SHARPER * tol or max(promised) <= (STILL_BLIND if blind else STILL) * tol
 
 
-class Progress:
+class RoundProgress:
     """What the rounds so far say about stopping.
 
     Attributes
