@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from evenhand.constraints.kinds import Constraint
@@ -113,6 +113,14 @@ class Job:
             known[kind] = check_options(self.solver, kind, {**(defaults or {}), **self.options})
         found: Options = known[kind]
         return found
+
+    def resolved(self, solver: str, protection: Protection) -> Job:
+        """Return the job with its solver and protection named; options that were checked stay so."""
+        if (solver, protection) == (self.solver, self.protection):
+            return self
+        named = replace(self, solver=solver, protection=protection)
+        named.__dict__["_settings"] = self.__dict__.setdefault("_settings", {})
+        return named
 
     @property
     def finishes(self) -> bool:

@@ -26,7 +26,7 @@ def vertical_terms(
     if job.label_privacy is not None and (active := list(participants.values()).count("active")) != 1:
         raise InputError(f"label_privacy takes one active party, which holds the labels; {active} would be sent them")
     everybody = _in_order(_with_dealer(participants, protection))
-    draft = VerticalTerms(replace(job, solver=solver_name(job), protection=protection), everybody, 0)
+    draft = VerticalTerms(job.resolved(solver_name(job), protection), everybody, 0)
     return with_rows(draft, n_rows, groups, warm=warm)
 
 

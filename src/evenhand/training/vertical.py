@@ -178,7 +178,7 @@ def train_together(
         certificate=certified(server.certificate),
         transcript=finished.transcript,
         multipliers=server.multipliers,
-        row_names=[str(row) for row in terms.constraint_rows],
+        row_names=[str(row) for row in server.terms.constraint_rows],
         statistics=server.statistics(),
         proofs=server.proofs(),
         label_privacy=label_statement(terms, ends[SERVER].key),
