@@ -19,6 +19,7 @@ from evenhand.errors import InputError, RunError
 from evenhand.horizontal.problem import ClientData, HorizontalServerData
 from evenhand.privacy.accounting import privacy_statement
 from evenhand.privacy.mechanism import ClippedGaussian, SharedGaussian
+from evenhand.protocol.roles import Traffic
 from evenhand.training.horizontal import build_roles
 from evenhand.training.protection import client_privacy
 
@@ -58,6 +59,16 @@ def test_a_run_is_stated_by_the_sums_that_were_opened() -> None:
     # Asked to measure models on their rows, clients say more than noise covers.
     told = case.train(case.job(options={"report_every": 1}), protect=protect)
     assert client_privacy(["c0"], protect, told.transcript, 1e-5)["c0"].epsilon is None
+
+
+def test_a_kind_that_no_vocabulary_declares_counts_as_unprotected() -> None:
+    case, protect = Case("fedavg", protection="masked"), SharedGaussian(0.5, None, 1.0, shares=3)
+    transcript = case.train(case.job(), protect=protect).transcript.copy()
+    transcript.count(0.0, Traffic("c0", "server", "a kind of its own", 1, 8))
+    stated = client_privacy(["c0", "c1"], protect, transcript, 1e-5)
+    assert stated["c0"].epsilon is None
+    assert "messages of kind 'a kind of its own'" in stated["c0"].words
+    assert stated["c1"].epsilon == privacy_statement(protect, 4, 1e-5).epsilon
 
 
 def test_clients_open_no_sum_with_too_little_noise() -> None:

@@ -18,7 +18,7 @@ from support.federation import Network, run_sites, write_shops
 from evenhand.jobs.federation.files import FederationJob, read_federation_job
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.federation.here import at
-from evenhand.jobs.federation.keeping import Keeping
+from evenhand.jobs.federation.keeping import CheckpointManager
 from evenhand.jobs.federation.parts import party_part, server_part
 from evenhand.jobs.federation.saying import notice
 from evenhand.jobs.file import read_job
@@ -75,14 +75,16 @@ def between_organisations(paths: dict[str, Path], runs: Path) -> tuple[dict[str,
         }
 
         def server(site: Site) -> Any:
-            keeping = Keeping(site, folders["server"], others, 0.0)
+            keeping = CheckpointManager(site, folders["server"], others, 0.0)
             return server_part(job, lambda: at(paths["bank"]), lambda: site.transcript, keeping)
 
         def other(name: str) -> Any:
             def told(terms: Terms) -> None:
                 notices[name] = notice(job, name, terms)
 
-            return lambda site: party_part(job, at(paths[name]), told, Keeping(site, folders[name], others, 0.0))
+            return lambda site: party_part(
+                job, at(paths[name]), told, CheckpointManager(site, folders[name], others, 0.0)
+            )
 
         with one_blas_thread():
             ends = run_sites({"server": server, **{name: other(name) for name in others}}, network)

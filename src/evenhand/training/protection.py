@@ -1,4 +1,4 @@
-"""What ε can be stated of each client after a run, from what the transcript shows it to have sent."""
+"""State the ε of each client after a run, from the messages that its transcript lists."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class NoStatement:
 
 
 Privacy: TypeAlias = Mapping[str, PrivacyStatement | NoStatement]
-"""By client: a statement, or why there is none."""
+"""Statement of each client by name, or the reason why there is none."""
 
 
 def client_privacy(
@@ -53,20 +53,23 @@ def client_privacy(
     learned: Sequence[str] = (),
     secret_noise: bool = False,
 ) -> Privacy:
-    """A statement for each client, or the reason why there is none.
+    """Return a privacy statement for each client, or the reason why there is none.
+
+    A message of a kind that no vocabulary declares counts as unprotected.
 
     Parameters
     ----------
     protect
-        What protected the updates: one mechanism for all, or by client.
+        Mechanism that protected the updates: one for all clients, or a mapping by client.
     learned
-        Names of what was learned from the clients' rows before the first round and is not covered by any noise.
+        Names of statistics that were learned from the clients' rows before the first round. No noise covers them.
     secret_noise
-        Whether each client's noise comes from a secret of its own. In one process it comes from the job's seed, so that
-        runs can be repeated, and statements say that they are those of a simulation.
+        Whether each client draws its noise from a secret of its own. In one process the noise comes from the job's
+        seed, so that runs can be repeated. Statements then say that they describe a simulation.
     """
+    known = schemas()
     sent: dict[str, dict[str, int]] = {name: {} for name in clients}
-    # Masked answers do not say of which kind they are; whoever was told this was asked to measure models.
+    # Masked answers do not show their kind. A client that received one of these was asked to measure models.
     measuring = {entry.receiver for entry in transcript if entry.kind in (TILT.kind, FAIRNESS.kind)}
     for entry in transcript:
         if entry.sender in sent:
@@ -75,7 +78,7 @@ def client_privacy(
     answers: dict[str, PrivacyStatement | NoStatement] = {}
     for name, kinds in sent.items():
         mechanism = protect.get(name) if isinstance(protect, Mapping) else protect
-        uncovered = sorted(kind for kind in kinds if not schemas()[kind].coverage.noise_covers)
+        uncovered = sorted(kind for kind in kinds if kind not in known or not known[kind].coverage.noise_covers)
         others = (*learned, *(f"messages of kind {kind!r}" for kind in uncovered))
         if masked.MASKED.kind in kinds and name in measuring:
             others = (*others, MEASURED)
@@ -93,6 +96,6 @@ def _statement(
     try:
         return privacy_statement(mechanism, rounds, delta, unprotected=others, secret_noise=secret_noise)
     except EvenhandError as error:
-        # A refusal, or dp-accounting is not installed: the run is done, and is worth keeping without a statement.
+        # No statement is possible, or dp-accounting is not installed. The run is complete and valid without one.
         agreed = any(name in others for name in (LEARNED_COLUMNS, LEARNED_GROUPS))
         return NoStatement(f"{error}{_ADVICE if agreed else ''}")

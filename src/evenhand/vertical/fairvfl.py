@@ -1,11 +1,19 @@
 """FairVFL: asynchronous gradient coordinate-descent ascent (FairVFL Algorithms 1-3), and its first version.
 
-Round t: parties' scores X_k θ_k → z, constraint values → λ^(t) (FairVFL Eq. 10, with the −c_t λ of the regularised
-dual) → ν (FairVFL Eq. 12) to passive parties, (z, λ) to active ones → parties step (FairVFL Eq. 11). Passive parties
-step once a round; active ones up to Q times, refreshing their own block only: the others' scores stay as last received,
-the paper's inconsistent read θ̃. In the first version every party is active.
+Round:
 
-Symbols are those of `fairvfl_schedule.py`.
+1. The server sums the parties' latest scores X_k θ_k to z and takes one projected ascent step in λ (FairVFL Eq. 10).
+2. It sends passive parties ν (FairVFL Eq. 12), and active parties z and λ.
+3. Each party takes gradient steps in its own weights (FairVFL Eq. 11): passive parties one, active parties up to Q.
+4. Each party answers with its new scores, ‖θ_k‖² and the length of its move.
+5. The server stops when the gap ‖∇G‖ (FairVFL Eq. 13) meets the tolerance, or after the most rounds.
+6. It then asks every party for the norm of its gradient, which completes the certificate.
+
+Between two messages an active party refreshes its own block only. The other parties' scores stay as last received: the
+paper's inconsistent read θ̃. In the first version of FairVFL every party is active. Eq. 10 here has the −c_t λ of the
+regularised dual.
+
+`fairvfl_schedule.py` defines the symbols.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""FedBCD, the papers' baseline: FairVFL's roles with no constraint, so that there is nothing to ascend."""
+"""FedBCD, the baseline of the papers: the roles of FairVFL without constraints.
+
+Round:
+
+1. The server sums the parties' latest scores to z. It sends passive parties ν, and active parties z.
+2. Each party takes gradient steps in its own weights: passive parties one, active parties up to Q.
+3. Each party answers with its new scores, ‖θ_k‖² and the length of its move.
+4. The server solves nothing: without constraints there are no multipliers to update.
+5. It stops when the parties' moves over the step meet the tolerance, or after the most rounds.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,15 @@
 """FairALM-FedAvg, the FairFedAvgALM paper's extension of FairALM to clients (its Section 5, baseline 2).
 
-Clients descend on the mean loss + λ (μ_s0 − μ_s1) + η_λ (μ_s0 + μ_s1): no squared penalty, but the slice means
-themselves are weighted, by as much as the multipliers' own step. For a general row Σ a_s μ_s the last term is
-η_λ Σ |a_s| μ_s.
+Round:
+
+1. The server sends the model and λ to the participants.
+2. Each descends on the mean loss + λ (μ_s0 − μ_s1) + η_λ (μ_s0 + μ_s1).
+3. Each then takes an ascent step in λ on its own rows, and answers with both changes.
+4. The server averages both, weighted by rows, and projects λ. η_λ shrinks from round to round.
+5. It stops after `max_rounds` rounds.
+
+There is no squared penalty. Instead the slice means themselves have a weight, equal to the step of the multipliers. For
+a general constraint row Σ a_s μ_s the last term is η_λ Σ |a_s| μ_s.
 """
 
 from __future__ import annotations

@@ -1,12 +1,18 @@
-"""FairFed (Ezzeldin et al.): FedAvg with shares that follow how far each client's fairness is from everybody's.
+"""FairFed (Ezzeldin et al.): FedAvg with shares that depend on how each client's fairness differs from the overall one.
 
-In each round a participant counts how the received model does on its own rows; the server finds the gap F_i between
-groups at each client and F over all, Δ_i = |F_i − F|, and lowers the shares of clients with a large one:
+Round:
 
-    share_i = n_i / Σ n − β · Σ over rounds so far of (Δ_i − mean Δ)
+1. The server sends the model to the participants.
+2. Each counts the model's decisions on its own rows by group, then trains. It answers with counts and its change.
+3. From the counts the server computes the gap F_i between groups at each client, and F over all of them.
+4. It lowers the shares of clients with a large Δ_i = |F_i − F|, and averages the changes by these shares:
 
-Where a client's gap is undefined (it has rows of fewer than two groups), Δ_i is the difference of accuracies instead.
-Shares belong to clients by name, whoever takes part; one that falls below zero counts as zero in the average.
+       share_i = n_i / Σ n − β · Σ over rounds so far of (Δ_i − mean Δ)
+
+5. It stops after `max_rounds` rounds.
+
+A client with rows of fewer than two groups has no gap. Its Δ_i is the difference of accuracies instead. The server
+keeps shares by client name, whether or not the client takes part. A negative share counts as zero in the average.
 """
 
 from __future__ import annotations

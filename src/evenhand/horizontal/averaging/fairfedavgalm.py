@@ -1,13 +1,20 @@
 """FairFedAvgALM Algorithm 1: FedAvg on an augmented Lagrangian, with the multipliers averaged like the weights.
 
-Clients descend on the batch's mean loss + λ (μ_s0 − μ_s1) + (β/2)(μ_s0 − μ_s1)² (FairFedAvgALM Eq. 10) and then ascend
-in λ on all of their rows. Here μ_s0 − μ_s1 is any constraint row: several groups, several attributes, other measures. A
-row with room (lower < upper) has a multiplier for each side, and the penalty is on the excess.
+Round:
 
-What to know of it. A batch that lacks a slice has no term for its row, and a client that lacks one moves its multiplier
-by zero. What is driven to zero is the average of the clients' *own* gaps, each at the client's own locally trained
-model: where clients differ in their groups, or take long or many steps, that is not the gap of the average model over
-everybody's rows, which the history and the certificate report.
+1. The server sends the model and λ to the participants.
+2. Each descends on the batch's mean loss + λ (μ_s0 − μ_s1) + (β/2)(μ_s0 − μ_s1)² (FairFedAvgALM Eq. 10).
+3. Each then takes an ascent step in λ on all of its rows, and answers with both changes.
+4. The server averages both, weighted by rows, and projects λ. β grows and η_λ shrinks from round to round.
+5. It stops after `max_rounds` rounds.
+
+Here μ_s0 − μ_s1 is any constraint row: several groups, several attributes, other measures. A row with room
+(lower < upper) has a multiplier for each side, and the penalty is on the excess.
+
+Limits. A batch without rows of a slice has no term for the constraint row. A client without rows of a slice moves that
+multiplier by zero. The method drives the average of the clients' *own* gaps to zero, each at the client's own locally
+trained model. Where clients differ in their groups, or take long or many steps, that is not the gap of the average
+model over all rows. History and certificate report the latter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""FedAvg: local SGD on the mean loss, averaged. No constraint; the baseline of the paper."""
+"""FedAvg: local SGD on the mean loss, then averaging; the unconstrained baseline of the FairFedAvgALM paper.
+
+Round:
+
+1. The server sends the model to the participants.
+2. Each participant minimises its mean loss by SGD and answers with the change of the weights.
+3. The server adds the average of the changes, weighted by rows. It solves nothing.
+4. It stops after `max_rounds` rounds.
+"""
 
 from __future__ import annotations
 

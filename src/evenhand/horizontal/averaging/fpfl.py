@@ -1,8 +1,15 @@
 """FPFL by the modified method of differential multipliers, with several local steps as in FairFedAvgALM Eq. 11.
 
-Clients descend on F + Σ_s λ_s |F − μ_s| + (β/2) Σ_s (F − μ_s)², one non-negative multiplier for each group, and
-λ_s grows by η_λ |F − μ_s|. With a threshold ε above zero, |F − μ_s| − ε takes the place of |F − μ_s| and counts only
-where λ_s + β (|F − μ_s| − ε) is positive. With the threshold at zero, as published, λ_s never falls.
+Round:
+
+1. The server sends the model and λ to the participants; λ has one non-negative multiplier for each group.
+2. Each descends on F + Σ_s λ_s |F − μ_s| + (β/2) Σ_s (F − μ_s)².
+3. Each then raises λ_s by η_λ |F − μ_s| on its own rows, and answers with both changes.
+4. The server averages both, weighted by rows. β and η_λ stay the same.
+5. It stops after `max_rounds` rounds.
+
+With a threshold ε above zero, |F − μ_s| − ε takes the place of |F − μ_s|. It counts only where
+λ_s + β (|F − μ_s| − ε) is positive. With ε = 0, as published, λ_s never decreases.
 """
 
 from __future__ import annotations

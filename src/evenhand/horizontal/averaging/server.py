@@ -1,7 +1,15 @@
-"""What the server of every averaging solver has in common: the model, multipliers, history, and the certificate.
+"""Base class of the servers of averaging solvers: model, multipliers, history and the certificate.
 
-The server holds no rows. What it knows of them are sums that clients report; the certificate comes from a closing
-exchange in which every client measures the final model, whoever took part in the last round.
+The server holds no rows. It knows only the sums that clients report. `rounds.py` has the training rounds.
+
+Closing exchange, after the last round:
+
+1. The server sends every client the final model, whether or not the client took part in the last round.
+2. Each client answers with sums of loss and constraint measures on its rows.
+3. The server sends the total number of rows, and the weight that the multipliers give to each slice.
+4. Each client answers with its part of the Lagrangian's gradient. The server adds them up and certifies.
+
+Where clients may not be measured, the exchange ends with the first message, and the certificate holds no numbers.
 """
 
 from __future__ import annotations

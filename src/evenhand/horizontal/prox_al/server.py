@@ -1,4 +1,14 @@
-"""The server: the outer loop of proximal AL Algorithm 1, the averages of proximal AL Algorithm 2, the certificate."""
+"""The server of the proximal AL method: outer loop, averages and certificate (proximal AL Algorithms 1 and 2).
+
+Round:
+
+1. The server sends w^k to every client. Server and clients each take the step of their own multipliers at w^k.
+2. Clients answer with their first ADMM vector, and with values and gradients for the certificate.
+3. The server stops when the rule or the certificate holds, the program is infeasible, or a limit is reached.
+4. Otherwise it solves for its iterate (proximal AL Eq. 18), and sends it with a tolerance.
+5. Clients solve their local problems (proximal AL Eq. 19) and answer with an anchor, ρ_i and a residual.
+6. Steps 4 and 5 repeat until the residuals meet τ_k (proximal AL Eq. 23) or a limit. The iterate is w^{k+1}.
+"""
 
 from __future__ import annotations
 

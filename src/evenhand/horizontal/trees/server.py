@@ -1,4 +1,14 @@
-"""The server of boosted trees across clients: it adds up, splits nodes, and solves for leaf values."""
+"""The server of boosted trees across clients: it adds up, splits nodes, and solves for leaf values.
+
+Two rounds of counts give the bins of all columns. Then, for each tree:
+
+1. The server sends the bin edges or the last tree's leaf values. Clients answer with histograms of the root.
+2. The server adds them up, splits the nodes that gain most, and sends the splits.
+3. Clients answer with histograms of the smaller children. Step 2 follows, one round a level, until the tree is full.
+4. Clients then answer with sums by leaf, label, group and score.
+5. The server solves for the leaf values under the constraint rows.
+6. It stops when the leave-one-out loss falls no more, no split gains, or after the most rounds.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,15 @@
 """The server of VFB²: it opens and closes rounds, and takes no part in an epoch's steps.
 
-A round: a full pass gives the sum of all scores; from it follow multipliers, weighting and step; every party gets what
-it needs for its gradient and answers with its norm; then an epoch begins, or the run is closed.
+Round:
+
+1. The server asks for a full pass. Parties sum their scores of all rows behind masks; the server gets the totals.
+2. From the totals it computes the multipliers, the weighting of the constraints and the step.
+3. It sends passive parties ν, and active parties the totals and the weighting. Each answers with its gradient norm.
+4. It stops when the gap meets the tolerance, or after the most rounds. Otherwise it starts an epoch.
+5. In the epoch active parties have mini-batches scored and send ϑ to all parties. Each party updates its own block.
+6. The next round begins when the active parties have finished their steps.
+
+Before the first round, one more full pass sums the squared norms of the rows, from which row probabilities follow.
 """
 
 from __future__ import annotations
