@@ -10,8 +10,8 @@ Round:
 6. It then asks every party for the norm of its gradient, which completes the certificate.
 
 Between two messages an active party refreshes its own block only. The other parties' scores stay as last received: the
-paper's inconsistent read θ̃. In the first version of FairVFL every party is active. Eq. 10 here has the −c_t λ of the
-regularised dual.
+paper's inconsistent read θ̃. The ascent step includes the −c_t λ of the regularised dual. In the first version of
+FairVFL every party is active.
 
 `fairvfl_schedule.py` defines the symbols.
 """

@@ -1,4 +1,4 @@
-"""The server of the proximal AL method: outer loop, averages and certificate (proximal AL Algorithms 1 and 2).
+"""The server of the proximal AL method: proximal AL Algorithm 1, the averages of proximal AL Algorithm 2, certificate.
 
 Round:
 
