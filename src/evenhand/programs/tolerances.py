@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from evenhand.errors import InputError
-from evenhand.numbers import is_number, is_whole
+from evenhand.protocol.options import CheckedOptions, Count, Positive
 
 
 @dataclass(frozen=True)
-class ProxALTolerances:
+class ProxALTolerances(CheckedOptions):
     """Parameters of both proximal AL methods, with the defaults of the paper's Section 5.1.
 
     Parameters
@@ -27,22 +27,12 @@ class ProxALTolerances:
         (ε₁, ε₂), which the rule implies.
     """
 
-    stationarity: float = 1e-3
-    feasibility: float = 1e-3
-    penalty: float = 300.0
-    subproblem: float = 1e-3
-    max_outer: int = 500
-    stop: str = "rule"
-
-    def __post_init__(self) -> None:
-        for name in ("stationarity", "feasibility", "penalty", "subproblem"):
-            value = getattr(self, name)
-            if not (is_number(value) and value > 0):
-                raise InputError(f"{name} is {value!r}; it must be a number above zero")
-        if not (is_whole(self.max_outer) and self.max_outer >= 1):
-            raise InputError(f"max_outer is {self.max_outer!r}; it must be a whole number, at least 1")
-        if self.stop not in ("rule", "residual"):
-            raise InputError(f"stop is {self.stop!r}; choose 'rule' or 'residual'")
+    stationarity: Positive = 1e-3
+    feasibility: Positive = 1e-3
+    penalty: Positive = 300.0
+    subproblem: Positive = 1e-3
+    max_outer: Count = 500
+    stop: Literal["rule", "residual"] = "rule"
 
     def tau(self, outer: int) -> float:
         """Return τ_k."""

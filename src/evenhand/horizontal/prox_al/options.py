@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
-from evenhand.errors import InputError
-from evenhand.numbers import is_number, is_whole
+from pydantic import Field
+
 from evenhand.programs.minimise import Method
 from evenhand.programs.tolerances import ProxALTolerances
+from evenhand.protocol.options import Count, Positive, Share
 
 RhoRule = Literal["fixed", "balanced"]
 
@@ -51,42 +52,18 @@ class ProxALOptions(ProxALTolerances):
         Of the draws of participants and rows.
     """
 
-    rho: float = 0.01
+    rho: Positive = 0.01
     rho_rule: RhoRule = "fixed"
-    balance: float = 5.0
-    balance_rounds: int = 200
-    shrink: float = 0.5
-    floor: float = 0.01
-    max_inner: int = 10_000
-    max_rounds: int = 100_000
-    participation: float = 1.0
+    balance: Annotated[float, Field(gt=1.0, allow_inf_nan=False)] = 5.0
+    balance_rounds: Count = 200
+    shrink: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
+    floor: Positive = 0.01
+    max_inner: Count = 10_000
+    max_rounds: Count = 100_000
+    participation: Share = 1.0
     local_solver: Method = "auto"
-    curvature_rows: int | None = None
+    curvature_rows: Count | None = None
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("rho", "floor"):
-            value = getattr(self, name)
-            if not (is_number(value) and value > 0):
-                raise InputError(f"{name} is {value!r}; it must be a number above zero")
-        if not (is_number(self.shrink) and 0 <= self.shrink < 1):
-            raise InputError(f"shrink is {self.shrink!r}; it must be at least 0 and below 1")
-        if not (is_number(self.balance) and self.balance > 1):
-            raise InputError(f"balance is {self.balance!r}; it must be a number above 1")
-        if not (is_number(self.participation) and 0 < self.participation <= 1):
-            raise InputError(f"participation is {self.participation!r}; it must be above 0 and at most 1")
-        for name in ("max_inner", "max_rounds", "balance_rounds"):
-            value = getattr(self, name)
-            if not (is_whole(value) and value >= 1):
-                raise InputError(f"{name} is {value!r}; it must be a whole number, at least 1")
-        if self.curvature_rows is not None and not (is_whole(self.curvature_rows) and self.curvature_rows >= 1):
-            raise InputError(
-                f"curvature_rows is {self.curvature_rows!r}; it must be a whole number, at least 1, or None"
-            )
-        for name, choices in (("rho_rule", get_args(RhoRule)), ("local_solver", get_args(Method))):
-            if getattr(self, name) not in choices:
-                raise InputError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(map(repr, choices))}")
 
     def tolerance(self, inner: int, outer: int, clients: int) -> float:
         """ε_{t+1}."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from evenhand.errors import InputError
-from evenhand.numbers import is_number, is_whole
+from evenhand.protocol.options import CheckedOptions, Count, Positive
 
 CurvatureRule = Literal["auto", "exact", "bfgs"]
 LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
@@ -14,7 +13,7 @@ LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
 
 
 @dataclass(frozen=True)
-class SQPOptions:
+class SQPOptions(CheckedOptions):
     """Options of `sqp`.
 
     Parameters
@@ -36,27 +35,13 @@ class SQPOptions:
         by the smooth rates only, which end on their bounds while the exact ones may be far beyond.
     """
 
-    stationarity: float = 1e-3
-    feasibility: float = 1e-3
-    max_rounds: int = 200
+    stationarity: Positive = 1e-3
+    feasibility: Positive = 1e-3
+    max_rounds: Count = 200
     curvature: CurvatureRule = "auto"
-    exact_limit: int = 1000
-    penalty: float = 1.0
+    exact_limit: Count = 1000
+    penalty: Positive = 1.0
     exact_rates: bool | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("stationarity", "feasibility", "penalty"):
-            value = getattr(self, name)
-            if not (is_number(value) and value > 0):
-                raise InputError(f"{name} is {value!r}; it must be a number above zero")
-        for name in ("max_rounds", "exact_limit"):
-            value = getattr(self, name)
-            if not (is_whole(value) and value >= 1):
-                raise InputError(f"{name} is {value!r}; it must be a whole number, at least 1")
-        if self.exact_rates not in (None, True, False):
-            raise InputError(f"exact_rates is {self.exact_rates!r}; choose true or false, or leave it out")
-        if self.curvature not in get_args(CurvatureRule):
-            raise InputError(f"curvature is {self.curvature!r}; choose 'auto', 'exact' or 'bfgs'")
 
     def is_exact(self, weights: int) -> bool:
         return self.curvature == "exact" or (self.curvature == "auto" and weights <= self.exact_limit)
