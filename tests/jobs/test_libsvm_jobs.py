@@ -62,7 +62,7 @@ def test_columns_stay_sparse_into_training(small: SparseJob) -> None:
     tables = small.load()
     assert tables.ids.tolist() == list(range(ROWS))
     assert (tables.held.labels.negative, tables.held.labels.positive) == (-1, 1)
-    np.testing.assert_array_equal(tables.held.signs, small.labels)
+    np.testing.assert_array_equal(tables.held.labels, small.labels)
     np.testing.assert_array_equal(tables.matrices["bank"].toarray(), small.dense[:, :15])
     for party in tables.training_columns():
         assert isinstance(party.matrix, sparse.csr_array)
@@ -118,7 +118,7 @@ def test_a_group_may_be_a_numbered_column(small: SparseJob, tmp_path: Path) -> N
     small.content["job"]["constraint"] = {"kind": "equal-opportunity", "epsilon": 0.05}
     small.party("bank")["sensitive"] = ["1"]
     tables = small.load()
-    assert tables.held.sensitive["1"].tolist() == [0, 1] * (ROWS // 2)
+    assert tables.held.groups["1"].tolist() == [0, 1] * (ROWS // 2)
     np.testing.assert_array_equal(tables.matrices["bank"].toarray(), small.dense[:, 1:15])
     finished = run_vertical_job(small.read(), small.folder, tmp_path / "run")
     assert finished.run.models["bank"].weights.size == 15

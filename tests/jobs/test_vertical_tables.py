@@ -36,15 +36,15 @@ def assert_same(one: VerticalTables, other: VerticalTables) -> None:
     """Equal but for the order of the rows."""
     place = one.ids.get_indexer(other.ids)
     assert sorted(one.ids) == sorted(other.ids)
-    np.testing.assert_array_equal(one.held.signs[place], other.held.signs)
+    np.testing.assert_array_equal(one.held.labels[place], other.held.labels)
     np.testing.assert_array_equal(one.test[place], other.test)
     assert (one.held.labels, one.terms.active) == (other.held.labels, other.terms.active)
     for name, matrix in one.matrices.items():
         assert one.encoders[name].feature_names_out == other.encoders[name].feature_names_out
         # Means and scales are sums over the rows in their order, so the last digits may differ.
         np.testing.assert_allclose(dense(matrix)[place], dense(other.matrices[name]), rtol=1e-12, atol=1e-12)
-    groups = one.held.sensitive.iloc[place].reset_index(drop=True)
-    pd.testing.assert_frame_equal(groups, other.held.sensitive, check_names=False)
+    groups = one.held.groups.iloc[place].reset_index(drop=True)
+    pd.testing.assert_frame_equal(groups, other.held.groups, check_names=False)
 
 
 def test_tables_become_aligned_encoded_columns(small: SmallJob) -> None:
@@ -56,7 +56,7 @@ def test_tables_become_aligned_encoded_columns(small: SmallJob) -> None:
     assert federation.encoders["bank"].columns_in == ["age", "city"]
     assert dense(federation.matrices["bank"]).shape == (rows, 4)
     outcome = small.frames["bank"]["outcome"].reindex(federation.ids)
-    np.testing.assert_array_equal(federation.held.signs, np.where(outcome == "repaid", 1.0, -1.0))
+    np.testing.assert_array_equal(federation.held.labels, np.where(outcome == "repaid", 1.0, -1.0))
     assert (federation.held.labels.negative, federation.held.labels.positive) == ("defaulted", "repaid")
     assert 0 < federation.test.sum() < rows / 2
     spent = small.frames["shop"]["spent"].reindex(federation.ids).to_numpy()
@@ -176,7 +176,7 @@ def test_labels_of_any_two_values(
     federation = load(small)
     assert (federation.held.labels.negative, federation.held.labels.positive) == classes
     assert type(federation.held.labels.positive) is type(classes[1])
-    assert (federation.held.signs > 0).sum() == (repaid.sum() if positive in (values[1], True) else (~repaid).sum())
+    assert (federation.held.labels > 0).sum() == (repaid.sum() if positive in (values[1], True) else (~repaid).sum())
 
 
 def set_column(name: str, column: str, value: Any, rows: Any = slice(None)) -> Callable[[SmallJob], None]:

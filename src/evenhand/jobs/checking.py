@@ -99,13 +99,11 @@ def _parties(tables: VerticalTables, problems: Problems) -> Checkup:
         column for name, encoder in tables.encoders.items() for column in _columns(name, encoder, tables.matrices[name])
     ]
     held = tables.held
-    return Checkup(problems, found, columns, _groups(held, ~tables.test), _names(held.labels))
+    return Checkup(problems, found, columns, _groups(held, ~tables.test), _names(held.names))
 
 
 def _clients(rows: HorizontalTables, problems: Problems) -> Checkup:
-    found = [
-        TableFound(name, len(one.signs), len(one.signs), int(one.test.sum())) for name, one in rows.clients.items()
-    ]
+    found = [TableFound(name, one.n_rows, one.n_rows, int(one.test.sum())) for name, one in rows.clients.items()]
     train = rows.parts()["train"]
     columns = []
     if rows.encoder is not None:
@@ -114,7 +112,7 @@ def _clients(rows: HorizontalTables, problems: Problems) -> Checkup:
     if isinstance(rows.labels, Classes):
         return Checkup(problems, found, columns)
     labelled = rows.labelled()["train"]
-    groups = _groups(labelled, np.ones(len(labelled.signs), dtype=bool))
+    groups = _groups(labelled, np.ones(labelled.n_rows, dtype=bool))
     return Checkup(problems, found, columns, groups, _names(rows.labels))
 
 
@@ -136,9 +134,9 @@ def _names(labels: Any) -> tuple[str, str]:
 
 
 def _groups(rows: QualityRows, train: Any) -> list[GroupFound]:
-    if rows.sensitive is None:
+    if rows.groups is None:
         return []
-    frame, signs = groups_frame(rows.sensitive, len(rows.signs))[train], rows.signs[train]
+    frame, signs = groups_frame(rows.groups, rows.n_rows)[train], rows.labels[train]
     found = []
     for attribute in frame.columns:
         for group in sorted(frame[attribute].unique(), key=str):

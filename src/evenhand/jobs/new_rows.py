@@ -56,7 +56,7 @@ def measured(
     there = there[there.index.isin(known.index)]
     known = known.loc[there.index]
     groups = known.drop(columns=label)
-    rows = QualityRows(names, names.signs(known[label]), groups if groups.shape[1] else None)
+    rows = QualityRows(names.signs(known[label]), groups if groups.shape[1] else None, names=names)
     try:
         found = quality({SCORED: rows}, {SCORED: there.to_numpy()})
     except DataError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from scipy.special import expit, softmax
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.confidence import rate_variance
 from evenhand.constraints.kinds import Constraint
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import ConstraintError, DataError
 from evenhand.jobs.labels import Classes, Labels, labels_of
 from evenhand.metrics import constraint_gaps, decision_intervals, group_counts, intervals, summary
@@ -20,42 +21,37 @@ from evenhand.protocol.terms import plain
 
 
 @dataclass(frozen=True, eq=False)
-class QualityRows:
-    """Rows that quality is measured on.
+class QualityRows(LabelledRows):
+    """Labelled rows that quality is measured on, with the names of their labels.
 
-    Attributes
-    ----------
-    signs
-        ±1, +1 for the positive label.
-    sensitive
-        One column for each sensitive attribute; None where there is none, and then only accuracy is measured.
-    people
-        How many people each row stands for in training; None is one. What is measured counts rows.
+    Without groups only accuracy is measured. Sample weights are for training; quality counts rows.
     """
 
-    labels: Labels | Classes
-    signs: Array
-    sensitive: pd.DataFrame | None
-    people: Array | None = None
+    names: Labels | Classes = field(kw_only=True)
 
     def some(self, rows: Booleans) -> QualityRows:
-        """These rows."""
+        """Return these rows."""
         if rows.all():
             return self
-        sensitive = None if self.sensitive is None else self.sensitive[rows]
-        people = None if self.people is None else self.people[rows]
-        return QualityRows(self.labels, self.signs[rows], sensitive, people)
+        groups = None if self.groups is None else self.groups[rows]
+        sample_weight = None if self.sample_weight is None else self.sample_weight[rows]
+        return QualityRows(self.labels[rows], groups, sample_weight=sample_weight, names=self.names)
 
     @property
-    def groups(self) -> dict[str, Any]:
-        return {"sensitive_features": self.sensitive, "pos_label": getattr(self.labels, "positive", None)}
+    def named_labels(self) -> list[Any]:
+        return self.names.named(self.labels)
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """Keyword arguments of `evenhand.metrics`."""
+        return {"sensitive_features": self.groups, "pos_label": getattr(self.names, "positive", None)}
 
 
 def check_measurable(parts: Mapping[str, QualityRows]) -> None:
     """Find out before training, not after it, that the quality on some rows would have no value."""
     for name, rows in parts.items():
         try:
-            _quality(rows, rows.signs if isinstance(rows.labels, Classes) else np.zeros(len(rows.signs)))
+            _quality(rows, rows.labels if isinstance(rows.names, Classes) else np.zeros(len(rows.labels)))
         except DataError as error:
             raise DataError(f"{name} rows: {error}") from error
 
@@ -88,44 +84,44 @@ def quality(
 
 
 def _counts(rows: QualityRows, scores: Array) -> list[dict[str, Any]]:
-    if rows.sensitive is None or isinstance(rows.labels, Classes):
+    if rows.groups is None or isinstance(rows.names, Classes):
         return []
-    return group_counts(rows.labels.named(rows.signs), scores, **rows.groups)
+    return group_counts(rows.named_labels, scores, **rows.keywords)
 
 
 def right_decisions(rows: QualityRows, scores: Array) -> Booleans:
     """Of each row, whether its label is what the scores say."""
-    if isinstance(rows.labels, Classes):
-        return (scores.argmax(axis=1) if scores.ndim == 2 else scores) == rows.signs
-    return (scores > 0) == (rows.signs > 0)
+    if isinstance(rows.names, Classes):
+        return (scores.argmax(axis=1) if scores.ndim == 2 else scores) == rows.labels
+    return (scores > 0) == (rows.labels > 0)
 
 
 def _quality(rows: QualityRows, scores: Array) -> dict[str, float]:
-    if rows.sensitive is None:
+    if rows.groups is None:
         return {"accuracy": float(np.mean(right_decisions(rows, scores)))}
-    if isinstance(rows.labels, Classes):
+    if isinstance(rows.names, Classes):
         return {str(name): float(value) for name, value in _of_classes(rows, scores)["estimate"].items()}
     # Labels by their own names, which error messages then use.
-    return summary(rows.labels.named(rows.signs), scores, **rows.groups)
+    return summary(rows.named_labels, scores, **rows.keywords)
 
 
 def _of_classes(rows: QualityRows, scores: Array) -> pd.DataFrame:
     """Of three classes or more: each against the rest, and the worst of them."""
-    told, decided = rows.labels.named(rows.signs), rows.labels.named(scores)
-    found = decision_intervals(told, decided, sensitive_features=rows.sensitive, skip_unmeasurable=True)
+    told, decided = rows.named_labels, rows.names.named(scores)
+    found = decision_intervals(told, decided, sensitive_features=rows.groups, skip_unmeasurable=True)
     return found.rename(index={"demographic_parity": "DP", "equal_opportunity": "DFN"}).loc[["accuracy", "DP", "DFN"]]
 
 
 def _population(rows: QualityRows, scores: Array) -> dict[str, dict[str, Any]]:
     """What these rows say of new people: intervals, standard errors and bounds of the metrics that have them."""
-    if rows.sensitive is None:
+    if rows.groups is None:
         right = float(np.sum(right_decisions(rows, scores)))
         error = float(np.sqrt(rate_variance(right, len(scores))))
         return {"intervals": {}, "standard_errors": {"accuracy": error}, "bounds": {}}
-    if isinstance(rows.labels, Classes):
+    if isinstance(rows.names, Classes):
         found = _of_classes(rows, scores)
     else:
-        found = intervals(rows.labels.named(rows.signs), scores, **rows.groups)
+        found = intervals(rows.named_labels, scores, **rows.keywords)
     return {
         "intervals": {str(name): [float(low), float(high)] for name, low, high in found[["low", "high"]].itertuples()},
         "standard_errors": {str(name): _number(error) for name, error in found["standard_error"].items()},
@@ -135,13 +131,13 @@ def _population(rows: QualityRows, scores: Array) -> dict[str, dict[str, Any]]:
 
 def _held(constraints: Sequence[Constraint], rows: QualityRows, scores: Array) -> list[dict[str, Any]]:
     """How far each constraint holds on these rows, exactly, and what that says of new people."""
-    if isinstance(rows.labels, Classes) or (rows.sensitive is None and any(one.compares_groups for one in constraints)):
+    if isinstance(rows.names, Classes) or (rows.groups is None and any(one.compares_groups for one in constraints)):
         return []
-    names = rows.labels.named(rows.signs)
+    names = rows.named_labels
     found = []
     for constraint in constraints:
         try:
-            table = constraint_gaps(constraint, names, scores, **rows.groups)
+            table = constraint_gaps(constraint, names, scores, **rows.keywords)
         except (ConstraintError, DataError):
             # Few test rows may leave a slice empty, over which nothing can be said.
             continue

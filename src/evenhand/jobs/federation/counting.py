@@ -28,11 +28,11 @@ _OF_LOSS: Final = ("DEO", "FR", "HM", "log_loss")
 
 def counted_cells(rows: EncodedRows, scores: Array) -> Summary:
     """A client's own counts, by part of its rows: sign, groups, whether decided positively, rows, sum of losses."""
-    frame = pd.DataFrame({"sign": rows.signs, "positive": scores > 0})
-    groups = [] if rows.sensitive is None else list(rows.sensitive.columns)
+    frame = pd.DataFrame({"sign": rows.labels, "positive": scores > 0})
+    groups = [] if rows.groups is None else list(rows.groups.columns)
     for name in groups:
-        frame[f"group {name}"] = [plain(value) for value in rows.sensitive[name]]  # type: ignore[index]
-    frame["loss"] = np.logaddexp(0.0, -rows.signs * scores)
+        frame[f"group {name}"] = [plain(value) for value in rows.groups[name]]
+    frame["loss"] = np.logaddexp(0.0, -rows.labels * scores)
     keys = ["sign", *(f"group {name}" for name in groups), "positive"]
     found = {}
     for part, inside in (("train", ~rows.test), ("test", rows.test)):
@@ -97,7 +97,7 @@ def _rows(job: HorizontalJobFile, cells: Mapping[str, Summary], part: str) -> pd
 
 def _quality_rows(job: HorizontalJobFile, labels: Labels, rows: pd.DataFrame) -> QualityRows:
     names = job.data.sensitive
-    return QualityRows(labels, rows["sign"].to_numpy(dtype=np.float64), rows[names] if names else None)
+    return QualityRows(rows["sign"].to_numpy(dtype=np.float64), rows[names] if names else None, names=labels)
 
 
 def _of_client(job: HorizontalJobFile, cells: Mapping[str, Summary], name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints import groups_frame
+from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.data.images.files import open_images
 from evenhand.data.tables.as_types import with_numbers
 from evenhand.data.tables.encoding import PartyEncoder
@@ -35,33 +36,27 @@ SERVER_ROWS: Final = "rows of the server"
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedRows:
-    """One holder's rows, encoded.
+class EncodedRows(LabelledRows):
+    """One holder's labelled rows with encoded features.
 
     Attributes
     ----------
-    signs
-        ±1, +1 for the positive label; of three classes or more each row's place among them.
-    sensitive
-        One column for each sensitive attribute; None where the job names none.
     test
         Which rows are held out.
     categorical
-        Where trees take columns as they are, which of them hold codes; None for other models.
+        Which columns hold category codes, for trees; None for other models.
     """
 
-    features: Array | Pictures
-    signs: Array
-    sensitive: pd.DataFrame | None
-    test: Booleans
-    categorical: tuple[int, ...] | None = None
+    features: Array | Pictures = field(kw_only=True)
+    test: Booleans = field(kw_only=True)
+    categorical: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def training_rows(self, name: str) -> ClientRows:
         train = ~self.test
-        groups = None if self.sensitive is None else self.sensitive[train].reset_index(drop=True)
+        groups = None if self.groups is None else self.groups[train].reset_index(drop=True)
         gaps = self.categorical is not None
         own = self.features.take(train) if isinstance(self.features, Pictures) else self.features[train]
-        return ClientRows(name, own, self.signs[train], groups, gaps, self.categorical or ())
+        return ClientRows(name, own, self.labels[train], groups, gaps, self.categorical or ())
 
 
 class ClientTable:
@@ -140,10 +135,10 @@ class ClientTable:
             else:
                 assert isinstance(self._section, ClientSection)
                 self.rows = EncodedRows(
-                    client_pictures(self._section, self.frame, data, self._base),
                     labels.signs(self.frame[data.label.column]),
                     groups_frame(self.frame[data.sensitive], len(self.frame)) if data.sensitive else None,
-                    self.test,
+                    features=client_pictures(self._section, self.frame, data, self._base),
+                    test=self.test,
                 )
         del self.frame
         self.training = self.rows.training_rows(self.name)
@@ -279,7 +274,8 @@ def encoded_rows(
     """A holder's rows as training has them."""
     sensitive = groups_frame(frame[data.sensitive], len(frame)) if data.sensitive else None
     signs = labels.signs(frame[data.label.column])
-    return EncodedRows(encoded(encoder, frame), signs, sensitive, test, encoder.categorical if trees else None)
+    categorical = encoder.categorical if trees else None
+    return EncodedRows(signs, sensitive, features=encoded(encoder, frame), test=test, categorical=categorical)
 
 
 def encoded(encoder: PartyEncoder, frame: pd.DataFrame) -> Array:

@@ -114,7 +114,7 @@ def _result(
         **({"statistics": dict(run.record)} if run.record else {}),
         **quality(labelled, scores, constraints=constraints_over_all(job)),
         "clients": {
-            name: _of_client(rows, QualityRows(tables.labels, rows.signs, None), of_clients[name])
+            name: _of_client(rows, QualityRows(rows.labels, names=tables.labels), of_clients[name])
             for name, rows in tables.clients.items()
         },
     }

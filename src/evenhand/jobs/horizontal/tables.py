@@ -92,11 +92,11 @@ class HorizontalTables:
 
     def labelled(self) -> dict[str, QualityRows]:
         """Everybody's ``"train"`` rows and ``"test"`` rows, if there are any, to measure quality on."""
-        frames = [one.sensitive for one in self.clients.values() if one.sensitive is not None]
+        frames = [one.groups for one in self.clients.values() if one.groups is not None]
         everybody = QualityRows(
-            self.labels,
-            self.pooled({name: one.signs for name, one in self.clients.items()}),
+            self.pooled({name: one.labels for name, one in self.clients.items()}),
             pd.concat(frames, ignore_index=True) if frames else None,
+            names=self.labels,
         )
         return {part: everybody.some(rows) for part, rows in self.parts().items()}
 

@@ -127,7 +127,7 @@ class TableRows:
             held = self.held.some(~self.test)
             asked = self._section.label_privacy
             key = answer_key(asked, self.party.label, self._base, self._section.seed, self.index[~self.test])
-            self._labels = HeldLabels(LabelledRows(held.signs, held.sensitive, sample_weight=held.people), key)
+            self._labels = HeldLabels(LabelledRows(held.labels, held.groups, sample_weight=held.sample_weight), key)
         return self._labels
 
     def columns(self) -> EncodedColumns:
@@ -147,8 +147,8 @@ class TableRows:
             with naming(self.owner):
                 found = held_labels(self.open(), self.party, self.test, self._trained.constraints)
             # As a part of the table, groups would keep its other columns and its ids in memory.
-            groups = None if found.sensitive is None else found.sensitive.reset_index(drop=True).copy()
-            self._held = replace(found, sensitive=groups)
+            groups = None if found.groups is None else found.groups.reset_index(drop=True).copy()
+            self._held = replace(found, groups=groups)
         return self._held
 
     def labelled(self) -> dict[str, QualityRows]:
@@ -223,7 +223,7 @@ def held_labels(
     people = None if party.weight is None else weight_column(table.known, party.weight, table.names)
     if people is not None and not people[~test].any():
         raise DataError(f"weight column {party.weight!r} is zero in all training rows")
-    return QualityRows(labels, signs, sensitive, people)
+    return QualityRows(signs, sensitive, sample_weight=people, names=labels)
 
 
 def weight_column(table: pd.DataFrame, name: str, names: Sequence[str]) -> Array:

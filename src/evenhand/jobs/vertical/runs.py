@@ -114,7 +114,7 @@ def vertical_result(
     transcript: Transcript,
 ) -> dict[str, Any]:
     """What `result.json` holds of a vertical run, by whoever holds the labels; scores and rows by part of the data."""
-    labels = rows["train"].labels
+    labels = rows["train"].names
     return {
         "certificate": told.certificate.as_dict(),
         "proofs": [{**asdict(proof), "holds": proof.holds} for proof in told.proofs],
