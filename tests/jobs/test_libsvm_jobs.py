@@ -61,7 +61,7 @@ def small(tmp_path: Path) -> SparseJob:
 def test_columns_stay_sparse_into_training(small: SparseJob) -> None:
     tables = small.load()
     assert tables.ids.tolist() == list(range(ROWS))
-    assert (tables.held.labels.negative, tables.held.labels.positive) == (-1, 1)
+    assert (tables.held.names.negative, tables.held.names.positive) == (-1, 1)
     np.testing.assert_array_equal(tables.held.labels, small.labels)
     np.testing.assert_array_equal(tables.matrices["bank"].toarray(), small.dense[:, :15])
     for party in tables.training_columns():

@@ -38,7 +38,7 @@ def assert_same(one: VerticalTables, other: VerticalTables) -> None:
     assert sorted(one.ids) == sorted(other.ids)
     np.testing.assert_array_equal(one.held.labels[place], other.held.labels)
     np.testing.assert_array_equal(one.test[place], other.test)
-    assert (one.held.labels, one.terms.active) == (other.held.labels, other.terms.active)
+    assert (one.held.names, one.terms.active) == (other.held.names, other.terms.active)
     for name, matrix in one.matrices.items():
         assert one.encoders[name].feature_names_out == other.encoders[name].feature_names_out
         # Means and scales are sums over the rows in their order, so the last digits may differ.
@@ -57,7 +57,7 @@ def test_tables_become_aligned_encoded_columns(small: SmallJob) -> None:
     assert dense(federation.matrices["bank"]).shape == (rows, 4)
     outcome = small.frames["bank"]["outcome"].reindex(federation.ids)
     np.testing.assert_array_equal(federation.held.labels, np.where(outcome == "repaid", 1.0, -1.0))
-    assert (federation.held.labels.negative, federation.held.labels.positive) == ("defaulted", "repaid")
+    assert (federation.held.names.negative, federation.held.names.positive) == ("defaulted", "repaid")
     assert 0 < federation.test.sum() < rows / 2
     spent = small.frames["shop"]["spent"].reindex(federation.ids).to_numpy()
     train = spent[~federation.test]
@@ -149,7 +149,7 @@ def test_either_label_may_be_the_positive_one(small: SmallJob, positive: str | N
     if positive:
         label["positive"] = positive
     federation = load(small)
-    assert (federation.held.labels.positive, federation.held.labels.negative) == (
+    assert (federation.held.names.positive, federation.held.names.negative) == (
         positive or "repaid",
         negative or "defaulted",
     )
@@ -174,8 +174,8 @@ def test_labels_of_any_two_values(
     small.frames["bank"]["outcome"] = np.where(repaid, values[1], values[0])
     small.party("bank")["label"]["positive"] = positive
     federation = load(small)
-    assert (federation.held.labels.negative, federation.held.labels.positive) == classes
-    assert type(federation.held.labels.positive) is type(classes[1])
+    assert (federation.held.names.negative, federation.held.names.positive) == classes
+    assert type(federation.held.names.positive) is type(classes[1])
     assert (federation.held.labels > 0).sum() == (repaid.sum() if positive in (values[1], True) else (~repaid).sum())
 
 

@@ -29,9 +29,10 @@ _OF_LOSS: Final = ("DEO", "FR", "HM", "log_loss")
 def counted_cells(rows: EncodedRows, scores: Array) -> Summary:
     """A client's own counts, by part of its rows: sign, groups, whether decided positively, rows, sum of losses."""
     frame = pd.DataFrame({"sign": rows.labels, "positive": scores > 0})
-    groups = [] if rows.groups is None else list(rows.groups.columns)
-    for name in groups:
-        frame[f"group {name}"] = [plain(value) for value in rows.groups[name]]
+    groups: list[str] = []
+    for name, column in () if rows.groups is None else rows.groups.items():
+        frame[f"group {name}"] = [plain(value) for value in column]
+        groups.append(str(name))
     frame["loss"] = np.logaddexp(0.0, -rows.labels * scores)
     keys = ["sign", *(f"group {name}" for name in groups), "positive"]
     found = {}
