@@ -82,7 +82,7 @@ def by_visits(paths: Mapping[str, Path]) -> dict[str, Any]:
         peers = [one for one in made if one != name]
         # The site is asked for its transcript only once there is one.
         found: list[VisitedSite[Any]] = []
-        program = made[name](lambda: found[0].desk.transcript)
+        program = made[name](lambda: found[0].endpoint.transcript)
         site: VisitedSite[Any] = VisitedSite(name, peers, program, 0.0, states[name])
         found.append(site)
         answer, mail[name] = site.visit(mail[name]), []
