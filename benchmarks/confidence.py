@@ -92,7 +92,7 @@ def statements(data: Dataset, resplits: int, rows: int) -> Iterator[dict[str, ob
             train = parts["training"]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SmallSliceWarning)
-                model.fit(matrix[train], labels[train], groups.iloc[train].to_numpy())
+                model.fit(matrix[train], labels[train], sensitive_features=groups.iloc[train].to_numpy())
             scores = model.decision_function(matrix)
             truth = summary(labels, scores, sensitive_features=groups)
             for part, chosen in parts.items():
@@ -152,7 +152,7 @@ def _trained(
         warnings.simplefilter("ignore")
         if solver == "subspace":
             model = SplitTableClassifier(VerticalClassifier(constraint=constraint, scale=False), parties=3)
-            model.fit(matrix[train], labels[train], groups.iloc[train].to_numpy())
+            model.fit(matrix[train], labels[train], sensitive_features=groups.iloc[train].to_numpy())
             return model.decision_function(matrix), model.classifier_.proofs_
         clients = np.random.default_rng(seed).integers(4, size=len(train))
         across = HorizontalClassifier(solver="sqp", constraint=constraint, scale=False)

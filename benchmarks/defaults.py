@@ -109,7 +109,11 @@ def main() -> None:
                         if solver in vertical:
                             tables = [frame[part] for part in parties]
                             model: Any = VerticalClassifier(**settings)
-                            model.fit([one[~test] for one in tables], pd.Series(labels)[~test], groups[~test])
+                            model.fit(
+                                [one[~test] for one in tables],
+                                pd.Series(labels)[~test],
+                                sensitive_features=groups[~test],
+                            )
                             decided = model.predict([one[test] for one in tables])
                         else:
                             model = HorizontalClassifier(**settings)

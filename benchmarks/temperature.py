@@ -43,7 +43,7 @@ def main() -> None:
                 solver_options={"exact_rates": True},
             )
             labels, groups = data.label.loc[train].to_numpy(), data.sensitive.loc[train].to_numpy()
-            model.fit([fitting[:, share] for share in shares], labels, groups)
+            model.fit([fitting[:, share] for share in shares], labels, sensitive_features=groups)
             # `>50K` sorts after `<=50K`, so that scores are in favour of the positive label.
             scores = model.decision_function([unseen[:, share] for share in shares])
             truth, sensitive = data.label.loc[test], data.sensitive.loc[test]

@@ -122,8 +122,8 @@ def pooled() -> LGBMClassifier:
 
 def ours(given: Draw, **settings: Any) -> dict[str, float]:
     model = VerticalClassifier(random_state=0, pos_label=1, **settings)
-    fit = lambda: model.fit(given.tables(given.train), given.labels[given.train], given.groups[given.train])  # noqa: E731
-    _, seconds = cpu(fit)
+    rows = given.tables(given.train), given.labels[given.train]
+    _, seconds = cpu(lambda: model.fit(*rows, sensitive_features=given.groups[given.train]))
     scores = model.decision_function(given.tables(given.test))
     sent = {"rounds": model.n_iter_, "MB": model.bytes_sent_ / 1e6, "CPU": seconds}
     return {**given.judged((scores > 0).astype(int), scores), **sent}
@@ -237,7 +237,7 @@ def many_rows(rows: int) -> None:
         model = VerticalClassifier(
             model="trees", constraint=EqualizedOdds(EPSILON, measure="error"), max_rounds=rounds, random_state=0
         )
-        seconds.append(cpu(lambda one=model: one.fit(tables, labels, group))[1])
+        seconds.append(cpu(lambda one=model: one.fit(tables, labels, sensitive_features=group))[1])
     print(f"\n{rows:,} rows, six parties, equalized odds: {(seconds[1] - seconds[0]) / 5:.2f} s of one core a round")
 
 

@@ -138,7 +138,7 @@ def _classifier(problem: FairVFLProblem, **options: Any) -> VerticalClassifier:
 
 def _fit(problem: FairVFLProblem, **options: Any) -> Fit:
     start = time.perf_counter()
-    classifier = _classifier(problem, **options).fit(problem.train, problem.labels, problem.groups)
+    classifier = _classifier(problem, **options).fit(problem.train, problem.labels, sensitive_features=problem.groups)
     return Fit(classifier, time.perf_counter() - start)
 
 

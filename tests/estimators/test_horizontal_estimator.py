@@ -80,8 +80,8 @@ def test_a_fitted_model_has_all_it_promises(solver: str) -> None:
         solver=solver, constraint=EqualOpportunity(0.05), solver_options=options, max_rounds=rounds
     )
     _fitted(model)
-    assert model.coef_.shape == (4,)
-    assert isinstance(model.intercept_, float)
+    assert model.coef_.shape == (1, 4)
+    assert model.intercept_.shape == (1,)
     assert list(model.classes_) == [-1.0, 1.0]
     assert model.clients_ == ["ghent", "lyon", "turin"]
     assert model.n_iter_ == model.certificate_.rounds > 0
@@ -97,7 +97,7 @@ def test_a_fitted_model_has_all_it_promises(solver: str) -> None:
 def test_scores_probabilities_and_labels_agree_with_the_weights() -> None:
     model = _fitted(HorizontalClassifier(scale=False))
     scores = model.decision_function(X)
-    np.testing.assert_allclose(scores, X @ model.coef_ + model.intercept_, rtol=1e-12)
+    np.testing.assert_allclose(scores, X @ model.coef_[0] + model.intercept_, rtol=1e-12)
     np.testing.assert_allclose(model.predict_proba(X)[:, 1], 1 / (1 + np.exp(-scores)), rtol=1e-12)
     np.testing.assert_array_equal(model.predict(X), np.where(scores > 0, 1.0, -1.0))
 
@@ -106,15 +106,15 @@ def test_scores_probabilities_and_labels_agree_with_the_weights() -> None:
 def test_without_a_constraint_it_is_logistic_regression(solver: str) -> None:
     model = _fitted(HorizontalClassifier(solver=solver, alpha=0.05, scale=False, tol=1e-6))
     pooled = LogisticRegression(C=1 / (120 * 0.05), tol=1e-12, solver="newton-cholesky").fit(X, LABELS)
-    np.testing.assert_allclose(model.coef_, pooled.coef_[0], atol=1e-4)
-    assert model.intercept_ == pytest.approx(pooled.intercept_[0], abs=1e-4)
+    np.testing.assert_allclose(model.coef_, pooled.coef_, atol=1e-4)
+    np.testing.assert_allclose(model.intercept_, pooled.intercept_, atol=1e-4)
     assert model.certificate_.converged
 
 
 def test_fedavg_of_full_batches_and_one_step_goes_there_as_well() -> None:
     model = _fitted(_averaging(max_rounds=400, scale=False), sensitive_features=None)
     pooled = LogisticRegression(C=np.inf, tol=1e-12, solver="newton-cholesky").fit(X, LABELS)
-    np.testing.assert_allclose(model.coef_, pooled.coef_[0], atol=1e-3)
+    np.testing.assert_allclose(model.coef_, pooled.coef_, atol=1e-3)
 
 
 @pytest.mark.parametrize("solver", ["sqp", "prox-al"])
@@ -253,7 +253,8 @@ def test_labels_may_be_any_two_values(negative: Any, positive: Any) -> None:
     model = HorizontalClassifier(**settings, pos_label=positive)
     _fitted(model, y=np.where(LABELS > 0, positive, negative))
     assert list(model.classes_) == sorted([negative, positive])
-    np.testing.assert_array_equal(model.coef_, reference.coef_)
+    sign = 1 if positive > negative else -1
+    np.testing.assert_array_equal(model.coef_, sign * reference.coef_)
     np.testing.assert_array_equal(model.predict(X), np.where(reference.predict(X) > 0, positive, negative))
     column = list(model.classes_).index(positive)
     np.testing.assert_array_equal(model.predict_proba(X)[:, column], reference.predict_proba(X)[:, 1])

@@ -67,7 +67,9 @@ def test_rows_are_judged_by_models_that_never_saw_them(data) -> None:
     for number in range(3):
         train, test = ids[fold != number], ids[fold == number]
         model = VerticalClassifier(constraint=EqualOpportunity(0.05), random_state=0)
-        model.fit({name: table.loc[train] for name, table in tables.items()}, labels[train], groups[train])
+        model.fit(
+            {name: table.loc[train] for name, table in tables.items()}, labels[train], sensitive_features=groups[train]
+        )
         scores[test] = model.decision_function({name: table.loc[test] for name, table in tables.items()})
     accuracy = np.mean((scores > 0) == (labels == "yes"))
     estimator = VerticalClassifier(constraint=EqualOpportunity(), random_state=0)

@@ -24,7 +24,7 @@ CLIENTS = np.arange(ROWS) % 3
 
 
 def vertical(**settings: Any) -> Any:
-    return VerticalClassifier(random_state=0, **settings).fit([X[:, :2], X[:, 2:]], Y, GROUPS)
+    return VerticalClassifier(random_state=0, **settings).fit([X[:, :2], X[:, 2:]], Y, sensitive_features=GROUPS)
 
 
 def regressor(**settings: Any) -> Any:
@@ -32,7 +32,7 @@ def regressor(**settings: Any) -> Any:
 
 
 def split_table(**settings: Any) -> Any:
-    return SplitTableClassifier(VerticalClassifier(random_state=0, **settings)).fit(X, Y, GROUPS)
+    return SplitTableClassifier(VerticalClassifier(random_state=0, **settings)).fit(X, Y, sensitive_features=GROUPS)
 
 
 def horizontal(**settings: Any) -> Any:

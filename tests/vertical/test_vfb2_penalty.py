@@ -40,9 +40,13 @@ def test_communities_and_crime_does_not_diverge(seed: int) -> None:
     data = load("communities-crime", source=FOLDER)
     tables = [data.frame[list(part)] for part in np.array_split(data.frame.columns, 3)]
     labels, constraint = np.asarray(data.label) == data.positive, EqualOpportunity(0.01)
-    best = VerticalClassifier(constraint=constraint, tol=1e-5).fit(tables, labels, data.sensitive).certificate_
+    best = (
+        VerticalClassifier(constraint=constraint, tol=1e-5)
+        .fit(tables, labels, sensitive_features=data.sensitive)
+        .certificate_
+    )
     model = VerticalClassifier(solver="vfb2-svrg", constraint=constraint, random_state=seed, max_rounds=200)
-    found = model.fit(tables, labels, data.sensitive).certificate_
+    found = model.fit(tables, labels, sensitive_features=data.sensitive).certificate_
     assert found.objective == pytest.approx(best.objective, abs=0.01)
     assert found.violation < 5e-3
 

@@ -59,8 +59,8 @@ def finite_scores(values: Any, name: str = "scores") -> Array:
     return scores
 
 
-def truths(labels: Any, rows: int, positive: Any = None) -> Booleans:
-    """Return which rows have the label ``positive``, by default the larger of the two."""
+def truths(labels: Any, rows: int, pos_label: Any = None) -> Booleans:
+    """Return which rows have the label ``pos_label``, by default the larger of the two."""
     try:
         codes, levels = pd.factorize(pd.Series(labels), sort=True)
     except (TypeError, ValueError) as error:
@@ -71,9 +71,9 @@ def truths(labels: Any, rows: int, positive: Any = None) -> Booleans:
         raise DataError(f"labels has {missing} missing values: drop these rows")
     if len(levels) != 2:
         raise DataError(f"labels has {len(levels)} distinct values, {levels[:5].tolist()!r}: two are needed")
-    if positive is not None and positive not in levels:
-        raise DataError(f"the positive label {positive!r} does not occur: pass positive= one of {levels.tolist()!r}")
-    code = 1 if positive is None else levels.get_loc(positive)
+    if pos_label is not None and pos_label not in levels:
+        raise DataError(f"the positive label {pos_label!r} does not occur: pass pos_label= one of {levels.tolist()!r}")
+    code = 1 if pos_label is None else levels.get_loc(pos_label)
     return np.asarray(codes == code)
 
 

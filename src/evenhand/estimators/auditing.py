@@ -66,7 +66,7 @@ def trained_for_audit(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if isinstance(copy, VerticalClassifier):
-            copy.fit(X, y, sensitive_features)
+            copy.fit(X, y, sensitive_features=sensitive_features)
         else:
             copy.fit(X, y, sensitive_features=sensitive_features, clients=clients)
     (scene,) = scenes

@@ -23,7 +23,7 @@ from evenhand.estimators.rows import Beside, FrameRows, HolderRows, ReadLabels
 from evenhand.estimators.sensitive import named_columns, split_off
 from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.models.across import joint_scores
-from evenhand.models.trees import TreesModel
+from evenhand.models.linear import LinearModel
 from evenhand.protocol.align import How
 from evenhand.protocol.job import Job, LossName, ModelName, Protection, RuntimeName
 from evenhand.protocol.label_privacy import LabelPrivacy
@@ -46,6 +46,7 @@ class VerticalEstimator(WithConstraintParameters):
     """Base of the classifier and the regressor."""
 
     _loss: LossName
+    coef_: Array
     _scenes: list[Scene] | None = None
     """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
 
@@ -159,11 +160,10 @@ class VerticalEstimator(WithConstraintParameters):
     def _start(self, rows: Mapping[str, FrameRows]) -> Start | None:
         if not (self.warm_start and hasattr(self, "run_")):
             return None
-        if not hasattr(self, "coef_"):
+        if (parts := self._linear_parts()) is None or self._job().model != "linear":
             return None
-        last = {name: coefficients.size for name, coefficients in zip(self.models_, self.coef_, strict=True)}
-        same = self._job().model == "linear" and last == {name: own.matrix.shape[1] for name, own in rows.items()}
-        return self.run_.as_start() if same else None
+        last = {name: weights.size for name, weights in parts.items()}
+        return self.run_.as_start() if last == {name: own.matrix.shape[1] for name, own in rows.items()} else None
 
     def _job(self) -> Job:
         state = self.random_state
@@ -206,14 +206,6 @@ class VerticalEstimator(WithConstraintParameters):
     def _keep(self, run: VerticalRun) -> None:
         self.run_ = run
         self.models_ = run.models
-        weights = {name: model.weights for name, model in run.models.items()}
-        with_intercept = [name for name, model in run.models.items() if getattr(model, "intercept", False)]
-        self.intercept_ = float(weights[with_intercept[0]][-1]) if with_intercept else 0.0
-        if any(isinstance(model, TreesModel) for model in run.models.values()):
-            # Not those of an earlier fit with another model.
-            self.__dict__.pop("coef_", None)
-        else:
-            self.coef_ = [w[:-1] if name in with_intercept else w for name, w in weights.items()]
         self.history_ = run.history
         self.certificate_ = run.certificate
         self.proofs_ = list(run.proofs)
@@ -238,16 +230,29 @@ class VerticalEstimator(WithConstraintParameters):
         return np.array(found, dtype=object)
 
     def coefficients(self) -> pd.DataFrame:
-        """``coef_`` as a table: a line for each encoded feature, by party and name, with its weight."""
+        """Return ``coef_`` as a table: the weight of each encoded feature, by party and name."""
         check_is_fitted(self, "run_")
-        if not hasattr(self, "coef_") or any(
-            weights.ndim != 1 or len(weights) != self.encoders_[party].width_out
-            for party, weights in zip(self.models_, self.coef_, strict=True)
-        ):
+        if self._linear_parts() is None:
             raise InputError("only linear parties have one weight for each feature")
+        weights = np.ravel(self.coef_)
         lines = [(party, name) for party in self.models_ for name in self.encoders_[party].feature_names_out]
         index = pd.MultiIndex.from_tuples(lines, names=["party", "feature"])
-        return pd.DataFrame({"weight": np.concatenate([np.asarray(one) for one in self.coef_])}, index=index)
+        return pd.DataFrame({"weight": weights}, index=index)
+
+    def _linear_parts(self) -> dict[str, Array] | None:
+        """Return each party's weights without the intercept; None unless all parties are linear."""
+        if not all(isinstance(model, LinearModel) for model in getattr(self, "models_", {"": None}).values()):
+            return None
+        return {name: model.weights[: len(model.weights) - model.intercept] for name, model in self.models_.items()}
+
+    def _flat_weights(self) -> tuple[Array, float]:
+        """Return all parties' weights in the order of `get_feature_names_out`, and the intercept."""
+        parts = self._linear_parts()
+        if parts is None:
+            # An AttributeError, as scikit-learn has it where an estimator lacks an attribute.
+            raise AttributeError("only a fitted estimator with linear parties has coef_ and intercept_")
+        intercept = sum(float(model.weights[-1]) for model in self.models_.values() if model.intercept)
+        return np.concatenate(list(parts.values())), intercept
 
     def _scores(self, X: Tables) -> Array:
         """Each party scores its own table; the sum is the score."""

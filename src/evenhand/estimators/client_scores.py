@@ -28,6 +28,7 @@ class ScoresAcrossClients(ClassifierMixin, WithConstraintParameters):  # type: i
     pos_label_: Any
     n_features_in_: int
     coef_: Array
+    intercept_: Array
 
     def _keep(self, run: HorizontalRun, X: Any, classes: npt.NDArray[Any], pos_label: Any) -> None:
         """Keep what came of a fit, and nothing of an earlier one with another model."""
@@ -47,8 +48,7 @@ class ScoresAcrossClients(ClassifierMixin, WithConstraintParameters):  # type: i
             weights = np.asarray(run.weights, dtype=np.float64)
             outputs = 1 if len(classes) == 2 else len(classes)
             coefficients, intercepts = weights[:-outputs].reshape(outputs, -1), weights[-outputs:]
-            self.coef_ = coefficients[0] if outputs == 1 else coefficients
-            self.intercept_: float | Array = float(intercepts[0]) if outputs == 1 else intercepts
+            self.coef_, self.intercept_ = self._in_order(coefficients), self._in_order(intercepts)
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
         """The encoded features, in the order of ``coef_``; images have none."""
@@ -63,7 +63,7 @@ class ScoresAcrossClients(ClassifierMixin, WithConstraintParameters):  # type: i
             raise InputError("only a fitted linear model has one weight for each feature")
         columns = ["weight"] if len(self.classes_) == 2 else list(self.classes_)
         names = pd.Index(self.get_feature_names_out(), name="feature")
-        return pd.DataFrame(np.atleast_2d(self.coef_).T, index=names, columns=columns)
+        return pd.DataFrame(self.coef_.T, index=names, columns=columns)
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "run_")

@@ -134,8 +134,9 @@ class HorizontalClassifier(ScoresAcrossClients):
     ----------
     classes_ : the labels, sorted.
     clients_ : names of the clients.
-    coef_, intercept_ : of a linear model, over the encoded features: (n,) and a number; for more than two
-        classes one row each, as scikit-learn has them.
+    coef_, intercept_ : weights of a linear model, of shape (1, n_features) in the order of `get_feature_names_out`, and
+        (1,), as scikit-learn's LogisticRegression has them; one row a class for more than two. Positive favours
+        ``classes_[1]``.
     n_iter_, bytes_sent_ : communication rounds, and bytes of all messages.
     history_ : DataFrame, one row a round.
     certificate_ : stationarity, violation and complementarity at the returned model.

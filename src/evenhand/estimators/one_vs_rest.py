@@ -37,7 +37,9 @@ class OneVsRestClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(self, classifier: VerticalClassifier | None = None) -> None:
         self.classifier = classifier
 
-    def fit(self, X: Tables, y: Any, sensitive_features: Any = None, **settings: Any) -> Self:
+    def fit(
+        self, X: Tables, y: Any, sample_weight: Any = None, *, sensitive_features: Any = None, **settings: Any
+    ) -> Self:
         """Train; parameters are those of :meth:`VerticalClassifier.fit`, and labels may have more than two values."""
         if self.classifier is not None and self.classifier.label_privacy is not None:
             raise InputError(
@@ -55,7 +57,8 @@ class OneVsRestClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             own = VerticalClassifier() if self.classifier is None else clone(self.classifier)
             signs = np.where(labels == one, 1, -1)
             target = pd.Series(signs, y.index) if isinstance(y, (pd.Series, pd.DataFrame)) else signs
-            trained.append(own.set_params(pos_label=1).fit(X, target, sensitive_features, **settings))
+            own.set_params(pos_label=1).fit(X, target, sample_weight, sensitive_features=sensitive_features, **settings)
+            trained.append(own)
         self.classes_, self.classifiers_ = classes, trained
         return self
 

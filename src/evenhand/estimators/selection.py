@@ -104,7 +104,7 @@ def frontier(
                 with warnings.catch_warnings():
                     # Of all rows, not of each fold's: said by whoever fits with the chosen settings.
                     warnings.simplefilter("ignore", SmallSliceWarning)
-                    model.fit(_rows(tables, train), labels[train], _take(sensitive, train))
+                    model.fit(_rows(tables, train), labels[train], sensitive_features=_take(sensitive, train))
                 part = model.decision_function(_rows(tables, test))
                 scores[place, test] = part if model.pos_label_ == model.classes_[1] else -part
                 cost[place] += np.array([model.n_iter_, model.bytes_sent_]) / folds
@@ -182,7 +182,7 @@ def select(
     _warn_of_edge("temperature", temperature, temperatures)
     constraint = with_settings(estimator.constraint, epsilon, temperature)
     fitted = clone(estimator).set_params(alpha=alpha, constraint=constraint)
-    fitted.fit(X, y, sensitive_features)
+    fitted.fit(X, y, sensitive_features=sensitive_features)
     return Selection(table, epsilon, alpha, temperature, bool(missed[best] == 0.0), fitted)
 
 

@@ -43,7 +43,7 @@ class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classifier = classifier
         self.parties = parties
 
-    def fit(self, X: Any, y: Any, sensitive_features: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, sensitive_features: Any = None) -> Self:
         """Train; `sensitive_features` and `sample_weight` as in :meth:`VerticalClassifier.fit`."""
         X, y = self._checked(X, y, reset=True)
         if isinstance(X, pd.DataFrame) and X.index.has_duplicates:
@@ -54,32 +54,28 @@ class SplitTableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             sample_weight = None if sample_weight is None else np.asarray(sample_weight)
         self.columns_ = self._columns()
         self.classifier_ = VerticalClassifier() if self.classifier is None else clone(self.classifier)
-        self.classifier_.fit(self._dealt(X), y, sensitive_features, sample_weight)
+        self.classifier_.fit(self._dealt(X), y, sensitive_features=sensitive_features, sample_weight=sample_weight)
         self.classes_ = self.classifier_.classes_
         self.n_iter_ = self.classifier_.n_iter_
         return self
 
     @property
     def coef_(self) -> Array:
-        return self._turn * np.concatenate(self._linear().coef_)[None, :]
+        return self._fitted().coef_
 
     @property
     def intercept_(self) -> Array:
-        return np.array([self._turn * self._linear().intercept_])
+        return self._fitted().intercept_
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
         """The encoded features, each as ``party__feature``."""
         return self.classifier_.get_feature_names_out()
 
-    def _linear(self) -> VerticalClassifier:
-        # An AttributeError, as scikit-learn has it where an attribute is not there.
-        if not hasattr(self, "classifier_") or self.classifier_.model != "linear":
-            raise AttributeError("only a fitted classifier with linear parties has coef_ and intercept_")
+    def _fitted(self) -> VerticalClassifier:
+        # An AttributeError, as scikit-learn has it where an estimator lacks an attribute.
+        if not hasattr(self, "classifier_"):
+            raise AttributeError("only a fitted classifier has coef_ and intercept_")
         return self.classifier_
-
-    @property
-    def _turn(self) -> float:
-        return 1.0 if self._linear().pos_label_ == self.classes_[1] else -1.0
 
     def decision_function(self, X: Any) -> Array:
         check_is_fitted(self, "classifier_")

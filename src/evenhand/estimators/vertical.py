@@ -97,11 +97,11 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     Attributes
     ----------
     classes_ : the two labels, sorted.
-    coef_ : one array of weights for each party, over the features it encoded; not of trees. `coefficients` gives them
-        as a table with names; :class:`SplitTableClassifier` and ``merged_pipeline`` have scikit-learn's (1, n).
+    coef_, intercept_ : weights of linear parties, of shape (1, n_features) in the order of `get_feature_names_out`, and
+        (1,), as scikit-learn's LogisticRegression has them. Positive favours ``classes_[1]``. `coefficients` gives each
+        party's weights by name. Trees and networks have neither.
     feature_names_in_ : every party's raw columns, each as ``party__column``.
     models_ : each party's model.
-    intercept_ : of the first active party.
     n_iter_, bytes_sent_ : communication rounds, and bytes of all messages.
     history_ : DataFrame, one row a round.
     certificate_ : stationarity, violation and complementarity at the returned model; how far it is from the optimum,
@@ -163,9 +163,9 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         self,
         X: Tables,
         y: Any,
-        sensitive_features: Any = None,
         sample_weight: Any = None,
         *,
+        sensitive_features: Any = None,
         ids: Literal["equal", "inner"] = "equal",
     ) -> Self:
         """Train.
@@ -178,17 +178,15 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             pandas index it is the id of the row: ids must be the same everywhere, in any order.
         y
             Labels of any two values.
-        sensitive_features
-            One column for each sensitive attribute; or names of columns of the first active party's DataFrame, which
-            are no features then.
         sample_weight
-            How many people each row stands for, in any unit: in the mean loss, and in the means and rates that
-            constraints compare, so that a row of weight 2 is as good as the row twice. Weights stay with the labels:
-            other parties scale their columns, and `alpha` by default is 2 over the number of rows, as if there were
-            none. VFB² counts all rows alike and refuses weights; trees take them in the loss and in constraints,
-            not in which rows a leaf needs at least.
+            One weight for each row. It applies to the mean loss and to the means and rates that constraints compare: a
+            row of weight 2 counts as the row twice. Weights stay with the label holder. They change neither how parties
+            scale their columns nor the default of `alpha`, nor how many rows a leaf of a tree needs. VFB² refuses them.
+        sensitive_features
+            One column for each sensitive attribute; or names of columns of the first active party's DataFrame. Named
+            columns are not used as features.
         ids
-            ``"inner"`` trains on the rows that everybody has, where ids differ.
+            ``"equal"`` refuses tables whose row ids differ. ``"inner"`` trains on the rows that all tables have.
 
         Warns
         -----
@@ -210,7 +208,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
 
         scores = self._train(job, X, Beside(y, sensitive_features, sample_weight), ids, read)
         self.classes_, self.pos_label_ = classes, pos_label
-        decisions = self._decided(scores if pos_label == classes[1] else -scores)
+        decisions = self._decided(self._turned(scores))
         warn_of(shortfalls(self.certificate_, job.tol, decisions))
         return self
 
@@ -231,10 +229,22 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             raise DataError(f"pos_label is {self.pos_label!r}, which y does not have; its labels are {classes}")
         return classes, pos_label, np.where(labels == pos_label, 1.0, -1.0)
 
+    @property
+    def coef_(self) -> Array:
+        weights, _ = self._flat_weights()
+        return self._turned(weights[None, :])
+
+    @property
+    def intercept_(self) -> Array:
+        return self._turned(np.array([self._flat_weights()[1]]))
+
+    def _turned(self, values: Array) -> Array:
+        """Return scores or weights in favour of ``classes_[1]`` rather than of the positive label."""
+        return values if self.pos_label_ == self.classes_[1] else -values
+
     def decision_function(self, X: Tables) -> Array:
-        """Scores, positive in favour of ``classes_[1]``."""
-        scores = self._scores(X)
-        return scores if self.pos_label_ == self.classes_[1] else -scores
+        """Return scores; positive ones favour ``classes_[1]``."""
+        return self._turned(self._scores(X))
 
     def predict(self, X: Tables) -> npt.NDArray[Any]:
         return self._decided(self.decision_function(X))
@@ -309,6 +319,15 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         self._train(job, X, Beside(y, None, sample_weight), ids, _targets)
         warn_of(shortfalls(self.certificate_, job.tol))
         return self
+
+    @property
+    def coef_(self) -> Array:
+        """Weights of linear parties, of shape (n_features,), as scikit-learn's Ridge has them."""
+        return self._flat_weights()[0]
+
+    @property
+    def intercept_(self) -> float:
+        return self._flat_weights()[1]
 
     def predict(self, X: Tables) -> Array:
         return self._scores(X)
