@@ -46,7 +46,6 @@ class VerticalEstimator(WithConstraintParameters):
     """Base of the classifier and the regressor."""
 
     _loss: LossName
-    coef_: Array
     _scenes: list[Scene] | None = None
     """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
 
@@ -214,6 +213,11 @@ class VerticalEstimator(WithConstraintParameters):
         self.bytes_sent_ = run.transcript.total_bytes
 
     @property
+    def coef_(self) -> Array:
+        """Weights of linear parties, in the order of `get_feature_names_out`."""
+        return self._flat_weights()[0]
+
+    @property
     def feature_names_in_(self) -> npt.NDArray[Any]:
         """Every party's raw columns, each as ``party__column``."""
         return self._named(lambda encoder: encoder.columns_in)
@@ -241,18 +245,23 @@ class VerticalEstimator(WithConstraintParameters):
 
     def _linear_parts(self) -> dict[str, Array] | None:
         """Return each party's weights without the intercept; None unless all parties are linear."""
-        if not all(isinstance(model, LinearModel) for model in getattr(self, "models_", {"": None}).values()):
-            return None
-        return {name: model.weights[: len(model.weights) - model.intercept] for name, model in self.models_.items()}
+        linear = self._linear_models()
+        return linear and {name: model.weights[: model.columns] for name, model in linear.items()}
+
+    def _linear_models(self) -> dict[str, LinearModel] | None:
+        models = getattr(self, "models_", {})
+        linear = {name: model for name, model in models.items() if isinstance(model, LinearModel)}
+        return linear if models and len(linear) == len(models) else None
 
     def _flat_weights(self) -> tuple[Array, float]:
         """Return all parties' weights in the order of `get_feature_names_out`, and the intercept."""
-        parts = self._linear_parts()
-        if parts is None:
+        linear, parts = self._linear_models(), self._linear_parts()
+        if linear is None or parts is None:
             # An AttributeError, as scikit-learn has it where an estimator lacks an attribute.
             raise AttributeError("only a fitted estimator with linear parties has coef_ and intercept_")
-        intercept = sum(float(model.weights[-1]) for model in self.models_.values() if model.intercept)
-        return np.concatenate(list(parts.values())), intercept
+        return np.concatenate(list(parts.values())), sum(
+            float(one.weights[one.columns :].sum()) for one in linear.values()
+        )
 
     def _scores(self, X: Tables) -> Array:
         """Each party scores its own table; the sum is the score."""

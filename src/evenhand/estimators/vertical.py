@@ -268,7 +268,8 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
 
     Parameters are those of :class:`VerticalClassifier` that apply; `solver` is ``"vfb2-svrg"``, ``"vfb2-saga"``,
     ``"vfb2-sgd"`` or ``"trees"``, and `alpha` the λ of mean squared error / 2 + λ/2 ‖θ‖². For VFB² targets should be of
-    moderate size, as standardised ones are: scores are masked in fixed point.
+    moderate size, as standardised ones are: scores are masked in fixed point. `coef_` is of shape (n_features,) and
+    `intercept_` a number, as scikit-learn's Ridge has them.
     """
 
     _loss = "squared"
@@ -319,11 +320,6 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         self._train(job, X, Beside(y, None, sample_weight), ids, _targets)
         warn_of(shortfalls(self.certificate_, job.tol))
         return self
-
-    @property
-    def coef_(self) -> Array:
-        """Weights of linear parties, of shape (n_features,), as scikit-learn's Ridge has them."""
-        return self._flat_weights()[0]
 
     @property
     def intercept_(self) -> float:
