@@ -23,7 +23,7 @@ import pandas as pd
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 
-from evenhand import EqualizedOdds, EqualOpportunity, HorizontalClassifier, VerticalClassifier
+from evenhand import EqualizedOdds, EqualOpportunity, HorizontalClassifier, VerticalClassifier, solvers
 from evenhand.data import load
 from evenhand.data.tables.encoding import PartyEncoder
 
@@ -98,10 +98,11 @@ def main() -> None:
                     if given.solvers and solver not in given.solvers:
                         continue
                     settings: dict[str, Any] = {
-                        "solver": solver,
+                        "solver": (solvers.VERTICAL if solver in vertical else solvers.HORIZONTAL)[solver].options(
+                            **given.options
+                        ),
                         "constraint": CONSTRAINTS[constraint],
                         "random_state": seed,
-                        "solver_options": given.options,
                     }
                     start = time.process_time()
                     with warnings.catch_warnings():

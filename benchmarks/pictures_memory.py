@@ -17,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from evenhand.solvers import FairFedAvgALM
+
 PICTURES, SHAPE = 162_770, (3, 64, 64)
 
 
@@ -38,12 +40,11 @@ def train(path: str, how: str) -> None:
     labels, groups = rng.integers(0, 2, (2, len(images)))
     module = nn.Sequential(nn.Conv2d(3, 8, 7, 4), nn.ReLU(), nn.Conv2d(8, 8, 5, 3), nn.Flatten(), nn.Linear(128, 1))
     model = HorizontalClassifier(
-        solver="fairfedavgalm",
+        solver=FairFedAvgALM(batch_size=128, local_epochs=1, step=0.05, report_every=0),
         constraint=LossParity(0.05),
         model=module,
         max_rounds=1,
         random_state=0,
-        solver_options={"batch_size": 128, "local_epochs": 1, "step": 0.05, "report_every": 0},
     )
     started = time.process_time()
     model.fit(images, labels, sensitive_features=groups, clients=np.arange(len(images)) % 10)

@@ -18,6 +18,7 @@ from rich.table import Table
 from evenhand import EqualizedOdds, VerticalClassifier
 from evenhand.data import PartyEncoder, load, split_columns
 from evenhand.metrics import gap_bounds, summary
+from evenhand.solvers import Subspace
 from evenhand_reproductions.data.splits import papers_split, party_sizes
 
 DRAWS = range(30, 40)
@@ -40,7 +41,7 @@ def main() -> None:
                 pos_label=data.positive,
                 scale=False,
                 max_rounds=60,
-                solver_options={"exact_rates": True},
+                solver=Subspace(exact_rates=True),
             )
             labels, groups = data.label.loc[train].to_numpy(), data.sensitive.loc[train].to_numpy()
             model.fit([fitting[:, share] for share in shares], labels, sensitive_features=groups)

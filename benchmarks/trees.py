@@ -41,6 +41,7 @@ from sklearn.metrics import roc_auc_score
 from evenhand import EqualizedOdds, HorizontalClassifier, VerticalClassifier
 from evenhand.cli.demo import PARTIES as ADULT
 from evenhand.data import load
+from evenhand.solvers import Trees
 
 EPSILON = 0.01
 PARTIES: dict[str, dict[str, list[str]]] = {
@@ -213,7 +214,7 @@ def products(draws: int, rows: int = 30_000) -> None:
             new = roc_auc_score(y[rows:], pooled().fit(X[:rows], y[:rows]).predict_proba(X[rows:])[:, 1])
             line = {"pooled": (new, np.nan)}
             for name, (rounds, options) in settings.items():
-                model = VerticalClassifier(model="trees", max_rounds=rounds, solver_options=options, random_state=0)
+                model = VerticalClassifier(solver=Trees(**options), max_rounds=rounds, random_state=0)
                 model.fit([X[:rows, :3], X[:rows, 3:6], X[:rows, 6:]], y[:rows])
                 scores = model.decision_function([X[rows:, :3], X[rows:, 3:6], X[rows:, 6:]])
                 line[name] = (roc_auc_score(y[rows:], scores), model.n_iter_)

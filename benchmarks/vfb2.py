@@ -38,7 +38,7 @@ from sklearn.linear_model import LogisticRegression
 from evenhand.protocol.job import Job
 from evenhand.runtime.threads import Threads
 from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
-from evenhand.vertical.vfb2.options import Rule, VFB2Options
+from evenhand.vertical.vfb2.options import VFB2, Rule
 from evenhand_reproductions.vfb2.problems import VFB2Problem, read
 
 SETS = ("a9a", "credit-default", "20newsgroups")
@@ -259,7 +259,7 @@ def first_epochs(source: Path | None) -> None:
             history = train_vertical(job, parties, problem.labels, runtime="interleaved").history
             left = history["objective"].to_numpy() / best - 1.0
             rounds = int(np.argmax(left <= PRECISION))
-            resolved = VFB2Options(**options).resolved(rule, on_rates=False, dominators=ACTIVE, in_one_loop=True)
+            resolved = VFB2(**options).resolved(rule, on_rates=False, dominators=ACTIVE, in_one_loop=True)
             passes = sum(resolved.share_of_rows(number) for number in range(1, rounds + 1))
             shown = " ".join(f"{one:.1e}" for one in left[1:7])
             print(f"  {rule:<5}{sampling:<9} {'growing' if growth else 'whole':<8}{rounds:>3}{passes:>6.2f}   {shown}")

@@ -17,6 +17,7 @@ from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.selection import Selection, select
 from evenhand.metrics import gap_bounds, summary
 from evenhand.protocol.job import ModelName
+from evenhand.solvers import FairVFL, FedBCD, Subspace
 from evenhand_reproductions.data.splits import papers_split, party_sizes
 from evenhand_reproductions.settings import SETS, Meter, Record
 
@@ -99,16 +100,16 @@ def published(
     options: Mapping[str, Any] | None = None,
 ) -> Fit:
     """FairVFL at the papers' constants for a fixed number of rounds; FedBCD without ε."""
+    solver = FedBCD if epsilon is None else FairVFL
     return _fit(
         problem,
-        solver="fedbcd" if epsilon is None else "fairvfl",
+        solver=solver(**{**PUBLISHED, "local_steps": local_steps, **(options or {})}),
         constraint=None if epsilon is None else EqualOpportunity(epsilon),
         model=model,
         hidden=HIDDEN,
         max_rounds=rounds,
         tol=0.0,
         random_state=problem.seed,
-        solver_options={**PUBLISHED, "local_steps": local_steps, **(options or {})},
     )
 
 
@@ -122,9 +123,7 @@ def selected(
 ) -> tuple[Fit, Selection]:
     """Our solver with ε and alpha chosen by cross-validation on the training rows."""
     start = time.perf_counter()
-    estimator = _classifier(
-        problem, solver="subspace", constraint=constraint, max_rounds=MOST_ROUNDS, solver_options=options
-    )
+    estimator = _classifier(problem, solver=Subspace(**(options or {})), constraint=constraint, max_rounds=MOST_ROUNDS)
     # The seed of the folds is not that of the draw, so that folds do not follow the split.
     chosen = select(estimator, problem.train, problem.labels, sensitive_features=problem.groups, seed=1, **grid)
     return Fit(chosen.estimator, time.perf_counter() - start), chosen

@@ -20,6 +20,7 @@ from evenhand.estimators import OneVsRestClassifier
 from evenhand.jobs.horizontal.runs import score_new_clients
 from evenhand.jobs.vertical.runs import score_new_parties
 from evenhand.runtime.folder import RunFolder
+from evenhand.solvers import Subspace
 
 
 @pytest.fixture
@@ -72,13 +73,42 @@ def test_groups_by_the_name_of_a_column(frames: dict[str, pd.DataFrame]) -> None
     assert one.coefficients().index.tolist()[0] == "age"
 
 
+def test_parameters_of_a_solver_in_a_grid(frames: dict[str, pd.DataFrame]) -> None:
+    model = VerticalClassifier(solver=Subspace(history=8), constraint=EqualOpportunity(0.05), random_state=0)
+    assert model.get_params()["solver__history"] == 8
+    assert "solver__history" not in model.get_params(deep=False)
+    assert "solver=Subspace(history=8" in repr(model)
+    copy = clone(model).set_params(solver__history=4, constraint__epsilon=0.1)
+    assert (copy.solver, copy.constraint) == (Subspace(history=4), EqualOpportunity(0.1))
+    assert model.solver == Subspace(history=8)
+    X, y = pd.concat([frames["bank"][["age"]], frames["shop"]], axis=1), frames["bank"]["outcome"]
+    grid = {"classifier__solver__history": [2, 8], "classifier__solver__bands": [1, 2]}
+    search = GridSearchCV(SplitTableClassifier(VerticalClassifier(solver=Subspace(), random_state=0)), grid, cv=3)
+    search.fit(X, y)
+    assert search.best_estimator_.classifier_.solver == Subspace(
+        history=search.best_params_["classifier__solver__history"],
+        bands=search.best_params_["classifier__solver__bands"],
+    )
+    assert search.best_estimator_.classifier_.run_.terms.job.options == {
+        name.removeprefix("classifier__solver__"): value for name, value in search.best_params_.items()
+    }
+
+
+def test_a_solver_with_its_defaults_equals_its_name(frames: dict[str, pd.DataFrame]) -> None:
+    tables, y = features(frames), frames["bank"]["outcome"]
+    by_name = VerticalClassifier(solver="subspace", random_state=0).fit(tables, y)
+    given = VerticalClassifier(solver=Subspace(), random_state=0).fit(tables, y)
+    assert by_name.run_.terms.job == given.run_.terms.job
+    np.testing.assert_array_equal(by_name.coef_, given.coef_)
+
+
 def test_settings_of_a_constraint_in_a_grid(frames: dict[str, pd.DataFrame]) -> None:
     model = VerticalClassifier(constraint=EqualOpportunity(0.05))
     assert model.get_params()["constraint__epsilon"] == 0.05
     assert clone(model).set_params(constraint__epsilon=0.2).constraint == EqualOpportunity(0.2)
-    with pytest.raises(InputError, match="equal-opportunity has no setting 'eps'"):
+    with pytest.raises(InputError, match="EqualOpportunity has no parameter 'eps'"):
         model.set_params(constraint__eps=1.0)
-    with pytest.raises(InputError, match="needs an estimator with one constraint"):
+    with pytest.raises(InputError, match="constraint__epsilon needs one object as constraint"):
         VerticalClassifier().set_params(constraint__epsilon=1.0)
     bank = frames["bank"]
     X = pd.concat([bank[["age"]], frames["shop"]], axis=1)

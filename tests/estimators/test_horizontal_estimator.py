@@ -30,6 +30,7 @@ from evenhand.data import PartyEncoder
 from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.privacy.accounting import PrivacyStatement, privacy_statement
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise
+from evenhand.solvers import HORIZONTAL, FairFedAvgALM, FedAvg, ProxAL, Subspace
 from evenhand.training.protection import NoStatement
 
 torch = pytest.importorskip("torch")
@@ -48,8 +49,8 @@ def _fitted(classifier: HorizontalClassifier, **changes: Any) -> HorizontalClass
     return classifier.fit(given.pop("X"), given.pop("y"), **given)
 
 
-def _averaging(solver: str = "fedavg", **changes: Any) -> HorizontalClassifier:
-    settings: dict[str, Any] = {"solver": solver, "max_rounds": 5, "random_state": 0, "solver_options": SGD}
+def _averaging(solver: str = "fedavg", options: dict[str, Any] = SGD, **changes: Any) -> HorizontalClassifier:
+    settings: dict[str, Any] = {"solver": HORIZONTAL[solver].options(**options), "max_rounds": 5, "random_state": 0}
     return HorizontalClassifier(**{**settings, **changes})
 
 
@@ -74,10 +75,10 @@ def _gap(model: HorizontalClassifier, rows: np.ndarray | None = None) -> float:
 
 @pytest.mark.parametrize("solver", ["sqp", "prox-al", "fairfedavgalm"])
 def test_a_fitted_model_has_all_it_promises(solver: str) -> None:
-    options = SGD if solver == "fairfedavgalm" else None
+    options = SGD if solver == "fairfedavgalm" else {}
     rounds = 5 if solver == "fairfedavgalm" else None
     model = HorizontalClassifier(
-        solver=solver, constraint=EqualOpportunity(0.05), solver_options=options, max_rounds=rounds
+        solver=HORIZONTAL[solver].options(**options), constraint=EqualOpportunity(0.05), max_rounds=rounds
     )
     _fitted(model)
     assert model.coef_.shape == (1, 4)
@@ -119,10 +120,8 @@ def test_fedavg_of_full_batches_and_one_step_goes_there_as_well() -> None:
 
 @pytest.mark.parametrize("solver", ["sqp", "prox-al"])
 def test_a_global_constraint_holds_and_the_optimum_is_the_pooled_one(solver: str) -> None:
-    options = {"rho_rule": "balanced"} if solver == "prox-al" else {}
-    model = HorizontalClassifier(
-        solver=solver, constraint=EqualOpportunity(0.02), alpha=0.05, scale=False, tol=1e-5, solver_options=options
-    )
+    given = ProxAL(rho_rule="balanced") if solver == "prox-al" else solver
+    model = HorizontalClassifier(solver=given, constraint=EqualOpportunity(0.02), alpha=0.05, scale=False, tol=1e-5)
     _fitted(model)
     assert _gap(model) <= 0.02 + 1e-4
     columns = np.hstack([X, np.ones((120, 1))])
@@ -231,7 +230,7 @@ def test_the_order_of_rows_and_of_clients_does_not_matter() -> None:
 
 
 def test_the_seed_decides_and_a_clock_changes_the_time_only() -> None:
-    settings = {"model": "mlp", "hidden": (6,), "solver_options": {"step": 0.1, "batch_size": 8}}
+    settings = {"model": "mlp", "hidden": (6,), "options": {"step": 0.1, "batch_size": 8}}
     first, again, other, slow = (
         _fitted(_averaging(**settings, random_state=seed, clock=clock))
         for seed, clock in ((0, None), (np.int64(0), None), (1, None), (0, VirtualClock(latency=1.0)))
@@ -355,7 +354,7 @@ def test_images_train_a_module_of_ones_own(made: str) -> None:
     torch.manual_seed(0)
     network = _module(3) if made == "module" else (lambda: _module(3))
     model = HorizontalClassifier(
-        model=network, max_rounds=30, random_state=0, solver_options={"step": 0.3, "step_decay_every": None}
+        solver=FedAvg(step=0.3, step_decay_every=None), model=network, max_rounds=30, random_state=0
     )
     model.fit(images, labels, clients=np.arange(60) % 4)
     assert (model.predict(images) == labels).mean() > 0.9
@@ -385,7 +384,7 @@ def test_a_statement_counts_the_rounds_each_client_took_part_in() -> None:
         "fairfedavgalm",
         protect=noise,
         max_rounds=6,
-        solver_options={**SGD, "participation": 0.34},
+        options={**SGD, "participation": 0.34},
         delta=1e-6,
         **AGREED,
     )
@@ -407,7 +406,7 @@ def test_a_statement_counts_the_rounds_each_client_took_part_in() -> None:
     [
         ("fedavg", {"scale": True}, "means, deviations and levels of columns"),
         ("fedavg", {"groups": None}, "which groups occur"),
-        ("fedavg", {"solver_options": {**SGD, "report_every": 1}}, "'sums'"),
+        ("fedavg", {"options": {**SGD, "report_every": 1}}, "'sums'"),
         ("fairfed", {}, "'rates'"),
         ("fedavg", {"protect": GaussianNoise(0.01)}, "not clipped"),
         ("fedavg", {"protect": ClippedGaussian(1.0, None, 0.0)}, "no noise"),
@@ -475,8 +474,10 @@ def test_data_that_cannot_be_used_are_refused_with_what_and_where(changes: dict[
         ({"scope": "local", "limits": {"paris": 0.1}}, "'paris', which is not a client"),
         ({"scope": "local", "limits": {"server": 0.1}}, "'server' has a limit"),
         ({"scope": "local", "limits": {"lyon": -0.1}}, "limit of 'lyon' is -0.1"),
-        ({"solver_options": {"speed": 3}}, "no option 'speed'"),
-        ({"solver": "fairfedavgalm", "solver_options": {"step": -1.0}}, "step is -1.0"),
+        ({"solver": FedAvg(), "solver__speed": 3}, "FedAvg has no parameter 'speed'"),
+        ({"solver": FairFedAvgALM(), "solver__step": -1.0}, "step is -1.0"),
+        ({"solver": "fedavg", "solver__step": 1.0}, "solver__step needs one object as solver"),
+        ({"solver": Subspace()}, "solver is Subspace.*give a name such as 'fedavg', or an object of .*FedAvg"),
         ({"model": "forest"}, "model is 'forest'"),
         ({"model": 3}, "model is a int"),
         ({"model": lambda: 3, "solver": "fairfedavgalm"}, "must make a torch.nn.Module"),

@@ -14,6 +14,7 @@ from evenhand import HorizontalClassifier, LossParity, VerticalClassifier
 from evenhand.data.images.arrays import as_floats, centre_crop
 from evenhand.errors import DataError, EvenhandError, InputError, RunError
 from evenhand.models.pictures import Pictures
+from evenhand.solvers import FairFedAvgALM
 
 RNG = np.random.default_rng(0)
 CLASSES = RNG.integers(0, 3, 90)
@@ -39,8 +40,8 @@ def small(side: int = 10) -> Any:
 
 
 def classifier(side: int = 10, **settings: Any) -> HorizontalClassifier:
-    known: dict[str, Any] = {"solver": "fairfedavgalm", "constraint": LossParity(0.1), "max_rounds": 3}
-    known |= {"random_state": 0, "solver_options": {"step": 0.5, "batch_size": 8, "local_epochs": 1}}
+    known: dict[str, Any] = {"constraint": LossParity(0.1), "max_rounds": 3, "random_state": 0}
+    known |= {"solver": FairFedAvgALM(step=0.5, batch_size=8, local_epochs=1)}
     return HorizontalClassifier(model=small(side), **(known | settings))
 
 

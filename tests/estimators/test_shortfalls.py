@@ -12,6 +12,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from evenhand import HorizontalClassifier, SplitTableClassifier, VerticalClassifier, VerticalRegressor
+from evenhand.solvers import FedAvg, HistogramTrees, Trees
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
 
 ROWS = 240
@@ -63,11 +64,12 @@ def test_who_ends_unconverged_warns(fit: Callable[..., Any], solver: str) -> Non
 
 @pytest.mark.parametrize("fit", [vertical, horizontal])
 def test_trees_are_whole_after_any_number_of_rounds_and_say_what_ended_them(fit: Callable[..., Any]) -> None:
+    kind = Trees if fit is vertical else HistogramTrees
     if fit is vertical:
         pytest.importorskip("lightgbm")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run = fit(solver="trees", max_rounds=20, solver_options={"rows_a_leaf": 5, "shrinkage": 1.0}).run_
+        run = fit(solver=kind(rows_a_leaf=5, shrinkage=1.0), max_rounds=20).run_
     told = run.statistics if fit is vertical else run.record
     assert run.certificate.converged
     assert told["ended by"] in ("max_rounds", "the leave-one-out loss fell no more")
@@ -99,4 +101,4 @@ def test_a_fit_is_kept_where_warnings_are_errors() -> None:
 def test_where_clients_were_not_asked_to_measure_nothing_is_said_of_convergence() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        horizontal(solver="fedavg", max_rounds=30, solver_options={"report_every": 0, "step": 0.5, "batch_size": 8})
+        horizontal(solver=FedAvg(report_every=0, step=0.5, batch_size=8), max_rounds=30)

@@ -26,6 +26,7 @@ from evenhand import (
     VirtualClock,
 )
 from evenhand.errors import DataError, InputError
+from evenhand.solvers import FairVFL, FedBCD
 
 PROBLEM = small(seed=1, rows=80)
 LABELS, GROUPS = PROBLEM.labels, PROBLEM.groups
@@ -43,7 +44,7 @@ def _frames() -> list[pd.DataFrame]:
 
 
 def _classifier(**changes: Any) -> VerticalClassifier:
-    settings: dict[str, Any] = {"solver": "fairvfl", "solver_options": {"step": "auto"}, "max_rounds": 60, "tol": 1e-6}
+    settings: dict[str, Any] = {"solver": FairVFL(step="auto"), "max_rounds": 60, "tol": 1e-6}
     return VerticalClassifier(**{**settings, "random_state": 0, **changes})
 
 
@@ -90,8 +91,8 @@ def test_scores_probabilities_and_labels_agree_with_the_weights() -> None:
 
 
 def test_without_a_constraint_it_is_logistic_regression() -> None:
-    settings = {"alpha": 0.05, "scale": False, "solver_options": {"step": 1.0}, "max_rounds": 2000, "tol": 1e-9}
-    model = VerticalClassifier(solver="fedbcd", **settings).fit(_tables(), LABELS)
+    settings = {"alpha": 0.05, "scale": False, "max_rounds": 2000, "tol": 1e-9}
+    model = VerticalClassifier(solver=FedBCD(step=1.0), **settings).fit(_tables(), LABELS)
     pooled = LogisticRegression(C=1 / (80 * 0.05), tol=1e-12, solver="newton-cholesky").fit(PROBLEM.matrix, LABELS)
     np.testing.assert_allclose(model.coef_, pooled.coef_, atol=1e-6)
     np.testing.assert_allclose(model.intercept_, pooled.intercept_, atol=1e-6)
@@ -102,10 +103,10 @@ def test_a_constraint_is_met_and_costs_accuracy_of_the_loss() -> None:
         "max_rounds": 3000,
         "tol": 1e-7,
         "alpha": 0.05,
-        "solver_options": {"step": 0.3, "dual_step": 0.5, "damping": 0.0},
+        "solver": FairVFL(step=0.3, dual_step=0.5, damping=0.0),
     }
-    free = VerticalClassifier(solver="fairvfl", **settings).fit(_tables(), LABELS)
-    fair = VerticalClassifier(solver="fairvfl", constraint=EqualOpportunity(0.01), **settings).fit(
+    free = VerticalClassifier(**settings).fit(_tables(), LABELS)
+    fair = VerticalClassifier(constraint=EqualOpportunity(0.01), **settings).fit(
         _tables(), LABELS, sensitive_features=GROUPS
     )
     assert fair.certificate_.violation < 1e-6
@@ -127,7 +128,7 @@ def test_several_constraints_can_be_given() -> None:
 
 
 def test_every_party_active_is_the_first_version() -> None:
-    model = _fair(roles="all-active", solver_options={"step": 0.3, "local_steps": 4}).fit(
+    model = _fair(roles="all-active", solver=FairVFL(step=0.3, local_steps=4)).fit(
         _tables(), LABELS, sensitive_features=GROUPS
     )
     kinds = {entry.kind for entry in model.run_.transcript}
@@ -324,7 +325,7 @@ def test_one_party_is_enough_and_a_party_may_hold_nothing_useful() -> None:
 
 
 def test_neural_parties_train_and_the_seed_decides() -> None:
-    settings = {"model": "mlp", "hidden": (6, 4), "max_rounds": 40, "solver_options": {"step": 0.1}}
+    settings = {"model": "mlp", "hidden": (6, 4), "max_rounds": 40, "solver": FairVFL(step=0.1)}
     first, again, other = (
         _fair(**{**settings, "random_state": seed}).fit(_tables(), LABELS, sensitive_features=GROUPS)
         for seed in (0, 0, 1)
@@ -338,7 +339,7 @@ def test_neural_parties_train_and_the_seed_decides() -> None:
 
 @pytest.mark.parametrize("seed", [np.int64(3), np.int32(3)])
 def test_a_seed_is_the_same_seed_as_a_numpy_integer(seed: Any) -> None:
-    settings = {"model": "mlp", "hidden": (3,), "max_rounds": 1, "solver_options": {"step": 0.1}}
+    settings = {"model": "mlp", "hidden": (3,), "max_rounds": 1, "solver": FairVFL(step=0.1)}
     plain = _classifier(**{**settings, "random_state": 3}).fit(_tables(), LABELS)
     other = _classifier(**{**settings, "random_state": seed}).fit(_tables(), LABELS)
     np.testing.assert_array_equal(plain.models_["party0"].weights, other.models_["party0"].weights)
@@ -395,9 +396,10 @@ def test_a_missing_label_is_refused(missing: Any) -> None:
     [
         ({"solver": "magic"}, "solver is 'magic'.*'fairvfl'"),
         ({"solver": "fedbcd"}, "'fedbcd' trains without constraints"),
-        ({"solver_options": {"speed": 3}}, "no option 'speed'"),
-        ({"solver_options": {"pace": "slow"}}, "pace is 'slow'"),
-        ({"solver_options": {"step": -1.0}}, "step is -1.0"),
+        ({"solver": 3}, "solver is 3; give a name such as 'subspace', or an object of .*Subspace"),
+        ({"solver__speed": 3}, "FairVFL has no parameter 'speed'"),
+        ({"solver__pace": "slow"}, "pace is 'slow'"),
+        ({"solver__step": -1.0}, "step is -1.0"),
         ({"runtime": "cloud"}, "runtime is 'cloud'"),
         ({"roles": "all-passive"}, "roles is 'all-passive'"),
         ({"roles": ["active"]}, "roles has 1 entries for 2 parties"),
@@ -490,7 +492,7 @@ def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
 
 def test_a_row_of_weight_two_is_the_row_twice_where_nothing_else_counts_rows() -> None:
     times = np.random.default_rng(0).integers(0, 4, 80)
-    settings: dict[str, Any] = {"solver": "subspace", "tol": 1e-8, "alpha": 0.05, "scale": False, "solver_options": {}}
+    settings: dict[str, Any] = {"solver": "subspace", "tol": 1e-8, "alpha": 0.05, "scale": False}
     split = SplitTableClassifier(_fair(**settings))
     labels, groups = np.asarray(LABELS), np.asarray(GROUPS)
     weighted = split.fit(PROBLEM.matrix, labels, sensitive_features=groups, sample_weight=times).decision_function(

@@ -17,6 +17,7 @@ from evenhand import EqualOpportunity, VerticalClassifier, VerticalRegressor, Vi
 from evenhand.errors import DataError, InputError
 from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.runs import run_vertical_job
+from evenhand.solvers import VFB2SAGA, VFB2SVRG
 
 ROWS = 300
 RNG = np.random.default_rng(0)
@@ -31,10 +32,10 @@ def classifier(**settings: Any) -> VerticalClassifier:
     return VerticalClassifier(**{"solver": "vfb2-svrg", "alpha": 0.01, "random_state": 0, "tol": 1e-6, **settings})
 
 
-@pytest.mark.parametrize("solver", ["vfb2-svrg", "vfb2-saga"])
+@pytest.mark.parametrize("solver", [VFB2SVRG, VFB2SAGA])
 @pytest.mark.parametrize("runtime", ["auto", "messages", VirtualClock(latency=1e-4)])
-def test_it_is_logistic_regression_whatever_runs_it(solver: str, runtime: Any) -> None:
-    model = classifier(solver=solver, runtime=runtime, solver_options={"batch_size": 8}).fit(TABLES, Y)
+def test_it_is_logistic_regression_whatever_runs_it(solver: Any, runtime: Any) -> None:
+    model = classifier(solver=solver(batch_size=8), runtime=runtime).fit(TABLES, Y)
     encoded = np.column_stack(
         [np.asarray(model.encoders_[name].transform(table)) for name, table in TABLES.items()]
     ).astype(float)

@@ -8,7 +8,7 @@ from support.clients import deal_rows, train_rows
 from support.problems import Problem, small, two_attributes
 
 from evenhand.errors import DataError, InputError
-from evenhand.horizontal.averaging.fairfed import FairFedOptions, FairFedServer, largest_gap
+from evenhand.horizontal.averaging.fairfed import FairFed, FairFedServer, largest_gap
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.protocol.job import Job
 from evenhand.runtime.inprocess import InProcess
@@ -124,6 +124,6 @@ def test_it_needs_groups_and_a_metric_it_knows() -> None:
     with pytest.raises(DataError, match="fairfed compares groups"):
         train_clients(Job(solver="fairfed"), clients)
     with pytest.raises(InputError, match="metric is 'accuracy'"):
-        FairFedOptions(metric="accuracy")  # type: ignore[arg-type]
+        FairFed(metric="accuracy")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="weight_step is -1"):
-        FairFedOptions(weight_step=-1)
+        FairFed(weight_step=-1)

@@ -19,9 +19,9 @@ from evenhand.constraints.kinds import (
     NeymanPearson,
 )
 from evenhand.errors import ConstraintError, InputError
-from evenhand.horizontal.averaging.fairalm import FairALMOptions
-from evenhand.horizontal.averaging.fairfedavgalm import FairFedAvgALMOptions
-from evenhand.horizontal.averaging.fpfl import FPFLOptions
+from evenhand.horizontal.averaging.fairalm import FairALM
+from evenhand.horizontal.averaging.fairfedavgalm import FairFedAvgALM
+from evenhand.horizontal.averaging.fpfl import FPFL
 from evenhand.horizontal.problem import ClientRows, ModelStart
 from evenhand.protocol.job import Job
 from evenhand.training.horizontal import HorizontalRun, train_clients
@@ -270,17 +270,17 @@ def test_more_than_two_classes_take_rows_of_losses_without_labels_only() -> None
 
 
 def test_settings_follow_the_supplement() -> None:
-    alm = FairFedAvgALMOptions(**preset_options("fairfedavgalm-celeba", "fairfedavgalm"))
+    alm = FairFedAvgALM(**preset_options("fairfedavgalm-celeba", "fairfedavgalm"))
     first, later = alm.settings(1), alm.settings(27)
     assert (first.step, first.penalty, first.dual_step, first.slice_weight) == (0.01, 5.0, 2.0, 0.0)
     assert later.step == pytest.approx(0.001)
     assert later.penalty == pytest.approx(5.0 * 1.05**26)
     assert later.dual_step == pytest.approx(2.0 / 1.05**26)
     assert (alm.batch_size, alm.clip, alm.local_epochs, alm.participation) == (128, 1.0, 1, 1.0)
-    fairalm = FairALMOptions(**preset_options("fairfedavgalm-celeba", "fairalm")).settings(3)
+    fairalm = FairALM(**preset_options("fairfedavgalm-celeba", "fairalm")).settings(3)
     assert fairalm.penalty == 0.0
     assert fairalm.dual_step == fairalm.slice_weight == pytest.approx(1.0 / 1.01**2)
-    fpfl = FPFLOptions(**preset_options("fairfedavgalm-celeba", "fpfl")).settings(60)
+    fpfl = FPFL(**preset_options("fairfedavgalm-celeba", "fpfl")).settings(60)
     assert (fpfl.penalty, fpfl.dual_step) == (5.0, 2.0)
     assert fpfl.step == pytest.approx(1e-4)
 
@@ -288,11 +288,11 @@ def test_settings_follow_the_supplement() -> None:
 @pytest.mark.parametrize(
     ("options", "wrong", "message"),
     [
-        (FairFedAvgALMOptions, {"penalty": -1.0}, "penalty is -1.0"),
-        (FairFedAvgALMOptions, {"growth": 0.9}, "growth is 0.9"),
-        (FairFedAvgALMOptions, {"dual_step": 0}, "dual_step is 0"),
-        (FairALMOptions, {"growth": "x"}, "growth is 'x'"),
-        (FPFLOptions, {"penalty": float("inf")}, "penalty is inf"),
+        (FairFedAvgALM, {"penalty": -1.0}, "penalty is -1.0"),
+        (FairFedAvgALM, {"growth": 0.9}, "growth is 0.9"),
+        (FairFedAvgALM, {"dual_step": 0}, "dual_step is 0"),
+        (FairALM, {"growth": "x"}, "growth is 'x'"),
+        (FPFL, {"penalty": float("inf")}, "penalty is inf"),
     ],
 )
 def test_options_of_multiplier_methods_check_themselves(options: Any, wrong: dict[str, Any], message: str) -> None:

@@ -17,7 +17,7 @@ from evenhand.constraints.kinds import EqualOpportunity, LossParity
 from evenhand.errors import InputError
 from evenhand.horizontal.prox_al.batched import BatchedSolve
 from evenhand.horizontal.prox_al.client import ProxALClient
-from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.prox_al.server import ProxALServer
 from evenhand.horizontal.prox_al.stacked_slices import StackedSlices
 from evenhand.programs import (
@@ -53,16 +53,16 @@ class TestRoles(ProgramRolesContract):
         server = constrained(dealt, EqualOpportunity(0.2), scope="global", server=own).server
 
         def convex() -> dict[str, Any]:
-            head, clients = prox_al_roles(deal(loss.clients), ProxALOptions(**QUICK, max_rounds=30))
+            head, clients = prox_al_roles(deal(loss.clients), ProxAL(**QUICK, max_rounds=30))
             return {role.name: role for role in [head, *clients]}
 
         def quadratic() -> dict[str, Any]:
-            options = ProxALOptions(penalty=10.0, subproblem=0.1, rho=0.05, rho_rule="balanced", max_rounds=30)
+            options = ProxAL(penalty=10.0, subproblem=0.1, rho=0.05, rho_rule="balanced", max_rounds=30)
             head, clients = prox_al_roles(deal(*random_quadratic_programs(3, 12, 2)), options)
             return {role.name: role for role in [head, *clients]}
 
         def everything() -> dict[str, Any]:
-            options = ProxALOptions(**QUICK, rho_rule="balanced", participation=0.7, max_rounds=30)
+            options = ProxAL(**QUICK, rho_rule="balanced", participation=0.7, max_rounds=30)
             head, clients = prox_al_roles(deal(parity.clients, server, L1(1e-3), parity.shared), options)
             return {role.name: role for role in [head, *clients]}
 
@@ -113,7 +113,7 @@ def test_linear_equalities_against_their_kkt_system() -> None:
 def test_steps_of_a_quadratic_program_are_the_generic_ones() -> None:
     """With an inverse Hessian a client of equalities needs no search, and says what it would have found by one."""
     clients, server = random_quadratic_programs(3, 30, 2, seed=1)
-    options = ProxALOptions(penalty=10.0, subproblem=0.1, rho=1.0, shrink=0.0, floor=1e-6)
+    options = ProxAL(penalty=10.0, subproblem=0.1, rho=1.0, shrink=0.0, floor=1e-6)
     head, exact = prox_al_roles(deal(clients, server), options)
     run(head, exact)
     searching_head, searching = prox_al_roles(deal(clients, server), options)
@@ -155,7 +155,7 @@ def test_near_exact_local_solves_need_fewer_rounds_and_find_the_same() -> None:
     settings: dict[str, Any] = {"penalty": 10.0, "subproblem": 0.1, "rho": 1.0}
     usual = prox_al(clients, **settings)
     exact = prox_al(clients, **settings, shrink=0.0, floor=1e-6)
-    assert ProxALOptions(shrink=0.0, floor=1e-6).tolerance(0, 0, 3) < 1e-6
+    assert ProxAL(shrink=0.0, floor=1e-6).tolerance(0, 0, 3) < 1e-6
     assert exact.rounds < usual.rounds
     np.testing.assert_allclose(exact.weights, usual.weights, atol=2e-3)
 
@@ -266,7 +266,7 @@ def run(server: ProxALServer, clients: list[ProxALClient]) -> bytes:
 @pytest.mark.portable
 def test_company_changes_nothing() -> None:
     """Clients solved side by side in one process send what each would send if it were alone in its own."""
-    dealt, options = deal(neyman_pearson(samples(), 0.3).clients), ProxALOptions(**QUICK)
+    dealt, options = deal(neyman_pearson(samples(), 0.3).clients), ProxAL(**QUICK)
     server, together = prox_al_roles(dealt, options)
     assert len({id(role.steps) for role in together}) < len(together)
     found = run(server, together)
@@ -300,7 +300,7 @@ def test_a_cap_that_bites_is_not_convergence(caps: dict[str, int]) -> None:
 
 
 def test_multipliers_stay_with_the_clients_and_everybody_ends_with_the_model() -> None:
-    server, clients = prox_al_roles(deal(neyman_pearson(samples(), 0.3).clients), ProxALOptions(**QUICK))
+    server, clients = prox_al_roles(deal(neyman_pearson(samples(), 0.3).clients), ProxAL(**QUICK))
     run(server, clients)
     for client in clients:
         assert client.weights is not None

@@ -15,7 +15,7 @@ from support.programs import samples, strongly_convex
 
 from evenhand.horizontal.prox_al.exact import ExactSolve
 from evenhand.horizontal.prox_al.local_step import LocalStep, SteppingClient
-from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.programs import Program, neyman_pearson, random_quadratic_programs
 from evenhand.protocol.messages import Message
 from evenhand.protocol.transcript import Transcript
@@ -75,7 +75,7 @@ class Bystander:
         self.u, self.consensus = u, self.consensus + self.rho * (u - w)
 
 
-def conversation(programs: Any, server: Program | None, options: ProxALOptions) -> list[Message]:
+def conversation(programs: Any, server: Program | None, options: ProxAL) -> list[Message]:
     head, clients = prox_al_roles(deal(programs, server), options)
     transcript = Transcript(keep_messages=True)
     InProcess([head, *clients], transcript=transcript).run()
@@ -113,7 +113,7 @@ def counted_exact_steps(monkeypatch: pytest.MonkeyPatch) -> list[LocalStep]:
 def test_every_line_of_both_algorithms(rho: float, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = counted_exact_steps(monkeypatch)
     programs, server = programs_of(kind)
-    options = ProxALOptions(penalty=BETA, subproblem=0.05, rho=rho, max_outer=4, max_inner=40)
+    options = ProxAL(penalty=BETA, subproblem=0.05, rho=rho, max_outer=4, max_inner=40)
     sides = {f"c{place}": Bystander(program, 3, rho) for place, program in enumerate(programs)}
     head, anchors = Bystander(server, 3, rho), {}
     sent: dict[str, Message] = {}

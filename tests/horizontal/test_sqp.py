@@ -16,7 +16,7 @@ from support.programs import KINDS, by_scipy, contradicting, net_of, samples, st
 from evenhand.central.prox_al import prox_al as pooled_prox_al
 from evenhand.constraints.kinds import Constraint, EqualOpportunity, LossParity, NeymanPearson
 from evenhand.errors import InputError
-from evenhand.horizontal.sqp.options import SQPOptions
+from evenhand.horizontal.sqp.options import SQP
 from evenhand.horizontal.sqp.search import bfgs, positive
 from evenhand.programs import (
     L1,
@@ -49,7 +49,7 @@ class TestRoles(ProgramRolesContract):
         start = np.linspace(-2, 2, 5)
 
         def roles() -> dict[str, Any]:
-            options = SQPOptions(curvature=request.param)
+            options = SQP(curvature=request.param)
             head, clients = sqp_roles(deal(parity.clients, server, L1(1e-3), parity.shared, start), options)
             return {role.name: role for role in [head, *clients]}
 

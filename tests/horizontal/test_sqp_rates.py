@@ -16,6 +16,7 @@ from evenhand import HorizontalClassifier
 from evenhand.constraints import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity, NeymanPearson
 from evenhand.errors import ExactRatesWarning, InputError
 from evenhand.metrics import constraint_gaps
+from evenhand.solvers import SQP
 
 RATES = EqualizedOdds(0.05, "error")
 
@@ -33,7 +34,7 @@ def people(groups: str = "ab", rows: int = 900, seed: int = 0) -> tuple[np.ndarr
 def fitted(constraint: Constraint, groups: str = "ab", seed: int = 0, **settings: Any) -> tuple[Any, float]:
     """A model of three clients, and by how much the constraint is missed when people are counted."""
     matrix, labels, frame = people(groups, seed=seed)
-    model = HorizontalClassifier(solver="sqp", constraint=constraint, **settings)
+    model = HorizontalClassifier(**{"solver": "sqp", "constraint": constraint, **settings})
     model.fit(matrix, labels, sensitive_features=frame, clients=np.arange(len(labels)) % 3)
     found = constraint_gaps(constraint, labels, model.decision_function(matrix), sensitive_features=frame)
     return model, float((found["estimate"] - found["asked"]).max())
@@ -51,7 +52,7 @@ def fitted(constraint: Constraint, groups: str = "ab", seed: int = 0, **settings
     ids=str,
 )
 def test_people_counted_are_within_the_bounds(constraint: Constraint, groups: str) -> None:
-    _, missed = fitted(constraint, groups, solver_options={"exact_rates": False})
+    _, missed = fitted(constraint, groups, solver=SQP(exact_rates=False))
     model, held = fitted(constraint, groups)
     assert missed > 0.02
     # Within, and not by more than it takes.
@@ -63,7 +64,7 @@ def test_people_counted_are_within_the_bounds(constraint: Constraint, groups: st
 
 def test_a_bound_that_smooth_rates_keep_too_tight_is_moved_out() -> None:
     constraint = NeymanPearson(0.1, measure="error")
-    smooth, missed = fitted(constraint, solver_options={"exact_rates": False})
+    smooth, missed = fitted(constraint, solver=SQP(exact_rates=False))
     model, held = fitted(constraint)
     assert missed < -0.05
     assert -0.02 <= held <= 1e-12
@@ -112,16 +113,16 @@ def test_where_no_model_has_them_the_nearest_is_returned_and_it_is_said() -> Non
 
 
 def test_rates_can_be_left_smooth_and_equalities_are() -> None:
-    model, _ = fitted(RATES, solver_options={"exact_rates": False})
+    model, _ = fitted(RATES, solver=SQP(exact_rates=False))
     assert not any(name.startswith("exact[") for name in model.history_)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ExactRatesWarning)
         equal, _ = fitted(EqualOpportunity(0.0, "error"))
     assert equal.certificate_.converged
     with pytest.raises(InputError, match="exact_rates needs an epsilon above zero"):
-        fitted(EqualOpportunity(0.0, "error"), solver_options={"exact_rates": True})
+        fitted(EqualOpportunity(0.0, "error"), solver=SQP(exact_rates=True))
     with pytest.raises(InputError, match="exact_rates is 'yes'"):
-        fitted(RATES, solver_options={"exact_rates": "yes"})
+        fitted(RATES, solver=SQP(exact_rates="yes"))
 
 
 @pytest.mark.filterwarnings("ignore::evenhand.errors.ExactRatesWarning")

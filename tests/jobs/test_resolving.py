@@ -12,11 +12,11 @@ import pytest
 from support.hospitals import HospitalJob
 from support.tables import SmallJob
 
-from evenhand.horizontal.sqp.options import SQPOptions
+from evenhand.horizontal.sqp.options import SQP
 from evenhand.jobs.schema import TrainingSection
 from evenhand.protocol.job import Job
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.subspace.options import SubspaceOptions
+from evenhand.vertical.subspace.options import Subspace
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Watch:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     found = Watch(monkeypatch)
-    for owner in (Job, SubspaceOptions, SQPOptions):
+    for owner in (Job, Subspace, SQP):
         found.over(owner, "__post_init__")
     found.over(TrainingSection, "to_job")
     return found
@@ -52,7 +52,7 @@ def test_a_vertical_run_resolves_its_job_once(tmp_path: Path, watch: Watch) -> N
     assert watch.calls["TrainingSection.to_job"] == 1
     # The file, its solver named, the terms with their protection; then the draft and the terms as they were read.
     assert watch.calls["Job.__post_init__"] <= 5
-    assert watch.calls["SubspaceOptions.__post_init__"] <= 3
+    assert watch.calls["Subspace.__post_init__"] <= 3
 
 
 def test_a_horizontal_run_resolves_its_job_once(tmp_path: Path, watch: Watch) -> None:
@@ -60,7 +60,7 @@ def test_a_horizontal_run_resolves_its_job_once(tmp_path: Path, watch: Watch) ->
     made.run()
     assert watch.calls["TrainingSection.to_job"] == 1
     assert watch.calls["Job.__post_init__"] <= 5
-    assert watch.calls["SQPOptions.__post_init__"] <= 3
+    assert watch.calls["SQP.__post_init__"] <= 3
 
 
 def test_participants_of_one_process_share_the_terms_they_read() -> None:

@@ -18,7 +18,7 @@ from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical, table_s
 from evenhand.protocol.job import Job
 from evenhand.runtime.clock import VirtualClock
 from evenhand.solvers.choosing import resolve
-from evenhand.vertical.subspace.options import SubspaceOptions
+from evenhand.vertical.subspace.options import Subspace
 
 FULL = """
 [job]
@@ -100,7 +100,7 @@ def test_a_file_is_resolved_once_and_a_changed_copy_anew() -> None:
     content = parse_vertical({"job": section, "party": [{**party, "sensitive": ["sex"]}]}, "job.toml")
     job = content.to_job()
     assert content.to_job() is job
-    assert job.settings(SubspaceOptions) is job.settings(SubspaceOptions)
+    assert job.settings(Subspace) is job.settings(Subspace)
     assert with_epsilon(content, 0.3).to_job().constraints == (EqualizedOdds(0.3),)
     assert content.to_job().constraints == (EqualizedOdds(0.1),)
     assert content.model_dump(exclude_unset=True) == with_epsilon(content, 0.1).model_dump(exclude_unset=True)

@@ -23,6 +23,7 @@ from evenhand.errors import DataError, DivergenceError, JobError, MissingExtraEr
 from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
 from evenhand.jobs.vertical.tables import load_vertical_tables
 from evenhand.runtime.folder import RunFolder
+from evenhand.solvers import FairVFL
 
 
 @pytest.fixture
@@ -363,11 +364,10 @@ def test_scores_are_those_of_the_estimator(small: SmallJob) -> None:
     bank = small.frames["bank"]
     tables = small.frames | {"bank": bank[["age", "city"]]}
     classifier = VerticalClassifier(
-        solver="fairvfl",
+        solver=FairVFL(step="auto"),
         constraint=EqualOpportunity(0.05),
         max_rounds=20,
         tol=0.0,
-        solver_options={"step": "auto"},
         random_state=0,
     )
     classifier.fit(tables, bank["outcome"], sensitive_features=bank["sex"])

@@ -12,7 +12,7 @@ import pytest
 
 from evenhand.programs import measure
 from evenhand_reproductions.constrained import curves, numbers, pages, table4
-from evenhand_reproductions.constrained.methods import BALANCED, METHODS, POOLED, PUBLISHED, SQP, measured
+from evenhand_reproductions.constrained.methods import BALANCED, BY_SQP, METHODS, POOLED, PUBLISHED, measured
 from evenhand_reproductions.constrained.numbers import CLIENTS, FEDERATED, TABLE1, TABLE2, TABLE4, Reference
 from evenhand_reproductions.constrained.problems import (
     ConstrainedProblem,
@@ -73,7 +73,7 @@ def test_problems_are_those_of_their_seed() -> None:
 
 
 def test_every_method_ends_truly_optimal_at_the_same_objective(records: pd.DataFrame) -> None:
-    assert set(records["method"]) == {PUBLISHED, BALANCED, SQP, POOLED}
+    assert set(records["method"]) == {PUBLISHED, BALANCED, BY_SQP, POOLED}
     assert records["optimal"].all()
     assert records["objective"].to_numpy() == pytest.approx(records["objective"].mean(), rel=2e-2)
     assert records["max row"].max() <= 0.2 + 1e-3
@@ -83,14 +83,14 @@ def test_every_method_ends_truly_optimal_at_the_same_objective(records: pd.DataF
 def test_a_run_that_meets_the_cap_is_not_shown_as_optimal(problem: ConstrainedProblem) -> None:
     record = measured(PUBLISHED, problem, 3)
     assert not record["optimal"]
-    frame = pd.DataFrame([record, measured(SQP, problem, 3), measured(POOLED, problem, 3)])
+    frame = pd.DataFrame([record, measured(BY_SQP, problem, 3), measured(POOLED, problem, 3)])
     assert "**no** (0 of 1)" in pages.table(frame, TABLE1["monks-1"] | {3: TABLE1["monks-1"][5]})
     assert "2 of 3; not monks-1, n = 3, prox-al, fixed ρ: missed." in pages.checks(frame)[0]
 
 
 def test_seconds_beside_the_authors(records: pd.DataFrame) -> None:
     known = Reference(1.0, 1e-4)
-    one = records[records["method"] == SQP].assign(cpu=0.01)
+    one = records[records["method"] == BY_SQP].assign(cpu=0.01)
     assert pages.costs(one, known)[-2:] == ["1 s", "100"]
     assert pages.costs(one, Reference(36.0))[-1] == "finishes where theirs did not"
     assert pages.costs(one, Reference(36.0, 1.1))[-1] == "3,600, and optimal where theirs is not"
@@ -98,7 +98,7 @@ def test_seconds_beside_the_authors(records: pd.DataFrame) -> None:
     assert pages.costs(one, None)[-2:] == ["–", "–"]
 
 
-@pytest.mark.parametrize("method", [PUBLISHED, BALANCED, SQP])
+@pytest.mark.parametrize("method", [PUBLISHED, BALANCED, BY_SQP])
 def test_a_curve_runs_from_the_start_to_the_solution(problem: ConstrainedProblem, method: str) -> None:
     line = curves.curve(method, problem, 5000)
     assert line[0]["round"] == 0
@@ -113,7 +113,7 @@ def test_a_curve_runs_from_the_start_to_the_solution(problem: ConstrainedProblem
 
 def test_residuals_are_measured_on_the_whole_problem() -> None:
     problem = quadratic_problem(2, 5, 1, 0, 1)
-    found = METHODS[SQP](problem, 100)
+    found = METHODS[BY_SQP](problem, 100)
     names = {f"c{place}": client for place, client in enumerate(problem.federated.clients)}
     again = measure(found.weights, found.multipliers, names, problem.federated.server)
     assert again.stationarity == pytest.approx(found.residual.stationarity, abs=1e-9)
@@ -136,7 +136,7 @@ def test_table4_shows_instances_with_and_without_the_servers_rows(
     optimum = records[records["method"] == table4.OPTIMUM].groupby("server")["objective"].mean()
     assert optimum[False] < optimum[True], "a row less can only lower the objective"
     program = quadratic_problem(1, 100, 1, 10, 10, server_rows=False).federated
-    found = records[(records["method"] == SQP) & ~records["server"].astype(bool)]["objective"].iloc[0]
+    found = records[(records["method"] == BY_SQP) & ~records["server"].astype(bool)]["objective"].iloc[0]
     assert found == pytest.approx(table4._optimum(program.clients))
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from evenhand.errors import InputError
-from evenhand.horizontal.averaging.fairfed import FairFedOptions
+from evenhand.horizontal.averaging.fairfed import FairFed
 from evenhand.protocol.job import Job
 from evenhand.protocol.options import check_options
 from evenhand.solvers.registry import HORIZONTAL
@@ -30,7 +30,7 @@ def test_the_tables_of_the_supplement() -> None:
     assert (imsitu["penalty"], imsitu["dual_step"]) == (0.1, 0.2)
     # Section 5: FairFed goes by DP on CelebA and by EO on imSitu.
     assert "metric" not in preset_options("fairfedavgalm-celeba", "fairfed")
-    assert FairFedOptions().metric == "demographic-parity"
+    assert FairFed().metric == "demographic-parity"
     assert preset_options("fairfedavgalm-imsitu", "fairfed")["metric"] == "equal-opportunity"
     assert (PRESETS["fairfedavgalm-celeba"].rounds, PRESETS["fairfedavgalm-imsitu"].rounds) == (70, 200)
 

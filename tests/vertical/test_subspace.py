@@ -37,7 +37,7 @@ from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns, Start
 from evenhand.vertical.subspace import tiny_problem
 from evenhand.vertical.subspace.blocks import DirectionBlock, split_step
-from evenhand.vertical.subspace.options import SubspaceOptions
+from evenhand.vertical.subspace.options import Subspace
 from evenhand.vertical.subspace.party import SubspaceParty
 
 
@@ -234,7 +234,7 @@ def test_neural_parties_and_silly_histories_are_refused() -> None:
     with pytest.raises(InputError, match="takes linear parties, not 'mlp' ones"):
         subspace(small(), model="mlp")
     with pytest.raises(InputError, match="history is -1"):
-        SubspaceOptions(history=-1)
+        Subspace(history=-1)
 
 
 def test_bytes_of_a_round_are_the_arithmetic_sizes() -> None:

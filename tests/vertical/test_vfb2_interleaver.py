@@ -26,7 +26,7 @@ from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.server import CompiledRun
 from evenhand.vertical.vfb2.blocks import Block
 from evenhand.vertical.vfb2.kernels import SCALE, row_score
-from evenhand.vertical.vfb2.options import VFB2Options
+from evenhand.vertical.vfb2.options import VFB2
 
 MU = 0.02
 BLOCKS = [[2, 0], [1], [3, 4], [5]]
@@ -130,12 +130,12 @@ def test_scores_do_not_depend_on_who_has_which_columns() -> None:
 
 
 def test_short_epochs_come_first_and_sagas_table_is_then_kept() -> None:
-    options = VFB2Options().resolved("saga", on_rates=False, dominators=1, in_one_loop=True)
+    options = VFB2().resolved("saga", on_rates=False, dominators=1, in_one_loop=True)
     assert [options.share_of_rows(number) for number in (1, 2, 5, 6, 7, 50)] == [1 / 32, 1 / 16, 1 / 2, 1, 1, 1]
     assert [options.renews_references("saga", number) for number in (1, 2, 5, 6, 7, 50)] == [True] * 4 + [False] * 2
     assert all(options.renews_references("svrg", number) for number in (1, 7, 50))
     assert not any(options.renews_references("sgd", number) for number in (1, 7, 50))
-    whole = VFB2Options(growth=False).resolved("saga", on_rates=False, dominators=1, in_one_loop=True)
+    whole = VFB2(growth=False).resolved("saga", on_rates=False, dominators=1, in_one_loop=True)
     assert [whole.renews_references("saga", number) for number in (1, 2, 3)] == [True, False, False]
 
 
@@ -356,7 +356,7 @@ def test_a_runtime_that_the_solver_does_not_have_is_refused() -> None:
 
 def test_rows_that_another_store_has_taken_over_are_let_go_of() -> None:
     """An empty part of an array would keep the whole of it."""
-    block = Block("a", sp.csr_array(np.eye(4)), 0.1, VFB2Options(), intercept=True)
+    block = Block("a", sp.csr_array(np.eye(4)), 0.1, VFB2(), intercept=True)
     block.give_up_rows()
     assert all(part.size == 0 and part.base is None for part in (block.starts, block.indices, block.data))
 

@@ -15,7 +15,7 @@ from evenhand.data import load
 from evenhand.protocol.job import Job
 from evenhand.training.vertical import VerticalRun, train_vertical
 from evenhand.vertical.problem import PartyColumns
-from evenhand.vertical.vfb2.options import VFB2Options
+from evenhand.vertical.vfb2.options import VFB2
 from evenhand.vertical.vfb2.penalty import FIRST, Penalties
 
 ROWS = 200
@@ -72,7 +72,7 @@ def test_a_run_that_goes_wrong_returns_to_the_best_point_it_has_seen_the_start_a
 def test_the_penalty_begins_where_weights_turn_and_is_halved_where_it_overshoots() -> None:
     """One row over two cells of 50 rows each, 100 in all: a multiplier above 1/2 turns the second cell's weight."""
     weights = np.array([[0.02, -0.02]])
-    penalties = Penalties(VFB2Options(), weights, n_rows=100, tol=1e-4)
+    penalties = Penalties(VFB2(), weights, n_rows=100, tol=1e-4)
     scales = np.full((2, 1), 0.5)
     none, much = np.array([[0.4], [0.0]]), np.array([[0.6], [0.0]])
     excess = np.array([[0.1], [-0.3]])
@@ -86,7 +86,7 @@ def test_the_penalty_begins_where_weights_turn_and_is_halved_where_it_overshoots
 
 
 def test_a_penalty_that_is_given_is_left_alone() -> None:
-    penalties = Penalties(VFB2Options(penalty=5.0), np.array([[0.02, -0.02]]), n_rows=100, tol=1e-4)
+    penalties = Penalties(VFB2(penalty=5.0), np.array([[0.02, -0.02]]), n_rows=100, tol=1e-4)
     for size in (1.0, -1.0, 1.0):
         penalties.push(np.ones((2, 1)), np.ones((2, 1)), np.array([[size], [-size]]))
     assert penalties.values.tolist() == [[5.0], [5.0]]

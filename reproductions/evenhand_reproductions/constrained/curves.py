@@ -14,15 +14,15 @@ from matplotlib.patches import Patch
 
 from evenhand.arrays import Array
 from evenhand.horizontal.program_server import ProgramServer
-from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.roles import HorizontalClient
-from evenhand.horizontal.sqp.options import SQPOptions
+from evenhand.horizontal.sqp.options import SQP
 from evenhand.runtime.files import make_folder, write_figure
 from evenhand.runtime.inprocess import InProcess, Mailbox
 from evenhand.training.programs import deal, prox_al_roles, solution, sqp_roles
 from evenhand.training.run import one_blas_thread
 from evenhand_reproductions.constrained import pages
-from evenhand_reproductions.constrained.methods import BALANCED, PUBLISHED, ROUNDS, SQP, TOLERANCE
+from evenhand_reproductions.constrained.methods import BALANCED, BY_SQP, PUBLISHED, ROUNDS, TOLERANCE
 from evenhand_reproductions.constrained.problems import ConstrainedProblem, SetRows, read
 from evenhand_reproductions.settings import SETS, Meter, Record, Settings
 from evenhand_reproductions.writing import markdown_table
@@ -41,7 +41,7 @@ COLOURS: Final = {"objective": "tab:blue", "row": "tab:brown", "server": "tab:gr
 STYLES: Final[dict[str, dict[str, Any]]] = {
     PUBLISHED: {"linestyle": "-"},
     BALANCED: {"linestyle": "-"},
-    SQP: {"linestyle": "--", "marker": "o", "markersize": 3},
+    BY_SQP: {"linestyle": "--", "marker": "o", "markersize": 3},
 }
 
 
@@ -62,10 +62,10 @@ def compute(
 def roles_of(method: str, problem: ConstrainedProblem, rounds: int) -> tuple[ProgramServer, Sequence[HorizontalClient]]:
     parts = problem.federated
     dealt = deal(parts.clients, parts.server, start=problem.start)
-    if method == SQP:
-        return sqp_roles(dealt, SQPOptions())
+    if method == BY_SQP:
+        return sqp_roles(dealt, SQP())
     rule: Any = "fixed" if method == PUBLISHED else "balanced"
-    options = ProxALOptions(rho=problem.rho, rho_rule=rule, max_rounds=rounds, max_inner=rounds, **problem.options)
+    options = ProxAL(rho=problem.rho, rho_rule=rule, max_rounds=rounds, max_inner=rounds, **problem.options)
     return prox_al_roles(dealt, options)
 
 

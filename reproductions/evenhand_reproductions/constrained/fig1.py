@@ -7,14 +7,14 @@ from pathlib import Path
 import pandas as pd
 
 from evenhand_reproductions.constrained import curves, methods
-from evenhand_reproductions.constrained.methods import BALANCED, SQP
+from evenhand_reproductions.constrained.methods import BALANCED, BY_SQP
 from evenhand_reproductions.constrained.problems import LOSS_LIMIT, neyman_pearson_problem
 from evenhand_reproductions.settings import Meter, Record, Settings
 from evenhand_reproductions.writing import Page
 
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
-    return curves.compute(settings, meter, (BALANCED, SQP), neyman_pearson_problem)
+    return curves.compute(settings, meter, (BALANCED, BY_SQP), neyman_pearson_problem)
 
 
 def constants(name: str) -> Record:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pandas as pd
 
 from evenhand_reproductions.constrained import curves, methods
-from evenhand_reproductions.constrained.methods import PUBLISHED, SQP
+from evenhand_reproductions.constrained.methods import BY_SQP, PUBLISHED
 from evenhand_reproductions.constrained.problems import DISPARITY_LIMIT, fairness_problem
 from evenhand_reproductions.settings import Meter, Record, Settings
 from evenhand_reproductions.writing import Page
 
 
 def compute(settings: Settings, meter: Meter) -> list[Record]:
-    return curves.compute(settings, meter, (PUBLISHED, SQP), fairness_problem)
+    return curves.compute(settings, meter, (PUBLISHED, BY_SQP), fairness_problem)
 
 
 def constants(name: str) -> Record:

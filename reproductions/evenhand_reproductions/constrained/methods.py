@@ -19,7 +19,7 @@ from evenhand_reproductions.settings import Record
 TOLERANCE: Final = 1e-3
 """ε₁ and ε₂ everywhere."""
 PUBLISHED, BALANCED = "prox-al, fixed ρ", "prox-al, adaptive ρ"
-SQP, POOLED = "sqp", "cProx-AL (pooled)"
+BY_SQP, POOLED = "sqp", "cProx-AL (pooled)"
 ROUNDS: Final = {
     "breast-cancer-wisc": 20_000,
     "monks-1": 40_000,
@@ -57,7 +57,7 @@ def _pooled(problem: ConstrainedProblem, rounds: int) -> Solution:
 METHODS: Final[Mapping[str, Callable[[ConstrainedProblem, int], Solution]]] = {
     PUBLISHED: _published,
     BALANCED: _balanced,
-    SQP: _sqp,
+    BY_SQP: _sqp,
     POOLED: _pooled,
 }
 

@@ -9,11 +9,11 @@ import pandas as pd
 from evenhand.programs import SolveStatus
 from evenhand_reproductions.constrained import numbers
 from evenhand_reproductions.constrained.methods import (
+    BY_SQP,
     METHODS,
     POOLED,
     PUBLISHED,
     ROUNDS,
-    SQP,
     TOLERANCE,
     measured,
 )
@@ -152,7 +152,7 @@ def checks(records: pd.DataFrame) -> list[str]:
         f"Every cell truly ({TOLERANCE:g}, {TOLERANCE:g})-optimal: {cells - len(missed)} of {cells}"
         + (f"; not {'; '.join(missed)}: missed." if missed else ": met.")
     ]
-    for method in (PUBLISHED, SQP):
+    for method in (PUBLISHED, BY_SQP):
         lines += _faster(records[records["method"] == method], method)
     return [*lines, *sqp_checks(records)]
 
@@ -187,8 +187,8 @@ def _faster(records: pd.DataFrame, method: str) -> list[str]:
 def sqp_checks(records: pd.DataFrame) -> list[str]:
     """Rounds of sqp, and its seconds beside those of the pooled method."""
     seconds = records.groupby(["set", "clients", "method"], sort=False)["cpu"].mean()
-    rounds = records[records["method"] == SQP].groupby(["set", "clients"], sort=False)["rounds"].max()
-    ratios = {key: float(seconds[(*key, SQP)] / seconds[(*key, POOLED)]) for key in rounds.index}
+    rounds = records[records["method"] == BY_SQP].groupby(["set", "clients"], sort=False)["rounds"].max()
+    ratios = {key: float(seconds[(*key, BY_SQP)] / seconds[(*key, POOLED)]) for key in rounds.index}
     above = [f"{_cell(key)} ({ratio:.1f})" for key, ratio in ratios.items() if ratio > MOST_TIMES_POOLED]
     return [
         f"sqp in at most {MOST_ROUNDS} rounds: {rounds.max()} at most: "

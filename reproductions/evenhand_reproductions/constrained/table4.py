@@ -9,7 +9,7 @@ import pandas as pd
 
 from evenhand.programs import QuadraticProgram, random_quadratic_programs
 from evenhand_reproductions.constrained import methods, pages
-from evenhand_reproductions.constrained.methods import METHODS, POOLED, ROUNDS, SQP, TOLERANCE, measured
+from evenhand_reproductions.constrained.methods import BY_SQP, METHODS, POOLED, ROUNDS, TOLERANCE, measured
 from evenhand_reproductions.constrained.numbers import (
     QUADRATIC_CLIENTS,
     QUADRATIC_FEDERATED,
@@ -189,7 +189,7 @@ def _checks(records: pd.DataFrame) -> list[str]:
         for key, runs in groups
         if not runs["optimal"].all()
     ]
-    rounds = records[records["method"] == SQP]["rounds"].max()
+    rounds = records[records["method"] == BY_SQP]["rounds"].max()
     verdict = "met" if rounds <= pages.MOST_ROUNDS else "missed"
     return [
         f"Every cell truly ({TOLERANCE:g}, {TOLERANCE:g})-optimal: {groups.ngroups - len(short)} of {groups.ngroups}"

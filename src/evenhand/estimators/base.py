@@ -17,7 +17,7 @@ from evenhand.auditing.views import Scene, listening
 from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
-from evenhand.estimators.parameters import WithConstraintParameters
+from evenhand.estimators.parameters import NestedParameters
 from evenhand.estimators.recording import recorded_fit
 from evenhand.estimators.rows import Beside, FrameRows, HolderRows, ReadLabels
 from evenhand.estimators.sensitive import named_columns, split_off
@@ -31,7 +31,7 @@ from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
-from evenhand.solvers.choosing import resolve
+from evenhand.solvers.choosing import named_solver, resolve
 from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.together import Together
 from evenhand.training.vertical import VerticalRun, train_together
@@ -42,7 +42,7 @@ from evenhand.vertical.problem import PartyColumns, Start
 RoleName = Literal["active", "passive"]
 
 
-class VerticalEstimator(WithConstraintParameters):
+class VerticalEstimator(NestedParameters):
     """Base of the classifier and the regressor."""
 
     _loss: LossName
@@ -52,7 +52,7 @@ class VerticalEstimator(WithConstraintParameters):
     def __init__(
         self,
         *,
-        solver: str = "auto",
+        solver: Any = "auto",
         constraint: Constraints = None,
         model: ModelName = "linear",
         roles: Sequence[RoleName] | Literal["all-active"] | None = None,
@@ -64,7 +64,6 @@ class VerticalEstimator(WithConstraintParameters):
         scale: bool = True,
         fit_intercept: bool = True,
         hidden: Sequence[int] = (32, 16),
-        solver_options: Mapping[str, Any] | None = None,
         protection: Protection = "auto",
         label_privacy: Mapping[str, Any] | None = None,
         warm_start: bool = False,
@@ -83,7 +82,6 @@ class VerticalEstimator(WithConstraintParameters):
         self.scale = scale
         self.fit_intercept = fit_intercept
         self.hidden = hidden
-        self.solver_options = solver_options
         self.protection = protection
         self.label_privacy = label_privacy
         self.warm_start = warm_start
@@ -169,8 +167,9 @@ class VerticalEstimator(WithConstraintParameters):
         seed = int(state) if isinstance(state, (int, np.integer)) else int(check_random_state(state).randint(2**31))
         if not isinstance(self.hidden, Sequence):
             raise InputError(f"hidden is {self.hidden!r}; give the width of each hidden layer, for instance (32, 16)")
+        solver, options = named_solver("vertical", self.solver)
         job = Job(
-            solver=self.solver,
+            solver=solver,
             constraints=tuple(as_list(self.constraint)),
             model=self.model,
             alpha=self.alpha,
@@ -179,7 +178,7 @@ class VerticalEstimator(WithConstraintParameters):
             fit_intercept=self.fit_intercept,
             hidden=tuple(self.hidden),
             loss=self._loss,
-            options=dict(self.solver_options or {}),
+            options=options,
             protection=self.protection,
             label_privacy=LabelPrivacy.of(self.label_privacy),
         )

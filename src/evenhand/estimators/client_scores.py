@@ -15,11 +15,11 @@ from evenhand.arrays import Array
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.client_rows import as_rows, encoded, feature_names
-from evenhand.estimators.parameters import WithConstraintParameters
+from evenhand.estimators.parameters import NestedParameters
 from evenhand.training.horizontal import HorizontalRun
 
 
-class ScoresAcrossClients(ClassifierMixin, WithConstraintParameters):  # type: ignore[misc]
+class ScoresAcrossClients(ClassifierMixin, NestedParameters):  # type: ignore[misc]
     """The half of :class:`~evenhand.HorizontalClassifier` that keeps what came of `fit`, and answers from it."""
 
     run_: HorizontalRun

@@ -31,7 +31,7 @@ from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.checking import check_job
-from evenhand.solvers.choosing import choose_solver
+from evenhand.solvers.choosing import choose_solver, named_solver
 from evenhand.solvers.registry import HORIZONTAL
 from evenhand.training.horizontal import protections_of, train_together
 from evenhand.training.horizontal_steps import HorizontalTraining, client_steps, server_steps
@@ -62,7 +62,8 @@ class HorizontalClassifier(ScoresAcrossClients):
         ``"prox-al"`` and ``"sqp"``: linear models of two classes, to the optimum and with multipliers. ``"trees"``:
         boosted trees by summed histograms. ``"auto"`` is ``"sqp"`` for a linear model of two classes without
         protection, which needs about a dozen rounds; ``"trees"`` for trees; otherwise ``"fairfedavgalm"`` under a
-        constraint and ``"fedavg"`` without.
+        constraint and ``"fedavg"`` without. An object of `evenhand.solvers` sets its options too:
+        ``FedAvg(step=0.1, local_epochs=2)``.
     constraint
         One constraint or several, for instance ``EqualOpportunity(0.01)``. None trains without, or under what the
         solver has by default (``LossParity(0)`` of FairFedAvgALM and FairALM, ``GroupAgainstOverall(0)`` of FPFL).
@@ -112,8 +113,6 @@ class HorizontalClassifier(ScoresAcrossClients):
         δ of the privacy statements.
     clock
         A :class:`~evenhand.VirtualClock` with speeds of machines and links.
-    solver_options
-        The solver's own settings, for instance ``{"step": 0.1, "local_epochs": 2}``.
     device
         Where torch computes, ``"cuda"`` for instance; for averaging solvers and models that are no perceptrons.
     crop
@@ -154,7 +153,7 @@ class HorizontalClassifier(ScoresAcrossClients):
     def __init__(
         self,
         *,
-        solver: str = "auto",
+        solver: Any = "auto",
         constraint: Constraints = None,
         model: Any = "linear",
         scope: Scope = "global",
@@ -172,7 +171,6 @@ class HorizontalClassifier(ScoresAcrossClients):
         protect: Protection | Mapping[str, Protection] | None = None,
         delta: float = 1e-5,
         clock: VirtualClock | None = None,
-        solver_options: Mapping[str, Any] | None = None,
         protection: ProtectionLevel = "auto",
         device: str = "cpu",
         crop: int | None = None,
@@ -199,7 +197,6 @@ class HorizontalClassifier(ScoresAcrossClients):
         self.protect = protect
         self.delta = delta
         self.clock = clock
-        self.solver_options = solver_options
         self.protection = protection
         self.device = device
         self.crop = crop
@@ -345,8 +342,9 @@ class HorizontalClassifier(ScoresAcrossClients):
     def _job(self, two_classes: bool) -> Job:
         constraints = tuple(as_list(self.constraint))
         model: Any = self.model if isinstance(self.model, str) else "module"
+        name, options = named_solver("horizontal", self.solver)
         solver = choose_solver(
-            self.solver,
+            name,
             model=model,
             constrained=bool(constraints),
             two_classes=two_classes,
@@ -364,7 +362,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             tol=self.tol,
             seed=seed,
             hidden=tuple(self.hidden),
-            options=self.solver_options or {},
+            options=options,
             protection=self.protection,
         )
 

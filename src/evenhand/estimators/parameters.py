@@ -1,45 +1,57 @@
-"""Parameters of a constraint as an estimator's own, so that a grid can name them: ``constraint__epsilon``."""
+"""Parameters of objects inside an estimator as its own, so that a grid can name them: ``constraint__epsilon``."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, replace
-from typing import Any, Final, Self
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
-from evenhand.constraints.kinds import Constraint
 from evenhand.errors import InputError
 
-_PREFIX: Final = "constraint__"
 
+class NestedParameters(BaseEstimator):  # type: ignore[misc]
+    """An estimator with objects as parameters (constraint, solver, label privacy), which are dataclasses.
 
-class WithConstraintParameters(BaseEstimator):  # type: ignore[misc]
-    """An estimator with a `constraint`, whose settings can be read and changed by name."""
-
-    constraint: Any
+    ``get_params`` lists their fields and ``set_params`` changes them, as ``solver__history`` for instance.
+    """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         found: dict[str, Any] = super().get_params(deep)
-        if deep and isinstance(self.constraint, Constraint):
-            found |= {f"{_PREFIX}{name}": value for name, value in asdict(self.constraint).items()}
+        if deep:
+            for name, value in list(found.items()):
+                if _is_object(value):
+                    found |= {f"{name}__{one.name}": getattr(value, one.name) for one in fields(value)}
         return found
 
     def set_params(self, **params: Any) -> Self:
-        own = {name: value for name, value in params.items() if not name.startswith(_PREFIX)}
-        super().set_params(**own)
-        changed = {name.removeprefix(_PREFIX): value for name, value in params.items() if name not in own}
-        if changed:
-            self.constraint = _replaced(self.constraint, changed)
+        own = super().get_params(deep=False)
+        nested: dict[str, dict[str, Any]] = {}
+        plain = {}
+        for key, value in params.items():
+            name, _, field = key.partition("__")
+            if field and name in own:
+                nested.setdefault(name, {})[field] = value
+            else:
+                plain[key] = value
+        super().set_params(**plain)
+        for name, changed in nested.items():
+            setattr(self, name, _replaced(name, getattr(self, name), changed))
         return self
 
 
-def _replaced(constraint: Any, changed: dict[str, Any]) -> Constraint:
-    if not isinstance(constraint, Constraint):
+def _is_object(value: Any) -> bool:
+    return is_dataclass(value) and not isinstance(value, type)
+
+
+def _replaced(name: str, value: Any, changed: dict[str, Any]) -> Any:
+    if not _is_object(value):
         raise InputError(
-            f"{_PREFIX}{next(iter(changed))} needs an estimator with one constraint, such as EqualOpportunity()"
+            f"{name}__{next(iter(changed))} needs one object as {name}, such as EqualOpportunity() or Subspace(); "
+            f"it is {value!r}"
         )
-    known = [field.name for field in fields(constraint)]
-    for name in changed:
-        if name not in known:
-            raise InputError(f"{constraint.kind} has no setting {name!r}; it has {', '.join(known)}")
-    return replace(constraint, **changed)
+    known = [one.name for one in fields(value)]
+    for field in changed:
+        if field not in known:
+            raise InputError(f"{type(value).__name__} has no parameter {field!r}; it has {', '.join(known)}")
+    return replace(value, **changed)

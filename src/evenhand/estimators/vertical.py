@@ -39,7 +39,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         ``"subspace"`` (linear parties, about ten rounds), ``"trees"`` (boosted trees, about ten rounds),
         ``"fairvfl"`` (the papers' method, also for neural parties), ``"fedbcd"`` (which takes no constraint), or VFB²'s
         stochastic ``"vfb2-svrg"``, ``"vfb2-saga"`` and ``"vfb2-sgd"`` (linear parties, scores summed behind masks,
-        very wide sparse tables); ``"auto"`` is the first that applies.
+        very wide sparse tables); ``"auto"`` is the first that applies. An object of `evenhand.solvers` sets its options
+        too: ``Subspace(history=8)``.
     constraint
         One constraint or several, for instance ``EqualOpportunity(0.01)``. None trains without.
     model
@@ -72,8 +73,6 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         Whether the first active party has an intercept.
     hidden
         Widths of a neural party's hidden layers.
-    solver_options
-        The solver's own settings, for instance ``{"step": 0.01, "local_steps": 7}``.
     protection
         What is kept from the others (``"subspace"`` and ``"fairvfl"`` with linear parties). ``"none"``: messages as
         published, which disclose labels, scores and which records are equal. ``"masked"``: the server learns sums over
@@ -117,7 +116,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     def __init__(
         self,
         *,
-        solver: str = "auto",
+        solver: Any = "auto",
         constraint: Constraints = None,
         model: ModelName = "linear",
         roles: Sequence[RoleName] | Literal["all-active"] | None = None,
@@ -130,7 +129,6 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         scale: bool = True,
         fit_intercept: bool = True,
         hidden: Sequence[int] = (32, 16),
-        solver_options: Mapping[str, Any] | None = None,
         protection: Protection = "auto",
         label_privacy: Mapping[str, Any] | None = None,
         warm_start: bool = False,
@@ -150,7 +148,6 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             scale=scale,
             fit_intercept=fit_intercept,
             hidden=hidden,
-            solver_options=solver_options,
             protection=protection,
             label_privacy=label_privacy,
             warm_start=warm_start,
@@ -277,7 +274,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
     def __init__(
         self,
         *,
-        solver: str = "vfb2-svrg",
+        solver: Any = "vfb2-svrg",
         roles: Sequence[RoleName] | Literal["all-active"] | None = None,
         alpha: float | None = None,
         max_rounds: int = 1000,
@@ -286,7 +283,6 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         random_state: int | np.random.RandomState | None = None,
         scale: bool = True,
         fit_intercept: bool = True,
-        solver_options: Mapping[str, Any] | None = None,
         warm_start: bool = False,
         checkpoints: str | Path | None = None,
         verbose: bool = False,
@@ -301,7 +297,6 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
             random_state=random_state,
             scale=scale,
             fit_intercept=fit_intercept,
-            solver_options=solver_options,
             warm_start=warm_start,
             checkpoints=checkpoints,
             verbose=verbose,

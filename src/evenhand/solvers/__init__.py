@@ -1,6 +1,44 @@
-"""The registry of solvers: one class of entry for both splits, and what follows from being listed."""
+"""The registry of solvers: one class of entry for both splits, and a class with the options of each solver.
 
+An estimator takes a solver by name or as an object of its class, whose parameters a grid can tune:
+``VerticalClassifier(solver=Subspace(history=8))`` has the parameter ``solver__history``.
+"""
+
+from evenhand.horizontal.averaging.fairalm import FairALM
+from evenhand.horizontal.averaging.fairfed import FairFed
+from evenhand.horizontal.averaging.fairfedavgalm import FairFedAvgALM
+from evenhand.horizontal.averaging.fedavg import FedAvg
+from evenhand.horizontal.averaging.fpfl import FPFL
+from evenhand.horizontal.prox_al.options import ProxAL
+from evenhand.horizontal.sqp.options import SQP
+from evenhand.horizontal.trees.options import HistogramTrees
 from evenhand.protocol.solver import Solver
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL, register
+from evenhand.vertical.fairvfl_schedule import FairVFL
+from evenhand.vertical.fedbcd import FedBCD
+from evenhand.vertical.subspace.options import Subspace
+from evenhand.vertical.trees.options import Trees
+from evenhand.vertical.vfb2.options import AFSVRGVP, VFB2SAGA, VFB2SGD, VFB2SVRG
 
-__all__ = ["HORIZONTAL", "VERTICAL", "Solver", "register"]
+__all__ = [
+    "AFSVRGVP",
+    "FPFL",
+    "HORIZONTAL",
+    "SQP",
+    "VERTICAL",
+    "VFB2SAGA",
+    "VFB2SGD",
+    "VFB2SVRG",
+    "FairALM",
+    "FairFed",
+    "FairFedAvgALM",
+    "FairVFL",
+    "FedAvg",
+    "FedBCD",
+    "HistogramTrees",
+    "ProxAL",
+    "Solver",
+    "Subspace",
+    "Trees",
+    "register",
+]

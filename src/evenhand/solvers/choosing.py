@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Final
+from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import Any, Final
 
+from evenhand.errors import InputError
 from evenhand.protocol.job import Job
+from evenhand.protocol.solver import Split
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL, find
 
 _OF_MODEL: Final = {"linear": "subspace", "mlp": "fairvfl", "trees": "trees"}
@@ -14,6 +16,32 @@ _OF_MODEL: Final = {"linear": "subspace", "mlp": "fairvfl", "trees": "trees"}
 def solver_name(job: Job) -> str:
     """Return the name of a vertical job's solver; ``"auto"`` is the one for the parties' model."""
     return _OF_MODEL.get(job.model, "subspace") if job.solver == "auto" else job.solver
+
+
+def named_solver(split: Split, given: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options of a solver, which a user gives by name or as an object with its options.
+
+    Only options that differ from their defaults are returned, so that an object with defaults equals the name alone.
+    """
+    if isinstance(given, str):
+        return given, {}
+    listed: dict[str, Any] = {"vertical": dict(VERTICAL), "horizontal": dict(HORIZONTAL)}[split]
+    for name, solver in listed.items():
+        if type(given) is solver.options:
+            return name, changed_fields(given)
+    known = ", ".join(sorted(solver.options.__name__ for solver in listed.values()))
+    raise InputError(f"solver is {given!r}; give a name such as {next(iter(listed))!r}, or an object of {known}")
+
+
+def changed_fields(given: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass object that differ from their defaults."""
+    assert is_dataclass(given)
+    found = {}
+    for one in fields(given):
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        if (value := getattr(given, one.name)) != default:
+            found[one.name] = value
+    return found
 
 
 def resolve(job: Job, tol: float | None) -> Job:

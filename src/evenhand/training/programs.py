@@ -15,11 +15,11 @@ from evenhand.errors import InputError
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.prox_al.batched import solve_together
 from evenhand.horizontal.prox_al.client import ProxALClient
-from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.prox_al.server import ProxALServer
 from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.sqp.client import SQPClient
-from evenhand.horizontal.sqp.options import SQPOptions
+from evenhand.horizontal.sqp.options import SQP
 from evenhand.horizontal.sqp.server import SQPServer
 from evenhand.programs.optimality import SHARED, Solution
 from evenhand.programs.program import Program
@@ -100,9 +100,9 @@ def prox_al(
     start
         w⁰; the origin by default.
     options
-        Those of `ProxALOptions`.
+        Those of `ProxAL`.
     """
-    dealt, settings = deal(clients, server, regulariser, shared, start), ProxALOptions(**options)
+    dealt, settings = deal(clients, server, regulariser, shared, start), ProxAL(**options)
     return solve(lambda: prox_al_roles(dealt, settings))
 
 
@@ -117,13 +117,13 @@ def sqp(
 ) -> Solution:
     """Solve a program across clients by sequential quadratic programming: about a dozen rounds.
 
-    Parameters are those of `prox_al`, options those of `SQPOptions`.
+    Parameters are those of `prox_al`, options those of `SQP`.
     """
-    dealt, settings = deal(clients, server, regulariser, shared, start), SQPOptions(**options)
+    dealt, settings = deal(clients, server, regulariser, shared, start), SQP(**options)
     return solve(lambda: sqp_roles(dealt, settings))
 
 
-def prox_al_roles(dealt: DealtProgram, options: ProxALOptions) -> tuple[ProxALServer, list[ProxALClient]]:
+def prox_al_roles(dealt: DealtProgram, options: ProxAL) -> tuple[ProxALServer, list[ProxALClient]]:
     """The roles of a run of `prox_al`."""
     head = ProxALServer(dealt.server_part(), options)
     names = list(dealt.clients)
@@ -132,7 +132,7 @@ def prox_al_roles(dealt: DealtProgram, options: ProxALOptions) -> tuple[ProxALSe
     return head, clients
 
 
-def sqp_roles(dealt: DealtProgram, options: SQPOptions) -> tuple[SQPServer, list[SQPClient]]:
+def sqp_roles(dealt: DealtProgram, options: SQP) -> tuple[SQPServer, list[SQPClient]]:
     """The roles of a run of `sqp`."""
     exact = options.is_exact(len(dealt.start))
     lacking = [name for name, program in dealt.clients.items() if program.curvature == "none"]

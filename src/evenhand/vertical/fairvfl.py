@@ -31,7 +31,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.fairvfl_schedule import FairVFLOptions, Schedule
+from evenhand.vertical.fairvfl_schedule import FairVFL, Schedule
 from evenhand.vertical.messages import (
     COMBINED_SCORES,
     FAIRVFL,
@@ -64,7 +64,7 @@ class FairVFLServer(Server):
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
-        self.options = options = FairVFLOptions.of(terms)
+        self.options = options = FairVFL.of(terms)
         parties = len(self.parties)
         self.schedule = Schedule(options, self.lagrangian, parties, self.regulariser)
         self.latest: list[Array] = [np.zeros(terms.n_rows)] * parties
@@ -168,7 +168,7 @@ class FairVFLParty(GradientParty):
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
-        self.options = FairVFLOptions.of(terms)
+        self.options = FairVFL.of(terms)
         self.optimiser = make_optimiser(self.options.optimiser, self.model.weights.size)
         self.sequence = 0
 
@@ -303,7 +303,7 @@ def party(terms: VerticalTerms, name: str, own: PartyData) -> FairVFLParty:
 SOLVER = Solver(
     name="fairvfl",
     split="vertical",
-    options=FairVFLOptions,
+    options=FairVFL,
     server=FairVFLServer,
     participant=party,
     vocabulary=FAIRVFL,

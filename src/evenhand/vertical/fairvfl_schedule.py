@@ -19,7 +19,7 @@ from evenhand.protocol.terms import VerticalTerms
 
 
 @dataclass(frozen=True)
-class FairVFLOptions:
+class FairVFL:
     """Settings of FairVFL; but for the step of linear parties, the defaults are those of the papers' experiments.
 
     Parameters
@@ -78,7 +78,7 @@ class FairVFLOptions:
             raise InputError(f"local_steps is {self.local_steps!r}; it must be a whole number, at least 1")
 
     @classmethod
-    def of(cls, terms: VerticalTerms) -> FairVFLOptions:
+    def of(cls, terms: VerticalTerms) -> FairVFL:
         """The options of a job, with its step."""
         options = terms.job.settings(cls)
         if options.step is not None:
@@ -97,7 +97,7 @@ class Schedule:
     TAU = 9.0
     """τ of FairVFL Theorem 2, which asks for more than 8."""
 
-    def __init__(self, options: FairVFLOptions, lagrangian: Lagrangian, parties: int, regulariser: float) -> None:
+    def __init__(self, options: FairVFL, lagrangian: Lagrangian, parties: int, regulariser: float) -> None:
         self.options = options
         self._lagrangian = lagrangian
         self._local_updates = parties * options.local_steps

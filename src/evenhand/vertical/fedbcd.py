@@ -11,15 +11,26 @@ Round:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from evenhand.protocol.solver import Solver
 from evenhand.vertical import fairvfl
-from evenhand.vertical.fairvfl_schedule import FairVFLOptions
+from evenhand.vertical.fairvfl_schedule import FairVFL
 from evenhand.vertical.messages import FAIRVFL
+
+
+@dataclass(frozen=True)
+class FedBCD(FairVFL):
+    """FedBCD: parties take gradient steps on their own blocks. It takes no constraint.
+
+    Parameters are those of `FairVFL`; those of multipliers have no effect.
+    """
+
 
 SOLVER = Solver(
     name="fedbcd",
     split="vertical",
-    options=FairVFLOptions,
+    options=FedBCD,
     server=fairvfl.FairVFLServer,
     participant=fairvfl.party,
     vocabulary=FAIRVFL,

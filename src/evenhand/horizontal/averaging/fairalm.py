@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FairALMOptions(AveragingOptions):
+class FairALM(AveragingOptions):
     """Options of FairALM-FedAvg.
 
     Parameters
@@ -75,6 +75,4 @@ class WeightedLagrangian(Formulation):
         return settings.dual_step * self.multipliers.excess(values)
 
 
-SOLVER = averaging_solver(
-    "fairalm", FairALMOptions, formulation=WeightedLagrangian, default_constraints=(LossParity(0.0),)
-)
+SOLVER = averaging_solver("fairalm", FairALM, formulation=WeightedLagrangian, default_constraints=(LossParity(0.0),))

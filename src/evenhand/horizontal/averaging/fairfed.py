@@ -39,7 +39,7 @@ Metric = Literal["demographic-parity", "equal-opportunity"]
 
 
 @dataclass(frozen=True)
-class FairFedOptions(AveragingOptions):
+class FairFed(AveragingOptions):
     """Options of FairFed.
 
     Parameters
@@ -79,7 +79,7 @@ class FairFedClient(AveragingClient):
     """Sends its counts with every update."""
 
     learner: CountingLearner
-    options: FairFedOptions
+    options: FairFed
 
     def measurements(self, request: TrainRequest) -> list[Message]:
         self.effort += self.learner.effort
@@ -93,7 +93,7 @@ class FairFedServer(AveragingServer):
 
     state_fields: ClassVar = {"adjustments": dict[str, float]}
 
-    options: FairFedOptions
+    options: FairFed
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -176,7 +176,7 @@ def accuracy_of(counts: Body) -> float:
 
 SOLVER = averaging_solver(
     "fairfed",
-    FairFedOptions,
+    FairFed,
     server=FairFedServer,
     client=FairFedClient,
     takes_constraints=False,

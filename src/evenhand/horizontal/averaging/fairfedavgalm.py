@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FairFedAvgALMOptions(AveragingOptions):
+class FairFedAvgALM(AveragingOptions):
     """Options of FairFedAvgALM.
 
     Parameters
@@ -99,5 +99,5 @@ class AugmentedLagrangian(Formulation):
 
 
 SOLVER = averaging_solver(
-    "fairfedavgalm", FairFedAvgALMOptions, formulation=AugmentedLagrangian, default_constraints=(LossParity(0.0),)
+    "fairfedavgalm", FairFedAvgALM, formulation=AugmentedLagrangian, default_constraints=(LossParity(0.0),)
 )

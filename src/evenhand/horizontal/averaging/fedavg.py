@@ -10,7 +10,18 @@ Round:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.horizontal.averaging.options import AveragingOptions
 
-SOLVER = averaging_solver("fedavg", AveragingOptions, takes_constraints=False)
+
+@dataclass(frozen=True)
+class FedAvg(AveragingOptions):
+    """FedAvg: clients run local SGD on the mean loss, and the server averages their weights.
+
+    It takes no constraint. Parameters are those of `AveragingOptions`.
+    """
+
+
+SOLVER = averaging_solver("fedavg", FedAvg, takes_constraints=False)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FPFLOptions(AveragingOptions):
+class FPFL(AveragingOptions):
     """Options of FPFL.
 
     Parameters
@@ -110,6 +110,4 @@ class AbsoluteLagrangian(Formulation):
         return settings.dual_step * self.multipliers.excess(values)
 
 
-SOLVER = averaging_solver(
-    "fpfl", FPFLOptions, formulation=AbsoluteLagrangian, default_constraints=(GroupAgainstOverall(0.0),)
-)
+SOLVER = averaging_solver("fpfl", FPFL, formulation=AbsoluteLagrangian, default_constraints=(GroupAgainstOverall(0.0),))

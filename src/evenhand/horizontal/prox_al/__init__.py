@@ -1,6 +1,6 @@
 """Programs across clients by a proximal augmented Lagrangian method with inexact ADMM."""
 
-from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.prox_al.solver import SOLVER
 
-__all__ = ["SOLVER", "ProxALOptions"]
+__all__ = ["SOLVER", "ProxAL"]

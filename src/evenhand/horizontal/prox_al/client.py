@@ -12,7 +12,7 @@ from evenhand.constraints.bounds import Bounds
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.prox_al.local_step import LocalSteps
 from evenhand.horizontal.prox_al.messages import ANSWER, BEGIN, FINISH, OUTCOME, OUTER, STEP, SUMMANDS, VOCABULARY
-from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.seeds import generator
 from evenhand.programs.augmented import Augmented, AugmentedPoint
@@ -64,9 +64,7 @@ class ProxALClient(HorizontalClient):
         "_here_parts": tuple[Array, Array] | None,
     }
 
-    def __init__(
-        self, name: str, program: Program, clients: Sequence[str], shared: Bounds, options: ProxALOptions
-    ) -> None:
+    def __init__(self, name: str, program: Program, clients: Sequence[str], shared: Bounds, options: ProxAL) -> None:
         wide = decoupled(program, shared, len(clients), list(clients).index(name))
         sizes = {"model": program.weights, "weights": wide.weights, "own": program.own.n_rows, "shared": shared.n_rows}
         super().__init__(name, sizes)

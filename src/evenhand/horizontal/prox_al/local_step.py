@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from evenhand.arrays import Array
-from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.programs.augmented import Augmented, AugmentedPoint
 from evenhand.programs.minimise import Minimiser
 from evenhand.programs.program import Program
@@ -28,7 +28,7 @@ class SteppingClient(Protocol):
     """What is read of a client; see `ProxALClient`."""
 
     program: Program
-    options: ProxALOptions
+    options: ProxAL
     multipliers: Array
     centre: Array
     consensus: Array

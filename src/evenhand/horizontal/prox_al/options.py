@@ -15,7 +15,7 @@ RhoRule = Literal["fixed", "balanced"]
 
 
 @dataclass(frozen=True)
-class ProxALOptions(ProxALTolerances):
+class ProxAL(ProxALTolerances):
     """Beside the tolerances of both methods (β, s̄, ε₁, ε₂), those of proximal AL Algorithm 2.
 
     Parameters

@@ -23,7 +23,7 @@ from evenhand.errors import ProtocolError
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.prox_al.exact import is_quadratic, lowest
 from evenhand.horizontal.prox_al.messages import ANSWER, BEGIN, FINISH, OUTCOME, OUTER, STEP, SUMMANDS, VOCABULARY
-from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.seeds import generator
 from evenhand.programs.augmented import Augmented
 from evenhand.programs.composite import minimise_composite
@@ -75,7 +75,7 @@ class ProxALServer(ProgramServer):
         "minimiser": Minimiser,
     }
 
-    def __init__(self, own: ServerPart, options: ProxALOptions) -> None:
+    def __init__(self, own: ServerPart, options: ProxAL) -> None:
         inner, count, shared = len(own.start), len(own.clients), own.shared
         size = inner + count * shared.n_rows
         super().__init__(own, {"model": inner, "weights": size, "shared": shared.n_rows})

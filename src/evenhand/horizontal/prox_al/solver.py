@@ -17,7 +17,7 @@ from evenhand.horizontal.problem import ClientData, HorizontalServerData
 from evenhand.horizontal.prox_al.batched import solve_together
 from evenhand.horizontal.prox_al.client import ProxALClient
 from evenhand.horizontal.prox_al.messages import VOCABULARY
-from evenhand.horizontal.prox_al.options import ProxALOptions
+from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.prox_al.server import ProxALServer
 from evenhand.protocol.job import Job
 from evenhand.protocol.terms import HorizontalTerms
@@ -47,7 +47,7 @@ def batched(terms: HorizontalTerms, owns: Mapping[str, ClientData]) -> list[Prox
 SOLVER = program_solver(
     name="prox-al",
     vocabulary=VOCABULARY,
-    options=ProxALOptions,
+    options=ProxAL,
     server=server,
     participant=client,
     batched=batched,

@@ -14,7 +14,7 @@ from evenhand.constraints.leave_one_out import Response
 from evenhand.constraints.row_parts import PartSums, RowParts
 from evenhand.constraints.slices import ConstraintRow
 from evenhand.horizontal.problem import ClientRows
-from evenhand.horizontal.sqp.options import SQPOptions
+from evenhand.horizontal.sqp.options import SQP
 from evenhand.programs.optimality import SHARED
 from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.roles import SERVER
@@ -74,7 +74,7 @@ class CountedParts:
         return np.concatenate([parts.grain(told[name].counts) for name, parts in self._holders.items()])
 
 
-def counted_parts(terms: HorizontalTerms, options: SQPOptions) -> CountedParts | None:
+def counted_parts(terms: HorizontalTerms, options: SQP) -> CountedParts | None:
     """What is counted; None where nothing has to be."""
     holders = (*terms.names, *([SERVER] if terms.server_rows else []))
     own = {name: RowParts(terms.own_rows(name)) for name in holders}

@@ -13,7 +13,7 @@ LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
 
 
 @dataclass(frozen=True)
-class SQPOptions(CheckedOptions):
+class SQP(CheckedOptions):
     """Options of `sqp`.
 
     Parameters

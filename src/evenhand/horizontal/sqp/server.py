@@ -28,7 +28,7 @@ from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.sqp.counting import CountedParts, CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.moving import MovingBounds, Seen, Verdict
-from evenhand.horizontal.sqp.options import LENGTHS, SQPOptions
+from evenhand.horizontal.sqp.options import LENGTHS, SQP
 from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs
 from evenhand.horizontal.sqp.triangles import symmetric, upper_triangle
 from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep
@@ -71,7 +71,7 @@ class SQPServer(ProgramServer):
     def __init__(
         self,
         own: ServerPart,
-        options: SQPOptions,
+        options: SQP,
         counted: CountedParts | None = None,
         counting: CountedRows | None = None,
     ) -> None:

@@ -12,7 +12,7 @@ from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServer
 from evenhand.horizontal.sqp.client import SQPClient
 from evenhand.horizontal.sqp.counting import CountedParts, CountedRows, counted_parts
 from evenhand.horizontal.sqp.messages import VOCABULARY
-from evenhand.horizontal.sqp.options import SQPOptions
+from evenhand.horizontal.sqp.options import SQP
 from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
@@ -26,8 +26,8 @@ def from_job(job: Job) -> dict[str, Any]:
     return {"max_rounds": job.max_rounds, **tolerances(job)}
 
 
-def options_of(job: Job) -> SQPOptions:
-    found: SQPOptions = SOLVER.settings(job)
+def options_of(job: Job) -> SQP:
+    found: SQP = SOLVER.settings(job)
     return found
 
 
@@ -64,7 +64,7 @@ def _counting(
 SOLVER = program_solver(
     name="sqp",
     vocabulary=VOCABULARY,
-    options=SQPOptions,
+    options=SQP,
     server=server,
     participant=client,
     from_job=from_job,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from evenhand.horizontal.problem import ClientData, HorizontalServerData
 from evenhand.horizontal.roles import HorizontalClient, HorizontalServer
 from evenhand.horizontal.trees.messages import VOCABULARY
-from evenhand.horizontal.trees.options import HistogramTreesOptions
+from evenhand.horizontal.trees.options import HistogramTrees
 from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import HorizontalTerms
@@ -24,8 +24,8 @@ __all__ = ["SOLVER"]
 # The compiler takes a second to load, so it is loaded only by who needs it.
 
 
-def _options(job: Job) -> HistogramTreesOptions:
-    found: HistogramTreesOptions = SOLVER.settings(job)
+def _options(job: Job) -> HistogramTrees:
+    found: HistogramTrees = SOLVER.settings(job)
     return found
 
 
@@ -44,7 +44,7 @@ def _client(terms: HorizontalTerms, name: str, own: ClientData) -> HorizontalCli
 SOLVER = Solver(
     name="trees",
     split="horizontal",
-    options=HistogramTreesOptions,
+    options=HistogramTrees,
     server=_server,
     participant=_client,
     vocabulary=VOCABULARY,

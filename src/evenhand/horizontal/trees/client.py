@@ -29,7 +29,7 @@ from evenhand.horizontal.trees.messages import (
     VALUES,
     VOCABULARY,
 )
-from evenhand.horizontal.trees.options import HistogramTreesOptions
+from evenhand.horizontal.trees.options import HistogramTrees
 from evenhand.horizontal.trees.splits import UNIT, histograms, in_units
 from evenhand.models.binned_trees import LEAF, BinnedTrees, Edges, binned
 from evenhand.programs.combining.leaf_values import floored_curvature, left_out
@@ -55,7 +55,7 @@ class HistogramClient(HorizontalClient):
         "model": BinnedTrees | None,
     }
 
-    def __init__(self, terms: HorizontalTerms, name: str, own: ClientData, options: HistogramTreesOptions) -> None:
+    def __init__(self, terms: HorizontalTerms, name: str, own: ClientData, options: HistogramTrees) -> None:
         self.rows = rows = own.rows.agreed(terms.groups)
         self.options = options
         self.n_rows = terms.n_rows
@@ -212,7 +212,7 @@ class HistogramClient(HorizontalClient):
             self.model = model
 
 
-def client_sizes(terms: HorizontalTerms, options: HistogramTreesOptions, cells: SliceCells) -> dict[str, int]:
+def client_sizes(terms: HorizontalTerms, options: HistogramTrees, cells: SliceCells) -> dict[str, int]:
     """What both ends know of the sizes of messages; those of bins come with the edges."""
     return {
         "columns": terms.shape[0],

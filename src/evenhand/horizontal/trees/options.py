@@ -8,7 +8,7 @@ from evenhand.models.growth import GrowthOptions
 
 
 @dataclass(frozen=True)
-class HistogramTreesOptions(GrowthOptions):
+class HistogramTrees(GrowthOptions):
     """Settings of boosted trees across clients: those of `GrowthOptions`, with a smaller step for each tree.
 
     Here a tree stands alone in its step, where across columns every party adds one. None of `patience` is 8 trees.

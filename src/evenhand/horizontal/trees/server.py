@@ -40,7 +40,7 @@ from evenhand.horizontal.trees.messages import (
     VALUES,
     VOCABULARY,
 )
-from evenhand.horizontal.trees.options import HistogramTreesOptions
+from evenhand.horizontal.trees.options import HistogramTrees
 from evenhand.horizontal.trees.splits import UNIT, best_splits
 from evenhand.models.binned_trees import MOST_BINS, BinnedTrees
 from evenhand.programs.combining.leaf_values import LeafProblem, is_better
@@ -83,7 +83,7 @@ class HistogramServer(HorizontalServer):
         "model": BinnedTrees,
     }
 
-    def __init__(self, terms: HorizontalTerms, own: HorizontalServerData, options: HistogramTreesOptions) -> None:
+    def __init__(self, terms: HorizontalTerms, own: HorizontalServerData, options: HistogramTrees) -> None:
         if own.start is not None:
             raise InputError("trees begin anew: there is nothing of an earlier run that they could go on from")
         if terms.job.max_rounds < FEWEST_ROUNDS:

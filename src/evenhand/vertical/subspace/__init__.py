@@ -22,7 +22,7 @@ Bounds on rates need some care of the server's own: see `rates.py`.
 from evenhand.protocol.job import PROTECTIONS
 from evenhand.protocol.solver import Solver
 from evenhand.vertical.messages import SUBSPACE
-from evenhand.vertical.subspace.options import SubspaceOptions
+from evenhand.vertical.subspace.options import Subspace
 from evenhand.vertical.subspace.party import SubspaceParty
 from evenhand.vertical.subspace.server import SubspaceServer
 
@@ -31,7 +31,7 @@ __all__ = ["SOLVER"]
 SOLVER = Solver(
     name="subspace",
     split="vertical",
-    options=SubspaceOptions,
+    options=Subspace,
     server=SubspaceServer,
     participant=SubspaceParty,
     vocabulary=SUBSPACE,

@@ -12,7 +12,7 @@ STEPS_OF_ALL = 24
 
 
 @dataclass(frozen=True)
-class SubspaceOptions:
+class Subspace:
     """Settings of the subspace solver.
 
     Parameters

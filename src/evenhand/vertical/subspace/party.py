@@ -20,7 +20,7 @@ from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_B
 from evenhand.vertical.parties import GradientParty
 from evenhand.vertical.problem import PartyData
 from evenhand.vertical.subspace.blocks import split_step
-from evenhand.vertical.subspace.options import SubspaceOptions
+from evenhand.vertical.subspace.options import Subspace
 
 MOST_OWN_COLUMNS = 64
 """Columns of the label holder that the tiny problem takes, whose cost grows with the square of their number."""
@@ -41,7 +41,7 @@ class SubspaceParty(GradientParty):
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
-        options = terms.job.settings(SubspaceOptions)
+        options = terms.job.settings(Subspace)
         self.bands, self.history = options.bands_asked(terms), options.steps_kept(terms)
         # Whether its columns are the server's to combine: it then gets a coefficient for each.
         most = MOST_OWN_NUMBERS if terms.only_sums else FEW_OWN_NUMBERS

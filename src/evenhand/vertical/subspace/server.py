@@ -37,7 +37,7 @@ from evenhand.vertical.messages import (
 from evenhand.vertical.problem import ServerData, has_intercept
 from evenhand.vertical.server import Server
 from evenhand.vertical.subspace.blocks import DirectionBlock, OwnBlock, PartyBlock
-from evenhand.vertical.subspace.options import SubspaceOptions
+from evenhand.vertical.subspace.options import Subspace
 from evenhand.vertical.subspace.rates import RateSchedule
 from evenhand.vertical.subspace.stopping import FEASIBLE, BestSeen, RoundProgress, near
 from evenhand.vertical.subspace.tiny_problem import TinyProblem, too_large_to_copy
@@ -65,7 +65,7 @@ class SubspaceServer(Server):
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
-        options = terms.job.settings(SubspaceOptions)
+        options = terms.job.settings(Subspace)
         self.bands, self.history = options.bands_asked(terms), options.steps_kept(terms)
         self.problem = RateSchedule(self.lagrangian, options.exact_rates)
         self.tiny = TinyProblem(self.lagrangian, self.regulariser, self.job.fit_intercept, self.job.tol)

@@ -17,7 +17,7 @@ from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData
 from evenhand.vertical.server import Server
 from evenhand.vertical.trees.messages import VOCABULARY
-from evenhand.vertical.trees.options import TreesOptions
+from evenhand.vertical.trees.options import Trees
 
 __all__ = ["SOLVER"]
 
@@ -39,7 +39,7 @@ def _party(terms: VerticalTerms, name: str, own: PartyData) -> Party:
 SOLVER = Solver(
     name="trees",
     split="vertical",
-    options=TreesOptions,
+    options=Trees,
     server=_server,
     participant=_party,
     models=("trees",),

@@ -12,7 +12,7 @@ from evenhand.models.trees import TreesModel
 from evenhand.programs.combining.leaf_values import LeafProblem, is_better
 from evenhand.programs.combining.leaves import LeafColumns
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.trees.options import TreesOptions
+from evenhand.vertical.trees.options import Trees
 
 MOST_TREES: Final = 5
 """That the holder of the labels grows alone; those after the best are let go."""
@@ -22,7 +22,7 @@ _HOLDS: Final = 1e-5
 
 def grow_on(model: TreesModel, lagrangian: Lagrangian, scores: Array, terms: VerticalTerms) -> None:
     """Grow a few trees more on one's own columns, where the others' are as they are: boosting alone."""
-    options = terms.job.settings(TreesOptions)
+    options = terms.job.settings(Trees)
     problem = LeafProblem(lagrangian, options.shrinkage, terms.regulariser, options.exact_rates)
     values, intercept = model.values, model.intercept_value
     multipliers, held_out = lagrangian.constraints.bounds.no_multipliers(), scores

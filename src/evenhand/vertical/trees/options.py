@@ -14,7 +14,7 @@ INTERACTIONS: tuple[Interactions, ...] = ("none", "relay", "full", "auto")
 
 
 @dataclass(frozen=True)
-class TreesOptions(GrowthOptions):
+class Trees(GrowthOptions):
     """Settings of fair boosted trees: those of `GrowthOptions`, and
 
     Parameters

@@ -30,7 +30,7 @@ from evenhand.vertical.trees.messages import (
     VOCABULARY,
     packed_size,
 )
-from evenhand.vertical.trees.options import TreesOptions
+from evenhand.vertical.trees.options import Trees
 from evenhand.vertical.trees.relaying import RELAY_CELLS, RELAYING, leaves_inside
 
 LARGEST_UNIT = 1e30
@@ -45,7 +45,7 @@ class TreesParty(Party):
     model: TreesModel
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
-        self.options = options = terms.job.settings(TreesOptions)
+        self.options = options = terms.job.settings(Trees)
         check_rows(terms, name, own)
         if own.weights is not None:
             raise InputError(f"{name}: there are weights to start from, but trees begin anew")

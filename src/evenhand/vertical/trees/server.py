@@ -42,7 +42,7 @@ from evenhand.vertical.trees.messages import (
     VOCABULARY,
     packed_size,
 )
-from evenhand.vertical.trees.options import TreesOptions
+from evenhand.vertical.trees.options import Trees
 from evenhand.vertical.trees.relaying import RELAYING, Relay, are_cells
 
 HOLDS = 1e-5
@@ -84,7 +84,7 @@ class TreesServer(Server):
         super().__init__(terms, own)
         if terms.warm:
             raise InputError("trees begin anew: there is nothing of an earlier run that they could go on from")
-        self.options = options = terms.job.settings(TreesOptions)
+        self.options = options = terms.job.settings(Trees)
         if unknown := sorted(options.monotone.keys() - set(terms.names)):
             raise InputError(f"monotone names {unknown[0]!r}, which is no party; there are {', '.join(terms.names)}")
         sizes = {"trees": options.trees, "leaves": options.leaves, "packed": packed_size(terms.n_rows)}

@@ -18,7 +18,7 @@ from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData
 from evenhand.vertical.server import CompiledRun, Server
 from evenhand.vertical.vfb2.messages import VOCABULARY
-from evenhand.vertical.vfb2.options import VFB2Options
+from evenhand.vertical.vfb2.options import AFSVRGVP, VFB2, VFB2SAGA, VFB2SGD, VFB2SVRG
 
 # The compiler takes a second to load, so it is loaded only by who needs it.
 
@@ -43,11 +43,11 @@ def _compiled(terms: VerticalTerms, own: ServerData, parties: Mapping[str, Party
     return CompiledVFB2(terms, own, parties)
 
 
-def _solver(name: str, exact: bool) -> Solver[Server, Party]:
+def _solver(name: str, options: type[VFB2], exact: bool) -> Solver[Server, Party]:
     return Solver(
         name=name,
         split="vertical",
-        options=VFB2Options,
+        options=options,
         server=_server,
         participant=_party,
         models=("linear",),
@@ -62,8 +62,8 @@ def _solver(name: str, exact: bool) -> Solver[Server, Party]:
 
 
 SOLVERS = (
-    _solver("vfb2-sgd", exact=False),
-    _solver("vfb2-svrg", exact=True),
-    _solver("vfb2-saga", exact=True),
-    _solver("afsvrg-vp", exact=False),
+    _solver("vfb2-sgd", VFB2SGD, exact=False),
+    _solver("vfb2-svrg", VFB2SVRG, exact=True),
+    _solver("vfb2-saga", VFB2SAGA, exact=True),
+    _solver("afsvrg-vp", AFSVRGVP, exact=False),
 )

@@ -25,7 +25,7 @@ from evenhand.vertical.vfb2.kernels import (
     compiled,
     row_score,
 )
-from evenhand.vertical.vfb2.options import VFB2Options
+from evenhand.vertical.vfb2.options import VFB2
 
 REGULARISERS = {
     ("ridge", "sparse"): RIDGE,
@@ -46,7 +46,7 @@ class Block:
 
     state_fields: ClassVar = {"state_columns": Array}
 
-    def __init__(self, name: str, matrix: Matrix, ridge: float, options: VFB2Options, intercept: bool) -> None:
+    def __init__(self, name: str, matrix: Matrix, ridge: float, options: VFB2, intercept: bool) -> None:
         stored = sp.csr_array(matrix) if not sp.issparse(matrix) or matrix.format != "csr" else matrix
         self.name = name
         self.rows, width = stored.shape

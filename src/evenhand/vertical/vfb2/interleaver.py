@@ -61,7 +61,7 @@ class ThetaInputs(NamedTuple):
     temperatures: Any
 
 
-class Trees(NamedTuple):
+class AggregationTrees(NamedTuple):
     """For each dominator (an active party) its place, and who sends to whom in its two trees, children first."""
 
     roots: Any
@@ -82,11 +82,11 @@ class Plan(NamedTuple):
     """Largest score that fixed point can hold."""
 
 
-def build_trees(parties: int, roots: list[int]) -> Trees:
+def build_trees(parties: int, roots: list[int]) -> AggregationTrees:
     pairs = [two_trees(parties, root) for root in roots]
     senders = [[tree.order[:-1] for tree in pair] for pair in pairs]
     receivers = [[tree.parent[tree.order[:-1]] for tree in pair] for pair in pairs]
-    return Trees(np.array(roots), np.array(senders, dtype=np.uint64), np.array(receivers, dtype=np.uint64))
+    return AggregationTrees(np.array(roots), np.array(senders, dtype=np.uint64), np.array(receivers, dtype=np.uint64))
 
 
 def share_columns(blocks: list[Block]) -> Array:

@@ -34,7 +34,7 @@ RATE_EPOCH, RATE_PENALTY = 1 / 32, 5.0
 
 
 @dataclass(frozen=True)
-class VFB2Options:
+class VFB2:
     """Settings of VFB²; a round is one pass over the rows (an epoch), opened by a full pass that sums all scores.
 
     Parameters
@@ -120,7 +120,7 @@ class VFB2Options:
         if self.penalty != "auto" and not (is_number(self.penalty) and self.penalty >= 0):
             raise InputError(f"penalty is {self.penalty!r}; it must be a number, zero or more, or 'auto'")
 
-    def resolved(self, rule: Rule, on_rates: bool, dominators: int, *, in_one_loop: bool) -> VFB2Options:
+    def resolved(self, rule: Rule, on_rates: bool, dominators: int, *, in_one_loop: bool) -> VFB2:
         """With numbers in place of ``"auto"``; γ, and ρ of losses, are found as the run goes."""
         own_steps = 3 if in_one_loop else 3 * dominators
         return replace(
@@ -152,3 +152,26 @@ class VFB2Options:
     def delay(self) -> int:
         """τ₁ + τ₂, in steps."""
         return 0 if self.pace == "synchronous" else self.launch_ahead + self.message_delay
+
+
+@dataclass(frozen=True)
+class VFB2SGD(VFB2):
+    """VFB² with stochastic gradient descent. Parameters are those of `VFB2`."""
+
+
+@dataclass(frozen=True)
+class VFB2SVRG(VFB2):
+    """VFB² with variance-reduced gradients (SVRG). Parameters are those of `VFB2`."""
+
+
+@dataclass(frozen=True)
+class VFB2SAGA(VFB2):
+    """VFB² with a table of past derivatives (SAGA). Parameters are those of `VFB2`."""
+
+
+@dataclass(frozen=True)
+class AFSVRGVP(VFB2):
+    """AFSVRG-VP, the baseline of VFB²: only parties that hold labels update their blocks.
+
+    Parameters are those of `VFB2`.
+    """

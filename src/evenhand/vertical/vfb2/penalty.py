@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.vertical.vfb2.options import VFB2Options
+from evenhand.vertical.vfb2.options import VFB2
 
 FIRST: Final = 2.0
 OVERSHOOT: Final = 0.5
@@ -37,7 +37,7 @@ class Penalties:
 
     state_fields: ClassVar = {"values": Array, "_last": Array}
 
-    def __init__(self, options: VFB2Options, weights: Array, n_rows: int, tol: float) -> None:
+    def __init__(self, options: VFB2, weights: Array, n_rows: int, tol: float) -> None:
         self.chosen = options.penalty == "auto"
         given = 0.0 if options.penalty == "auto" else float(options.penalty)
         self.values: Array = np.full((2, len(weights)), given)

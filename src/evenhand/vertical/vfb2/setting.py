@@ -13,7 +13,7 @@ from evenhand.privacy.masks import mask_states
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import message_sizes
 from evenhand.vertical.vfb2.kernels import FRACTION_BITS
-from evenhand.vertical.vfb2.options import METHODS, VFB2Options
+from evenhand.vertical.vfb2.options import METHODS, VFB2
 from evenhand.vertical.vfb2.sampler import RowSampler
 
 OF_NORMS, OF_SCORES = 0, 1
@@ -51,7 +51,7 @@ class Setting:
         self.active = tuple(terms.names.index(name) for name in terms.active)
         self.rule, self._only_active_move = METHODS[terms.job.solver]
         self.on_rates = any(row.measure.name != "loss" for row in terms.constraint_rows)
-        given = terms.job.settings(VFB2Options)
+        given = terms.job.settings(VFB2)
         self.options = given.resolved(self.rule, self.on_rates, len(self.active), in_one_loop=in_one_loop)
         self.batch_size = int(self.options.batch_size)
         self.seed = terms.job.seed
