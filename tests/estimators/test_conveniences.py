@@ -89,7 +89,7 @@ def test_parameters_of_a_solver_in_a_grid(frames: dict[str, pd.DataFrame]) -> No
         history=search.best_params_["classifier__solver__history"],
         bands=search.best_params_["classifier__solver__bands"],
     )
-    assert search.best_estimator_.classifier_.run_.terms.job.options == {
+    assert search.best_estimator_.classifier_._job().options == {
         name.removeprefix("classifier__solver__"): value for name, value in search.best_params_.items()
     }
 
@@ -98,7 +98,7 @@ def test_a_solver_with_its_defaults_equals_its_name(frames: dict[str, pd.DataFra
     tables, y = features(frames), frames["bank"]["outcome"]
     by_name = VerticalClassifier(solver="subspace", random_state=0).fit(tables, y)
     given = VerticalClassifier(solver=Subspace(), random_state=0).fit(tables, y)
-    assert by_name.run_.terms.job == given.run_.terms.job
+    assert by_name._job() == given._job()
     np.testing.assert_array_equal(by_name.coef_, given.coef_)
 
 

@@ -245,7 +245,7 @@ class VerticalEstimator(NestedParameters):
     def _linear_parts(self) -> dict[str, Array] | None:
         """Return each party's weights without the intercept; None unless all parties are linear."""
         linear = self._linear_models()
-        return linear and {name: model.weights[: model.columns] for name, model in linear.items()}
+        return None if linear is None else {name: one.weights[: one.columns] for name, one in linear.items()}
 
     def _linear_models(self) -> dict[str, LinearModel] | None:
         models = getattr(self, "models_", {})

@@ -25,7 +25,7 @@ def named_solver(split: Split, given: Any) -> tuple[str, dict[str, Any]]:
     """
     if isinstance(given, str):
         return given, {}
-    listed: dict[str, Any] = {"vertical": dict(VERTICAL), "horizontal": dict(HORIZONTAL)}[split]
+    listed: dict[str, Any] = {**(VERTICAL if split == "vertical" else HORIZONTAL)}
     for name, solver in listed.items():
         if type(given) is solver.options:
             return name, changed_fields(given)
