@@ -226,7 +226,7 @@ def test_images_and_classes() -> None:
 
 def test_weights_that_leave_the_finite_numbers_are_said_so() -> None:
     with pytest.raises(
-        DivergenceError, match=r"c\d: weights left the finite numbers in round \d+; the steps are too long"
+        DivergenceError, match=r"c\d: weights became infinite or NaN in round \d+; the steps are too long"
     ):
         train_rows(PROBLEM, None, PARTS, options={"step": 1e30}, max_rounds=20, alpha=5.0)
 
@@ -239,16 +239,16 @@ def test_a_client_that_claims_no_rows_is_refused(rows: int) -> None:
     update = next(message for message in told if message.kind == "update")
     server = HORIZONTAL["fedavg"].server(horizontal_terms(job, clients), HorizontalServerData())
     server.start()
-    with pytest.raises(ProtocolError, match=f"says it has {rows} rows"):
+    with pytest.raises(ProtocolError, match=f"reports {rows} rows"):
         server.receive(Message(update.sender, "server", "update", {**update.body, "rows": np.array(rows)}))
 
 
 @pytest.mark.parametrize(
     ("kind", "field", "value", "told"),
     [
-        ("model", "round", -1, "0 of 2 rounds; a model of round -1 is refused"),
-        ("model", "round", 2**62, "is refused"),
-        ("tilt", "rows", 0, "all have 0 rows, fewer than its own"),
+        ("model", "round", -1, "0 of 2 rounds; it refuses a model of round -1"),
+        ("model", "round", 2**62, "it refuses a model"),
+        ("tilt", "rows", 0, "a total of 0 rows, which is fewer than its own"),
     ],
 )
 def test_a_client_refuses_numbers_that_cannot_be(kind: str, field: str, value: int, told: str) -> None:
@@ -320,9 +320,9 @@ def test_a_run_can_begin_where_another_ended() -> None:
     whole = train_rows(PROBLEM, None, PARTS, max_rounds=6, **settings)
     np.testing.assert_allclose(both.weights, whole.weights, rtol=1e-6)
     np.testing.assert_allclose(both.multipliers, whole.multipliers, rtol=1e-6)
-    with pytest.raises(InputError, match="5 weights to start from, 25 needed"):
+    with pytest.raises(InputError, match="the start has 5 weights, but the model needs 25"):
         train_rows(PROBLEM, None, PARTS, model="mlp", hidden=(4,), runtime={"start": first.as_start()}, **settings)
-    with pytest.raises(InputError, match="1 multipliers to start from, 0 needed"):
+    with pytest.raises(InputError, match="the start has 1 multipliers, but the model needs 0"):
         train_rows(PROBLEM, None, PARTS, runtime={"start": first.as_start()})
 
 

@@ -139,5 +139,5 @@ def test_a_client_that_says_nonsense_is_named() -> None:
     def agree(summaries: Any, combine: Any) -> Summary:
         return combine({name: {"crossed": 3} if "crossed" in one else one for name, one in summaries.items()})
 
-    with pytest.raises(DataError, match="client 'c0' has said nothing that its crossed groups could be"):
+    with pytest.raises(DataError, match="client 'c0' sent an unreadable list of crossed groups"):
         horizontal_terms(JOB, clients(), agree=agree)

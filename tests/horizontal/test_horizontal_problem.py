@@ -130,7 +130,7 @@ def test_labels_are_signs_or_class_indices(labels: np.ndarray, classes: int | No
     ("labels", "classes", "message"),
     [
         (np.ones(40), None, r"all labels of all clients are \+1"),
-        (np.arange(40) % 2, None, "labels are 0 and 1; two classes are written -1 and \\+1"),
+        (np.arange(40) % 2, None, "labels are 0 and 1; write two classes as -1 and \\+1"),
         (np.arange(40) * 0.5, None, "client 'a' has labels that are not ±1"),
         (np.arange(40) % 3 - 1, None, "client 'a' has labels that are not ±1"),
         (np.arange(40) % 3, 2, "whole numbers from 0 to 1"),

@@ -41,7 +41,7 @@ def test_epsilon_is_that_of_the_whole_noise() -> None:
 
 
 def test_a_share_is_never_sent_bare() -> None:
-    with pytest.raises(InputError, match="would send a share of the noise bare"):
+    with pytest.raises(InputError, match="would send only its share of the noise"):
         Case("fedavg").train(Case("fedavg").job(), protect=SharedGaussian(0.5, None, 1.0, shares=2))
 
 

@@ -1,7 +1,8 @@
-"""Which crossings of sensitive attributes are compared: each client says which of its own occur, and with which labels.
+"""Choose which combinations of sensitive attributes constraints compare.
 
-Nobody can tell from the groups of each attribute which combinations there are. A crossing is compared if somebody has
-rows in every slice that a constraint compares it in; those without are left out.
+The groups of each attribute do not tell which combinations (crossings) occur. So each client reports the crossings of
+its own rows, with the labels that occur with them. A crossing is compared if it has rows in every slice that a
+constraint needs; other crossings are left out.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.agree import Summary
 
 Combine: TypeAlias = Callable[[Mapping[str, Summary]], Summary]
-"""Puts everybody's summaries together."""
+"""Function that combines the summaries of all clients."""
 Held: TypeAlias = frozenset[tuple[float, str]]
-"""Labels and crossings that occur together."""
+"""Pairs of a label and a crossing that occur together."""
 
 
 def learns_crossings(constraints: Sequence[Constraint], groups: Groups | None) -> bool:
-    """Whether crossings are compared that nobody has agreed on beforehand."""
+    """Return whether a constraint compares crossings that were not agreed on beforehand."""
     return any(one.crosses for one in constraints) and (groups is None or crossed_name(groups) is None)
 
 
 def held_crossings(rows: ClientRows, groups: Groups) -> list[list[Any]]:
-    """Return which crossings a client's rows have, each with a label that occurs with it."""
+    """Return the pairs of label and crossing that occur in a client's rows."""
     return [list(pair) for pair in sorted(_held(rows, CROSSES.join(groups)))]
 
 
 def common_crossings(
     constraints: Sequence[Constraint], groups: Groups, server: ClientRows | None, told: Mapping[str, Summary]
 ) -> Summary:
-    """Return the crossings that are compared, from what clients have said of theirs.
+    """Return the crossings to compare, given the reports of all clients.
 
-    Constraints are over the server's rows if it has any: then its crossings count, and no others.
+    If the server has rows, constraints are over these, and only the server's crossings count.
     """
     name = CROSSES.join(groups)
     if server is not None:
@@ -57,11 +58,11 @@ def _told(client: str, content: Summary) -> Held:
     try:
         return frozenset((float(label), str(group)) for label, group in content["crossed"])
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"client {client!r} has said nothing that its crossed groups could be: {error!r}") from error
+        raise DataError(f"client {client!r} sent an unreadable list of crossed groups: {error!r}") from error
 
 
 def _compared(constraints: Sequence[Constraint], groups: Groups, name: str, held: Held) -> tuple[str, ...]:
-    """Of the crossings that occur, those with rows in every slice that they are compared in."""
+    """Return the occurring crossings that have rows in every slice that is compared."""
     occurring = tuple(sorted({group for _, group in held}))
     rows = constraint_rows(constraints, {**groups, name: occurring})
     parts = {(part.label, part.group) for row in rows for _, part in row.terms if part.attribute == name}

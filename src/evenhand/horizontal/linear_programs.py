@@ -1,4 +1,4 @@
-"""Linear models under constraints as programs, each built by its holder from the terms and from rows of its own."""
+"""Express linear models under constraints as programs, built by each participant from the terms and its own rows."""
 
 from __future__ import annotations
 
@@ -24,9 +24,13 @@ from evenhand.protocol.terms import HorizontalTerms
 
 
 def client_program(terms: HorizontalTerms, name: str, rows: ClientRows) -> SliceProgram:
-    """A client's share of the mean loss over all rows of data, its own constraint rows, its summands of shared ones."""
+    """Return a client's program.
+
+    It has the client's share of the mean loss over all rows of data, the client's own constraint rows, and its summands
+    of the shared constraint rows.
+    """
     regulariser = np.full(weights(terms), terms.regulariser)
-    # The intercept, which has the last column.
+    # The last column is the intercept, which is not penalised.
     regulariser[-1] = 0.0
     return sample_program(
         _sample(terms, rows),
@@ -34,44 +38,44 @@ def client_program(terms: HorizontalTerms, name: str, rows: ClientRows) -> Slice
         terms.shared_rows,
         each=1.0 / terms.n_rows,
         counts=terms.slice_counts,
-        # Summands add up to the regulariser of the whole.
+        # The clients' regularisers add up to that of the whole problem.
         regulariser=regulariser / len(terms.names),
     )
 
 
 def server_program(terms: HorizontalTerms, rows: ClientRows | None) -> SliceProgram | None:
-    """The server's own constraint rows (proximal AL Eq. 32), if it has rows of data."""
+    """Return a program with the server's own constraint rows (proximal AL Eq. 32), or None if it has no data."""
     return None if rows is None else sample_program(_sample(terms, rows), terms.own_rows(SERVER))
 
 
 def server_part(terms: HorizontalTerms, own: HorizontalServerData, program: SliceProgram | None) -> ServerPart:
-    """What the server of a linear model is built from; `program` is its `server_program`."""
+    """Return the server's part of the problem of a linear model; `program` comes from `server_program`."""
     bounds = {name: bounds_of(terms.own_rows(name)) for name in terms.names}
     return ServerPart(bounds, program, shared_bounds(terms), ZERO, first_weights(terms, own), terms.row_names)
 
 
 def shared_bounds(terms: HorizontalTerms) -> Bounds:
-    """Bounds of the constraint rows that all clients have summands of."""
+    """Return the bounds of the shared constraint rows, of which all clients have summands."""
     return bounds_of(terms.shared_rows)
 
 
 def weights(terms: HorizontalTerms) -> int:
-    """d: one weight a column, and the intercept."""
+    """Return d, the number of weights: one a column, and the intercept."""
     return terms.shape[0] + 1
 
 
 def first_weights(terms: HorizontalTerms, own: HorizontalServerData) -> Array:
-    """w⁰: the origin, or where another run ended."""
+    """Return w⁰: the weights of another run if given, else zeros."""
     size = weights(terms)
     if own.start is None:
         return np.zeros(size)
     if own.start.weights.shape != (size,):
-        raise InputError(f"{own.start.weights.size} weights to start from, {size} needed")
+        raise InputError(f"the start has {own.start.weights.size} weights, but the model needs {size}")
     return np.array(own.start.weights, dtype=np.float64)
 
 
 def program_solver(**given: Any) -> Solver[HorizontalServer, HorizontalClient]:
-    """Return the entry of a solver of programs: what all of them take, and what is given."""
+    """Return the registry entry of a solver of programs; `given` completes the fields that all of them share."""
     return Solver(
         **given,
         split="horizontal",
@@ -84,7 +88,7 @@ def program_solver(**given: Any) -> Solver[HorizontalServer, HorizontalClient]:
 
 
 def tolerances(job: Job) -> dict[str, float]:
-    """The job's tolerance as ε₁ and ε₂, unless it is zero."""
+    """Return the job's tolerance as ε₁ and ε₂, or nothing if it is zero."""
     return {"stationarity": job.tol, "feasibility": job.tol} if job.tol > 0 else {}
 
 

@@ -1,4 +1,4 @@
-"""What each participant of a horizontal run has of its own: rows of data, the model's code, a protection."""
+"""Hold what each participant of a horizontal run has of its own: rows of data, model code, and noise on updates."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from evenhand.privacy.record_level import RecordGaussian
 from evenhand.protocol.names import check_name
 
 Single = npt.NDArray[np.float32]
-"""Weights and their changes: single precision, as the papers train."""
+"""Weights and their changes in single precision, as in the papers."""
 
 _SINGLE = (np.float16, np.float32, np.uint8, np.bool_)
-"""What single precision holds without loss."""
+"""Types that single precision holds without loss."""
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class ClientRows(LabelledRows):
-    """One client's rows of data, or the server's own.
+    """Rows of data of one client, or of the server.
 
     Parameters
     ----------
     features
-        (n, columns), or (n, channels, height, width) for images, in the precision they come in. Images of bytes stay
-        where they are (`Pictures`), and models see numbers from 0 to 1. Averaging solvers train in single precision.
-        Solvers of programs must not: a model under exact rates puts rows right at the decision border, and in another
-        precision some of them would fall on the other side.
+        (n, columns), or (n, channels, height, width) for images, in their own precision. Images stored as bytes are
+        read lazily (`Pictures`), and models see numbers from 0 to 1. Averaging solvers train in single precision.
+        Solvers of programs keep double precision: under constraints on exact rates, rows lie right at the decision
+        boundary, and rounding would move some of them across it.
     labels
         ±1, or class indices 0, 1, ... for more than two classes. A client may have no rows of a class.
     groups
         One column for each sensitive attribute, in any container that `evenhand.constraints.groups_frame` takes. A
         client may have no rows of a group.
     gaps
-        Whether features may be missing (NaN), which trees take.
+        Whether features may have missing values (NaN). Only trees support them.
     categorical
-        Which columns hold codes of categories, where they are taken as they are (by trees).
+        Columns that hold category codes. Only trees take these without encoding.
     """
 
     name: str = field(kw_only=True)
     features: Single | Array | Pictures = field(kw_only=True)
     gaps: bool = field(kw_only=True)
     categorical: tuple[int, ...] = field(kw_only=True)
-    # Solvers across clients take neither.
+    # Horizontal solvers support neither.
     sample_weight: None = field(default=None, init=False)
     answers: None = field(default=None, init=False)
 
@@ -91,7 +91,7 @@ class ClientRows(LabelledRows):
             object.__setattr__(self, field_name, value)
 
     def crossed(self, name: str) -> ClientRows:
-        """Add the crossing of the sensitive attributes, under the agreed name."""
+        """Return the rows with the crossing of the sensitive attributes added, under the agreed name."""
         assert self.groups is not None
         try:
             groups = with_crossing(self.groups, name)
@@ -100,14 +100,14 @@ class ClientRows(LabelledRows):
             raise DataError(f"client {self.name!r}: {error}") from error
 
     def agreed(self, groups: Groups) -> ClientRows:
-        """Add the agreed crossing, if there is one, and refuse values that are not among the agreed groups."""
+        """Return the rows with the agreed crossing, if there is one, and refuse values outside the agreed groups."""
         crossing = crossed_name(groups)
         known = self if crossing is None else self.crossed(crossing)
         known.codes(groups)
         return known
 
     def codes(self, groups: Groups) -> dict[str, Integers]:
-        """Return each row's group of each attribute, as its place among the agreed values."""
+        """Return the group of each row for each attribute, as an index into the agreed values."""
         assert self.groups is not None
         try:
             return group_codes(self.groups, groups)
@@ -126,17 +126,17 @@ def _as_numbers(features: Any) -> Single | Array | Pictures:
 
 
 def _unknown(features: Single | Array, gaps: bool) -> int:
-    """Count the rows with features that are not finite; NaN may pass as a missing value."""
+    """Count the rows with features that are not finite; `gaps` allows NaN as a missing value."""
     known = np.isfinite(features) | (np.isnan(features) & gaps)
     return len(features) - int(known.reshape(len(features), -1).all(axis=1).sum())
 
 
 @dataclass(frozen=True, eq=False)
 class ModelStart:
-    """Where to begin instead of at the model's own start.
+    """Starting point of training, instead of the model's own initial weights.
 
-    Averaging solvers begin with all of it, with multipliers of zero where there are none; solvers of programs with the
-    weights, and find their multipliers anew.
+    Averaging solvers use all fields; without multipliers they start from zeros. Solvers of programs use only the
+    weights and recompute their multipliers.
     """
 
     weights: Single | Array
@@ -145,7 +145,7 @@ class ModelStart:
 
 
 class UpdateProtection(Protocol):
-    """What a client does to its update before it is sent, for instance clipping and Gaussian noise."""
+    """Transformation of a client's update before it is sent, for example clipping and Gaussian noise."""
 
     def protect(
         self, delta_weights: Single, delta_multipliers: Array, rng: np.random.Generator
@@ -153,28 +153,29 @@ class UpdateProtection(Protocol):
 
 
 Protection: TypeAlias = UpdateProtection | RecordGaussian
-"""Noise on an update that has been made, or in the making of it."""
+"""Noise that is added to a finished update, or at every step of training."""
 
 
 def noise_shares(protect: Protection | None) -> int:
-    """Among how many clients the noise of a sum is shared out; 1 where each update has all of it, or none."""
+    """Return the number of clients that share the noise of a sum; 1 if each update has all of it, or none."""
     return int(getattr(protect, "shares", 1))
 
 
 @dataclass(frozen=True, eq=False)
 class HorizontalServerData:
-    """What the server of a run has of its own.
+    """Data and code that the server of a run has of its own.
 
     Attributes
     ----------
     rows
-        Rows of data that a global constraint is then over.
+        Rows of data. If given, global constraints are over these rows.
     network
-        A `torch.nn.Module`, or a function that makes one, where the terms name no model: code that everybody has.
+        A `torch.nn.Module`, or a function that returns one, if the terms name no model. All participants have this
+        code.
     start
-        Where to begin.
+        Starting point of training.
     device
-        Where torch computes, as of a client.
+        Device of the torch computations, as for clients.
     """
 
     rows: ClientRows | None = None
@@ -185,21 +186,22 @@ class HorizontalServerData:
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """What a client of a run has of its own.
+    """Data and code that a client of a run has of its own.
 
     Attributes
     ----------
     rows
-        Its rows of data.
+        The client's rows of data.
     network
-        As the server has it.
+        The same code as the server's.
     protect
-        What it does to its updates before it sends them.
+        Transformation of updates before they are sent.
     device
-        Where torch computes, ``"cuda"`` for instance, for models that are no perceptrons. Everybody's own business.
+        Device of the torch computations, for example ``"cuda"``, for models other than perceptrons. Each participant
+        chooses its own.
     secret
-        What the randomness of `protect` comes from, known to nobody else. None takes the job's seed, which everybody
-        knows: good for a simulation only.
+        Seed of the randomness of `protect`, known to this client only. None uses the job's seed, which all participants
+        know; that is safe only in a simulation.
     """
 
     rows: ClientRows

@@ -26,22 +26,22 @@ from evenhand.protocol.roles import SERVER
 
 @dataclass(frozen=True, eq=False)
 class ServerPart:
-    """What the server has of a program, and knows of everybody's.
+    """The server's part of a program, and the bounds of all other parts.
 
     Attributes
     ----------
     clients
         Bounds of each client's own constraint rows, by name.
     program
-        The server's own, if it has one.
+        The server's own program, if it has one.
     shared
-        Bounds of the constraint rows that all clients have summands of.
+        Bounds of the shared constraint rows, of which all clients have summands.
     regulariser
         h.
     start
         w⁰.
     row_names
-        All constraint rows in words, for the history; where there are none it has no columns for them.
+        Names of all constraint rows, for the history. If empty, the history has no columns for them.
     """
 
     clients: Mapping[str, Bounds]
@@ -53,22 +53,22 @@ class ServerPart:
 
 
 class ProgramServer(HorizontalServer):
-    """Holds h, bounds of everybody's constraint rows, and constraint rows of its own if it has any.
+    """Server with h, the bounds of all constraint rows, and its own constraint rows if it has any.
 
-    Constraint rows of all are numbered: clients' own in the order of names, the server's, then the shared ones.
+    Constraint rows are numbered in this order: the clients' own, by client name; the server's; the shared ones.
 
     Attributes
     ----------
     places
-        Where each holder's constraint rows stand in the numbering.
+        Positions of each holder's constraint rows in this numbering.
     rounds
-        Exchanges of messages with all clients so far.
+        Communication rounds with all clients so far.
     outer
-        Outer iterations: steps of the multipliers, or quadratic programs.
+        Outer iterations: updates of the multipliers, or quadratic programs.
     residual
-        The optimality conditions at the last (w, μ) that was judged.
+        Residual of the optimality conditions at the last evaluated (w, μ).
     status
-        How the run ended; None before.
+        How the run ended; None while it runs.
     """
 
     state_fields: ClassVar = {
@@ -106,28 +106,28 @@ class ProgramServer(HorizontalServer):
     @property
     @abstractmethod
     def answer(self) -> Array:
-        """w, the model."""
+        """w, the weights of the model."""
 
     @abstractmethod
     def tables(self) -> dict[str, Array]:
-        """λ⁺ and λ⁻ of the constraint rows whose multipliers the server knows, by holder."""
+        """Return λ⁺ and λ⁻ of the constraint rows with multipliers that the server knows, by holder."""
 
     def outcome(self) -> Outcome:
         weights = self.answer
         return Outcome(SharedLinear(weights), weights, np.zeros(0, dtype=np.float32), self.tables())
 
     def check(self, message: Message) -> None:
-        """Clients have different numbers of constraint rows of their own."""
+        """Refuse unknown senders and wrong sizes; clients differ in their numbers of own constraint rows."""
         if message.sender not in self.clients:
             raise ProtocolError(f"{message.sender!r} is not a client of this run; its message is refused")
         self.vocabulary.check(message, {**self.sizes, **self.sizes_of(message.sender)})
 
     def sizes_of(self, client: str) -> dict[str, int]:
-        """Sizes of fields that differ from client to client."""
+        """Return the sizes of fields that differ between clients."""
         return {"own": self.clients[client].n_rows}
 
     def row_report(self, values: Array, exact: Array | None = None) -> dict[str, float]:
-        """Each constraint row's value, and its exact one and multipliers where the server knows them."""
+        """Return the value of each constraint row, with exact values and multipliers if the server knows them."""
         if not self.row_names:
             return {}
         table = np.full((2, len(values)), np.nan)

@@ -18,28 +18,28 @@ from evenhand.protocol.roles import Follower, Role
 
 
 class HorizontalModel(Protocol):
-    """The model all clients share."""
+    """Model that all clients share."""
 
     def predict(self, features: npt.ArrayLike) -> Array:
-        """One score a row, positive for label +1; with more than two classes one score a class."""
+        """Return one score a row, positive for label +1; with more than two classes, one score a class."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a server ends with.
+    """Result of a server's run.
 
     Attributes
     ----------
     model
         The trained model.
     weights, statistics
-        Its weights and running statistics (of batch normalisation), flat.
+        Its weights and the running statistics of its batch normalisation, as flat arrays.
     multipliers
-        λ⁺ and λ⁻ of constraint rows, (2, rows), by holder: a client's name, ``"server"`` or ``"shared"``. Those that
-        only a client knows are with the client.
+        λ⁺ and λ⁻ of constraint rows, (2, rows), by holder: a client's name, ``"server"`` or ``"shared"``. Multipliers
+        that only a client knows stay with the client.
     raw_multipliers
-        As the solver has them itself, for another run to begin with; None where the tables say it all.
+        Multipliers in the solver's own form, to start another run from. None if `multipliers` holds all of them.
     """
 
     model: HorizontalModel
@@ -50,42 +50,42 @@ class Outcome:
 
 
 class HorizontalServer(Role):
-    """What every solver's server has once it is done."""
+    """Base class of the servers of all horizontal solvers."""
 
     @property
     @abstractmethod
     def certificate(self) -> Certificate | None:
-        """How well the model satisfies the optimality conditions on everybody's rows; None before the end."""
+        """Residuals of the optimality conditions on all rows; None before the end."""
 
     @abstractmethod
     def outcome(self) -> Outcome:
-        """The result of the finished run."""
+        """Return the result of the finished run."""
 
     def sizes_of(self, client: str) -> dict[str, int]:
-        """Sizes of fields that differ from client to client."""
+        """Return the sizes of fields that differ between clients."""
         return {}
 
     def shortfall(self) -> str:
-        """What of the result is not as it was asked for, beyond the certificate, in words; empty if nothing is."""
+        """Return warnings about the result, beyond the certificate; empty if there are none."""
         return ""
 
     def proofs(self) -> list[Proof]:
-        """What the training rows prove of new people, where a constraint asks for confidence."""
+        """Return the bounds that the training rows prove for new people, if a constraint has a confidence."""
         return []
 
     def record(self) -> dict[str, Any]:
-        """What else is worth keeping of a finished run, as plain values."""
+        """Return further statistics of a finished run, as plain values."""
         return {}
 
 
 class HorizontalClient(Follower):
-    """What every solver's client has once it is done."""
+    """Base class of the clients of all horizontal solvers."""
 
     @property
     def least_summed(self) -> int:
-        """Of how many clients' answers a sum must be made, where this one helps to take the masks off."""
+        """Smallest number of clients in a sum that this client helps to unmask."""
         return 2
 
     def own_multipliers(self) -> Array:
-        """(2, rows): λ⁺ and λ⁻ of constraint rows that nobody else knows the multipliers of."""
+        """Return λ⁺ and λ⁻, (2, rows), of constraint rows with multipliers that only this client knows."""
         return np.zeros((2, 0))

@@ -1,6 +1,6 @@
-"""Random numbers that depend on who draws them, in which round and for what, and on nothing but a seed or a secret.
+"""Draw random numbers that depend only on a seed or secret, the participant, the round and the purpose.
 
-So the order of clients, who else takes part and where a run was taken up again change nothing.
+So the order of clients, the set of other clients, and an interruption of the run do not change them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Purpose = Literal["batches", "protection", "layers", "participants", "crops"]
 
 
 def generator(seed: int, name: str, round_number: int, purpose: Purpose) -> np.random.Generator:
-    """Random numbers of a client (or of the server) in one round."""
+    """Return the random generator of one participant in one round."""
     who = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
     return np.random.default_rng([seed, who, round_number, _PURPOSES.index(purpose)])
 
@@ -24,12 +24,14 @@ def generator(seed: int, name: str, round_number: int, purpose: Purpose) -> np.r
 def secret_generator(
     secret: bytes | None, seed: int, name: str, round_number: int, purpose: Purpose, *asked: npt.NDArray[Any]
 ) -> np.random.Generator:
-    """Random numbers that nobody else can work out, where the client has a secret of its own; else `generator`'s, which
-    follow from the job's seed: a simulation can be repeated, and whoever knows the seed knows them.
+    """Return a random generator that only this client can reproduce, if it has a secret.
 
-    With the same secret a round that is gone through again after an interruption draws the same: nothing is released
-    twice. `asked` is what the draws are an answer to. Another question in the same round, which an honest server never
-    has, gets others: two answers with the same noise would tell their difference.
+    Without a secret it is that of `generator`, from the job's seed. A simulation is then reproducible, but everyone who
+    knows the seed knows the draws.
+
+    A round that is repeated after an interruption draws the same numbers, so nothing is released twice. `asked` is the
+    request that the draws answer. A different request in the same round gets different draws: two answers with the same
+    noise would reveal their difference. An honest server never makes such a request.
     """
     if secret is None:
         return generator(seed, name, round_number, purpose)

@@ -1,4 +1,4 @@
-"""The constraint rows of a run over everybody's rows of data, from sums that clients say."""
+"""Compute the values of constraint rows from the sums that clients report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evenhand.protocol.terms import HorizontalTerms
 
 
 class SliceMeans(RowParts):
-    """The constraint rows of the terms."""
+    """Constraint rows of the terms, over the rows of all clients."""
 
     def __init__(self, terms: HorizontalTerms) -> None:
         super().__init__(terms.constraint_rows)
@@ -18,7 +18,7 @@ class SliceMeans(RowParts):
         self.row_measures = by_measure(row.measure for row in self.constraint_rows)
 
     def membership(self, client: ClientRows) -> Booleans:
-        """(n, P): which of the client's rows are in the slice of which part."""
+        """Return (n, P): whether each of the client's rows is in the slice of each part."""
         client = client.agreed(self.terms.groups)
         assert client.groups is not None
         return self.inside(client.labels, client.groups)

@@ -1,4 +1,4 @@
-"""What each client says of its rows, and what it comes to when put together: shape, classes, groups, counts."""
+"""Summarise each client's rows and combine the summaries: shape, classes, groups and counts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SliceCounts = Mapping[Slice, int]
 
 @dataclass(frozen=True)
 class RowsSummary:
-    """What a client says of its rows before it knows the others'.
+    """Summary of a client's rows, sent before the client knows the others'.
 
     Attributes
     ----------
     labels
-        Those that occur.
+        Labels that occur.
     groups
-        Of each sensitive attribute the values that occur.
+        Values that occur, for each sensitive attribute.
     """
 
     name: str
@@ -39,19 +39,19 @@ class RowsSummary:
     groups: Mapping[str, tuple[Hashable, ...]]
 
     def to_plain(self) -> Summary:
-        """As JSON has it; how many rows there are is said later, where it has to be."""
+        """Return the summary as plain JSON values. The number of rows is sent later, if it is needed."""
         groups = {name: [plain(value) for value in values] for name, values in self.groups.items()}
         return {"shape": list(self.shape), "labels": list(self.labels), "groups": groups}
 
     @classmethod
     def from_plain(cls, name: str, content: Summary) -> RowsSummary:
-        """Read what a client has said; whatever is wrong with it names the client."""
+        """Read a client's summary; errors name the client."""
         try:
             groups = {str(key): tuple(values) for key, values in content["groups"].items()}
             labels = tuple(float(label) for label in content["labels"])
             return cls(name, tuple(int(size) for size in content["shape"]), labels, groups)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"client {name!r} has said nothing that its rows could be: {error!r}") from error
+            raise DataError(f"client {name!r} sent an unreadable summary of its rows: {error!r}") from error
 
 
 def summarise(rows: ClientRows) -> RowsSummary:
@@ -62,13 +62,13 @@ def summarise(rows: ClientRows) -> RowsSummary:
 
 
 def count_slices(rows: ClientRows, constraint_rows: Sequence[ConstraintRow]) -> dict[Slice, int]:
-    """How many of a client's rows are in each slice of the constraint rows."""
+    """Count a client's rows in each slice of the constraint rows."""
     assert rows.groups is not None
     parts = dict.fromkeys(part for row in constraint_rows for _, part in row.terms)
     return {part: int(part.inside(rows.labels, rows.groups).sum()) for part in parts}
 
 
-# -- put together
+# -- combining summaries
 
 
 def common_shape(summaries: Sequence[RowsSummary]) -> tuple[int, ...]:
@@ -85,33 +85,33 @@ def common_shape(summaries: Sequence[RowsSummary]) -> tuple[int, ...]:
 
 
 def common_classes(summaries: Sequence[RowsSummary], classes: int | None = None) -> int | None:
-    """The number of classes, given or found; None for labels of ±1."""
+    """Return the number of classes, given or inferred; None for labels of ±1."""
     found = sorted({label for one in summaries for label in one.labels})
     if classes is None and set(found) <= {-1.0, 1.0}:
         if len(found) < 2:
-            raise DataError(f"all labels of all clients are {found[0]:+g}; there is nothing to learn")
+            raise DataError(f"all labels of all clients are {found[0]:+g}; give rows of both labels")
         return None
     if classes is None and set(found) <= {0.0, 1.0}:
-        raise DataError("labels are 0 and 1; two classes are written -1 and +1 (or say classes=2)")
+        raise DataError("labels are 0 and 1; write two classes as -1 and +1, or set classes=2")
     count = int(found[-1]) + 1 if classes is None else classes
     for one in summaries:
         if not all(0 <= label < count and label == int(label) for label in one.labels):
             wrong = "±1, or whole numbers from 0" if classes is None else f"whole numbers from 0 to {count - 1}"
             raise DataError(f"client {one.name!r} has labels that are not {wrong}")
     if count < 2:
-        raise DataError("there is one class only; there is nothing to learn")
+        raise DataError("all rows have the same class; give rows of at least two classes")
     return count
 
 
 def common_groups(
     summaries: Sequence[RowsSummary], groups: Groups | None = None, *, crosses: bool = False
 ) -> dict[str, tuple[Hashable, ...]]:
-    """The values of each sensitive attribute: those given, or those that occur at any client.
+    """Return the values of each sensitive attribute: those given, or all that occur at any client.
 
     Parameters
     ----------
     crosses
-        Whether a constraint crosses the attributes: whoever has these then has their crossing.
+        Whether a constraint crosses the attributes. A client that has the attributes then has their crossing.
     """
     attributes = list(summaries[0].groups if groups is None else groups)
     crossing = crossed_name(attributes) if crosses else None
@@ -131,7 +131,7 @@ def common_groups(
 
 
 def added(counts: Iterable[SliceCounts]) -> Counter[Slice]:
-    """Counts of several holders together."""
+    """Add the counts of several holders."""
     total: Counter[Slice] = Counter()
     for one in counts:
         total.update(one)
@@ -139,12 +139,12 @@ def added(counts: Iterable[SliceCounts]) -> Counter[Slice]:
 
 
 def check_known_groups(summaries: Sequence[RowsSummary], groups: Groups, crosses: bool) -> None:
-    """Refuse attributes and values that nobody agreed on."""
+    """Refuse attributes and values that are not among the agreed ones."""
     common_groups(summaries, groups, crosses=crosses)
     crossing = crossed_name(groups)
     for one in summaries:
         for name, values in groups.items():
-            # People of a crossing that is left out are in none of its slices.
+            # Rows of a crossing that is left out are in none of its slices.
             if name == crossing:
                 continue
             unknown = [value for value in one.groups[name] if value not in values]
@@ -156,7 +156,7 @@ def check_known_groups(summaries: Sequence[RowsSummary], groups: Groups, crosses
 
 
 def total_counts(counts: Mapping[str, SliceCounts], rows: Sequence[ConstraintRow]) -> dict[Slice, int]:
-    """Rows of all clients in each slice of these constraint rows; one that nobody has any in is refused."""
+    """Count the rows of all clients in each slice of these constraint rows; refuse empty slices."""
     together = added(counts.values())
     total = {part: together[part] for row in rows for _, part in row.terms}
     for part, count in total.items():
@@ -169,14 +169,14 @@ def total_counts(counts: Mapping[str, SliceCounts], rows: Sequence[ConstraintRow
 
 
 def lacking_rows(name: str, counts: SliceCounts, rows: Sequence[ConstraintRow], scope: ConstraintScope) -> list[int]:
-    """Constraint rows (by number) that have no meaning at a client, because it has no rows in a slice of them."""
+    """Return the indices of the constraint rows that are undefined at a client because it has no rows in a slice."""
     found = []
     for place, row in enumerate(rows):
         empty = [part for _, part in row.terms if not counts[part]]
         if empty and (scope.missing_slices == "refuse" or name == SERVER):
             who = "the server" if name == SERVER else f"client {name!r}"
             raise ConstraintError(
-                f"{who} has no rows in the slice [{empty[0]}], so {row} has no meaning there; merge or drop that group"
+                f"{who} has no rows in the slice [{empty[0]}], so {row} is undefined there; merge or drop that group"
                 + (
                     ""
                     if name == SERVER

@@ -1,1 +1,1 @@
-"""FedAvg and the methods built on it: a file for each, and the rounds they share."""
+"""FedAvg and methods based on it: one module for each, and the rounds that they share."""

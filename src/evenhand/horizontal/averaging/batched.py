@@ -1,10 +1,10 @@
-"""All clients of one process, sharing arithmetic: their rows in one tensor, small networks trained side by side.
+"""Train all clients of one process together: their rows in one tensor, small networks side by side.
 
-Sharing changes what simulating clients costs, and nothing else: each client sees its own batches, in an order drawn
-from the job's seed, its name and the round, and trains its own copy of the weights. In a deployment a process has one
-client, and on the same machine it gives the same numbers, to the bit, as among many: nothing here depends on who else
-is there, not even how far batches are padded. Perceptrons are trained with one thread; other modules take as many as
-torch has, and may differ in their last digits with the number of cores. (Needs the `torch` extra.)
+This lowers the cost of a simulation and changes nothing else. Each client has its own mini-batches, in an order drawn
+from the job's seed, its name and the round, and trains its own copy of the weights. In a deployment, a process has one
+client. On the same machine it gives the same numbers, bit for bit, as among many: nothing here, not even the padding of
+batches, depends on the other clients. Perceptrons are trained with one thread. Other modules use all threads of torch,
+so their last digits may differ with the number of cores. (Needs the `torch` extra.)
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.models.networks import Network, seeded
 from evenhand.models.stacked import Passes, StackedPerceptron, one_thread
 
-# Numbers of one step's batches of all clients that are trained together: more no longer fit a processor's cache.
+# Most numbers in one step's batches of all clients that train together; more would not fit the processor's cache.
 _STACKED_AT_ONCE = 2**20
 
 
 class BatchedClients:
-    """Trains everybody who has noted the same round in one go, and hands each the result when asked.
+    """Train all clients that have noted the same round together, and return each client's result on request.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class BatchedClients:
         lonely = [client.name for client in clients if client.n_rows == 1 or self.options.batch_size == 1]
         if self.network.normalises_batches and lonely:
             raise InputError(
-                f"client {lonely[0]!r} has batches of one row, which a model that normalises batches cannot train on; "
+                f"client {lonely[0]!r} has batches of one row; a model with batch normalisation cannot train on them; "
                 "leave the client out, or choose another model or batch_size"
             )
 
@@ -95,7 +95,7 @@ class BatchedClients:
     def _epoch(
         self, requests: Sequence[TrainRequest], draws: Sequence[np.random.Generator], settings: RoundSettings
     ) -> tuple[Tensor, Batches]:
-        """(steps, clients, rows): row numbers of an epoch's batches, and what the objective makes of them."""
+        """Return the row numbers of an epoch's batches, (steps, clients, rows), and the objective's tensors."""
         numbers, inside = map(torch.from_numpy, deal([self._batching[request.name] for request in requests], draws))
         data = self.data
         return numbers, self.objective.batches(data.labels, data.membership, numbers, inside, settings.slice_weight)
@@ -108,7 +108,7 @@ class BatchedClients:
             for request in requests:
                 self._results[request.name] = self._train_one(request, settings)
             return
-        # Those with most batches first: in later steps the clients still training are then the first ones.
+        # Clients with most batches come first, so the clients still training in later steps are the first ones.
         queue = sorted(requests, key=lambda request: (*self._alike(request), -self._steps(request), request.name))
         with one_thread():
             for _, alike in groupby(queue, key=self._alike):
@@ -118,7 +118,7 @@ class BatchedClients:
                     self._train_stack(members[first : first + at_once], settings, stacked)
 
     def _alike(self, request: TrainRequest) -> tuple[int, int]:
-        """What those who train side by side have in common: how long batches and how many passes."""
+        """Return what clients must share to train side by side: the padded batch size and the number of epochs."""
         return -self._padded(request), self._batching[request.name].epochs
 
     def epochs(self, name: str) -> int:
@@ -165,11 +165,11 @@ class BatchedClients:
         return self.options.dual_rows == "batches" and self.objective.rows > 0
 
     def _values(self, name: str, weights: Single, statistics: Single) -> Array:
-        """What the step of the multipliers goes by, unless it is known from the batches."""
+        """Return the constraint values for the update of the multipliers, unless the batches have given them."""
         return self.measuring.row_values(name, weights, statistics) if self.objective.rows else np.zeros(0)
 
     def _descend(self, weights: Tensor, gradient: Tensor, step: float) -> None:
-        """w ← w − η · clipped gradient, each client's gradient clipped by its own length."""
+        """Update w ← w − η · clipped gradient, with each client's gradient clipped by its own norm."""
         if self.regulariser:
             gradient.add_(weights, alpha=self.regulariser)
         if self.options.clip is None:
@@ -219,7 +219,7 @@ class BatchedClients:
 
 
 class BatchedLearner:
-    """One client's learner, behind which all clients of the process train."""
+    """Learner of one client; all clients of the process train behind it."""
 
     def __init__(self, clients: BatchedClients, name: str) -> None:
         self.clients = clients

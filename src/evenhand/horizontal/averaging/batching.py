@@ -1,4 +1,4 @@
-"""How clients' rows are dealt to batches: each client's by its own number of rows and the options alone."""
+"""Split clients' rows into mini-batches, depending only on each client's number of rows and the options."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from evenhand.arrays import Integers
 from evenhand.models.stacked import LANES, whole_lanes
 
 LEAST_STEPS: Final = 20
-"""Of a round, where the options leave it open."""
+"""Fewest steps in a round if `local_epochs` is automatic."""
 
 
 @dataclass(frozen=True)
 class Batching:
-    """One client's batches.
+    """Mini-batches of one client.
 
     Attributes
     ----------
     first, size
-        Where its rows begin among those of the process, and how many it has.
+        Index of the client's first row among those of the process, and its number of rows.
     batch
         |B|: rows of a full batch.
     padded
-        The same with padding, which clients that train side by side must have in common.
+        Rows of a batch with padding. Clients that train side by side must have the same.
     steps
         Batches of an epoch, ⌈n / |B|⌉.
     epochs
@@ -43,14 +43,14 @@ class Batching:
 
     @classmethod
     def of(cls, rows: slice, batch_size: int | None, epochs: int | Literal["auto"] = 1, *, lone_rows: bool) -> Batching:
-        """The batches of a client with these rows.
+        """Return the batches of a client with these rows.
 
         Parameters
         ----------
         epochs
-            ``"auto"`` is as many as make `LEAST_STEPS`.
+            ``"auto"`` takes as many as give `LEAST_STEPS`.
         lone_rows
-            Whether the last batch may be one row; if not, that row is left out of the epoch.
+            Whether the last batch may have a single row; if not, that row is left out of the epoch.
         """
         size = rows.stop - rows.start
         batch = size if batch_size is None else min(batch_size, size)
@@ -61,9 +61,9 @@ class Batching:
 
 
 def _padded(size: int, batch_size: int | None) -> int:
-    """Whole lanes, so that company does not change how a row is rounded.
+    """Round the batch size up to whole lanes, so that other clients do not change how a row is rounded.
 
-    Sizes that are alike are made equal, at the cost of a quarter more rows at most: unequal ones share no arithmetic.
+    Similar sizes become equal, with at most a quarter more rows, because only batches of equal size train together.
     """
     alike = max(LANES, 2 ** (size.bit_length() - 3))
     padded = -(-size // alike) * alike
@@ -71,11 +71,11 @@ def _padded(size: int, batch_size: int | None) -> int:
 
 
 def deal(clients: Sequence[Batching], draws: Sequence[np.random.Generator]) -> tuple[Integers, npt.NDArray[np.float32]]:
-    """(steps, clients, padded): row numbers of an epoch's batches, and one where they are no padding."""
+    """Return (steps, clients, padded): row numbers of an epoch's batches, and 1 for real rows or 0 for padding."""
     shape = (max(client.steps for client in clients), len(clients), clients[0].padded)
     numbers, inside = np.empty(shape, dtype=np.int64), np.zeros(shape, dtype=np.float32)
     for place, (client, draw) in enumerate(zip(clients, draws, strict=True)):
-        # Padding repeats a row of the client's own, which is then given no weight.
+        # Padding repeats one of the client's own rows, with weight zero.
         numbers[:, place] = client.first
         drawn = client.first + draw.permutation(client.size)
         whole, batch = client.size // client.batch, client.batch

@@ -1,4 +1,4 @@
-"""Bounds of constraint rows as tensors, for what clients minimise on a batch (needs the `torch` extra)."""
+"""Hold the bounds of constraint rows as tensors, for local objectives (needs the `torch` extra)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from evenhand.constraints.bounds import Bounds
 
 
 class BoundTensors:
-    """`Bounds` as tensors, for formulations: sides are those of `Bounds`, with a first axis for clients.
+    """`Bounds` as tensors, for formulations: the sides are those of `Bounds`, with a first axis for clients.
 
     Attributes
     ----------
     plain
-        Whether every constraint row is FairFedAvgALM's own, μ_s0 = μ_s1: sides and rows are the same thing.
+        Whether every constraint row is FairFedAvgALM's own, μ_s0 = μ_s1. Sides and constraint rows are then the same.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -25,12 +25,12 @@ class BoundTensors:
         self._incidence = torch.from_numpy(bounds.incidence).float()
 
     def add_excess(self, multipliers: Tensor, factor: float, values: Tensor) -> Tensor:
-        """(clients, L): multipliers, and how far each side is exceeded times a factor."""
+        """Return (clients, L): the multipliers plus a factor times the excess of each side."""
         excess = values if self.plain else self._sign * (values[:, self._row] - self._bound)
         return torch.add(multipliers, excess, alpha=factor)
 
     def onto_rows(self, pushes: Tensor) -> Tensor:
-        """(clients, R): from pushes of sides, [·]₊ where the side has room."""
+        """Return (clients, R): forces on constraint rows from those on sides, with [·]₊ for inequalities."""
         if self.plain:
             return pushes
         return (torch.where(self._free, pushes, pushes.relu()).unsqueeze(2) * self._incidence).sum(dim=1)

@@ -1,4 +1,4 @@
-"""Roles of averaging solvers from terms and what each has. The only place that asks for torch, and only when called."""
+"""Build the roles of averaging solvers from the terms and each participant's data; torch is imported when called."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def averaging_solver(
     vocabulary: Vocabulary = FEDAVG,
     **can: Any,
 ) -> Solver[AveragingServer, AveragingClient]:
-    """Return the entry of a solver that averages, from its options and its classes of formulation, server and client.
+    """Return the registry entry of an averaging solver, from its options, formulation, server and client classes.
 
     Parameters
     ----------
     sums
-        Module with another `SharingServer` and `SharingClient`, for runs whose server learns sums only; empty where
-        the same will do.
+        Module with a `SharingServer` and `SharingClient` for runs in which the server learns only sums. Empty if the
+        usual classes work there too.
     can
         Other fields of `Solver`.
     """
@@ -90,12 +90,12 @@ class _Builder:
         return self.batched(terms, {name: own})[0]
 
     def batched(self, terms: HorizontalTerms, owns: Mapping[str, ClientData]) -> list[AveragingClient]:
-        """Clients of one process; the first one's copy of the network serves all of them."""
+        """Build the clients of one process; the first one's copy of the network serves all of them."""
         for name, own in owns.items():
             if own.rows.name != name:
-                raise InputError(f"client {name!r} is given the rows of {own.rows.name!r}")
+                raise InputError(f"client {name!r} was given the rows of {own.rows.name!r}; give each client its own")
             if noise_shares(own.protect) > 1 and not terms.only_sums:
-                raise InputError(f"client {name!r} would send a share of the noise bare; set protection='masked'")
+                raise InputError(f"client {name!r} would send only its share of the noise; set protection='masked'")
         means = SliceMeans(terms)
         formulation = self._formulation(means.bounds)
         first = next(iter(owns.values()))
@@ -123,7 +123,7 @@ class _Builder:
                 seed=job.seed,
                 max_rounds=job.max_rounds,
                 report_every=_every(terms, options),
-                # Noise of that kind is added while an update is made, by its learner.
+                # The learner adds record-level noise during training.
                 protect=None if isinstance(own.protect, RecordGaussian) else own.protect,
                 secret=own.secret,
             )
@@ -140,20 +140,20 @@ class _Builder:
 def _every(terms: HorizontalTerms, options: AveragingOptions) -> int:
     if options.report_every is not None:
         return options.report_every
-    # What measurements say is not covered by a protection of the updates.
+    # Noise on updates does not cover measurements.
     return 0 if terms.protected else 1
 
 
 def _network(terms: HorizontalTerms, own: Any, device: str) -> Any:
-    """The network as it begins, the same at everybody: named in the terms, or code that everybody has."""
+    """Return the initial network, equal for all participants: named in the terms, or given as code."""
     try:
         importlib.import_module("torch")
     except ImportError as error:
-        raise MissingExtraError("Training by averaging over clients", "torch") from error
+        raise MissingExtraError("Training with averaging solvers", "torch") from error
     from evenhand.models.networks import make_network
 
     if terms.job.model == "module" and own is None:
-        raise InputError("the terms train a module that everybody has as code: give it as network")
+        raise InputError("the terms train a user's own module, but no module was given; pass it as network")
     wanted = own if terms.job.model == "module" else terms.job.model
     return make_network(wanted, terms.shape, terms.classes, terms.job.hidden, terms.job.seed, device)
 
@@ -167,5 +167,5 @@ def _start(start: ModelStart | None, network: Any, formulation: Formulation) -> 
     for name in ("weights", "statistics", "multipliers"):
         given, needed = getattr(start, name), getattr(own, name)
         if given.shape != needed.shape:
-            raise InputError(f"{given.size} {name} to start from, {needed.size} needed")
+            raise InputError(f"the start has {given.size} {name}, but the model needs {needed.size}")
     return start

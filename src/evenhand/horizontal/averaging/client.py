@@ -1,4 +1,4 @@
-"""What clients of every averaging solver have in common: rows of their own, and the closing measurements."""
+"""Provide what the clients of all averaging solvers share: own rows, and the closing measurements."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from evenhand.protocol.roles import SERVER, Sends
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A model on one client's rows, in sums that add up over clients.
+    """Measurements of a model on one client's rows, as sums that add up over clients.
 
     Attributes
     ----------
     loss
         Sum of the loss over the client's rows.
     sums, exact, counts
-        For each part of the constraint rows: sum of the measure, sum of its exact companion, number of rows.
+        For each part of the constraint rows: sum of the measure, sum of its exact counterpart, number of rows.
     """
 
     loss: float
@@ -34,7 +34,7 @@ class Measured:
 
 
 class Learner(Protocol):
-    """A model on one client's rows; nothing else of the client's touches its data."""
+    """Model on one client's rows; only the learner accesses the client's data."""
 
     n_rows: int
     effort: float
@@ -43,12 +43,12 @@ class Learner(Protocol):
     def measure(self, weights: Single, statistics: Single) -> Measured: ...
 
     def gradient(self, weights: Single, statistics: Single, total_rows: int, tilt: Array) -> Single:
-        """Gradient of Σ_i loss_i / total_rows + Σ_parts tilt · (sum of the measure over the part's slice)."""
+        """Return the gradient of Σ_i loss_i / total_rows + Σ_parts tilt · (sum of the measure over the slice)."""
         ...
 
 
 class ClosingClient(HorizontalClient):
-    """Holds rows behind a learner; they never leave it, only what its messages say."""
+    """Client with rows behind a learner; rows never leave it, only the contents of its messages do."""
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {"round": int, "final": tuple[Single, Single] | None}
@@ -57,11 +57,11 @@ class ClosingClient(HorizontalClient):
         super().__init__(name, sizes)
         self.learner = learner
         self.round = 0
-        # The final model, between its measurement and its gradient.
+        # The final model, from its measurement until its gradient.
         self.final: tuple[Single, Single] | None = None
 
     def handle(self, message: Message) -> Sends:
-        """The closing exchange, which is the same for all solvers: measure the final model, then its gradient."""
+        """Answer the closing exchange, equal for all solvers: measure the final model, then compute its gradient."""
         if message.kind == FINAL.kind:
             self.round = message.integer("round")
             self.done = not message.integer("measure")
@@ -71,7 +71,7 @@ class ClosingClient(HorizontalClient):
             return [self.sums(*self.final)]
         if message.kind == TILT.kind and self.final is not None:
             if (everybody := message.integer("rows")) < self.learner.n_rows:
-                raise ProtocolError(f"{self.name} is told that all have {everybody} rows, fewer than its own; refused")
+                raise ProtocolError(f"{self.name} refuses a total of {everybody} rows, which is fewer than its own")
             self.effort += 2.0 * self.learner.effort
             gradient = self.learner.gradient(*self.final, everybody, message["tilt"])
             self.final, self.done = None, True

@@ -38,10 +38,10 @@ class FairALM(AveragingOptions):
     Parameters
     ----------
     growth
-        b: after every round η_λ is divided by it. ``"auto"`` is 1.01 on tables, as published.
+        b: η_λ is divided by it after every round. ``"auto"`` is 1.01 on tables, as published.
     dual_step
-        η_λ,0, the learning rate of the multipliers and the weight of the slice means. ``"auto"`` is 0.1 on tables: the
-        slice means then weigh a tenth of what the mean loss does, and not as much.
+        η_λ,0, the learning rate of the multipliers and the weight of the slice means. ``"auto"`` is 0.1 on tables, so
+        that the slice means have a tenth of the weight of the mean loss.
     """
 
     growth: float | Literal["auto"] = "auto"
@@ -67,11 +67,11 @@ class WeightedLagrangian(Formulation):
     """λ (μ_s0 − μ_s1) + η_λ (μ_s0 + μ_s1)."""
 
     def push(self, values: Tensor | None, multipliers: Tensor, bounds: BoundTensors, settings: RoundSettings) -> Tensor:
-        """λ. The slice means pull by η_λ besides: `RoundSettings.slice_weight`, which needs no constraint row."""
+        """Return λ. The slice means also have the weight η_λ, as `RoundSettings.slice_weight`."""
         return bounds.onto_rows(multipliers)
 
     def ascent(self, values: Array, settings: RoundSettings) -> Array:
-        """η_λ (μ_s0 − μ_s1), in general η_λ · excess."""
+        """Return η_λ (μ_s0 − μ_s1), in general η_λ · excess."""
         return settings.dual_step * self.multipliers.excess(values)
 
 

@@ -45,12 +45,12 @@ class FairFed(AveragingOptions):
     Parameters
     ----------
     weight_step
-        β: how fast shares follow. ``"auto"`` is 1/(N T) on tables, for N clients and T rounds: whoever is one further
-        off than the mean in every round has just lost its share of 1/N in the end.
+        β: how fast the shares change. ``"auto"`` is 1/(N T) on tables, for N clients and T rounds. So a client with Δ
+        one above the mean in every round loses its whole share of 1/N by the end.
     metric
-        F: ``"demographic-parity"``, the difference of groups' shares of positive decisions, or
-        ``"equal-opportunity"``, of their true positive rates. With several classes, attributes or more than two groups:
-        the largest.
+        F: ``"demographic-parity"``, the difference of groups' rates of positive decisions, or
+        ``"equal-opportunity"``, the difference of their true-positive rates. With several classes, attributes or more
+        than two groups, it is the largest difference.
     """
 
     weight_step: float | Literal["auto"] = "auto"
@@ -70,13 +70,13 @@ class FairFed(AveragingOptions):
 
 
 class CountingLearner(AveragingLearner, Protocol):
-    """A learner that can count decisions by group."""
+    """Learner that can count decisions by group."""
 
     def rates(self, weights: Single, statistics: Single) -> Mapping[str, npt.NDArray[np.int64]]: ...
 
 
 class FairFedClient(AveragingClient):
-    """Sends its counts with every update."""
+    """Client that sends its counts with every update."""
 
     learner: CountingLearner
     options: FairFed
@@ -89,7 +89,7 @@ class FairFedClient(AveragingClient):
 
 
 class FairFedServer(AveragingServer):
-    """Keeps an adjustment of its share for each client."""
+    """Server that keeps an adjustment of the share of each client."""
 
     state_fields: ClassVar = {"adjustments": dict[str, float]}
 
@@ -110,11 +110,11 @@ class FairFedServer(AveragingServer):
             self.adjustments[name] -= float(self.options.weight_step) * (difference - mean)
         raised = {name: max(0.0, share + self.adjustments[name]) for name, share in by_rows.items()}
         total = sum(raised.values())
-        # Adjustments add up to zero over all clients, but those of the participants can all be below zero.
+        # Adjustments add up to zero over all clients, but those of the participants can all be negative.
         return {name: share / total for name, share in raised.items()} if total > 0 else by_rows
 
     def _differences(self, rates: Mapping[str, Body]) -> dict[str, float]:
-        """Δ_i of each participant."""
+        """Return Δ_i of each participant."""
         together = pooled(rates)
         overall, accuracy = self.gap(together), accuracy_of(together)
         found = {}
@@ -126,27 +126,27 @@ class FairFedServer(AveragingServer):
 
     @property
     def attributes(self) -> list[int]:
-        """How many groups each sensitive attribute has."""
+        """Number of groups of each sensitive attribute."""
         return [len(values) for values in self.means.terms.groups.values()]
 
     def gap(self, counts: Body) -> float:
         return gap_of(counts, self.options.metric, self.attributes)
 
     def extra_report(self) -> dict[str, float]:
-        """Of the received model, over the participants' rows: its accuracy and the gap between groups."""
+        """Return the accuracy and the gap between groups of the received model, over the participants' rows."""
         together = pooled(self.answers.of(RATES.kind))
         return {"accuracy": accuracy_of(together), "gap": self.gap(together)}
 
 
 def largest_gap(hits: npt.NDArray[Any], rows: npt.NDArray[Any], attributes: Sequence[int]) -> float:
-    """The largest difference of rates between two groups of one attribute, over classes; NaN where none is defined.
+    """Return the largest difference of rates between two groups of one attribute, over classes; NaN if none is defined.
 
     Parameters
     ----------
     hits, rows
-        (classes, groups): numerators and denominators of the rates, groups of all attributes one after the other.
+        (classes, groups): numerators and denominators of the rates, with the groups of all attributes concatenated.
     attributes
-        How many groups each attribute has.
+        Number of groups of each attribute.
     """
     rates = np.where(rows > 0, hits / np.maximum(rows, 1), np.nan)
     gaps = []
@@ -159,7 +159,7 @@ def largest_gap(hits: npt.NDArray[Any], rows: npt.NDArray[Any], attributes: Sequ
 
 
 def gap_of(counts: Body, metric: Metric, attributes: Sequence[int]) -> float:
-    """F: the largest gap between groups, by counts of one client or of all."""
+    """Return F, the largest gap between groups, from the counts of one client or of all."""
     if metric == "demographic-parity":
         return largest_gap(counts["selected"], np.broadcast_to(counts["group_rows"], counts["hits"].shape), attributes)
     return largest_gap(counts["hits"], counts["class_rows"], attributes)

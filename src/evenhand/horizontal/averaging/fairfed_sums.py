@@ -1,12 +1,12 @@
-"""FairFed where the server learns sums over clients only: each client finds its own share.
+"""FairFed if the server learns only sums over clients: each client computes its own share.
 
-As its authors propose it for secure sums. A round has three exchanges: what the received model does on everybody's
-rows, how far clients are from it on average, and the updates, each weighted by its client's own share:
+The authors propose this for secure aggregation. A round has three exchanges: counts of the received model's decisions,
+distances of clients from the global gap, and updates. Each update is weighted by its client's own share:
 
     share_i = n_i / Σ n − β · Σ over rounds so far of (Δ_i − mean Δ)
 
-The shares are those of `fairfed.py`; the server knows none of them. Where all that take part in a round have a share of
-zero, the model stays as it is.
+The shares are those of `fairfed.py`, but the server knows none of them. If all participants of a round have a share of
+zero, the model does not change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from evenhand.protocol.roles import SERVER, Sends
 
 
 class SharingServer(FairFedServer):
-    """Asks for counts, then for distances, then for updates."""
+    """Server that requests counts, then distances, then updates."""
 
     state_fields: ClassVar = {"asking": Literal["rates", "differences", "updates"], "total_rows": int}
 
@@ -45,7 +45,7 @@ class SharingServer(FairFedServer):
             return self._tell_mean()
         updates = self.answers.of(SHARED_UPDATE.kind)
         total = sum(float(body["share"]) for body in updates.values())
-        # Without any share there is no mean; what stands for it is zero.
+        # If all shares are zero, there is no mean, and the model does not change.
         shares = {name: float(body["share"]) / total if total > 0 else 0.0 for name, body in updates.items()}
         self.effort += float(len(updates) * self.weights.size)
         self.weights = moved(self.weights, shares, updates, "weights")
@@ -54,7 +54,7 @@ class SharingServer(FairFedServer):
         return self.next_round()
 
     def _tell_fairness(self) -> Sends:
-        """How the received model does on the participants' rows together."""
+        """Send the gap and accuracy of the received model on the participants' rows together."""
         self.report_round()
         told = pooled(self.answers.of(RATES.kind))
         gap, attributes = self.gap(told), self.attributes
@@ -74,14 +74,14 @@ class SharingServer(FairFedServer):
 
 
 class SharingClient(FairFedClient):
-    """Counts, says how far it is from everybody, and trains once it knows its share."""
+    """Client that counts, reports its distance from the global gap, and trains once it knows its share."""
 
     state_fields: ClassVar = {"adjustment": float, "difference": float, "share": float, "received": TrainRequest | None}
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.adjustment = self.difference = self.share = 0.0
-        # The received model, until its share is known.
+        # The received model, until the client knows its share.
         self.received: TrainRequest | None = None
 
     def handle(self, message: Message) -> Sends:
@@ -97,7 +97,7 @@ class SharingClient(FairFedClient):
         return super().handle(message)
 
     def measurements(self, request: TrainRequest) -> list[Message]:
-        """Has been said when the model came."""
+        """Return nothing: the measurements were sent when the model arrived."""
         return []
 
     def _compare(self, message: Message) -> Sends:
@@ -113,7 +113,7 @@ class SharingClient(FairFedClient):
 
     def _take_share(self, message: Message) -> Sends:
         if (everybody := message.integer("rows")) < self.learner.n_rows:
-            raise ProtocolError(f"{self.name} is told that all have {everybody} rows, fewer than its own; refused")
+            raise ProtocolError(f"{self.name} refuses a total of {everybody} rows, which is fewer than its own")
         self.adjustment -= float(self.options.weight_step) * (self.difference - message.number("mean"))
         self.share = max(0.0, self.learner.n_rows / everybody + self.adjustment)
         self.request, self.received = self.received, None

@@ -49,13 +49,13 @@ class FairFedAvgALM(AveragingOptions):
     Parameters
     ----------
     penalty
-        β of the first round. ``"auto"`` is 0.1 on tables: what a gap of one (in mean loss, or in a rate) then adds to
-        a slice is the weight of a slice with a tenth of the rows. Much more turns the weights of small slices negative,
-        and all decisions into one.
+        β of the first round. ``"auto"`` is 0.1 on tables. A gap of one (in mean loss, or in a rate) then adds to a
+        slice the weight of a slice with a tenth of the rows. A much larger penalty makes the weights of small slices
+        negative, and all decisions equal.
     growth
-        b: after every round β is multiplied by it and η_λ divided. ``"auto"`` is 1.02 on tables.
+        b: β is multiplied by it after every round, and η_λ divided. ``"auto"`` is 1.02 on tables.
     dual_step
-        η_λ,0, the learning rate of the multipliers. ``"auto"`` is 0.1 on tables, as β is.
+        η_λ,0, the learning rate of the multipliers. ``"auto"`` is 0.1 on tables, like β.
     """
 
     penalty: float | Literal["auto"] = "auto"
@@ -82,19 +82,19 @@ class FairFedAvgALM(AveragingOptions):
 
 
 class AugmentedLagrangian(Formulation):
-    """λ · excess + (β/2) · excess², a side with room left out (FairFedAvgALM Eqs. 7 and 10)."""
+    """λ · excess + (β/2) · excess², without the sides that have slack (FairFedAvgALM Eqs. 7 and 10)."""
 
     def needs_values(self, settings: RoundSettings) -> bool:
         return settings.penalty > 0
 
     def push(self, values: Tensor | None, multipliers: Tensor, bounds: BoundTensors, settings: RoundSettings) -> Tensor:
-        """λ + β (μ_s0 − μ_s1): the factor of ∇(μ_s0 − μ_s1) in FairFedAvgALM Eq. 10."""
+        """Return λ + β (μ_s0 − μ_s1), the factor of ∇(μ_s0 − μ_s1) in FairFedAvgALM Eq. 10."""
         if values is not None:
             multipliers = bounds.add_excess(multipliers, settings.penalty, values)
         return bounds.onto_rows(multipliers)
 
     def ascent(self, values: Array, settings: RoundSettings) -> Array:
-        """η_λ,t (μ_s0 − μ_s1) at the locally trained model (FairFedAvgALM Algorithm 1), in general η_λ,t · excess."""
+        """Return η_λ,t (μ_s0 − μ_s1) at the local model (FairFedAvgALM Algorithm 1), in general η_λ,t · excess."""
         return settings.dual_step * self.multipliers.excess(values)
 
 

@@ -1,9 +1,9 @@
-"""What tells methods of FedAvg's kind apart: whose multipliers there are, how they push at the rows, how they rise.
+"""Define how averaging methods differ: their multipliers, their local objectives and their multiplier updates.
 
-A *multiplier* belongs to a constraint row or to a side of one, and has values it may take. A *penalty* adds to its push
-where a row is exceeded. A *formulation* puts the two together: what a client minimises on a batch, as the derivative in
-the constraint rows' values (`push`), and what its multipliers rise by when it has trained (`ascent`). Each method's
-formulation is in the method's own file, with the schedule of its steps.
+A *multiplier* belongs to a constraint row or to one side of it, and has a range of allowed values. A *penalty* adds to
+its force if a constraint is violated. A *formulation* combines both. `push` is the derivative of the local objective
+with respect to the values of the constraint rows. `ascent` is the increase of the multipliers after local training.
+Each method's formulation is in the method's own module, with its schedule of steps.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
 
 class Multipliers(Protocol):
-    """L multipliers over R constraint rows; `values` are those of the rows."""
+    """L multipliers of R constraint rows; `values` are the values of the constraint rows."""
 
     def __init__(self, bounds: Bounds) -> None: ...
 
     def __len__(self) -> int: ...
 
     def excess(self, values: Array) -> Array:
-        """∂L/∂λ: how far each multiplier's bound is exceeded; zero where a row has no value."""
+        """Return ∂L/∂λ: the excess over each multiplier's bound; zero for constraint rows without a value."""
         ...
 
     def project(self, multipliers: Array) -> Array:
-        """The nearest multipliers that are allowed."""
+        """Project onto the allowed multipliers."""
         ...
 
     def table(self, multipliers: Array, values: Array) -> Array:
-        """(2, R): the same as λ⁺ and λ⁻ of each row, which is how certificates and histories have them."""
+        """Return (2, R): λ⁺ and λ⁻ of each constraint row, the form of certificates and histories."""
         ...
 
 
 class SideMultipliers:
-    """One free multiplier for an equality, one non-negative multiplier for each finite side of any other row.
+    """One free multiplier for an equality, and one non-negative multiplier for each finite side of an inequality.
 
-    So FairFedAvgALM's own constraint, an equality, costs one number each way.
+    So FairFedAvgALM's own constraint, an equality, costs one number in each direction.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -66,12 +66,12 @@ class SideMultipliers:
 
 
 class Formulation(ABC):
-    """A method's own terms.
+    """Local objective and multiplier update of a method.
 
     Attributes
     ----------
     multipliers
-        Whose they are, and what values they may take.
+        The multipliers and their allowed values.
     """
 
     multipliers: Multipliers
@@ -80,35 +80,34 @@ class Formulation(ABC):
         self.multipliers = SideMultipliers(bounds)
 
     def needs_values(self, settings: RoundSettings) -> bool:
-        """Whether `push` asks for the rows' values, which cost a little more than the rest."""
+        """Return whether `push` needs the values of the constraint rows, which cost a little more."""
         return False
 
     @abstractmethod
     def push(self, values: Tensor | None, multipliers: Tensor, bounds: BoundTensors, settings: RoundSettings) -> Tensor:
-        """(clients, R): derivative of what a client adds to its mean loss in the constraint rows' values.
+        """Return (clients, R): the derivative of a client's extra terms with respect to the values of constraint rows.
 
-        What it says of a row that the batch lacks a slice of is of no account: the row has no part in the batch.
+        It is ignored for a constraint row with a slice that is missing in the batch.
 
         Parameters
         ----------
         values
-            (clients, R), of the batch; None unless they are needed, or known anyway.
+            (clients, R), on the batch; None unless needed, or known anyway.
         multipliers
             (clients, L).
         """
 
     @abstractmethod
     def ascent(self, values: Array, settings: RoundSettings) -> Array:
-        """(L,): what a client's multipliers rise by, from the rows' values on its own rows of data.
+        """Return (L,): the increase of a client's multipliers, from the constraint values on its own rows.
 
-        A row with a slice that the client lacks (its value is not a number) moves its multiplier by zero. Signs are the
-        server's business: it projects the average, where projecting here would let one client's room hide another's
-        excess.
+        If the client has no rows in a slice, the value is NaN, and the multiplier does not change. The server projects
+        the average of all clients. A projection here would let one client's slack hide another's excess.
         """
 
 
 class Unconstrained(Formulation):
-    """FedAvg and FairFed: the mean loss alone."""
+    """Formulation of FedAvg and FairFed: the mean loss alone."""
 
     def push(self, values: Tensor | None, multipliers: Tensor, bounds: BoundTensors, settings: RoundSettings) -> Tensor:
         return multipliers

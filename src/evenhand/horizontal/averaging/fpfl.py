@@ -43,8 +43,8 @@ class FPFL(AveragingOptions):
     penalty
         β, the damping. ``"auto"`` is 0.1 on tables.
     dual_step
-        η_λ, the same in every round. ``"auto"`` is 1/T on tables, for T rounds: λ_s only ever grows, and then to no
-        more than the mean of |F − μ_s| over the rounds.
+        η_λ, equal in every round. ``"auto"`` is 1/T on tables, for T rounds: λ_s never decreases, and then grows to at
+        most the mean of |F − μ_s| over the rounds.
     """
 
     penalty: float | Literal["auto"] = "auto"
@@ -67,7 +67,7 @@ class FPFL(AveragingOptions):
 
 
 class RowMultipliers:
-    """λ_s: one non-negative multiplier for each row, on the worse of its two sides (|F − μ_s| when both are zero)."""
+    """λ_s: one non-negative multiplier a constraint row, for its worse side (|F − μ_s| if both bounds are zero)."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
@@ -82,7 +82,7 @@ class RowMultipliers:
         return np.maximum(multipliers, 0.0)
 
     def table(self, multipliers: Array, values: Array) -> Array:
-        """The derivative of λ |v| has the sign of v; where a row has no value, the upper side stands for both."""
+        """Return λ⁺ and λ⁻: λ |v| has a derivative with the sign of v; without a value, the upper side has λ."""
         over, under = self._bounds.excess(values)
         below = under > over
         return np.stack([np.where(below, 0.0, multipliers), np.where(below, multipliers, 0.0)])
@@ -99,14 +99,14 @@ class AbsoluteLagrangian(Formulation):
         return True
 
     def push(self, values: Tensor | None, multipliers: Tensor, bounds: BoundTensors, settings: RoundSettings) -> Tensor:
-        """(λ_s + β |F − μ_s|) · sign(F − μ_s); the derivative of |v| at zero is taken as zero."""
+        """Return (λ_s + β |F − μ_s|) · sign(F − μ_s); the derivative of |v| at zero is taken as zero."""
         assert values is not None
         over, under = values - bounds.upper, bounds.lower - values
         push = (multipliers + settings.penalty * over.maximum(under)).relu()
         return push * (over - under).sign()
 
     def ascent(self, values: Array, settings: RoundSettings) -> Array:
-        """η_λ |F − μ_s|."""
+        """Return η_λ |F − μ_s|."""
         return settings.dual_step * self.multipliers.excess(values)
 
 

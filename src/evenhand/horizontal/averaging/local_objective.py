@@ -1,8 +1,8 @@
-"""What a client minimises on a batch, as a derivative in the scores (needs the `torch` extra).
+"""Compute the derivative of a client's objective on a batch with respect to the scores (needs the `torch` extra).
 
-The papers' local objectives differ only in how strongly they pull at slice means. A pull at a mean is a weight on the
-rows of its slice, so one formula gives the derivative in every row's score, for any constraint, and the network only
-has to carry it back to the weights. Everything has a first axis for clients.
+The local objectives of the papers differ only in the force on slice means. A force on a mean is a weight on the rows of
+its slice. So one formula gives the derivative with respect to every row's score, for any constraint, and the network
+only propagates it back to the weights. All tensors have a first axis for clients.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evenhand.horizontal.slice_means import SliceMeans
 
 
 def loss_value(scores: Tensor, labels: Tensor, classes: int | None) -> Tensor:
-    """Logistic loss for labels of ±1, softmax cross-entropy for class indices."""
+    """Return the logistic loss for labels of ±1, or the softmax cross-entropy for class indices."""
     if classes is None:
         return torch.nn.functional.softplus(-labels * scores)
     chosen = scores.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
@@ -38,7 +38,7 @@ def loss_slope(scores: Tensor, labels: Tensor, classes: int | None) -> Tensor:
 
 
 def loss_value_and_slope(scores: Tensor, labels: Tensor, classes: int | None) -> tuple[Tensor, Tensor]:
-    """Both, with what they have in common done once: calls cost more than arithmetic on a batch."""
+    """Return loss and derivative, sharing intermediate results: calls cost more than arithmetic on a batch."""
     if classes is not None:
         return loss_value(scores, labels, classes), loss_slope(scores, labels, classes)
     against = -labels
@@ -47,7 +47,7 @@ def loss_value_and_slope(scores: Tensor, labels: Tensor, classes: int | None) ->
 
 
 def measured(measure: Measure, scores: Tensor, labels: Tensor, classes: int | None) -> Tensor:
-    """φ(z, y) on each row."""
+    """Return φ(z, y) of each row."""
     if measure.name == "loss":
         return loss_value(scores, labels, classes)
     direction = -labels if measure.name == "error" else 1.0
@@ -55,7 +55,7 @@ def measured(measure: Measure, scores: Tensor, labels: Tensor, classes: int | No
 
 
 def measure_slope(measure: Measure, scores: Tensor, labels: Tensor, classes: int | None) -> Tensor:
-    """∂φ/∂z on each row."""
+    """Return ∂φ/∂z of each row."""
     if measure.name == "loss":
         return loss_slope(scores, labels, classes)
     direction = -labels if measure.name == "error" else torch.ones_like(labels)
@@ -64,30 +64,30 @@ def measure_slope(measure: Measure, scores: Tensor, labels: Tensor, classes: int
 
 
 def spread(weights: Tensor, slope: Tensor) -> Tensor:
-    """One weight a row times the slope in the row's one score or several."""
+    """Multiply one weight a row with the derivative with respect to the row's score or scores."""
     return weights * slope if slope.ndim == weights.ndim else weights.unsqueeze(-1) * slope
 
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """An epoch's batches, padded to (steps, clients, rows), and what follows from them alone.
+    """Batches of an epoch, padded to (steps, clients, rows), and tensors that depend on them alone.
 
-    All but `valid` are tuples of tensors, one for each step: taking a part of a tensor costs as much as a sum over it.
+    All but `valid` are tuples of tensors, one for each step: slicing a tensor costs as much as a sum over it.
 
     Attributes
     ----------
     weights
         1/|B| for rows of the batch, zero for padding.
     pulls
-        (clients, R, rows): what a row of data contributes to each constraint row, Σ a_s / |s ∩ B| over the constraint
-        row's slices; all zero where the batch lacks one of them.
+        (clients, R, rows): coefficient of a row of data in each constraint row, Σ a_s / |s ∩ B| over the slices of the
+        constraint row. All are zero if the batch has no rows in one of the slices.
     bulk
-        The same with |a_s| in place of a_s, summed over the constraint rows of each measure: (clients, measures, rows);
-        empty unless slice means are weighted themselves.
+        The same with |a_s| instead of a_s, summed over the constraint rows of each measure: (clients, measures, rows).
+        Empty unless slice means have a weight of their own.
     valid
-        (steps, clients, R): one where the batch has all slices of the constraint row, zero where it lacks one.
+        (steps, clients, R): 1 if the batch has rows in all slices of the constraint row, else 0.
     against, signed, signed_pulls
-        −y, and weights and pulls times it, where the logistic loss is all that is measured; empty elsewhere.
+        −y, and weights and pulls times it, if the logistic loss is the only measure; else empty.
     """
 
     labels: tuple[Tensor, ...]
@@ -101,7 +101,7 @@ class Batches:
 
 
 class LocalObjective:
-    """mean loss + Σ_rows pull over slice means, on batches of several clients at once."""
+    """Mean loss + Σ force on constraint rows over slice means, on batches of several clients at once."""
 
     def __init__(self, rows: SliceMeans, formulation: Formulation, classes: int | None) -> None:
         self.classes = classes
@@ -116,7 +116,7 @@ class LocalObjective:
     def batches(
         self, labels: Tensor, membership: Tensor, numbers: Tensor, inside: Tensor, slice_weight: float = 0.0
     ) -> Batches:
-        """Gather what the epoch's batches need: everything that does not depend on the weights, in a few calls."""
+        """Compute all tensors of an epoch's batches that do not depend on the weights, in a few calls."""
         flat, shape = numbers.reshape(-1), numbers.shape
         weights = inside / inside.sum(dim=2, keepdim=True).clamp_(min=1.0)
         chosen = labels.index_select(0, flat).view(shape)
@@ -141,7 +141,7 @@ class LocalObjective:
         return Batches(*found, *known, signed)
 
     def _over_parts(self, coefficients: Tensor, members: Tensor, shares: Tensor, valid: Tensor) -> Tensor:
-        """From (P, steps, clients, rows) to (steps, clients, R, rows); a constraint row has few of the P parts."""
+        """Map (P, steps, clients, rows) to (steps, clients, R, rows); a constraint row uses few of the P parts."""
         steps, clients, rows = members.shape[1:]
         pulls = torch.zeros((steps, clients, self.rows, rows))
         for row, part in self._uses:
@@ -158,16 +158,17 @@ class LocalObjective:
         settings: RoundSettings,
         tally: Tally | None = None,
     ) -> Tensor:
-        """∂L/∂z of FairFedAvgALM Eq. 10 (or of other methods' objectives) for the first clients and rows of a step.
+        """Return ∂L/∂z of FairFedAvgALM Eq. 10 (or of other objectives) for the first clients and rows of a step.
 
         Parameters
         ----------
         scores
-            (clients, rows) or (clients, rows, classes); fewer clients or rows than the batches have are the first ones.
+            (clients, rows) or (clients, rows, classes). If there are fewer clients or rows than in the batches, they
+            are the first ones.
         multipliers
             (clients, L).
         tally
-            Takes the constraint rows' values.
+            Collects the values of the constraint rows.
         """
         if batches.against:
             return self._plain_derivative(scores, batches, step, multipliers, settings, tally)
@@ -206,7 +207,7 @@ class LocalObjective:
         settings: RoundSettings,
         tally: Tally | None,
     ) -> Tensor:
-        """The same where the logistic loss is all that is measured, in fewer calls: they cost more than arithmetic."""
+        """Return the derivative if the logistic loss is the only measure, with fewer calls."""
         exponents, weights = _first(batches.against[step], scores) * scores, _first(batches.signed[step], scores)
         if self.rows == 0:
             return exponents.sigmoid_().mul_(weights)
@@ -219,7 +220,7 @@ class LocalObjective:
         return _add_tilt(weights, push, _first(batches.signed_pulls[step], scores)).mul_(exponents.sigmoid_())
 
     def _values(self, loss: Tensor, scores: Tensor, labels: Tensor, pulls: Tensor) -> Tensor:
-        """(clients, R): the constraint rows' values on the batches of a step; zero where a batch lacks a slice."""
+        """Return (clients, R): the constraint values on the batches of a step; zero if a batch lacks a slice."""
         if len(self.measures) == 1:
             (measure,) = self.measures
             return _products(pulls, loss if measure.name == "loss" else measured(measure, scores, labels, self.classes))
@@ -231,43 +232,43 @@ class LocalObjective:
 
 
 class Tally:
-    """Adds up the constraint rows' values on the batches of a round, for each client."""
+    """Sum of the constraint values on the batches of a round, for each client."""
 
     def __init__(self, clients: int, rows: int) -> None:
         self._sums, self._counts = torch.zeros((clients, rows)), torch.zeros((clients, rows))
 
     def expect(self, batches: Batches) -> None:
-        """An epoch's batches, whose values will be added."""
+        """Register an epoch's batches, before their values are added."""
         self._counts += batches.valid.sum(dim=0)
 
     def add(self, values: Tensor) -> None:
-        """Those of a step's batches, of the first clients."""
+        """Add the values of a step's batches, for the first clients."""
         self._sums[: len(values)].add_(values)
 
     def means(self) -> Array:
-        """Over the batches that had all slices of the row; not a number where none had."""
+        """Return the means over the batches with rows in all slices of a constraint row; NaN if there are none."""
         return (self._sums.double() / self._counts.double()).numpy()
 
 
 def _first(part: Tensor, scores: Tensor) -> Tensor:
-    """The first clients and rows: those there are scores of."""
+    """Return the part for the first clients and rows, those with scores."""
     clients, rows = scores.shape[:2]
     whole = part.shape[0] == clients and part.shape[-1] == rows
     return part if whole else part[:clients, ..., :rows]
 
 
 def _products(pulls: Tensor, each: Tensor) -> Tensor:
-    """(clients, R): by numpy, which multiplies one client's after the other's (`models/stacked.py`)."""
+    """Return (clients, R) with numpy, which multiplies client after client (`models/stacked.py`)."""
     return torch.from_numpy(np.matmul(pulls.numpy(), each.unsqueeze(2).numpy())[:, :, 0])
 
 
 def _add_tilt(weights: Tensor, push: Tensor, pulls: Tensor) -> Tensor:
-    """(clients, rows): weights and Σ over constraint rows of their push times a row's part in them."""
+    """Return (clients, rows): the weights plus Σ over constraint rows of the force times the row's coefficient."""
     if pulls.shape[1] == 1:
         return torch.addcmul(weights, push, pulls[:, 0])
     return weights + (push.unsqueeze(2) * pulls).sum(dim=1)
 
 
 def as_labels(labels: np.ndarray, classes: int | None) -> Tensor:
-    """±1 as numbers, class indices as integers."""
+    """Return labels of ±1 as floats, or class indices as integers."""
     return torch.from_numpy(labels.astype(np.float32 if classes is None else np.int64))

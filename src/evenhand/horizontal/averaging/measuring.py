@@ -1,4 +1,4 @@
-"""A model on clients' rows: sums for the history and the certificate, rates, gradients (needs the `torch` extra)."""
+"""Evaluate a model on clients' rows: sums for history and certificate, rates, gradients (needs the `torch` extra)."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from evenhand.models.sparse_rows import SparseRows
 from evenhand.models.stacked import Passes, StackedPerceptron, one_thread
 
 _LOSS = Measure("loss")
-# Each client's first row begins on a boundary of 64 bytes, whoever comes before it: some products round otherwise
-# elsewhere.
+# Each client's first row begins on a boundary of 64 bytes. Otherwise some products would round differently, depending
+# on the clients before it.
 _ALIGNED_ROWS = 16
 
 
 class LocalData:
-    """All clients' rows one after the other, in tensors.
+    """Rows of all clients in concatenated tensors.
 
     Attributes
     ----------
     places
-        Which rows are whose.
+        Positions of each client's rows.
     membership
-        (n, P): one where a row is in the slice of a part of the constraint rows.
+        (n, P): 1 if a row is in the slice of a part of the constraint rows, else 0.
     counts
-        How many rows each client has in each of those slices.
+        Number of each client's rows in each of those slices.
     """
 
     def __init__(self, clients: Sequence[ClientRows], rows: SliceMeans) -> None:
@@ -50,13 +50,13 @@ class LocalData:
             self.places[client.name] = slice(end, end + client.n_rows)
             end += -(-client.n_rows // _ALIGNED_ROWS) * _ALIGNED_ROWS
         classes = rows.terms.classes
-        # Pictures stay where they are.
+        # Images are read lazily.
         self.pictures = {one.name: one.features for one in clients if isinstance(one.features, Pictures)}
         if self.pictures and len(self.pictures) < len(clients):
-            raise DataError("some clients have pictures as bytes and some as numbers; give all of them in one form")
+            raise DataError("some clients have images as bytes and some as numbers; give all of them in one form")
         self.features = torch.zeros((0 if self.pictures else end, *rows.terms.shape))
         self.labels = torch.zeros(end, dtype=torch.float32 if classes is None else torch.int64)
-        # Stored slice by slice, which is how it is summed over.
+        # Stored slice by slice, in the order of the sums.
         self.membership = torch.zeros((len(rows.parts), end)).T
         self.counts: dict[str, Array] = {}
         for client in clients:
@@ -71,18 +71,18 @@ class LocalData:
         return self.clients[name].n_rows
 
     def of(self, name: str) -> Tensor | PictureTensors:
-        """A client's rows."""
+        """Return a client's rows."""
         return PictureTensors(self.pictures[name]) if self.pictures else self.features[self.places[name]]
 
     def batch(self, name: str, numbers: Tensor, crops: np.random.Generator) -> Tensor:
-        """Some of a client's rows, by their numbers among everybody's, as they are trained on."""
+        """Return some of a client's rows for training, by their numbers among all rows."""
         if not self.pictures:
             return self.features[numbers]
         return torch.from_numpy(self.pictures[name].drawn(numbers.numpy() - self.places[name].start, crops))
 
 
 class PictureTensors:
-    """Pictures that become tensors of bytes when they are asked for."""
+    """Images that become tensors of bytes on access."""
 
     def __init__(self, pictures: Pictures) -> None:
         self._pictures = pictures
@@ -95,7 +95,7 @@ class PictureTensors:
 
 
 class Measuring:
-    """Evaluates weights on one client's rows at a time, the model in evaluation mode."""
+    """Evaluate weights on one client's rows at a time, with the model in evaluation mode."""
 
     def __init__(self, data: LocalData, rows: SliceMeans, network: Network) -> None:
         self.data = data
@@ -109,17 +109,17 @@ class Measuring:
         return nullcontext() if self.network.stacked is None else one_thread()
 
     def evaluate(self, name: str, weights: Single, statistics: Single) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores, labels and slice membership of a client's rows."""
+        """Return scores, labels and slice membership of a client's rows."""
         place, features = self.data.places[name], self.data.of(name)
         stacked = self.network.stacked
         if stacked is None or isinstance(features, PictureTensors):
             self.network.load(weights, statistics)
             scores = self.network.evaluate(features)
         else:
-            # Past the module's own machinery, which costs more than a small client's arithmetic.
+            # Bypass the module's own calls, which cost more than a small client's arithmetic.
             flat, passes = self._room(stacked)
             flat.numpy()[0, : stacked.size] = weights
-            # Copies: the next pass writes over what comes out of this one.
+            # Copy, because the next pass overwrites the outputs.
             parts = [
                 (passes.forward(part[None]) if isinstance(part, Tensor) else passes.forward_sparse(part))[0].clone()
                 for part in self._parts(name, features)
@@ -128,14 +128,14 @@ class Measuring:
         return scores, self.data.labels[place], self.data.membership[place]
 
     def _parts(self, name: str, features: Tensor) -> list[Tensor | SparseRows]:
-        """A client's rows in parts of a size to be evaluated at once."""
+        """Return a client's rows in chunks of a size to evaluate at once."""
         if name not in self._prepared:
             parts = [features[rows] for rows in self.network.chunks(len(features))]
             self._prepared[name] = [SparseRows.of(part) or part for part in parts]
         return self._prepared[name]
 
     def _room(self, stacked: StackedPerceptron) -> tuple[Tensor, Passes]:
-        """Memory for one client's weights and what goes through the layers, the same for all clients."""
+        """Return buffers for one client's weights and layer outputs, shared by all clients."""
         if self._memory is None:
             most = max(len(client.labels) for client in self.data.clients.values())
             flat = stacked.stack([self.network.weights])
@@ -161,7 +161,7 @@ class Measuring:
         return Measured(loss, sums, exact, self.data.counts[name])
 
     def row_values(self, name: str, weights: Single, statistics: Single) -> Array:
-        """The constraint rows' values over all of a client's rows; not a number where it lacks a slice."""
+        """Return the constraint values over all of a client's rows; NaN if it has no rows in a slice."""
         sums = np.zeros(len(self.rows.parts))
         with self._threads():
             scores, labels, members = self.evaluate(name, weights, statistics)
@@ -170,7 +170,7 @@ class Measuring:
         return self.rows.values(sums, self.data.counts[name])
 
     def rates(self, name: str, weights: Single, statistics: Single) -> dict[str, npt.NDArray[np.int64]]:
-        """FairFed's counts: decisions and right decisions for each class in each group."""
+        """Return FairFed's counts: decisions and correct decisions for each class in each group."""
         with self._threads():
             scores, labels, _ = self.evaluate(name, weights, statistics)
         classes = self.network.classes
@@ -190,7 +190,7 @@ class Measuring:
         return {"correct": np.array(correct), **{key: np.asarray(value.numpy()) for key, value in counts.items()}}
 
     def _group_members(self, name: str) -> Tensor:
-        """(n, groups): one where a row is of the group, groups of all attributes one after the other."""
+        """Return (n, groups): 1 if a row belongs to the group, with the groups of all attributes concatenated."""
         if name not in self._groups:
             groups = self.rows.terms.groups
             codes = self.data.clients[name].codes(groups)

@@ -1,8 +1,8 @@
-"""What the roles of horizontal training say to each other, and what each message reveals.
+"""Messages of averaging solvers, and what each reveals.
 
-Sizes: `weights` is the number of weights of the model, `statistics` the number of its running statistics (none unless
-it normalises batches), `multipliers` the number L of multipliers, `parts` the number P of slice means that the
-constraint rows need, `classes` and `groups` those of FairFed's rates.
+Sizes: `weights` is the number of weights of the model, `statistics` the number of its running statistics (none without
+batch normalisation), `multipliers` the number L of multipliers, `parts` the number P of slice means in the constraint
+rows, `classes` and `groups` those of FairFed's rates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Options of the averaging solvers, and what follows from them for one round."""
+"""Options of the averaging solvers, and the parameters of one round that follow from them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from evenhand.numbers import is_number, is_whole
 from evenhand.protocol.terms import HorizontalTerms
 
 LONGEST_STEP: Final = 0.2
-"""On tables; steps are shorter where there are more than forty columns."""
+"""Largest automatic step on tables; with more than forty columns the step is shorter."""
 
 
 @dataclass(frozen=True)
 class RoundSettings:
-    """What one round of local training goes by.
+    """Parameters of one round of local training.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class RoundSettings:
     dual_step
         η_λ,t of the multipliers.
     slice_weight
-        What the slice means themselves are weighted with in the local objective (FairALM's η_λ).
+        Weight of the slice means in the local objective (FairALM's η_λ).
     """
 
     step: float
@@ -40,38 +40,39 @@ class RoundSettings:
 class AveragingOptions:
     """Options of all averaging solvers.
 
-    ``"auto"`` is what suits tables of standardised columns (linear models and perceptrons): constants, or what
-    follows from the terms and from a client's own number of rows. For other models it is what FairFedAvgALM's CelebA
-    experiments had (supplement C.1).
+    ``"auto"`` suits tables of standardised columns with linear models and perceptrons: it is a constant, or follows
+    from the terms and from a client's own number of rows. For other models it is the value of FairFedAvgALM's CelebA
+    experiments (supplement C.1).
 
     Parameters
     ----------
     batch_size
-        |B|; None takes all of a client's rows at once. The last batch of an epoch is smaller.
+        |B|, the mini-batch size; None uses all of a client's rows. The last mini-batch of an epoch is smaller.
     step
-        η_w,0, the learning rate of plain SGD. ``"auto"`` is 8 / (d + 1) for d columns, at most 0.2: with columns of
-        unit mean square and an intercept the loss has a curvature of at most (d + 1) / 4, and 2 over it is the
-        longest step that is stable.
+        η_w,0, the learning rate of plain SGD. ``"auto"`` is 8 / (d + 1) for d columns, at most 0.2. With columns of
+        unit mean square and an intercept, the curvature of the loss is at most (d + 1) / 4, and the longest stable step
+        is 2 divided by it.
     step_decay_every, step_decay_factor
-        The learning rate is multiplied by the factor after every so many rounds; None, and ``"auto"`` on tables, never.
+        The learning rate is multiplied by the factor after every `step_decay_every` rounds. None, and ``"auto"`` on
+        tables, is never.
     schedule
-        ``"steps"``: as said. ``"theorem"``: η_w,0 / t in round t, and η_λ,0 / t^(2/3) for the multipliers
+        ``"steps"``: as above. ``"theorem"``: η_w,0 / t in round t, and η_λ,0 / t^(2/3) for the multipliers
         (FairFedAvgALM Theorem 4.2).
     clip
-        Longest gradient of a batch; longer ones are scaled to it. None clips nothing.
+        Largest norm of a batch's gradient; longer gradients are scaled to it. None does not clip.
     local_epochs
-        Passes over a client's rows in a round. ``"auto"`` makes at least 20 steps of them: one pass for a client with
-        more than 19 batches, more for a smaller one, which would hardly move otherwise.
+        Passes over a client's rows in a round. ``"auto"`` gives at least 20 steps: one pass for a client with more than
+        19 batches, more for a smaller one, which would hardly move otherwise.
     participation
         C: share of the clients that take part in a round, drawn anew each time; at least one does.
     dual_rows
-        What the step of the multipliers goes by: ``"all"`` of the client's rows, at its locally trained model, which is
-        FairFedAvgALM Algorithm 1 and costs one more pass over them; or the average over the ``"batches"`` it trained
-        on, each at the model of its moment, which costs nothing. Solvers without multipliers ignore it.
+        Rows for the update of the multipliers. ``"all"``: all of the client's rows, at its locally trained model. This
+        is FairFedAvgALM Algorithm 1 and costs one more pass over the rows. ``"batches"``: the average over its training
+        batches, each at the model of that step, at no cost. Solvers without multipliers ignore it.
     report_every
-        In every how many-th round the participants measure the received model, for the history: one more pass over
-        their rows (a quarter to a third of a FedAvg round). Zero never measures, not even for the certificate. None is
-        1, or zero where clients have a protection, which covers updates and not measurements.
+        Participants measure the received model every `report_every` rounds, for the history. This costs one more pass
+        over their rows (a quarter to a third of a FedAvg round). Zero never measures, not even for the certificate.
+        None is 1, or zero if clients add noise, which covers updates and not measurements.
     """
 
     batch_size: int | None = 128
@@ -106,25 +107,25 @@ class AveragingOptions:
             raise InputError(f"report_every is {self.report_every!r}; it must be a whole number, zero or more, or None")
 
     def settings(self, round_number: int) -> RoundSettings:
-        """Of round t = 1, 2, ..."""
+        """Return the parameters of round t = 1, 2, ..."""
         return RoundSettings(self.decayed_step(round_number))
 
     def resolved(self, terms: HorizontalTerms) -> Self:
-        """With numbers in place of ``"auto"``; each client finds `local_epochs`, by its own rows."""
+        """Return the options with numbers instead of ``"auto"``; clients resolve `local_epochs` themselves."""
         on_tables = terms.job.model in ("linear", "mlp")
         found = self.for_tables(terms) if on_tables else self.for_networks()
         open_ones = [name for name, value in vars(self).items() if isinstance(value, str) and value == "auto"]
         return replace(self, **{name: found[name] for name in open_ones if name in found})
 
     def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
-        """What ``"auto"`` stands for in the options of a linear model or a perceptron."""
+        """Return the values of ``"auto"`` for a linear model or a perceptron."""
         columns = 1
         for size in terms.shape:
             columns *= size
         return {"step": min(LONGEST_STEP, 8.0 / (columns + 1)), "step_decay_every": None}
 
     def for_networks(self) -> Mapping[str, Any]:
-        """Return what ``"auto"`` stands for in ResNets and users' own modules, where input scales are unknown."""
+        """Return the values of ``"auto"`` for ResNets and users' own modules, with unknown input scales."""
         return {"step": 0.01, "step_decay_every": 25, "local_epochs": 1}
 
     def decayed_step(self, round_number: int) -> float:
@@ -135,7 +136,7 @@ class AveragingOptions:
         return float(self.step) * self.step_decay_factor**times
 
     def decayed_dual_step(self, dual_step: float, growth: float, round_number: int) -> float:
-        """η_λ,t: divided by b after every round, or as the schedule says."""
+        """Return η_λ,t: divided by b after every round, or as in the schedule."""
         if self.schedule == "theorem":
             return float(dual_step / round_number ** (2 / 3))
         return float(dual_step / growth ** (round_number - 1))

@@ -1,8 +1,8 @@
-"""Local training with noise at every step, against what one record gives away (needs the `torch` extra).
+"""Train locally with noise at every step, to protect single records (needs the `torch` extra).
 
-What a row pulls at depends on nothing of other rows but what has been released with noise: its own loss, and for each
-slice that it is in the push of the constraint rows times n over the slice's noisy count. So one row changes a step by
-the shortened gradient of its own, and by nothing else.
+A row's gradient depends on other rows only through values that were released with noise. It is the gradient of the
+row's own loss and, for each of its slices, of the force of the constraint rows times n over the slice's noisy count.
+So one row changes a step only by its own clipped gradient.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from evenhand.models.stacked import one_thread
 from evenhand.privacy.record_level import RecordGaussian
 
 _AT_ONCE = 2**24
-"""Numbers of all rows' gradients that are held at a time."""
+"""Most numbers of per-row gradients that are held at a time."""
 _ROOM = 1e-5
-"""Of single precision: the shortened gradient's true norm is below the bound, not only the computed one."""
+"""Margin for single precision: the true norm of a clipped gradient is below the bound, not only the computed one."""
 _LACKING = 3.0
-"""A slice with a noisy count below this many deviations of its noise, or below one, counts as lacking."""
+"""A slice counts as missing if its noisy count is below this many standard deviations of the noise, or below one."""
 
 
 class RecordLearner(BatchedLearner):
-    """One client's learner, which trains by itself.
+    """Learner of one client, which trains separately from other clients.
 
     Parameters
     ----------
     secret
-        The client's own, which noise and the rows of each step come from: that nobody else knows either is what the ε
-        stands on. None takes the job's seed.
+        The client's own seed of the noise and of the rows of each step. The ε holds only if nobody else knows it. None
+        uses the job's seed.
     """
 
     def __init__(
@@ -57,20 +57,20 @@ class RecordLearner(BatchedLearner):
         super().__init__(clients, name)
         if clients.network.statistics.size:
             raise InputError(
-                "the model keeps running means of its rows, which noise on gradients does not cover: replace BatchNorm "
-                "by GroupNorm"
+                "the model has running statistics of its rows, which noise on gradients does not cover; replace "
+                "BatchNorm by GroupNorm"
             )
         if clients.options.settings(1).slice_weight:
-            raise InputError("this solver weights slice means by themselves, which record-level noise is not made for")
+            raise InputError("record-level noise does not support this solver, which adds slice means to the objective")
         if rows.parts and mechanism.measure_clip is None:
-            raise InputError("under constraints record-level noise needs measure_clip and dual_noise_multiplier")
+            raise InputError("record-level noise under constraints needs measure_clip and dual_noise_multiplier")
         self._rows = rows
         self._mechanism = mechanism
         self._secret = secret
         self._bounds = BoundTensors(rows.bounds)
         self._request: TrainRequest | None = None
         self._deviation = np.sqrt(most_parts(rows)) * (mechanism.dual_noise_multiplier or 0.0)
-        """Of the noise on counts."""
+        """Standard deviation of the noise on counts."""
 
     def note(self, request: TrainRequest) -> None:
         self._request = request
@@ -97,17 +97,17 @@ class RecordLearner(BatchedLearner):
     def _draws(self, round_number: int, purpose: Purpose, *asked: Array | Single) -> np.random.Generator:
         return secret_generator(self._secret, self.clients.seed, self.name, round_number, purpose, *asked)
 
-    # -- what is known of slices
+    # -- noisy slice means
 
     def _counts(self) -> Array:
-        """Noisy counts of the slices: the same noise in every round, so they are released once."""
+        """Return noisy counts of the slices; the noise is equal in every round, so they are released once."""
         exact = self.clients.data.counts[self.name]
         drawn = self._draws(0, "protection").standard_normal(len(exact))
         counts = exact + self._deviation * drawn
         return np.where(counts >= max(1.0, _LACKING * self._deviation), counts, np.nan)
 
     def _values(self, weights: Single, statistics: Single, counts: Array, noise: np.random.Generator) -> Array:
-        """The constraint rows' values from noisy sums; not a number where a slice is lacking."""
+        """Return the constraint values from noisy sums; NaN if a slice is missing."""
         if not self._rows.parts:
             return np.zeros(0)
         limit = self._mechanism.measure_clip
@@ -125,7 +125,7 @@ class RecordLearner(BatchedLearner):
     def _tilt(
         self, request: TrainRequest, settings: RoundSettings, counts: Array, noise: np.random.Generator
     ) -> Tensor:
-        """(P,): what a row of each part is weighted with besides its own loss, as n times its part of the mean."""
+        """Return (P,): the weight of a row of each part besides its own loss, times n."""
         if not self._rows.parts:
             return torch.zeros(0)
         values = self._values(request.weights, request.statistics, counts, noise)
@@ -147,7 +147,7 @@ class RecordLearner(BatchedLearner):
         clients.network.load(moved.astype(np.float32), np.zeros(0, dtype=np.float32))
 
     def _shortened_sum(self, rows: np.ndarray, tilt: Tensor) -> Tensor:
-        """Σ over the rows of their own gradients, none longer than the bound."""
+        """Return the sum of the rows' own gradients, each clipped to the bound."""
         network, data = self.clients.network, self.clients.data
         own, place = data.of(self.name), data.places[self.name]
         parameters = {name: one.detach() for name, one in network.module.named_parameters() if one.requires_grad}
@@ -172,7 +172,7 @@ class RecordLearner(BatchedLearner):
         return total
 
     def _pulls(self, scores: Tensor, labels: Tensor, members: Tensor, tilt: Tensor) -> Tensor:
-        """The derivative of a row's own objective in its score or scores."""
+        """Return the derivative of each row's own objective with respect to its score or scores."""
         classes = self.clients.network.classes
         pulls = loss_slope(scores, labels, classes)
         for measure, parts in self._rows.measures.items():
@@ -181,7 +181,7 @@ class RecordLearner(BatchedLearner):
 
 
 def most_parts(rows: SliceMeans) -> int:
-    """In how many parts' slices one row can be at most, whatever its label and groups: known from the terms alone."""
+    """Return the largest number of parts that one row can be in, for any label and groups, from the terms alone."""
     terms = rows.terms
     labels = [-1.0, 1.0] if terms.classes is None else [float(label) for label in range(terms.classes)]
     people = list(itertools.product(labels, *terms.groups.values()))

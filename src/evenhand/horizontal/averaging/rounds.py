@@ -36,7 +36,7 @@ from evenhand.protocol.terms import HorizontalTerms
 
 
 class AveragingServer(ClosingServer):
-    """Draws participants, averages their updates."""
+    """Server that draws participants and averages their updates."""
 
     state_fields: ClassVar = {"participants": tuple[str, ...]}
 
@@ -76,7 +76,7 @@ class AveragingServer(ClosingServer):
         return tuple(sorted(rng.choice(np.array(self.clients, dtype=object), size=wanted, replace=False)))
 
     def expected(self) -> list[str]:
-        """Kinds of messages that each participant answers with."""
+        """Return the kinds of messages that each participant answers with."""
         return [UPDATE.kind, *([SUMS.kind] if reports_in(self.round, self.report_every) else [])]
 
     def handle(self, message: Message) -> Sends:
@@ -88,7 +88,7 @@ class AveragingServer(ClosingServer):
             raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender} at this point")
         if message.integer("round") != self.round:
             raise ProtocolError(
-                f"{message.sender} answers round {message.integer('round')}, the server is in round {self.round}"
+                f"{message.sender} answers round {message.integer('round')}, but the server is in round {self.round}"
             )
         self.answers.add(message)
         if not self.answers.complete(expected, self.participants):
@@ -96,7 +96,7 @@ class AveragingServer(ClosingServer):
         return self.complete()
 
     def complete(self) -> Sends:
-        """Everybody that was asked has answered."""
+        """Finish the round, once all participants have answered."""
         self.report_round()
         self.average()
         return self.next_round()
@@ -105,7 +105,7 @@ class AveragingServer(ClosingServer):
         return self.close() if self.round >= self.job.max_rounds else self._broadcast()
 
     def report_round(self) -> None:
-        """The row is about the model that was sent, which had been through all rounds but this one."""
+        """Append a row of history about the model that was sent, before this round's update."""
         sums = self.answers.of(SUMS.kind)
         measured = self.take_sums(sums) if sums else self.row_report()
         self.reports.append({"round": self.round - 1, **measured, **self.extra_report()})
@@ -120,12 +120,12 @@ class AveragingServer(ClosingServer):
         self.multipliers = self.formulation.multipliers.project(self.multipliers + change)
 
     def shares(self, updates: Mapping[str, Body]) -> dict[str, float]:
-        """n_i / Σ n: what each participant's update counts for."""
+        """Return n_i / Σ n, the weight of each participant's update."""
         total = sum(int(body["rows"]) for body in updates.values())
         return {name: int(body["rows"]) / total for name, body in updates.items()}
 
     def extra_report(self) -> dict[str, float]:
-        """What a solver adds to the round's row of history."""
+        """Return further entries of the round's row of history."""
         return {}
 
 
@@ -134,7 +134,7 @@ def reports_in(round_number: int, every: int) -> bool:
 
 
 def moved(values: Single, shares: Mapping[str, float], updates: Mapping[str, Body], name: str) -> Single:
-    """Values with everybody's changes, each times its share."""
+    """Add the changes of all participants, each times its share."""
     total = values.astype(np.float64)
     for client, body in updates.items():
         total += shares[client] * body[name]
@@ -143,7 +143,7 @@ def moved(values: Single, shares: Mapping[str, float], updates: Mapping[str, Bod
 
 @dataclass(frozen=True, eq=False)
 class TrainRequest:
-    """A broadcast that a client has noted and not yet trained on."""
+    """Broadcast that a client has noted and not yet trained on."""
 
     name: str
     round: int
@@ -154,13 +154,13 @@ class TrainRequest:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What local training ends with.
+    """Result of local training.
 
     Attributes
     ----------
     values
-        The constraint rows' values on the client's own rows, for the step of the multipliers; not a number where the
-        client lacks a slice.
+        Values of the constraint rows on the client's own rows, for the update of the multipliers. NaN if the client has
+        no rows in a slice.
     """
 
     weights: Single
@@ -169,22 +169,22 @@ class Trained:
 
 
 class AveragingLearner(Learner, Protocol):
-    """A learner that can train. Clients in one process share their arithmetic, not their results."""
+    """Learner that can train. Clients in one process share their arithmetic, not their results."""
 
     epochs: int
     """Passes over the client's rows in a round."""
 
     def note(self, request: TrainRequest) -> None:
-        """Say that this order is to be trained on soon."""
+        """Note a request to train on soon."""
         ...
 
     def train(self) -> Trained:
-        """Local training on the noted order."""
+        """Train locally on the noted request."""
         ...
 
 
 class AveragingClient(ClosingClient):
-    """Notes the broadcast, trains when asked for work, and sends what changed."""
+    """Client that notes the broadcast, trains when asked for work, and sends its changes."""
 
     state_fields: ClassVar = {"request": TrainRequest | None}
 
@@ -219,14 +219,13 @@ class AveragingClient(ClosingClient):
         return max(noise_shares(self.protect), super().least_summed)
 
     def handle(self, message: Message) -> Sends:
-        """Training waits for `work`: by then all who were sent the model at the same time have noted it as well."""
+        """Note the model; training waits for `work`, by which time all clients of the process have noted it."""
         if message.kind != MODEL.kind:
             return super().handle(message)
         told = message.integer("round")
         if not self.round < told <= self.max_rounds:
             raise ProtocolError(
-                f"{self.name} has been through {self.round} of {self.max_rounds} rounds; a model of round {told} is "
-                "refused"
+                f"{self.name} has finished {self.round} of {self.max_rounds} rounds; it refuses a model of round {told}"
             )
         self.round = told
         self.request = TrainRequest(
@@ -244,13 +243,13 @@ class AveragingClient(ClosingClient):
         trained = self.learner.train()
         if not (np.isfinite(trained.weights).all() and np.isfinite(trained.statistics).all()):
             raise DivergenceError(
-                f"{self.name}: weights left the finite numbers in round {self.round}; the steps are too long. "
+                f"{self.name}: weights became infinite or NaN in round {self.round}; the steps are too long. "
                 "Scale the columns, choose a smaller step, or clip gradients"
             )
         return [*sends, self._update(request, trained)]
 
     def measurements(self, request: TrainRequest) -> list[Message]:
-        """What is said about the received model besides the update."""
+        """Return messages about the received model, besides the update."""
         if reports_in(self.round, self.report_every):
             return [self.sums(request.weights, request.statistics)]
         return []
@@ -266,12 +265,12 @@ class AveragingClient(ClosingClient):
         return self.update(change[: request.weights.size], change[request.weights.size :], multipliers)
 
     def update(self, weights: Single, statistics: Single, multipliers: Array) -> Message:
-        """What changed, as it is sent."""
+        """Return the message with the changes."""
         return UPDATE.message(
             self.name,
             SERVER,
             round=self.round,
-            # Where noise is shared out, a client that counted for more would need more of it.
+            # If noise is shared among clients, a client with a larger weight would need more of it.
             rows=1 if noise_shares(self.protect) > 1 else self.learner.n_rows,
             weights=weights,
             statistics=statistics,
@@ -279,7 +278,7 @@ class AveragingClient(ClosingClient):
         )
 
     def _ascent(self, values: Array) -> Array:
-        """What the multipliers rise by, at the locally trained model; the method's formulation says how."""
+        """Return the increase of the multipliers at the locally trained model, by the method's formulation."""
         if len(self.formulation.multipliers) == 0:
             return np.zeros(0)
         if self.options.dual_rows == "all":

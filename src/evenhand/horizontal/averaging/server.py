@@ -35,21 +35,21 @@ from evenhand.protocol.terms import HorizontalTerms
 
 
 class ClosingServer(HorizontalServer):
-    """Holds the model and the multipliers; asks clients to measure the final one.
+    """Server with the model and the multipliers; it asks clients to measure the final model.
 
     Parameters
     ----------
     means
-        The constraint rows, as all clients agree on them.
+        Constraint rows, as agreed by all clients.
     formulation
-        Whose multipliers there are.
+        The method's multipliers and their updates.
     network
-        The model that weights and running statistics belong to.
+        Model of the weights and running statistics.
     start
-        Weights, running statistics and multipliers to begin with.
+        Initial weights, running statistics and multipliers.
     assessing
-        Whether clients are asked to measure the final model. If not, the certificate holds no numbers: what a
-        measurement would say of the clients' rows then stays with them.
+        Whether clients measure the final model. If not, the certificate has no numbers, and nothing is revealed by
+        measurements of clients' rows.
     """
 
     vocabulary = VOCABULARY
@@ -104,14 +104,14 @@ class ClosingServer(HorizontalServer):
 
     @property
     def multiplier_table(self) -> Array:
-        """(2, R): λ⁺ and λ⁻ of each row."""
+        """(2, R): λ⁺ and λ⁻ of each constraint row."""
         return self.formulation.multipliers.table(self.multipliers, self.values)
 
     def check_sender(self, message: Message) -> None:
         if message.sender not in self._known:
             raise ProtocolError(f"{message.sender!r} is not a client of this run; its message is refused")
         if "rows" in message.body and message.integer("rows") < 1:
-            raise ProtocolError(f"{message.sender} says it has {message.integer('rows')} rows; its message is refused")
+            raise ProtocolError(f"{message.sender} reports {message.integer('rows')} rows; its message is refused")
 
     def handle(self, message: Message) -> Sends:
         self.check_sender(message)
@@ -124,7 +124,7 @@ class ClosingServer(HorizontalServer):
     # -- history
 
     def take_sums(self, sums: Mapping[str, Body]) -> dict[str, float]:
-        """Objective and row values from the clients' sums, as entries of a row of history."""
+        """Compute the objective and constraint values from the clients' sums, and return a row of history."""
         total = sum(int(body["rows"]) for body in sums.values())
         bodies = list(sums.values())
         added = {name: np.sum([body[name] for body in bodies], axis=0) for name in ("loss", "sums", "exact", "counts")}
@@ -133,7 +133,7 @@ class ClosingServer(HorizontalServer):
         return self.row_report(self.means.values(added["exact"], added["counts"]))
 
     def row_report(self, exact: Array | None = None) -> dict[str, float]:
-        """Without `exact`, a row of history in a round that nobody reported in: the multipliers are all there is."""
+        """Return a row of history; without `exact`, nobody reported in this round, and it has only multipliers."""
         table, known = self.multiplier_table, exact is not None
         report = {"objective": self.objective if known else np.nan}
         report["violation"] = self.means.bounds.violation(self.values) if known else np.nan
@@ -151,7 +151,7 @@ class ClosingServer(HorizontalServer):
     # -- the closing exchange
 
     def close(self) -> Sends:
-        """Send everybody the final model, and ask everybody to measure it."""
+        """Send all clients the final model, and ask them to measure it."""
         self.stage = "measuring"
         self.answers.clear()
         if not self.assessing:
@@ -196,7 +196,7 @@ class ClosingServer(HorizontalServer):
             complementarity=complementarity,
             objective=self.objective if known else np.nan,
             rounds=self.round,
-            # A fixed number of rounds is the papers' rule; whether that was enough is measured, not assumed.
+            # As in the papers, the number of rounds is fixed; whether it was enough is measured, not assumed.
             converged=bool(max(stationarity, violation, complementarity) <= self.job.tol),
         )
         self.answers.clear()
@@ -204,12 +204,12 @@ class ClosingServer(HorizontalServer):
 
 
 def regulariser(terms: HorizontalTerms) -> float:
-    """μ of (μ/2)‖w‖², over all weights; averaging solvers have none unless the job says so."""
+    """Return μ of (μ/2)‖w‖², over all weights; averaging solvers have none by default."""
     return 0.0 if terms.job.alpha is None else terms.job.alpha
 
 
 def message_sizes(means: SliceMeans, formulation: Formulation, network: Any) -> dict[str, int]:
-    """Sizes of arrays in messages, the same at the server and at every client."""
+    """Return the sizes of arrays in messages, equal at the server and all clients."""
     classes, groups = means.terms.classes, means.terms.groups
     return {
         "weights": network.weights.size,
