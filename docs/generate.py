@@ -12,7 +12,7 @@ from typing import Any
 
 from job_keys import job_keys_page
 
-from evenhand.metrics.names import METRICS
+from evenhand.metrics.gaps import METRICS
 from evenhand.protocol.disclosure import NOT_SENT
 from evenhand.protocol.job import PROTECTIONS, Protection
 from evenhand.protocol.messages import TEXT, Schema
@@ -92,7 +92,7 @@ def metrics_page() -> str:
     lines = [
         "# Metrics",
         "",
-        "What printed tables, `result.json` and `evenhand.metrics.summary` call things; made from `metrics/names.py`",
+        "What printed tables, `result.json` and `evenhand.metrics.summary` call things; made from `metrics/gaps.py`",
         "by `python docs/generate.py`. A gap is the largest difference between two groups of an attribute, the worst",
         "over attributes. Each has a standard error and a 95 % bound; [Concepts](concepts.md) says what these mean.",
         "",

@@ -27,7 +27,7 @@ from evenhand.constraints import (
 )
 from evenhand.constraints.binding import BoundConstraints
 from evenhand.constraints.lagrangian import Lagrangian, net_multipliers
-from evenhand.constraints.measures import MEASURES
+from evenhand.constraints.losses import MEASURES
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.errors import ConstraintError, DataError, InputError

@@ -11,8 +11,7 @@ from support.problems import numerical_gradient, small, two_attributes
 
 from evenhand.constraints import KINDS, Constraint, EqualOpportunity, NeymanPearson, bind
 from evenhand.constraints.lagrangian import Lagrangian
-from evenhand.constraints.losses import Squared
-from evenhand.constraints.measures import MEASURES
+from evenhand.constraints.losses import MEASURES, Squared
 
 EVERY = [
     pytest.param(kind(0.1, measure=measure, temperature=0.5), id=f"{name}-{measure}")

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenhand.constraints.losses import Logistic
-from evenhand.constraints.measures import MEASURES, Measure
+from evenhand.constraints.losses import MEASURES, Logistic, Measure
 from evenhand.errors import ConstraintError
 
 LOSS = Logistic()

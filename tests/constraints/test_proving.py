@@ -11,10 +11,9 @@ from support.problems import Problem, small
 
 from evenhand.constraints import DemographicParity, EqualizedOdds, EqualOpportunity, NeymanPearson, bind
 from evenhand.constraints.binding import constraint_rows
-from evenhand.constraints.confidence import critical_value
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.leave_one_out import Response, measured
-from evenhand.constraints.proving import Proving
+from evenhand.constraints.proving import Proving, critical_value
 from evenhand.constraints.row_parts import RowParts
 from evenhand.constraints.slices import bounds_of
 from evenhand.errors import ConstraintError

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from evenhand.constraints import EqualizedOdds, EqualOpportunity, LossParity, NeymanPearson
-from evenhand.constraints.confidence import critical_value, mean_variance, rate_variance
 from evenhand.constraints.kinds import Constraint
+from evenhand.constraints.proving import critical_value, mean_variance, rate_variance
 from evenhand.constraints.slices import Slice
 from evenhand.constraints.small_slices import small_slices, warn_of_small_slices
 from evenhand.errors import EvenhandWarning, SmallSliceWarning

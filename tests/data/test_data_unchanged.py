@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from evenhand.data import TableSource, write_libsvm
-from evenhand.data.tables.unchanged import SeenTable, require_unchanged
+from evenhand.data.tables.party_tables import SeenTable, require_unchanged
 from evenhand.errors import DataError, RunError
 
 FRAME = pd.DataFrame({"id": ["a", "b", "c"], "age": [20, 30, 40], "paid": ["y", "n", "y"]})

@@ -11,8 +11,7 @@ import pytest
 
 from evenhand import EqualizedOdds, HorizontalClassifier
 from evenhand.horizontal.averaging.batching import LEAST_STEPS, Batching
-from evenhand.protocol.job import Job
-from evenhand.protocol.options import check_options
+from evenhand.protocol.job import Job, check_options
 from evenhand.protocol.terms import HorizontalTerms
 from evenhand.solvers.registry import HORIZONTAL
 from evenhand_reproductions.presets import preset_options

@@ -25,7 +25,7 @@ from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_new_clients
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.metrics import constraint_gaps, intervals, summary
-from evenhand.metrics.names import METRICS
+from evenhand.metrics.gaps import METRICS
 from evenhand.privacy.accounting import noise_for, privacy_statement
 from evenhand.privacy.mechanism import ClippedGaussian, GaussianNoise, SharedGaussian
 from evenhand.privacy.record_level import RecordGaussian

@@ -11,7 +11,7 @@ from support.tables import SmallJob
 from evenhand.errors import InputError, JobError
 from evenhand.jobs.horizontal.runs import score_new_clients
 from evenhand.jobs.vertical.runs import score_new_parties
-from evenhand.protocol.names import check_name
+from evenhand.protocol.terms import check_name
 from evenhand.runtime.folder import RunFolder
 
 NAMES = ("St. Mary", "Zürich", "a_b-c.2")

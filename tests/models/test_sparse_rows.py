@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from evenhand.models.sparse_rows import MOST_FILLED, SparseRows
+from evenhand.models.linear import MOST_FILLED, SparseRows
 from evenhand.models.stacked import Passes, StackedPerceptron
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from evenhand.models import weighted_squares
-from evenhand.models.weighted_squares import weighted_square
+from evenhand.models import preconditioner as weighted_squares
+from evenhand.models.preconditioner import weighted_square
 
 
 @pytest.mark.parametrize("most", [3e6, 0.0])

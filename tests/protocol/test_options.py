@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from evenhand.errors import InputError
-from evenhand.protocol.options import check_options
+from evenhand.protocol.job import check_options
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import random
 import pandas as pd
 import pytest
 
-from evenhand.report.spreadsheets import csv_text, harmless
+from evenhand.report.tables import csv_text, harmless
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import pytest
 
 from evenhand.errors import InputError
 from evenhand.horizontal.averaging.fairfed import FairFed
-from evenhand.protocol.job import Job
-from evenhand.protocol.options import check_options
+from evenhand.protocol.job import Job, check_options
 from evenhand.solvers.registry import HORIZONTAL
 from evenhand_reproductions.presets import PRESETS, preset_of, preset_options
 

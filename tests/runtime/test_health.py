@@ -18,7 +18,7 @@ pytest.importorskip("cryptography", reason="needs cryptography, which NVIDIA FLA
 
 from support.tls import Authority, write_key
 
-from evenhand.cli.kit_health import show_kit
+from evenhand.cli.doctor import show_kit
 from evenhand.errors import RunError
 from evenhand.runtime.nvflare.health import check_kit, kit_name
 from evenhand.runtime.nvflare.kits import ALLOWED

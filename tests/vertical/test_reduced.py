@@ -26,11 +26,10 @@ from evenhand.constraints.kinds import (
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import Squared
 from evenhand.errors import DivergenceError
-from evenhand.programs.combining import sampling
-from evenhand.programs.combining.columns import DenseColumns, ListedColumns, SampledColumns
+from evenhand.programs.combining import columns as sampling
+from evenhand.programs.combining.columns import DenseColumns, ListedColumns, SampledColumns, draw_sample
 from evenhand.programs.combining.elastic import elastic_step, minimise_kinked
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, Status, solve_reduced
-from evenhand.programs.combining.sampling import draw_sample
 
 
 class Problem:

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from scipy.stats import rankdata
 
 from evenhand.arrays import Array, Booleans, Matrix
-from evenhand.constraints.confidence import LEVEL, critical_value, rate_variance
+from evenhand.constraints.proving import LEVEL, critical_value, rate_variance
 
 
 class Estimate(NamedTuple):

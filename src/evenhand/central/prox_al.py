@@ -11,11 +11,18 @@ from evenhand.errors import InputError
 from evenhand.programs.augmented import Augmented
 from evenhand.programs.composite import minimise_composite
 from evenhand.programs.minimise import Method, Minimiser, Pull
-from evenhand.programs.optimality import SHARED, Residual, Solution, SolveStatus, is_infeasible, residual_at
+from evenhand.programs.optimality import (
+    SHARED,
+    ProxALTolerances,
+    Residual,
+    Solution,
+    SolveStatus,
+    is_infeasible,
+    residual_at,
+)
 from evenhand.programs.pooled import Pooled
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import ZERO, Regulariser
-from evenhand.programs.tolerances import ProxALTolerances
 from evenhand.protocol.roles import Report
 
 

@@ -39,8 +39,7 @@ def audit(
         _show_plan(what)
         return
     # Imported here: loading the solvers takes seconds, and --help should not wait for it.
-    from evenhand.auditing.findings import PICTURE, Audit
-    from evenhand.auditing.picture import draw_audit
+    from evenhand.auditing.findings import PICTURE, Audit, draw_audit
     from evenhand.jobs.auditing import audit_run
     from evenhand.runtime.folder import RunFolder
 

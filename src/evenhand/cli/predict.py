@@ -88,7 +88,7 @@ def predict(
 
 
 def _write(scores: pd.DataFrame, out: Path | None, as_is: bool) -> None:
-    from evenhand.report.spreadsheets import csv_text
+    from evenhand.report.tables import csv_text
     from evenhand.runtime.files import write_bytes
 
     if out is None:

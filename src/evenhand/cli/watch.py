@@ -34,8 +34,8 @@ def watch(
     from rich.live import Live
 
     from evenhand.report.page.answers import verdict
+    from evenhand.report.progress import standing
     from evenhand.report.tables import quality_table
-    from evenhand.report.watching import standing
 
     console = Console(markup=False, emoji=False)
     if console.is_terminal:

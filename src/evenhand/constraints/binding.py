@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.confidence import critical_value
 from evenhand.constraints.evaluation import SliceWeights
 from evenhand.constraints.groups import (
     Groups,
@@ -25,7 +24,8 @@ from evenhand.constraints.groups import (
     with_crossing,
 )
 from evenhand.constraints.kinds import Constraint, Constraints, as_list
-from evenhand.constraints.measures import by_measure
+from evenhand.constraints.losses import by_measure
+from evenhand.constraints.proving import critical_value
 from evenhand.constraints.slices import ConstraintRow, bounds_of
 from evenhand.errors import ConstraintError, DataError
 from evenhand.printing import quoted

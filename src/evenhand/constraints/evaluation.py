@@ -13,9 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from evenhand.arrays import ALL, Array, Integers, Rows
-from evenhand.constraints.confidence import mean_variance, rate_variance
-from evenhand.constraints.losses import Logistic, Loss
-from evenhand.constraints.measures import Measure
+from evenhand.constraints.losses import Logistic, Loss, Measure
+from evenhand.constraints.proving import mean_variance, rate_variance
 
 
 class SliceWeights:

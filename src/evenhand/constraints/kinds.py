@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from evenhand.constraints.groups import Groups
-from evenhand.constraints.measures import Measure, MeasureName
+from evenhand.constraints.losses import Measure, MeasureName
 from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.errors import ConstraintError
 from evenhand.numbers import is_number

@@ -17,7 +17,7 @@ from evenhand.arrays import Array, Booleans, Matrix
 from evenhand.constraints.groups import groups_frame
 from evenhand.constraints.slices import Slice
 from evenhand.errors import DataError
-from evenhand.protocol.label_privacy import LabelPrivacy
+from evenhand.protocol.job import LabelPrivacy
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,13 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from itertools import combinations
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
 
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
 from evenhand.constraints.slices import ConstraintRow
+from evenhand.errors import InputError
 
 BAND: Final = 0.03
 """Share of a bound by which an aim is set inside what is needed; it is kept until that is nothing, or twice as much."""
@@ -131,3 +135,47 @@ def _room(bounds: Bounds) -> tuple[Array, Array]:
     lower = np.where(np.isfinite(bounds.lower), bounds.lower, -bounds.upper)
     upper = np.where(np.isfinite(bounds.upper), bounds.upper, -bounds.lower)
     return (upper - lower) / 2.0, (upper + lower) / 2.0
+
+
+LEVEL = 0.95
+"""Default confidence level."""
+
+
+def critical_value(level: float, comparisons: int) -> float:
+    """Return z such that all comparisons hold at once with probability `level` (union bound, two-sided)."""
+    if not 0 < level < 1:
+        raise InputError(f"level is {level}: give a number between 0 and 1, such as 0.95")
+    return float(ndtri(1.0 - (1.0 - level) / (2.0 * max(comparisons, 1))))
+
+
+def rate_variance(hits: npt.ArrayLike, rows: npt.ArrayLike) -> Array:
+    """Return the variance of a rate, p̃(1 − p̃)/n with p̃ = (k + 1)/(n + 2): never zero, and ∞ without rows."""
+    hits, rows = np.asarray(hits, dtype=np.float64), np.asarray(rows, dtype=np.float64)
+    rate = (hits + 1.0) / (rows + 2.0)
+    return np.divide(rate * (1.0 - rate), rows, out=np.full(rate.shape, np.inf), where=rows > 0)
+
+
+def mean_variance(total: npt.ArrayLike, squares: npt.ArrayLike, rows: npt.ArrayLike) -> Array:
+    """Return the variance of a mean, from the rows' sum and sum of squares; ∞ for fewer than two rows."""
+    total, squares, rows = (np.asarray(one, dtype=np.float64) for one in (total, squares, rows))
+    known = rows > 1
+    spread = np.maximum(squares - np.divide(total**2, rows, out=np.zeros(total.shape), where=known), 0.0)
+    return np.divide(spread, rows * (rows - 1.0), out=np.full(total.shape, np.inf), where=known)
+
+
+class Provable(NamedTuple):
+    """The smallest gap that can be proven: with rates of zero at best, and of one half at worst."""
+
+    best: float
+    worst: float
+
+
+def smallest_gap(counts: Sequence[int], level: float = LEVEL) -> Provable:
+    """Return the smallest provable gap between groups of these sizes, for all pairs; infinite if one is empty."""
+    pairs = list(combinations(counts, 2))
+    z = critical_value(level, len(pairs))
+    found = []
+    for share in (0.0, 0.5):
+        variances = [rate_variance([share * one for one in pair], pair).sum() for pair in pairs]
+        found.append(z * float(np.sqrt(max(variances, default=np.inf))))
+    return Provable(*found)

@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers
-from evenhand.constraints.confidence import mean_variance, rate_variance
-from evenhand.constraints.losses import Loss
-from evenhand.constraints.measures import Measure, by_measure
+from evenhand.constraints.losses import Loss, Measure, by_measure
+from evenhand.constraints.proving import mean_variance, rate_variance
 from evenhand.constraints.slices import ConstraintRow, Slice, bounds_of
 
 

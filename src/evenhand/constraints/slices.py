@@ -15,7 +15,7 @@ import pandas as pd
 
 from evenhand.arrays import Array, Booleans
 from evenhand.constraints.bounds import Bounds
-from evenhand.constraints.measures import Measure
+from evenhand.constraints.losses import Measure
 
 _MEANS: Final[dict[str, dict[int | None, str]]] = {
     "loss": {None: "mean loss", 1: "mean loss among positives", -1: "mean loss among negatives"},

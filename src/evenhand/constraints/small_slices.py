@@ -21,9 +21,9 @@ import pandas as pd
 
 from evenhand.arrays import Array
 from evenhand.constraints.binding import compared_groups, constraint_rows
-from evenhand.constraints.confidence import LEVEL, critical_value, rate_variance
 from evenhand.constraints.groups import CROSSES, Groups, crossed_name
 from evenhand.constraints.kinds import Constraints, as_list
+from evenhand.constraints.proving import LEVEL, critical_value, rate_variance
 from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.errors import SmallSliceWarning
 

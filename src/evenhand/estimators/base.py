@@ -25,8 +25,7 @@ from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.models.across import joint_scores
 from evenhand.models.linear import LinearModel
 from evenhand.protocol.align import How
-from evenhand.protocol.job import Job, LossName, ModelName, Protection, RuntimeName
-from evenhand.protocol.label_privacy import LabelPrivacy
+from evenhand.protocol.job import Job, LabelPrivacy, LossName, ModelName, Protection, RuntimeName
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part
 from evenhand.report.progress import Progress

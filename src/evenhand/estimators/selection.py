@@ -82,7 +82,7 @@ def frontier(
 
     Beside the metrics of :func:`evenhand.metrics.summary` and the rounds and bytes of a fit, the table has ``gap``:
     what the constraint bounds, measured exactly (rates, not their smooth stand-ins; the worst of several constraints).
-    ``gap_error`` and ``gap_bound`` are its standard error and bound (:func:`evenhand.metrics.constraint_gaps`), and
+    ``gap_error`` and ``gap_bound`` are its standard error and bound (:func:`evenhand.metrics.gaps`), and
     ``score`` is the harmonic mean of accuracy and 1 − gap: for DEO the papers' HM.
     """
     varied = [one for one in as_list(estimator.constraint) if hasattr(one, "epsilon")]

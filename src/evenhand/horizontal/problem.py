@@ -15,7 +15,7 @@ from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError
 from evenhand.models.pictures import Pictures
 from evenhand.privacy.record_level import RecordGaussian
-from evenhand.protocol.names import check_name
+from evenhand.protocol.terms import check_name
 
 Single = npt.NDArray[np.float32]
 """Weights and their changes in single precision, as in the papers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evenhand.arrays import Booleans
-from evenhand.constraints.measures import by_measure
+from evenhand.constraints.losses import by_measure
 from evenhand.constraints.row_parts import RowParts
 from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.terms import HorizontalTerms

@@ -11,9 +11,9 @@ import pandas as pd
 from scipy.special import expit, softmax
 
 from evenhand.arrays import Array, Booleans
-from evenhand.constraints.confidence import rate_variance
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.labelled_rows import LabelledRows
+from evenhand.constraints.proving import rate_variance
 from evenhand.errors import ConstraintError, DataError
 from evenhand.jobs.labels import Classes, Labels, labels_of
 from evenhand.metrics import constraint_gaps, decision_intervals, group_counts, intervals, summary

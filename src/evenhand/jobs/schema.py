@@ -22,8 +22,8 @@ from evenhand.data.tables.redaction import Scrubber
 from evenhand.errors import InputError, JobError
 from evenhand.printing import quoted
 from evenhand.protocol.job import Job, Protection
-from evenhand.protocol.names import check_name
 from evenhand.protocol.roles import SERVER
+from evenhand.protocol.terms import check_name
 from evenhand.runtime.clock import VirtualClock
 
 T = TypeVar("T")

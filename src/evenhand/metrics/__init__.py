@@ -13,8 +13,6 @@ place, :func:`label_gaps` and :func:`decision_intervals`.
 
 from __future__ import annotations
 
-from evenhand.metrics.by_group import group_counts
-from evenhand.metrics.constraint_gaps import constraint_gaps
 from evenhand.metrics.decisions import (
     decision_intervals,
     demographic_parity,
@@ -23,6 +21,7 @@ from evenhand.metrics.decisions import (
     published_demographic_parity,
     published_equal_opportunity,
 )
+from evenhand.metrics.gaps import constraint_gaps, group_counts
 from evenhand.metrics.scores import gap_bounds, group_report, intervals, summary
 
 __all__ = [

@@ -20,10 +20,18 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.confidence import LEVEL, rate_variance
+from evenhand.constraints.proving import LEVEL, rate_variance
 from evenhand.errors import DataError
-from evenhand.metrics.columns import Attribute, check_lengths, read_attributes, read_codes, read_column
-from evenhand.metrics.gaps import at_least, check_resampling, widest
+from evenhand.metrics.gaps import (
+    Attribute,
+    at_least,
+    check_lengths,
+    check_resampling,
+    read_attributes,
+    read_codes,
+    read_column,
+    widest,
+)
 from evenhand.metrics.strata import Strata
 
 GAPS: Final = (

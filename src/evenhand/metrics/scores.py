@@ -15,18 +15,20 @@ import numpy.typing as npt
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans
-from evenhand.constraints.confidence import LEVEL, mean_variance, rate_variance
+from evenhand.constraints.proving import LEVEL, mean_variance, rate_variance
 from evenhand.errors import DataError, SmallSliceWarning
-from evenhand.metrics.columns import (
+from evenhand.metrics.gaps import (
     Attribute,
+    at_least,
     check_lengths,
+    check_resampling,
     positive_code,
     read_attributes,
     read_codes,
     read_column,
     read_scores,
+    widest,
 )
-from evenhand.metrics.gaps import at_least, check_resampling, widest
 from evenhand.metrics.strata import Strata, Sums
 from evenhand.printing import listed
 

@@ -15,9 +15,8 @@ import numpy as np
 
 from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.binding import strata
-from evenhand.constraints.confidence import mean_variance, rate_variance
-from evenhand.metrics.columns import Attribute
-from evenhand.metrics.gaps import Gap, widest, worst_gap
+from evenhand.constraints.proving import mean_variance, rate_variance
+from evenhand.metrics.gaps import Attribute, Gap, widest, worst_gap
 
 # Draws held at once while resampling: bounds memory at some tens of megabytes.
 _DRAWS_AT_ONCE = 1 << 21

@@ -25,7 +25,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
-from evenhand.models.sparse_rows import SparseRows
+from evenhand.models.linear import SparseRows
 
 Activation = Literal["relu", "tanh"]
 Numbers: TypeAlias = npt.NDArray[np.floating[Any]]

@@ -13,7 +13,7 @@ from evenhand.constraints.binding import constraint_rows
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.constraints.kinds import Constraints
 from evenhand.constraints.labelled_rows import FeatureRows
-from evenhand.constraints.measures import Measure, MeasureName
+from evenhand.constraints.losses import Measure, MeasureName
 from evenhand.constraints.scope import Scope
 from evenhand.constraints.slices import ConstraintRow, Slice, bounds_of
 from evenhand.errors import ConstraintError, DataError, InputError

@@ -17,8 +17,7 @@ import scipy.sparse as sp
 from evenhand.arrays import ALL, Array, Matrix, Rows
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.constraints.evaluation import EvaluatedScores, SliceEvaluator, SliceWeights
-from evenhand.constraints.losses import PART, Loss
-from evenhand.constraints.measures import Measure, by_measure
+from evenhand.constraints.losses import PART, Loss, Measure, by_measure
 from evenhand.errors import InputError
 from evenhand.programs.program import Curvature
 

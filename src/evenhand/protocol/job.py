@@ -1,16 +1,120 @@
-"""A job: what to train, under which constraints, with which solver. It contains no data."""
+"""A job: what to train, under which constraints, with which solver and which label privacy. It contains no data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, get_args
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args, get_type_hints
 
+import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
+
+from evenhand.constraints.groups import Groups
 from evenhand.constraints.kinds import Constraint
+from evenhand.constraints.responses import RandomisedResponse
 from evenhand.errors import InputError
 from evenhand.numbers import is_number, is_whole
-from evenhand.protocol.label_privacy import LabelPrivacy
-from evenhand.protocol.options import Options, check_options
+
+
+@dataclass(frozen=True)
+class LabelPrivacy:
+    """Labels leave their holder only as randomised responses.
+
+    Parameters
+    ----------
+    epsilon
+        ε of each person's label: no message is more than e^ε times as likely with one label as with the other.
+    groups
+        ε of each sensitive attribute. None uses true groups; a constraint that compares them then reveals them to the
+        receivers of ν.
+    finish
+        Whether the label holder fits its own weights to the true labels and groups at the end, so that constraints hold
+        on them. Its part never leaves it; without this step the whole model is private.
+    """
+
+    epsilon: float
+    groups: float | None = None
+    finish: bool = False
+
+    def __post_init__(self) -> None:
+        for epsilon in (self.epsilon, *(() if self.groups is None else (self.groups,))):
+            RandomisedResponse(epsilon)
+        if not isinstance(self.finish, bool):
+            raise InputError(f"label_privacy: finish is {self.finish!r}; it is True or False")
+
+    @classmethod
+    def of(cls, given: Any) -> Self | None:
+        """Return label privacy from a mapping, an instance, or None."""
+        if given is None or isinstance(given, cls):
+            return given
+        known = [one.name for one in fields(cls)]
+        if not isinstance(given, Mapping) or "epsilon" not in given or not set(given) <= set(known):
+            raise InputError(f"label_privacy is {given!r}; give {{'epsilon': 1.0}}, and no others than {known}")
+        return cls(**given)
+
+    @property
+    def of_labels(self) -> RandomisedResponse:
+        return RandomisedResponse(self.epsilon)
+
+    def of_groups(self, groups: Groups) -> dict[str, RandomisedResponse]:
+        """Return ε by attribute, if groups are randomised too."""
+        return (
+            {}
+            if self.groups is None
+            else {name: RandomisedResponse(self.groups, len(each)) for name, each in groups.items()}
+        )
+
+    @property
+    def words(self) -> str:
+        """Describe the privacy of messages that depend on labels."""
+        groups = "groups as they are" if self.groups is None else f"of each group with ε = {self.groups:g}"
+        return (
+            f"With label_privacy, of randomised responses in place of labels (ε = {self.epsilon:g}), {groups}: whoever "
+            "reads it learns a label no better than ε allows."
+        )
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+Options = TypeVar("Options")
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+"""A finite number above zero."""
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+"""A number above 0 and at most 1."""
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+"""A whole number, at least 1."""
+
+
+class CheckedOptions:
+    """Base of a solver's options: a dataclass that checks each field against its annotation."""
+
+    def __post_init__(self) -> None:
+        for name, annotated in _adapters(type(self)).items():  # type: ignore[arg-type]
+            value = getattr(self, name)
+            try:
+                annotated.validate_python(value.item() if isinstance(value, np.generic) else value, strict=True)
+            except ValidationError as error:
+                wrong = " or ".join(one["msg"] for one in error.errors()).replace(" or Input should be", " or")
+                raise InputError(f"{name} is {value!r}; {wrong.replace('Input should', 'it must')}") from None
+
+
+@cache
+def _adapters(options: type[Any]) -> dict[str, TypeAdapter[Any]]:
+    """Return what checks each field, by name; it is made once for each class."""
+    kinds = get_type_hints(options, include_extras=True)
+    return {field.name: TypeAdapter(kinds[field.name]) for field in fields(options)}
+
+
+def check_options(solver: str, options: type[Options], given: Mapping[str, Any]) -> Options:
+    """Return the options as the solver's dataclass; refuse unknown names. The dataclass refuses wrong values."""
+    known = [field.name for field in fields(options)]  # type: ignore[arg-type]
+    for name in given:
+        if name not in known:
+            raise InputError(f"solver {solver!r} has no option {name!r}; it has {', '.join(known)}")
+    return options(**given)
+
 
 ModelName = Literal["linear", "mlp", "trees", "resnet18", "module"]
 """Models; ``"module"`` is a torch module that every participant has as code."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, lru_cache
@@ -21,8 +22,22 @@ from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.errors import InputError, ProtocolError
 from evenhand.protocol.job import Job
-from evenhand.protocol.names import check_name
 from evenhand.protocol.roles import SERVER
+
+# Names become file names.
+NAME: Final = re.compile(r"\w[\w .-]{0,63}")
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse a name that is not a valid file name, or that is the server's."""
+    if name == SERVER:
+        raise InputError(f"a {kind}'s name is {name!r}, which is the server's own; choose another")
+    if not NAME.fullmatch(name):
+        raise InputError(
+            f"a {kind}'s name is {name!r}; a name has letters, digits, blanks, '-', '_' and '.', and begins with a "
+            "letter or digit"
+        )
+
 
 Part = Literal["active", "passive", "client", "dealer"]
 _VERSION: Final = 1

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from evenhand.constraints.provable import smallest_gap
+from evenhand.constraints.proving import smallest_gap
 from evenhand.report.tables import as_text, bare_table
 
 

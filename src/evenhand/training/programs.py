@@ -24,8 +24,8 @@ from evenhand.horizontal.sqp.server import SQPServer
 from evenhand.programs.optimality import SHARED, Solution
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import ZERO, Regulariser
-from evenhand.protocol.names import check_name
 from evenhand.protocol.roles import Report
+from evenhand.protocol.terms import check_name
 from evenhand.training.run import RunSettings, carry_out
 
 Clients = Sequence[Program] | Mapping[str, Program]

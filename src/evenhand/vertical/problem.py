@@ -25,8 +25,7 @@ from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
 from evenhand.privacy.pairwise import PairwiseMasks
 from evenhand.privacy.randomised_response import AnswerKey, answers
-from evenhand.protocol.names import check_name
-from evenhand.protocol.terms import VerticalTerms
+from evenhand.protocol.terms import VerticalTerms, check_name
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,10 @@ from evenhand.data.tables.numerals import Decimal, Numbers, decimal_of, example,
 from evenhand.data.tables.raw import DATE, NUMBER, RawColumn
 from evenhand.errors import ColumnWarning, DataError
 from evenhand.printing import listed, quoted, toml_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 TypeName: TypeAlias = Literal["number", "category", "date", "leave out"]
 TYPES: Final = ("number", "category", "date", "leave out")
@@ -130,3 +136,66 @@ def numbers_as_fitted(frame: pd.DataFrame, kinds: Mapping[str, str], decimal: De
         if kind == NUMBER and name in frame.columns and is_text(frame[name])
     }
     return frame.assign(**changed) if changed else frame
+
+
+_LONGEST: Final = 300
+
+
+def require_distinct(names: Sequence[str], where: str) -> None:
+    """Refuse a table with two columns of the same name."""
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
+    if twice:
+        raise DataError(
+            f"{where} gives columns {', '.join(twice)} more than once\n"
+            'names must differ: rename them in the file, or with "as" in the sql'
+        )
+
+
+def require_columns(wanted: Sequence[str], found: Sequence[str], where: str) -> None:
+    """Refuse columns that the table does not have; the message names similar ones."""
+    problems = []
+    for name in wanted:
+        if name not in found:
+            close = difflib.get_close_matches(name, found, n=3) or list(found[:10])
+            problems.append(f"no column {quoted(name)} (there is {listed(close)})")
+    if problems:
+        raise DataError(f"{where} has {'; '.join(problems)}")
+
+
+def to_pandas(table: pa.Table, where: str) -> pd.DataFrame:
+    """Convert to pandas, with decimals as floats: as objects they would become categories."""
+    import pyarrow as pa
+
+    try:
+        # Text from a damaged file may be invalid, and pandas would fail at any time later.
+        table.validate(full=True)
+        for k, column in enumerate(table.schema):
+            numeric = (column.metadata or {}).get(b"ADBC:postgresql:typname") == b"numeric"
+            if numeric or pa.types.is_decimal(column.type):
+                plain = table.column(k).combine_chunks()
+                storage = getattr(plain, "storage", plain)
+                table = table.set_column(k, column.name, storage.cast(pa.float64()))
+        return table.to_pandas()
+    except (pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
+        # A date may lie beyond the range of Python's dates.
+        raise DataError(f"{where} holds values that cannot be used: {brief(error)}") from error
+
+
+def index_by(frame: pd.DataFrame, name: str, where: str) -> pd.DataFrame:
+    """Make an id column the index; refuse rows without an id, and duplicate ids."""
+    missing = int(frame[name].isna().sum())
+    if missing:
+        raise DataError(f"{where}: {missing:,} of {len(frame):,} rows have no {name!r}")
+    if (kind := pd.api.types.infer_dtype(frame[name], skipna=False)).startswith("mixed"):
+        raise DataError(f"{where}: {name!r} holds {kind} values, lists perhaps; an id is text, a number or a date")
+    repeated = frame.loc[frame[name].duplicated(), name].unique()
+    if len(repeated):
+        some = listed((getattr(one, "item", lambda one=one: one)() for one in repeated), most=3)
+        raise DataError(f"{where}: {len(repeated):,} values of {name!r} occur more than once, such as {some}")
+    return frame.set_index(name)
+
+
+def brief(error: BaseException) -> str:
+    """Shorten another library's error message to one line."""
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 3]}..."

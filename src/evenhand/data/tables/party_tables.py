@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,16 +13,22 @@ import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.data.tables.align import is_text
-from evenhand.data.tables.as_types import numbers_as_fitted, numbers_in, with_numbers
+from evenhand.data.tables.as_types import (
+    index_by,
+    numbers_as_fitted,
+    numbers_in,
+    require_columns,
+    to_pandas,
+    with_numbers,
+)
 from evenhand.data.tables.column_rules import DEFAULT_RULES, Rules
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.frames import index_by, require_columns, to_pandas
 from evenhand.data.tables.libsvm import is_libsvm, read_libsvm
 from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.parquet_file import ParquetTable
-from evenhand.data.tables.readers import TableSource, is_csv, local_file, read_table
+from evenhand.data.tables.readers import TableSource, is_csv, is_database, local_file, read_table
 from evenhand.data.tables.stream import encode_parquet, transform_parquet
-from evenhand.errors import DataError
+from evenhand.errors import DataError, RunError
 
 LABEL: Final = "label"
 """The name of the numbers at the beginning of a LIBSVM file's rows."""
@@ -311,3 +318,47 @@ def _numbers(values: Array) -> Array | Integers:
     """Return whole numbers as integers: a label is 1 or -1, not 1.0 or -1.0."""
     whole = np.array_equal(np.rint(values), values) and bool(np.all(np.abs(values) < 2**53))
     return values.astype(np.int64) if whole else values
+
+
+@dataclass(frozen=True)
+class SeenTable:
+    """A table's source, and the digest of its content."""
+
+    source: TableSource
+    digest: str
+
+    @classmethod
+    def of(cls, source: TableSource) -> Self:
+        """Take the digest of a table now. Call it before reading, so that no change falls between."""
+        return cls(source, _digest(source))
+
+
+def require_unchanged(tables: Mapping[str, SeenTable]) -> None:
+    """Raise an error if a table has changed; the keys name the owners."""
+    for owner, seen in tables.items():
+        where = f"the table of {owner} ({seen.source.describe()})"
+        try:
+            same = _digest(seen.source) == seen.digest
+        except DataError as error:
+            raise RunError(f"{where} cannot be read again to see whether it has changed: {error}") from error
+        if not same:
+            raise RunError(f"{where} changed while the run was on, so its result is void; train again in a new folder")
+
+
+def _digest(source: TableSource) -> str:
+    if is_database(source):
+        return _rows_digest(read_table(replace(source, id=None, columns=None)))
+    path = local_file(str(source.table))
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _rows_digest(frame: pd.DataFrame) -> str:
+    """Return a digest that does not depend on the order of rows, which a database need not keep."""
+    plain = {name: column.map(repr) if column.dtype == object else column for name, column in frame.items()}
+    rows = np.sort(pd.util.hash_pandas_object(pd.DataFrame(plain), index=False).to_numpy())
+    heading = "\n".join(f"{name}: {column.dtype}" for name, column in frame.items())
+    return hashlib.sha256(heading.encode() + rows.tobytes()).hexdigest()

@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Final, Literal
 import pandas as pd
 
 from evenhand.data.tables.addresses import Address
-from evenhand.data.tables.as_types import TYPES, TypeName, as_types
+from evenhand.data.tables.as_types import (
+    TYPES,
+    TypeName,
+    as_types,
+    index_by,
+    require_columns,
+    require_distinct,
+    to_pandas,
+)
 from evenhand.data.tables.csv_file import read_csv
-from evenhand.data.tables.frames import index_by, require_columns, require_distinct, to_pandas
 from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.parquet_file import ParquetTable

@@ -10,10 +10,9 @@ import pandas as pd
 from scipy import sparse
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
-from evenhand.data.tables.as_types import TypeName, as_types, numbers_as_fitted
+from evenhand.data.tables.as_types import TypeName, as_types, index_by, numbers_as_fitted, require_columns, to_pandas
 from evenhand.data.tables.column_rules import MissingRule
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.frames import index_by, require_columns, to_pandas
 from evenhand.data.tables.numerals import Decimal, read_numbers
 from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.data.tables.raw import RawColumn

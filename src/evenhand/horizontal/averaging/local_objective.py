@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from evenhand.arrays import Array
-from evenhand.constraints.measures import Measure
+from evenhand.constraints.losses import Measure
 from evenhand.horizontal.averaging.bound_tensors import BoundTensors
 from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.options import RoundSettings

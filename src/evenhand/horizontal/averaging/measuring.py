@@ -12,15 +12,15 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from evenhand.arrays import Array
-from evenhand.constraints.measures import Measure
+from evenhand.constraints.losses import Measure
 from evenhand.errors import DataError
 from evenhand.horizontal.averaging.client import Measured
 from evenhand.horizontal.averaging.local_objective import as_labels, measure_slope, measured, spread
 from evenhand.horizontal.problem import ClientRows, Single
 from evenhand.horizontal.slice_means import SliceMeans
+from evenhand.models.linear import SparseRows
 from evenhand.models.networks import Network
 from evenhand.models.pictures import Pictures
-from evenhand.models.sparse_rows import SparseRows
 from evenhand.models.stacked import Passes, StackedPerceptron, one_thread
 
 _LOSS = Measure("loss")

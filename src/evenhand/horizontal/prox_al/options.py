@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from evenhand.programs.minimise import Method
-from evenhand.programs.tolerances import ProxALTolerances
-from evenhand.protocol.options import Count, Positive, Share
+from evenhand.programs.optimality import ProxALTolerances
+from evenhand.protocol.job import Count, Positive, Share
 
 RhoRule = Literal["fixed", "balanced"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from evenhand.protocol.options import CheckedOptions, Count, Positive
+from evenhand.protocol.job import CheckedOptions, Count, Positive
 
 CurvatureRule = Literal["auto", "exact", "bfgs"]
 LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.unchanged import require_unchanged
+from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import JobError, ProtocolError, RunError
 from evenhand.horizontal.problem import ClientData
 from evenhand.jobs.federation.counting import counted_cells, measured_quality, scores_of

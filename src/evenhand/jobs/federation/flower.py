@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from rich.console import Console
 
-from evenhand.data.tables.unchanged import SeenTable
+from evenhand.data.tables.party_tables import SeenTable
 from evenhand.errors import EvenhandError, RunError
 from evenhand.jobs.federation.files import RUNS, AnyJob, ClientsJob, parse_federation_job, run_place
 from evenhand.jobs.federation.flower_app import AT_ONCE

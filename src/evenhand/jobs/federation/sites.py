@@ -15,7 +15,7 @@ import numpy as np
 
 from evenhand.arrays import Matrix
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.unchanged import require_unchanged
+from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import JobError
 from evenhand.jobs.federation.files import FederationJob, PartyFile
 from evenhand.jobs.federation.keeping import CheckpointManager, keeper, messages_of

@@ -15,7 +15,7 @@ from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.proving import Proof
 from evenhand.data.tables.as_types import numbers_as_fitted
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.unchanged import require_unchanged
+from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import DataError, MissingExtraError, RunError
 from evenhand.horizontal.crossings import learns_crossings
 from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_folder

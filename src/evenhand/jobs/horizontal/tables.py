@@ -12,7 +12,7 @@ import pandas as pd
 
 from evenhand.arrays import Booleans
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.unchanged import SeenTable
+from evenhand.data.tables.party_tables import SeenTable
 from evenhand.horizontal.problem import ClientData, ClientRows, ModelStart
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.rows import (

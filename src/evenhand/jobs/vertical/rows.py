@@ -22,8 +22,7 @@ from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.small_slices import warn_of_small_slices
 from evenhand.data.tables.align import check_ids
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table
-from evenhand.data.tables.unchanged import SeenTable
+from evenhand.data.tables.party_tables import FrameTable, PartyTable, SeenTable, open_table
 from evenhand.errors import DataError, JobError
 from evenhand.jobs.labels import label_column, two_labels
 from evenhand.jobs.quality import QualityRows, check_measurable

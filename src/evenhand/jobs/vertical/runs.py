@@ -11,9 +11,8 @@ from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.libsvm import is_libsvm
-from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table
+from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table, require_unchanged
 from evenhand.data.tables.readers import TableSource
-from evenhand.data.tables.unchanged import require_unchanged
 from evenhand.errors import DataError, RunError
 from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_folder
 from evenhand.jobs.new_rows import NewRows, file_in_place, measured, read_beside

@@ -10,8 +10,7 @@ import pandas as pd
 
 from evenhand.arrays import Booleans, Integers, Matrix
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.party_tables import PartyTable, with_one_kind_of_ids
-from evenhand.data.tables.unchanged import SeenTable
+from evenhand.data.tables.party_tables import PartyTable, SeenTable, with_one_kind_of_ids
 from evenhand.errors import DataError
 from evenhand.jobs.quality import QualityRows
 from evenhand.jobs.tables import parts_of

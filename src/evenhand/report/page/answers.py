@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rich.filesize import decimal
 
-from evenhand.metrics.names import METRICS
+from evenhand.metrics.gaps import METRICS
 from evenhand.report.frontier import LABELS
 from evenhand.report.page.charts import number, plane_chart
 from evenhand.report.page.markup import Markup, joined, section, table, tag

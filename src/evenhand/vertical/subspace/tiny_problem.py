@@ -10,9 +10,8 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.constraints.lagrangian import Lagrangian, Point
 from evenhand.constraints.leave_one_out import measured
-from evenhand.programs.combining.columns import Columns, DenseColumns, ListedColumns
+from evenhand.programs.combining.columns import Columns, DenseColumns, ListedColumns, RowSample, draw_sample
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
-from evenhand.programs.combining.sampling import RowSample, draw_sample
 from evenhand.vertical.subspace.blocks import PartyBlock
 from evenhand.vertical.subspace.rates import RateSchedule
 from evenhand.vertical.subspace.stopping import FEASIBLE

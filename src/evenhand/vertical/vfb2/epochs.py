@@ -13,7 +13,7 @@ import numpy as np
 
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.lagrangian import Lagrangian, Point
-from evenhand.constraints.measures import MEASURES
+from evenhand.constraints.losses import MEASURES
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server

@@ -32,7 +32,7 @@ LOGISTIC, SQUARED = 0, 1
 """Losses, in the order of `LOSSES`."""
 LOSSES: Final = ("logistic", "squared")
 LOSS, ERROR, POSITIVE = 0, 1, 2
-"""Measures, in the order of `evenhand.constraints.measures.MEASURES`."""
+"""Measures, in the order of `evenhand.constraints.losses.MEASURES`."""
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
