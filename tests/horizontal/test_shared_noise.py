@@ -76,5 +76,5 @@ def test_clients_open_no_sum_with_too_little_noise() -> None:
     clients = {one.name: ClientData(one, None, protect) for one in deal_rows(PROBLEM, PARTS)}
     server, others = build_roles(case.terms(case.job()), HorizontalServerData(), clients)
     runtime = FaultyInProcess([server, *others], Faults(timeout=1e-5, gone={"c1": 3}), CLOCK)
-    with pytest.raises(RunError, match="opens no sum over 2 clients"):
+    with pytest.raises(RunError, match="does not unmask a sum over 2 clients"):
         runtime.run()

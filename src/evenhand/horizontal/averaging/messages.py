@@ -39,10 +39,10 @@ UPDATE = Schema(
     direction=CLIENT_TO_SERVER,
     reveals=(
         "How local training changed the client's weights, and how many rows it has. Sums of gradients of the client's "
-        "own rows: from few rows and few steps they can be reconstructed, labels first. The change of a multiplier is "
-        "the client's own excess of a constraint row times a known step, for an equality the difference of its groups' "
-        "mean losses; zero usually says that the client lacks one of the groups. With a protection, weights, "
-        "statistics and multipliers are changed by it before they are sent; the number of rows is not."
+        "own rows: from few rows and few steps, rows can be reconstructed, labels first. The change of a multiplier is "
+        "the client's own excess of a constraint row times a known step; for an equality, the difference of its "
+        "groups' mean losses. Zero usually means that the client has no rows of one of the groups. Noise on updates "
+        "covers weights, statistics and multipliers, but not the number of rows."
     ),
     adds=Adds(alike=("round",), means=("weights", "statistics", "multipliers"), weight="rows", even=("rows",)),
     coverage=Coverage(noise_covers=True),
@@ -60,9 +60,9 @@ SUMS = Schema(
     },
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "The received model's loss on the client's rows, and for each slice of the constraint rows how many rows the "
-        "client has in it, the sum of their measure and of their exact errors or positive decisions. Only sums over "
-        "clients are used. For the history and the certificate; a run without reports does not send it."
+        "The received model's loss on the client's rows. For each slice of the constraint rows: the number of the "
+        "client's rows, the sum of their measure, and the sum of their exact errors or positive decisions. Only sums "
+        "over clients are used, for the history and the certificate. A run without reports does not send it."
     ),
     adds=Adds(alike=("round",), even=("rows",)),
 )
@@ -80,9 +80,9 @@ RATES = Schema(
     },
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "FairFed: how many rows of each group (and of each class in it) the client has, how many the received model "
-        "gives each class, and how many rightly: the client's group sizes, base rates, local fairness and accuracy. "
-        "(Its authors propose secure sums for the global rate; the weights need each client's own all the same.)"
+        "FairFed: the client's number of rows of each group and class, the received model's decisions for each, and "
+        "its correct decisions. So it reveals group sizes, base rates, local fairness and accuracy. The authors "
+        "propose secure sums for the global rate, but the weights still need the counts of each client."
     ),
     adds=Adds(alike=("round",), even=("rows",)),
 )
@@ -98,8 +98,8 @@ FAIRNESS = Schema(
     },
     direction=SERVER_TO_CLIENTS,
     reveals=(
-        "FairFed in sums: the gap between groups and the accuracy of the received model over the participants' rows "
-        "together, and how many groups each attribute has."
+        "FairFed in sums: the gap between groups and the accuracy of the received model over all participants' rows, "
+        "and the number of groups of each attribute."
     ),
 )
 
@@ -107,7 +107,7 @@ DIFFERENCE = Schema(
     "difference",
     {"round": INTEGER, "difference": NUMBER},
     direction=CLIENT_TO_SERVER,
-    reveals="FairFed in sums: how far the client's gap is from everybody's. Under masks: the server learns the sum.",
+    reveals="FairFed in sums: the distance of the client's gap from the global gap. With masks: the sum.",
     adds=Adds(alike=("round",)),
 )
 
@@ -115,7 +115,7 @@ SHARE = Schema(
     "share",
     {"round": INTEGER, "mean": NUMBER, "rows": INTEGER},
     direction=SERVER_TO_CLIENTS,
-    reveals="FairFed in sums: how far clients are from everybody on average, and how many rows they have together.",
+    reveals="FairFed in sums: the mean distance of clients from the global gap, and their total number of rows.",
 )
 
 SHARED_UPDATE = Schema(
@@ -124,7 +124,7 @@ SHARED_UPDATE = Schema(
     direction=CLIENT_TO_SERVER,
     reveals=(
         "FairFed in sums: how local training changed the client's weights, and its share, which only the client knows. "
-        "Under masks: the server learns the sum of shares and the mean of changes."
+        "With masks, the server learns the sum of shares and the mean of changes."
     ),
     adds=Adds(alike=("round",), means=("weights", "statistics"), weight="share", even=("share",)),
 )
@@ -133,14 +133,14 @@ FINAL = Schema(
     "final",
     {"round": INTEGER, "weights": WEIGHTS, "statistics": STATISTICS, "measure": INTEGER},
     direction=SERVER_TO_CLIENTS,
-    reveals="The final model, to every client, and whether it is asked to measure it on its own rows.",
+    reveals="The final model, to every client, and whether the client should measure it on its own rows.",
 )
 
 TILT = Schema(
     "tilt",
     {"rows": INTEGER, "tilt": PER_PART},
     direction=SERVER_TO_CLIENTS,
-    reveals="The number of all clients' rows and one weight for each slice: the multipliers over the slice's size.",
+    reveals="The total number of rows, and one weight for each slice: its multipliers divided by its size.",
 )
 
 GRADIENT = Schema(

@@ -1,1 +1,1 @@
-"""Only sums: any horizontal solver, with a server that learns of clients' answers nothing but their sum."""
+"""Masked sums for any horizontal solver: the server learns only the sum of the clients' answers."""

@@ -1,4 +1,4 @@
-"""A client of any solver whose answers leave it under masks."""
+"""Mask the answers of the client of any solver."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from evenhand.protocol.terms import HorizontalTerms
 
 
 class MaskedClient(HorizontalClient):
-    """Puts masks on what another client, which it holds, has to say.
+    """Client that masks the answers of an inner client.
 
     Parameters
     ----------
     inner
         The client of the solver.
     secret
-        Of its key; drawn from the operating system unless it is given.
+        Secret half of the client's key; drawn from the operating system unless given.
     """
 
     state_fields: ClassVar = {
@@ -51,7 +51,7 @@ class MaskedClient(HorizontalClient):
         self.keys: Bytes = np.zeros((0, 32), dtype=np.uint8)
         self.members: Integers = np.zeros(0, dtype=np.int64)
         self.exchange = 0
-        # Whether an answer has gone out whose masks are still to be taken off the sum.
+        # Whether an answer was sent and its masks are not yet removed from the sum.
         self.awaits = False
         self._member: Member | None = None
 
@@ -77,7 +77,7 @@ class MaskedClient(HorizontalClient):
     def _take_keys(self, message: Message) -> Sends:
         keys = message["keys"]
         if len(self.keys) or len(keys) != len(self.names):
-            raise ProtocolError(f"{self.name} takes no {len(keys)} keys at this point")
+            raise ProtocolError(f"{self.name} refuses {len(keys)} keys at this point")
         self._member = self._made(keys)
         self.keys = keys
         return ()
@@ -90,22 +90,22 @@ class MaskedClient(HorizontalClient):
         members, exchange = message["members"], message.integer("exchange")
         known = len(self.keys) > 0 and self.place in members and np.isin(members, range(len(self.names))).all()
         if self.awaits or exchange <= self.exchange or not known:
-            raise ProtocolError(f"{self.name} takes no part in exchange {exchange} as it was told of it")
+            raise ProtocolError(f"{self.name} refuses exchange {exchange}: its number or its members are wrong")
         self.exchange, self.members = exchange, members
         return ()
 
     @property
     def company(self) -> Company:
-        """Those who are asked the same as this one."""
+        """Clients that were asked in the same exchange."""
         return Company(tuple(self.members.tolist()), f"{self.context} {self.exchange}")
 
     def _sent(self, answers: Sends) -> Sends:
-        """What the solver's client answers, all of it at once, under masks."""
+        """Return all answers of the inner client in one masked message."""
         self.effort, self.done = self.inner.effort, self.inner.done and not self.awaits
         if not answers:
             return ()
         if self.awaits or self._member is None:
-            raise ProtocolError(f"{self.name} was asked again before its last answer was added up")
+            raise ProtocolError(f"{self.name} was asked again before its last answer was summed")
         company = self.company
         packing = AnswerWords.of(answers, self.inner.vocabulary, self.inner.sizes, len(self.names))
         words = packing.words(answers) + self._member.mask(company, packing.size)
@@ -127,11 +127,11 @@ class MaskedClient(HorizontalClient):
 
     def _open(self, message: Message) -> Sends:
         if not self.awaits or message.integer("exchange") != self.exchange or self._member is None:
-            raise ProtocolError(f"{self.name} has nothing to open in exchange {message.integer('exchange')}")
+            raise ProtocolError(f"{self.name} has no shares to open in exchange {message.integer('exchange')}")
         if len(message["present"]) < self.inner.least_summed:
             raise RunError(
-                f"{self.name} opens no sum over {len(message['present'])} clients: its share of the noise is made for "
-                f"{self.inner.least_summed} or more. Go on from the last checkpoint when they are back"
+                f"{self.name} does not unmask a sum over {len(message['present'])} clients: its share of the noise "
+                f"needs {self.inner.least_summed} or more. Resume from the last checkpoint when they are back"
             )
         boxes = [box.tobytes() for box in message["sealed"]]
         shares = self._member.opened(self.company, message["present"].tolist(), boxes)

@@ -1,4 +1,4 @@
-"""What clients and server say to each other so that answers add up and nobody sees one."""
+"""Messages that add up the clients' answers under masks, so that no single answer is seen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY = Schema(
     "masking-key",
     {"key": Field("u1", (32,))},
     direction=CLIENT_TO_SERVER,
-    reveals="The public half of a client's key, which says nothing.",
+    reveals="The client's public key, which reveals nothing.",
     coverage=Coverage(noise_covers=True),
 )
 
@@ -22,14 +22,14 @@ KEYS = Schema(
     "masking-keys",
     {"keys": Field("u1", (None, 32))},
     direction=SERVER_TO_CLIENTS,
-    reveals="Everybody's public halves, to every client.",
+    reveals="The public keys of all clients, to every client.",
 )
 
 EXCHANGE = Schema(
     "exchange",
     {"exchange": INTEGER, "members": PLACES},
     direction=SERVER_TO_CLIENTS,
-    reveals="Who else is asked the same, so that masks can be agreed on.",
+    reveals="The clients of the exchange, so that they can agree on masks.",
 )
 
 MASKED = Schema(
@@ -37,10 +37,10 @@ MASKED = Schema(
     {"exchange": INTEGER, "kinds": TEXT, "alike": PLACES, "free": PLACES, "words": PLACES, "sealed": BOXES},
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "The client's answer in fixed point modulo 2⁶⁴ under masks that cancel in the sum over clients only: uniform "
-        "words, which say nothing by themselves, and shares of the masks' secrets, sealed for other clients. The "
-        "server learns the sum. What the sum tells it is said of the answer's own kind; of a sum over few clients, or "
-        "of many sums over changing ones, that can be more than one would like."
+        "The client's answer in fixed point modulo 2⁶⁴ under masks that cancel only in the sum over clients: uniform "
+        "words, which reveal nothing alone, and shares of the masks' secrets, sealed for other clients. The server "
+        "learns the sum. The entry of the answer's own kind says what the sum reveals. A sum over few clients, or many "
+        "sums over changing clients, can reveal more about single clients."
     ),
     coverage=Coverage(noise_covers=True),
 )
@@ -49,7 +49,7 @@ UNMASK = Schema(
     "unmask",
     {"exchange": INTEGER, "present": PLACES, "sealed": BOXES},
     direction=SERVER_TO_CLIENTS,
-    reveals="Whose answers have come, and others' sealed shares of their masks' secrets, for this client to open.",
+    reveals="The clients with received answers, and sealed shares of their masks' secrets, for this client to open.",
 )
 
 OPENED = Schema(
@@ -57,8 +57,8 @@ OPENED = Schema(
     {"exchange": INTEGER, "shares": BYTES},
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "Shares of secrets of this exchange: of each present neighbour's own mask, and of those it shares with clients "
-        "whose answers are missing. Enough of them take the masks off the sum, not off any answer."
+        "Shares of secrets of this exchange: of each present neighbour's own mask, and of the masks it shares with "
+        "clients without an answer. Enough of them remove the masks from the sum, but not from a single answer."
     ),
     coverage=Coverage(noise_covers=True),
 )

@@ -1,7 +1,7 @@
-"""Answers as words that can be added, and the sum as answers again.
+"""Pack answers into words that can be added, and unpack the sum into answers.
 
-A solver's server takes one answer from each client and adds them up. Here it is handed as many answers that add up to
-the same: whatever it does with sums it does as before, and what it would do with single answers shows it nothing.
+A solver's server takes one answer from each client and adds them. Here it receives as many answers, with the same sum.
+So whatever it computes from sums is unchanged, and single answers tell it nothing.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ Sum: TypeAlias = Array | Integers
 
 @dataclass(frozen=True, eq=False)
 class AnswerWords:
-    """Answers of some kinds, one after the other.
+    """Layout of answers of some kinds in one array of words.
 
     Parameters
     ----------
     kinds
-        Of a client's answers, in the order in which it gives them.
+        Kinds of a client's answers, in the order in which it gives them.
     vocabulary
-        That they are from.
+        Vocabulary of the answers.
     sizes
-        Of their fields.
+        Sizes of their fields.
     clients
-        How many answers will be added at most.
+        Largest number of answers that are added.
     free
-        Sizes of dimensions that have none by name, in the order of fields.
+        Sizes of dimensions without a name, in the order of fields.
     """
 
     kinds: tuple[str, ...]
@@ -49,7 +49,7 @@ class AnswerWords:
 
     @classmethod
     def of(cls, answers: Sequence[Message], vocabulary: Vocabulary, sizes: Mapping[str, int], clients: int) -> Self:
-        """As these answers need it."""
+        """Return the layout for these answers."""
         shapes = [
             found
             for answer in answers
@@ -62,17 +62,17 @@ class AnswerWords:
     def __post_init__(self) -> None:
         for kind in self.kinds:
             if self.vocabulary[kind].adds is None:
-                raise ProtocolError(f"messages of kind {kind!r} do not add up; they are not sent where only sums are")
+                raise ProtocolError(f"messages of kind {kind!r} cannot be added; they cannot be sent with masks")
 
         free = [size for kind in self.kinds for field in self._fields(kind) for size in field.shape if size is None]
         if len(free) != len(self.free) or not all(0 <= size <= LONGEST for size in self.free):
-            raise ProtocolError(f"the sizes {self.free} do not go with {', '.join(self.kinds)}; refused")
+            raise ProtocolError(f"the sizes {self.free} do not match {', '.join(self.kinds)}; the answer is refused")
 
     def _fields(self, kind: str) -> list[Field]:
         return list(self.vocabulary[kind].fields.values())
 
     def _summed(self) -> Iterator[tuple[Schema, str, tuple[int, ...]]]:
-        """What is added: field by field, with its shape."""
+        """Iterate over the fields that are added, with their shapes."""
         free = iter(self.free)
         for kind in self.kinds:
             schema = self.vocabulary[kind]
@@ -86,11 +86,11 @@ class AnswerWords:
 
     @property
     def size(self) -> int:
-        """Words in all."""
+        """Number of words."""
         return sum(prod(shape) * _words(schema, name) for schema, name, shape in self._summed())
 
     def alike(self, answers: Sequence[Message]) -> Integers:
-        """What everybody says the same."""
+        """Return the fields that have the same value at all clients."""
         said = [answer.integer(name) for answer in answers for name in self._alike(answer.kind)]
         return np.array(said, dtype=np.int64)
 
@@ -103,7 +103,7 @@ class AnswerWords:
         return sum(len(self._alike(kind)) for kind in self.kinds)
 
     def words(self, answers: Sequence[Message]) -> Words:
-        """A client's answers; means are multiplied by their weight first."""
+        """Encode a client's answers; means are multiplied by their weight first."""
         parts = [np.zeros(0, dtype=np.uint64)]
         by_kind = {answer.kind: answer for answer in answers}
         for schema, name, _ in self._summed():
@@ -120,7 +120,7 @@ class AnswerWords:
         return np.concatenate(parts)
 
     def sums(self, words: Words) -> dict[str, dict[str, Sum]]:
-        """By kind and field, what the clients' answers add up to; of means, the weighted mean."""
+        """Decode the sum of the answers, by kind and field; means become weighted means."""
         found: dict[str, dict[str, Sum]] = {kind: {} for kind in self.kinds}
         start = 0
         for schema, name, shape in self._summed():
@@ -142,7 +142,7 @@ class AnswerWords:
         return found
 
     def dealt(self, sums: Mapping[str, Mapping[str, Sum]], alike: Integers, clients: Sequence[str]) -> list[Message]:
-        """Answers in the clients' names that add up to the sums: all have the same mean, and the first has the rest."""
+        """Return answers in the clients' names that add up to the sums; means are equal, and the first has the rest."""
         answers = []
         said = iter(alike.tolist())
         for kind in self.kinds:
@@ -162,7 +162,7 @@ class AnswerWords:
 
 
 def _share(total: Sum, place: int, count: int, even: bool) -> Sum:
-    """One client's part of a total: all of it is the first one's, unless it is dealt evenly."""
+    """Return one client's part of a total: an even share, or all of it for the first client."""
     if not even:
         return total if place == 0 else np.zeros_like(total)
     if total.dtype != np.int64:
@@ -172,5 +172,5 @@ def _share(total: Sum, place: int, count: int, even: bool) -> Sum:
 
 
 def _words(schema: Schema, name: str) -> int:
-    """Whole numbers are words, and short ones have the precision of one word to spare; others are given two."""
+    """Return 1 for integers and single precision, which fit one word, and 2 for double precision."""
     return 2 if schema.fields[name].dtype == "f8" else 1

@@ -1,4 +1,4 @@
-"""The two ends of masked sums."""
+"""Server and client of masked sums."""
 
 from evenhand.horizontal.masked.client import MaskedClient
 from evenhand.horizontal.masked.server import SummingServer

@@ -24,7 +24,7 @@ Stage = Literal["keys", "answers", "shares"]
 
 
 class SummingServer(HorizontalServer):
-    """Adds up masked answers, takes the masks off the sum, and hands the sum to the server of a solver.
+    """Server that adds masked answers, removes the masks from the sum, and gives the sum to the solver's server.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ class SummingServer(HorizontalServer):
     Attributes
     ----------
     gone
-        Clients that will not answer any more, by place.
+        Indices of clients that will not answer any more.
     asked
-        Those that the solver's server has asked last; it is answered in the name of all of them.
+        Clients that the solver's server asked last; it gets answers in the names of all of them.
     """
 
     vocabulary = messages.VOCABULARY
@@ -70,12 +70,12 @@ class SummingServer(HorizontalServer):
         self.alike: Integers = np.zeros(0, dtype=np.int64)
         self.free: Integers = np.zeros(0, dtype=np.int64)
         self.kinds = ""
-        # By place: keys, sealed shares of those whose answers have come, and opened ones.
+        # By client index: keys, sealed shares of clients with received answers, and opened shares.
         self._keys: dict[int, Bytes] = {}
         self._sealed: dict[int, Bytes] = {}
         self._opened: dict[int, Bytes] = {}
 
-    # -- what the solver's server has
+    # -- results of the solver's server
 
     @property
     def certificate(self) -> Certificate | None:
@@ -105,10 +105,10 @@ class SummingServer(HorizontalServer):
         raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender} at this point")
 
     def lost(self, name: str) -> Sends:
-        """Go on without a client, as long as enough are left."""
+        """Continue without a client, as long as enough are left."""
         place = self.names.index(name)
         if self.stage == "keys":
-            raise RunError(f"{name} went away before masks were agreed on; begin anew, with it or without")
+            raise RunError(f"{name} disconnected before masks were agreed on; start the run again, with or without it")
         self.gone = np.union1d(self.gone, [place]).astype(np.int64)
         return () if self.done else self._go_on()
 
@@ -131,7 +131,7 @@ class SummingServer(HorizontalServer):
         return [*told, *self._forwarded(self.inner.start())]
 
     def _forwarded(self, sends: Sends) -> Sends:
-        """What the solver's server has to say, to those who are there, with the word who else is asked."""
+        """Forward the messages of the solver's server to the remaining clients, with the members of the exchange."""
         self.effort, self.done = self.inner.effort, self.inner.done
         self.reports += self.inner.take_reports()
         if not sends:
@@ -170,19 +170,21 @@ class SummingServer(HorizontalServer):
             and np.array_equal(message["free"], self.free)
         )
         if not same or len(message["alike"]) != packing.count_alike or len(message["words"]) != packing.size:
-            raise ProtocolError(f"{message.sender} answers {kinds!r} otherwise than the others; it is refused")
+            raise ProtocolError(
+                f"{message.sender} answers {kinds!r} with other fields than the other clients; its answer is refused"
+            )
         if message["sealed"].shape != boxes:
             raise ProtocolError(f"{message.sender} sent sealed shares of shape {message['sealed'].shape}, not {boxes}")
         if not self._sealed:
             self.kinds, self.alike, self.free = kinds, message["alike"], message["free"]
             self.total = np.zeros(packing.size, dtype=np.int64)
-        # Whole numbers of 64 bits wrap round when they are added: that is the sum modulo 2⁶⁴.
+        # 64-bit integers wrap around when added, which is the sum modulo 2⁶⁴.
         self.total = self.total + message["words"]
         self._sealed[place] = message["sealed"]
         return self._go_on()
 
     def _go_on(self) -> Sends:
-        """Take the next step if nobody is left to wait for."""
+        """Take the next step if no answer is outstanding."""
         gone = set(self.gone.tolist())
         if self.stage == "answers" and set(self.members.tolist()) <= gone | self._sealed.keys():
             return self._ask_for_shares(gone)
@@ -219,8 +221,8 @@ class SummingServer(HorizontalServer):
 
     def _too_few(self, left: int, of: int) -> str:
         return (
-            f"{left} of {of} clients are left, fewer than the {least_of(of)} whose sum may be learned; the run stops "
-            "here. Go on from the last checkpoint when they are back"
+            f"{left} of {of} clients are left, fewer than the {least_of(of)} that a sum needs; the run stops. Resume "
+            "from the last checkpoint when they are back"
         )
 
     # -- state

@@ -1,12 +1,12 @@
-"""Boosted trees across clients, by summed histograms: the trees of the pooled rows, under any constraint of the house.
+"""Boosted trees across clients by summed histograms: the trees of the pooled rows, under any constraint.
 
-Columns are cut into bins first, from counts that add up (`binning.py`). A tree then grows a level a round: clients sum
-up derivatives by bin of each column in all nodes that are open, the server adds these up and splits nodes
-(`splits.py`). Leaf values come from one more round of sums, by leaf, label and group and score (`cells.py`), under the
-constraint rows, by the solver that leaves across columns have too.
+Columns are first binned, from counts that add up (`binning.py`). A tree then grows one level a round: clients sum
+derivatives by bin of each column in all open nodes, and the server adds these sums and splits nodes (`splits.py`). Leaf
+values need one more round of sums, by leaf, stratum (label and groups) and score (`cells.py`). The server solves for
+them under the constraint rows, with the same solver as vertical trees.
 
-Clients' answers are sums of whole numbers throughout. So they add up to the same whatever rows are where: the trees are
-those of one client that has all rows, to the bit.
+All answers of clients are sums of integers. So the sum does not depend on the partition of the rows: the trees equal
+those of one client with all rows, bit for bit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evenhand.protocol.terms import HorizontalTerms
 
 __all__ = ["SOLVER"]
 
-# The compiler takes a second to load, so it is loaded only by who needs it.
+# The compiler takes a second to load, so it is imported only when needed.
 
 
 def _options(job: Job) -> HistogramTrees:

@@ -1,9 +1,9 @@
-"""Where columns are cut into bins, from counts that add up over clients.
+"""Choose the bin edges of columns from counts that add up over clients.
 
-A number's bits, with the sign turned, stand in the order of numbers. The first twelve of a number in single precision
-(sign, exponent, three binary digits) cut the line into cells, whatever units a column is in; the fullest cells are cut
-into 256 more. Clients count their values in cells, counts are added up, and edges follow from the sums: they are those
-of the pooled rows, whoever has which.
+The bits of a number, with the sign flipped, are ordered like the numbers. The first twelve bits in single precision
+(sign, exponent, three binary digits) divide the real line into intervals, independent of the units of a column. The
+fullest intervals are divided into 256 parts. Clients count their values in intervals, the server adds the counts, and
+the edges follow from the sums. They equal those of the pooled rows.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from evenhand.arrays import Integers
 from evenhand.models.binned_trees import MOST_BINS, Edges, single
 
 CELLS = 1 << 12
-"""Cells of the whole line."""
+"""Intervals of the real line."""
 FULLEST = 64
-"""Cells of a column that are cut once more."""
+"""Intervals of a column that are divided further."""
 PARTS = 256
-"""Parts of such a cell."""
+"""Parts of such an interval."""
 NONE = -1
-"""In place of a cell, where there are fewer."""
+"""Placeholder if a column has fewer intervals."""
 
 Keys = npt.NDArray[np.uint32]
 
 
 def keys(values: Any) -> Keys:
-    """Numbers in single precision as whole ones in the same order; there must be no gaps."""
+    """Map numbers in single precision to integers in the same order; there must be no missing values."""
     bits = (single(values) + np.float32(0.0)).view(np.uint32)
     return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
 
@@ -41,13 +41,13 @@ def values_of(numbers: Keys) -> Edges:
 
 
 def coarse_counts(features: Any) -> Integers:
-    """(columns, CELLS): how many values are in each cell; missing ones are in none."""
+    """Return (columns, CELLS): the number of values in each interval, without missing values."""
     found = [np.bincount(keys(_known(column)) >> 20, minlength=CELLS) for column in features.T]
     return np.array(found, dtype=np.int64).reshape(-1, CELLS)
 
 
 def fullest_cells(counts: Integers) -> Integers:
-    """(columns, FULLEST): which cells are to be cut once more, in order; `NONE` where there are fewer."""
+    """Return (columns, FULLEST): intervals to divide further, in order; padded with `NONE`."""
     found = np.full((len(counts), FULLEST), NONE)
     for column, here in enumerate(counts):
         order = np.argsort(-here, kind="stable")[:FULLEST]
@@ -57,7 +57,7 @@ def fullest_cells(counts: Integers) -> Integers:
 
 
 def fine_counts(features: Any, cells: Integers) -> Integers:
-    """(columns, FULLEST, PARTS): how many values are in each part of these cells."""
+    """Return (columns, FULLEST, PARTS): the number of values in each part of these intervals."""
     found = np.zeros((len(cells), FULLEST, PARTS), dtype=np.int64)
     for column, wanted in enumerate(cells):
         numbers = keys(_known(features[:, column]))
@@ -71,7 +71,7 @@ def fine_counts(features: Any, cells: Integers) -> Integers:
 
 
 def edges_of(coarse: Integers, cells: Integers, fine: Integers) -> list[Edges]:
-    """Of each column at most `MOST_BINS` − 1 edges: one between any two values, or bins of about as many rows each."""
+    """Return at most `MOST_BINS` − 1 edges a column: between any two values, or for bins of about equal counts."""
     found = []
     for counts, wanted, parts in zip(coarse, cells, fine, strict=True):
         wanted = wanted[wanted != NONE]
@@ -89,14 +89,14 @@ def edges_of(coarse: Integers, cells: Integers, fine: Integers) -> list[Edges]:
 def _cut(starts: Integers, sizes: Integers, held: Integers) -> Edges:
     bins = np.arange(len(held)) if len(held) <= MOST_BINS else (np.cumsum(held) - held) * MOST_BINS // held.sum()
     after = np.flatnonzero(np.diff(bins)) + 1
-    # In the middle of the gap before the cell, so that new values between two known ones go to the nearer.
+    # The edge is in the middle between occupied intervals, so new values go to the nearer bin.
     ends = starts[after - 1] + sizes[after - 1]
     middle = np.minimum((ends + starts[after] + 1) // 2, starts[after])
     return values_of(middle.astype(np.uint32))
 
 
 def bin_counts(edges: Sequence[Edges]) -> Integers:
-    """How many bins each column has, the one of missing values among them."""
+    """Return the number of bins of each column, including the bin of missing values."""
     return np.array([len(cuts) + 2 for cuts in edges], dtype=np.int64)
 
 

@@ -1,8 +1,8 @@
-"""Slices as sums over cells: rows of data that share label and groups, wherever they are.
+"""Express slices as sums over strata: rows of data that share label and groups, at any client.
 
-Everybody numbers the same cells from the terms. Leaf values need more than sums at one point: how many rows of a cell
-are in a leaf, and where their scores are. Scores are told on a grid, each step with its number of rows and their mean:
-what the server then solves is the leaf problem of rows that stand for several people each.
+All participants number the same strata (`cells`) from the terms. Leaf values need more than sums at one point: the
+number of rows of a stratum in a leaf, and their scores. Scores are sent on a grid, with the number of rows and the mean
+score of each step. The server then solves the leaf problem over weighted rows.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from evenhand.protocol.terms import HorizontalTerms
 GRID: Array = np.concatenate(
     [np.arange(-6.0, -1.5, 0.125), np.arange(-1.5, 1.5, 1.0 / 64.0), np.arange(1.5, 6.125, 0.125)]
 )
-"""Where steps of scores end: small ones where a leaf's value may change the decision, none beyond."""
+"""Ends of the steps of scores: small steps where a leaf's value may change the decision, no steps beyond."""
 STEPS = len(GRID) + 1
 MOST_CELLS = 512
 
 
 class Crowd(NamedTuple):
-    """Rows that stand for several people each: their leaf, scores, leave-one-out scores, and how many they are."""
+    """Weighted rows: their leaf, scores, leave-one-out scores, and the number of people that each stands for."""
 
     columns: LeafColumns
     scores: Array
@@ -40,29 +40,29 @@ class Crowd(NamedTuple):
 
 
 class SliceCells:
-    """The cells of a run, and constraint rows over them.
+    """Strata of a run, and constraint rows over them.
 
     Attributes
     ----------
     labels
-        Of each cell.
+        Label of each stratum.
     weights
-        (R, cells): what one row of data of that cell gives to each constraint row, over everybody's rows.
+        (R, strata): coefficient of one row of data of each stratum in each constraint row, over all clients' rows.
     """
 
     def __init__(self, terms: HorizontalTerms) -> None:
         self.rows = terms.shared_rows
-        # Only what constraint rows look at: other attributes would make more cells for nothing.
+        # Use only the attributes in constraint rows; others would add strata without need.
         named = {part.attribute for row in self.rows for _, part in row.terms}
         self.groups = {name: values for name, values in terms.groups.items() if name in named}
         crossing = crossed_name(terms.groups)
-        # The place after the last is that of crossings which are left out.
+        # The index after the last is for crossings that are left out.
         sizes = [2, *(len(values) + (name == crossing) for name, values in self.groups.items())]
         self.count = int(np.prod(sizes))
         if self.count > MOST_CELLS:
             raise InputError(
-                f"trees across clients count rows by label and group, which makes {self.count:,} cells here; at most "
-                f"{MOST_CELLS} can be had: constrain fewer attributes, or merge groups"
+                f"trees across clients count rows by label and group; this job has {self.count:,} combinations, but "
+                f"at most {MOST_CELLS} are supported: constrain fewer attributes, or merge groups"
             )
         self._sizes = sizes
         label, *codes = np.unravel_index(np.arange(self.count), sizes)
@@ -80,7 +80,7 @@ class SliceCells:
         self.shares = 1.0 / terms.n_rows
 
     def of(self, rows: ClientRows) -> Integers:
-        """Each row's cell."""
+        """Return the stratum of each row."""
         codes = rows.codes(self.groups)
         parts = [
             np.where(code < 0, len(self.groups[name]), code) for name, code in codes.items() if name in self.groups
@@ -88,12 +88,12 @@ class SliceCells:
         return np.ravel_multi_index((np.asarray(rows.labels > 0, dtype=np.int64), *parts), self._sizes)
 
     def lagrangian(self, rows: ClientRows) -> Lagrangian:
-        """A client's share of everybody's Lagrangian."""
+        """Return a client's share of the Lagrangian over all rows."""
         bound = BoundConstraints(self.rows, self.of(rows), self.weights)
         return Lagrangian(rows.labels, bound, shares=self.shares)
 
     def sums(self, leaf: Integers, leaves: int, cell: Integers, scores: Array, held_out: Array) -> Integers:
-        """(leaves, cells, STEPS, 3): rows, sums of their scores, and of what leave-one-out scores are beside those."""
+        """Return (leaves, strata, STEPS, 3): rows, sums of scores, and sums of leave-one-out minus own scores."""
         step = np.searchsorted(GRID, scores, side="right")
         at = (leaf * self.count + cell) * STEPS + step
         found = np.zeros((leaves * self.count * STEPS, 3), dtype=np.int64)
@@ -104,13 +104,13 @@ class SliceCells:
         return found.reshape(leaves, self.count, STEPS, 3)
 
     def crowd(self, sums: Integers, leaves: int) -> Crowd:
-        """The leaf problem's rows from such sums; `leaves` is how many there are."""
+        """Return the weighted rows of the leaf problem from such sums; `leaves` is the number of leaves."""
         leaf, cell, step = np.nonzero(sums[..., 0])
         told = sums[leaf, cell, step]
         people = told[:, 0].astype(np.float64)
         scores = told[:, 1] * UNIT / people
         held_out = scores + told[:, 2] * UNIT / people
-        # A cell for each: what it weighs in a constraint row is that of all its people.
+        # Each weighted row has a stratum of its own, with the coefficient of all its people.
         bound = BoundConstraints(self.rows, np.arange(len(cell)), self.weights[:, cell] * people)
         of = Lagrangian(self.labels[cell], bound, shares=self.shares * people)
         columns = LeafColumns(leaf.astype(np.uint8)[:, None], np.array([leaves]))

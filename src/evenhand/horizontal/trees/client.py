@@ -1,4 +1,4 @@
-"""A client of boosted trees: it sums up its own rows by bin, leaf and cell, and says nothing else of them."""
+"""Client of boosted trees: sums its own rows by bin, leaf and stratum, and reveals nothing else about them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import HorizontalTerms
 
 BLANK = 10
-"""One in so many rows has no say in where trees split."""
+"""One in this many rows does not influence where trees split."""
 
 
 class HistogramClient(HorizontalClient):
-    """Holds rows of data, and the model as far as it is."""
+    """Client with rows of data and the model so far."""
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {
@@ -74,7 +74,7 @@ class HistogramClient(HorizontalClient):
 
     def handle(self, message: Message) -> Sends:
         if self.done:
-            raise ProtocolError(f"{self.name} takes no {message.kind!r} any more")
+            raise ProtocolError(f"{self.name} is done and takes no {message.kind!r}")
         if message.kind == FINISH.kind and self.model is not None:
             self.model.trees, self.done = self.model.trees[: message.integer("trees")], True
             return ()
@@ -110,10 +110,10 @@ class HistogramClient(HorizontalClient):
     def _begin(self, message: Message) -> Message:
         counts = message["counts"]
         if ((counts < 0) | (counts > message["edges"].shape[1])).any():
-            raise ProtocolError(f"{self.name} was sent columns with more bins than there are")
+            raise ProtocolError(f"{self.name} was sent more bin edges than allowed")
         edges = [row[:count].copy() for row, count in zip(message["edges"], counts, strict=True)]
         if any((np.diff(cuts) <= 0).any() for cuts in edges):
-            raise ProtocolError(f"{self.name} was sent bins that are not in order")
+            raise ProtocolError(f"{self.name} was sent bin edges that are not in order")
         self._take_edges(edges, message.number("intercept"))
         assert self.model is not None
         self.scores = np.full(self.rows.n_rows, self.model.intercept)
@@ -130,7 +130,7 @@ class HistogramClient(HorizontalClient):
     # -- trees
 
     def _root(self) -> Message:
-        """Histograms of a new tree's root, and how the model does so far."""
+        """Return histograms of a new tree's root, and measurements of the model so far."""
         self.tree, self.place = LevelTree(), np.zeros(self.rows.n_rows, dtype=np.int64)
         loss, labels = self.lagrangian.loss, self.rows.labels
         at_scores, at_held_out = (loss.value(scores, labels) for scores in (self.scores, self.held_out))
@@ -186,11 +186,11 @@ class HistogramClient(HorizontalClient):
         return LEAF_SUMS.message(self.name, SERVER, round=self.round + 1, sums=sums.reshape(-1, 3))
 
     def _leaf(self) -> Integers:
-        """Each row's leaf, by its number among the leaves."""
+        """Return the leaf index of each row."""
         return np.searchsorted(self.tree.leaves, self.place)
 
     def _take(self, message: Message) -> Message:
-        """Take the values of the new leaves."""
+        """Add the values of the new leaves."""
         assert self.model is not None
         if (message["responses"] < 0).any() or (message["multipliers"] < 0).any():
             raise ProtocolError(f"{self.name} was sent responses or multipliers below zero")
@@ -213,7 +213,7 @@ class HistogramClient(HorizontalClient):
 
 
 def client_sizes(terms: HorizontalTerms, options: HistogramTrees, cells: SliceCells) -> dict[str, int]:
-    """What both ends know of the sizes of messages; those of bins come with the edges."""
+    """Return the sizes of messages that both sides know; those of bins come with the edges."""
     return {
         "columns": terms.shape[0],
         "leaves": options.leaves,
@@ -224,13 +224,15 @@ def client_sizes(terms: HorizontalTerms, options: HistogramTrees, cells: SliceCe
 
 
 def in_units_of_sums(sums: Array) -> Integers:
-    """Sums over a client's rows in units; they may be larger than any summand."""
+    """Return sums over a client's rows in units; they may be larger than any summand."""
     return np.rint(sums / UNIT).astype(np.int64)
 
 
 def blank_rows(bins: Bytes) -> Booleans:
-    """Rows that have no say in where trees split: by a hash of what is in them, so that it matters to nobody who has
-    them. Leave-one-out scores know the values of leaves only; what these rows say is honest about splits too.
+    """Return the rows that do not influence where trees split.
+
+    They are drawn by a hash of their contents, so the draw does not depend on which client has them. Leave-one-out
+    scores correct only for leaf values; these rows also give an unbiased estimate for the chosen splits.
     """
     mixed = np.zeros(len(bins), dtype=np.uint64)
     for column in bins.T:

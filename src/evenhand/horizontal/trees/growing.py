@@ -1,6 +1,6 @@
-"""A tree while it grows, a level at a time: the server has histograms of its nodes, a client knows where its rows are.
+"""Grow a tree level by level: the server has histograms of its nodes, a client has the node of each of its rows.
 
-Both have the same tree: the server says how nodes were split, and a client splits them likewise.
+Both have the same tree: the server sends the splits, and clients repeat them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LevelTree:
         self.sides: Booleans = np.zeros((1, SIDES), dtype=bool)
 
     def split(self, nodes: Integers, columns: Integers, sides: Booleans) -> Integers:
-        """Split these leaves; returns the left child of each, after which the right one comes."""
+        """Split these leaves, and return the left child of each; the right child is the next node."""
         left = len(self.columns) + 2 * np.arange(len(nodes))
         self.columns[nodes], self.left[nodes], self.sides[nodes] = columns, left, sides
         self.columns = np.concatenate([self.columns, np.full(2 * len(nodes), LEAF)])
@@ -35,11 +35,11 @@ class LevelTree:
 
     @property
     def leaves(self) -> Integers:
-        """The nodes that are leaves, in order."""
+        """Nodes that are leaves, in order."""
         return np.flatnonzero(self.columns == LEAF)
 
     def finished(self, values: Array) -> BinnedTree:
-        """With values of the leaves, in their order; there may be more values than leaves."""
+        """Return the tree with values of the leaves, in order; there may be more values than leaves."""
         ends = self.leaves
         whole = np.zeros(len(self.columns))
         whole[ends] = values[: len(ends)]
@@ -47,7 +47,7 @@ class LevelTree:
 
 
 class Frontier:
-    """The nodes of the last level of a growing tree, with the summed histograms of each."""
+    """Nodes of the last level of a growing tree, with their summed histograms."""
 
     state_fields: ClassVar = {"nodes": Integers, "sums": Integers, "level": int}
 
@@ -57,13 +57,13 @@ class Frontier:
         self.level = level
 
     def chosen(self, splits: Splits, room: int) -> Integers:
-        """Which nodes are split: all that gain, or those that gain most if there is no room for as many more leaves."""
+        """Return the nodes to split: those with a positive gain, at most `room`, with the largest gains."""
         order = np.argsort(-splits.gains, kind="stable")[: max(room, 0)]
         kept: Integers = np.sort(order)
         return kept[splits.gains[kept] > 0.0]
 
     def smaller_right(self, splits: Splits, chosen: Integers, first: Integers) -> Booleans:
-        """Of each node that is split, whether fewer rows go right; the histogram of the others is what is left over."""
+        """Return whether the right child has fewer rows, for each split node; the other child's histogram follows."""
         found = np.zeros(len(chosen), dtype=bool)
         for place, node in enumerate(chosen):
             column = splits.columns[node]
@@ -73,7 +73,7 @@ class Frontier:
         return found
 
     def below(self, chosen: Integers, left: Integers, smaller_right: Booleans, asked: Integers) -> Frontier:
-        """The next level: histograms of the smaller children are `asked`, those of the larger ones follow."""
+        """Return the next level: `asked` has histograms of the smaller children, and the others are the differences."""
         parents = self.sums[chosen]
         others = parents - asked
         right = smaller_right[:, None, None]

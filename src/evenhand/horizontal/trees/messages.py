@@ -1,8 +1,8 @@
-"""What the roles of boosted trees across clients say to each other, and what each message reveals.
+"""Messages of boosted trees across clients, and what each reveals.
 
-Sizes: `columns` is that of features, `bins` that of the bins of all columns, `leaves` the most leaves of a tree,
-`constraints` the number of constraint rows, `parts` that of their slices, `slots` that of leaf, cell and step of the
-grid of scores. Whatever clients say are sums of whole numbers over their rows; only sums over clients are used.
+Sizes: `columns` is the number of features, `bins` the bins of all columns, `leaves` the most leaves of a tree,
+`constraints` the constraint rows, `parts` their slices, `slots` the combinations of leaf, stratum and step of the grid
+of scores. All answers of clients are sums of integers over their rows; only sums over clients are used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COUNT = Schema(
     "trees count",
     {"round": INTEGER},
     direction=SERVER_TO_CLIENTS,
-    reveals="Nothing: it asks how many values are where.",
+    reveals="Nothing: it requests counts of values.",
 )
 
 COUNTED = Schema(
@@ -33,8 +33,8 @@ COUNTED = Schema(
     },
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "How many of the client's values of each column are in each of 4,096 cells of the line, which columns hold "
-        "codes of categories, and how many rows have which label." + ONLY_SUMS
+        "The number of the client's values of each column in each of 4,096 intervals, which columns are categorical, "
+        "and the number of rows of each label." + ONLY_SUMS
     ),
     adds=SUMMED,
 )
@@ -43,14 +43,14 @@ REFINE = Schema(
     "trees refine",
     {"round": INTEGER, "cells": Field("i8", ("columns", FULLEST))},
     direction=SERVER_TO_CLIENTS,
-    reveals="Of each column the cells in which everybody together has most values.",
+    reveals="For each column, the intervals with most values of all clients.",
 )
 
 REFINED = Schema(
     "trees refined",
     {"round": INTEGER, "parts": Field("i8", ("columns", FULLEST, PARTS))},
     direction=CLIENT_TO_SERVER,
-    reveals="How many of the client's values are in each of 256 parts of these cells." + ONLY_SUMS,
+    reveals="The number of the client's values in each of 256 parts of these intervals." + ONLY_SUMS,
     adds=SUMMED,
 )
 
@@ -63,7 +63,7 @@ EDGES = Schema(
         "intercept": Field("f8"),
     },
     direction=SERVER_TO_CLIENTS,
-    reveals="Where columns are cut into bins, about the quantiles of everybody's values, and the share of labels.",
+    reveals="The bin edges of columns, about the quantiles of all clients' values, and the share of positive labels.",
 )
 
 ROOT = Schema(
@@ -78,8 +78,8 @@ ROOT = Schema(
     },
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "Sums of first and second derivatives over the client's rows, and numbers of rows, by bin of each column; how "
-        "the present model does on them: the loss, and how many of each slice it errs on or selects." + ONLY_SUMS
+        "Sums of first and second derivatives over the client's rows, and numbers of rows, by bin of each column. For "
+        "the current model: the loss, and the number of errors or positive decisions in each slice." + ONLY_SUMS
     ),
     adds=SUMMED,
 )
@@ -94,7 +94,7 @@ SPLITS = Schema(
         "asked": Field("i8", (None,)),
     },
     direction=SERVER_TO_CLIENTS,
-    reveals="How nodes of the tree that is being grown are split, which is part of the model.",
+    reveals="The splits of nodes of the growing tree, which are part of the model.",
 )
 
 HISTOGRAMS = Schema(
@@ -102,8 +102,8 @@ HISTOGRAMS = Schema(
     {"round": INTEGER, "sums": Field("i8", (None, "bins", 3))},
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "For some nodes of the tree that is being grown: sums of derivatives over the client's rows, and numbers of "
-        "rows, by bin of each column. In nodes with few rows they come close to the rows themselves." + ONLY_SUMS
+        "For some nodes of the growing tree: sums of derivatives over the client's rows, and numbers of rows, by bin "
+        "of each column. In nodes with few rows they come close to the rows themselves." + ONLY_SUMS
     ),
     adds=SUMMED,
 )
@@ -113,8 +113,8 @@ LEAF_SUMS = Schema(
     {"round": INTEGER, "sums": Field("i8", ("slots", 3))},
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "How many of the client's rows are in each leaf, by label and group and by the step of the score they have so "
-        "far (a sixty-fourth where decisions are near), and the sums of their scores." + ONLY_SUMS
+        "The number of the client's rows in each leaf, by label, group and step of their current score (1/64 near the "
+        "decision boundary), and the sums of their scores." + ONLY_SUMS
     ),
     adds=SUMMED,
 )
@@ -128,14 +128,14 @@ VALUES = Schema(
         "multipliers": Field("f8", (2, "constraints")),
     },
     direction=SERVER_TO_CLIENTS,
-    reveals="Values of the new leaves, which are part of the model, how they answer, and multipliers of all rows.",
+    reveals="Values of the new leaves, which are part of the model, their responses, and all multipliers.",
 )
 
 FINISH = Schema(
     "trees finish",
     {"trees": INTEGER},
     direction=SERVER_TO_CLIENTS,
-    reveals="How many of the trees, which clients have, are the model.",
+    reveals="The number of trees, which clients already have, in the final model.",
 )
 
 VOCABULARY = Vocabulary(

@@ -1,4 +1,4 @@
-"""Settings of boosted trees across clients."""
+"""Options of boosted trees across clients."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from evenhand.models.growth import GrowthOptions
 
 @dataclass(frozen=True)
 class HistogramTrees(GrowthOptions):
-    """Settings of boosted trees across clients: those of `GrowthOptions`, with a smaller step for each tree.
+    """Options of boosted trees across clients: those of `GrowthOptions`, with a smaller step for each tree.
 
-    Here a tree stands alone in its step, where across columns every party adds one. None of `patience` is 8 trees.
+    Here each step adds one tree; in vertical runs every party adds one. None of `patience` is 8 trees.
     """
 
     shrinkage: float = 0.3

@@ -52,13 +52,13 @@ from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import HorizontalTerms
 
 FEWEST_ROUNDS = 6
-"""Two for bins, one for the first root, one a level, one for leaves and one for their values."""
+"""Fewest rounds of a run: two for bins, one each for the first root, a level, the leaves and their values."""
 HOLDS = 1e-5
-"""Largest violation of a model that counts as one that holds, where rows are judged as they are solved."""
+"""Largest violation at which constraints count as met, if they are evaluated as they are solved."""
 
 
 class HistogramServer(HorizontalServer):
-    """Holds sums of everybody's answers, the tree that is being grown, and the model so far."""
+    """Server with the sums of all answers, the growing tree, and the model so far."""
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {
@@ -85,7 +85,7 @@ class HistogramServer(HorizontalServer):
 
     def __init__(self, terms: HorizontalTerms, own: HorizontalServerData, options: HistogramTrees) -> None:
         if own.start is not None:
-            raise InputError("trees begin anew: there is nothing of an earlier run that they could go on from")
+            raise InputError("trees cannot start from an earlier run; leave out the starting weights")
         if terms.job.max_rounds < FEWEST_ROUNDS:
             raise InputError(
                 f"max_rounds is {terms.job.max_rounds}; trees across clients need at least {FEWEST_ROUNDS}: "
@@ -104,17 +104,17 @@ class HistogramServer(HorizontalServer):
         self.round = 0
         self.awaited = COUNTED.kind
         self.multipliers: Array = np.zeros((2, len(self.cells.rows)))
-        # Of bins.
+        # State of the binning.
         self.coarse: Integers = np.zeros((0, 0), dtype=np.int64)
         self.fullest: Integers = np.zeros((0, 0), dtype=np.int64)
         self.categorical: Booleans = np.zeros(0, dtype=bool)
         self.model = BinnedTrees(())
         self.intercept = 0.0
-        # Of the tree that is being grown: nodes that were split last, and which child's histograms are awaited.
+        # State of the growing tree: nodes that were split last, and the children with outstanding histograms.
         self.tree, self.frontier = LevelTree(), Frontier(np.zeros(0, np.int64), np.zeros((0, 0, 3), np.int64))
         self.chosen: Integers = np.zeros(0, dtype=np.int64)
         self.smaller_right: Booleans = np.zeros(0, dtype=bool)
-        # What the leaf problem of the last tree says of itself, and the best model so far.
+        # Residuals of the last leaf problem, and the best model so far.
         self.fit_told: dict[str, float] = {}
         self.best: dict[str, float] = {}
         self.best_multipliers = self.multipliers
@@ -134,7 +134,7 @@ class HistogramServer(HorizontalServer):
         if self.done or message.kind != self.awaited or message.integer("round") != self.round:
             raise ProtocolError(f"the server takes no such {message.kind!r} from {message.sender} at this point")
         if message.kind == HISTOGRAMS.kind and len(message["sums"]) != len(self.chosen):
-            raise ProtocolError(f"{message.sender} sums up {len(message['sums'])} nodes, {len(self.chosen)} were asked")
+            raise ProtocolError(f"{message.sender} sent {len(message['sums'])} nodes instead of {len(self.chosen)}")
         self.answers.add(message)
         if not self.answers.complete([self.awaited], self.terms.names):
             return ()
@@ -159,10 +159,10 @@ class HistogramServer(HorizontalServer):
     def _refine(self, total: Body) -> Sends:
         codes, clients = total["codes"], len(self.terms.names)
         if not np.isin(codes, (0, clients)).all():
-            raise DataError("clients do not agree on which columns hold categories; give all the same encoder")
+            raise DataError("clients disagree on which columns are categorical; give all of them the same encoder")
         self.categorical = codes > 0
         if (total["labels"] == 0).any():
-            raise DataError("all labels of all clients are the same; there is nothing to learn")
+            raise DataError("all labels of all clients are the same; give rows of both labels")
         negative, positive = total["labels"]
         self.intercept = float(np.log(positive / negative)) if self.terms.job.fit_intercept else 0.0
         self.coarse, self.fullest = total["cells"], fullest_cells(total["cells"])
@@ -185,13 +185,13 @@ class HistogramServer(HorizontalServer):
     # -- trees
 
     def _descend(self, total: Body) -> Sends:
-        """Histograms of the smaller children are in: split the next level."""
+        """Split the next level, once the histograms of the smaller children are summed."""
         left = self.tree.left[self.frontier.nodes[self.chosen]]
         self.frontier = self.frontier.below(self.chosen, left, self.smaller_right, total["sums"])
         return self._split()
 
     def _split(self) -> Sends:
-        """Split the nodes of the frontier; then ask for histograms of the next level, or for sums of the leaves."""
+        """Split the nodes of the frontier, and request histograms of the next level, or sums of the leaves."""
         options, l2 = self.options, self.terms.n_rows * self.terms.regulariser
         splits = best_splits(self.frontier.sums, self.first, self.categorical, options.rows_a_leaf, l2)
         self.effort += float(self.frontier.sums.size)
@@ -202,7 +202,7 @@ class HistogramServer(HorizontalServer):
         nodes, columns, sides = self.frontier.nodes[self.chosen], splits.columns[self.chosen], splits.sides[self.chosen]
         left = self.tree.split(nodes, columns, sides)
         deep = options.depth and self.frontier.level + 1 >= options.depth
-        # Leaves and their values take two rounds more.
+        # Leaves and their values take two more rounds.
         late = self.round + 3 > self.terms.job.max_rounds
         whole = deep or late or not len(self.chosen) or len(self.tree.leaves) >= options.leaves
         asked = np.zeros(0, dtype=np.int64) if whole else left + self.smaller_right
@@ -211,7 +211,7 @@ class HistogramServer(HorizontalServer):
         return self._ask(SPLITS, answer, nodes=nodes, columns=columns, sides=packed, asked=asked)
 
     def _fit(self, total: Body) -> Sends:
-        """Sums by leaf, cell and score are in: solve for the leaves' values."""
+        """Solve for the leaf values, once the sums by leaf, stratum and score are complete."""
         leaves = len(self.tree.leaves)
         sums = total["sums"].reshape(self.options.leaves, self.cells.count, -1, 3)
         crowd = self.cells.crowd(sums, leaves)
@@ -230,7 +230,7 @@ class HistogramServer(HorizontalServer):
         return self._ask(VALUES, ROOT, values=values, responses=responses, multipliers=self.multipliers)
 
     def _judge(self, total: Body) -> Sends:
-        """How the model does is in, with histograms of the next root: keep it if it is the best; stop or go on."""
+        """Evaluate the model, keep it if it is the best, and stop or grow the next tree."""
         loss, _, _ = total["losses"] * UNIT / self.terms.n_rows
         held_out = self._left_out_loss(total)
         judged, exact = (self.parts.values(sums * UNIT, self.counts) for sums in total["exact"])
@@ -249,7 +249,7 @@ class HistogramServer(HorizontalServer):
             tol = self.terms.job.tol
             better, progress = is_better(missed, held_out, best["missed"], best["leave-one-out loss"], tol)
         self.futile = 0 if progress else self.futile + 1
-        # A model without trees is never the best: whoever asks for trees is told how far they got.
+        # A model without trees is never returned as the best; the warnings say how far training got.
         if better or self.best.get("trees") == 0:
             on_rows = self.parts.bounds.violation(shifted.meant(exact, smooth))
             self.best = {**told, "missed": missed, "trees": len(self.model.trees), "on training rows": on_rows}
@@ -262,7 +262,7 @@ class HistogramServer(HorizontalServer):
         return self._split()
 
     def _left_out_loss(self, total: Body) -> float:
-        """The mean loss at leave-one-out scores, over the blank rows; over all where there are none."""
+        """Return the mean loss at leave-one-out scores over the blank rows, or over all rows if there are none."""
         _, everywhere, blank = total["losses"] * UNIT
         return float(blank / total["blank"]) if total["blank"] else float(everywhere / self.terms.n_rows)
 
@@ -305,8 +305,8 @@ class HistogramServer(HorizontalServer):
         if not self.best or self.best["missed"] <= self.tolerance:
             return ""
         return (
-            f"no model was found whose rows hold at leave-one-out scores: the worst is missed by "
-            f"{self.best['missed']:.2g} at best. Its slices may be too small for the bound; widen it or merge groups"
+            f"no model was found that meets all constraints at leave-one-out scores: the best one misses one by "
+            f"{self.best['missed']:.2g}. Its slices may be too small for the bound; widen it or merge groups"
         )
 
     # -- state
@@ -317,6 +317,6 @@ class HistogramServer(HorizontalServer):
 
 
 def _added(bodies: Mapping[str, Body]) -> dict[str, Any]:
-    """Sums over clients of every field."""
+    """Add every field over clients."""
     told = list(bodies.values())
     return {name: np.sum([body[name] for body in told], axis=0) for name in told[0]}

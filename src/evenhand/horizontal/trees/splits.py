@@ -1,4 +1,4 @@
-"""Histograms of derivatives over bins, which add up over clients, and the best split of each node from their sums."""
+"""Sum histograms of derivatives over bins, and find the best split of each node from the sums over clients."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from evenhand.arrays import Array, Booleans, Bytes, Integers
 from evenhand.models.binned_trees import SIDES
 
 UNIT = 2.0**-20
-"""Sums are of whole numbers of this unit. So they come out the same in any order and however rows are spread, and masks
-can be put over them."""
+"""Unit of all sums. Sums of integers are equal in any order and for any partition of the rows, and can be masked."""
 LARGEST = 2.0**20
-"""Most that a single summand may be."""
+"""Largest absolute value of a summand."""
 CATEGORY_SMOOTHING = 10.0
-"""Curvature that is added to a category's own when categories are put in order, and to both sides of their splits: a
-category with few rows would else be first by chance. LightGBM has the same."""
+"""Curvature that is added to that of a category before sorting, and to both sides of categorical splits.
+
+Without it, a category with few rows could come first by chance. LightGBM does the same.
+"""
 
 
 def in_units(values: Array) -> Integers:
-    """Numbers as whole multiples of the unit."""
+    """Round numbers to integer multiples of the unit."""
     return np.rint(np.clip(values, -LARGEST, LARGEST) / UNIT).astype(np.int64)
 
 
 def histograms(
     bins: Bytes, first: Integers, node: Integers, gradient: Integers, curvature: Integers, nodes: int
 ) -> Any:
-    """(nodes, all bins, 3): sums of both derivatives and numbers of rows.
+    """Return (nodes, all bins, 3): sums of both derivatives, and numbers of rows.
 
     Parameters
     ----------
     first
-        Where each column's bins begin among all of them, and after the last their number.
+        First bin of each column among all bins; the last entry is the number of bins.
     node
-        Each row's node; other numbers than 0, ..., nodes − 1 are of none.
+        Node of each row; rows with values outside 0, ..., nodes − 1 are skipped.
     """
     return _histograms(bins, first, node, gradient, curvature, nodes)
 
@@ -57,7 +58,7 @@ def _histograms(bins: Any, first: Any, node: Any, gradient: Any, curvature: Any,
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """Of each node the best split: what it gains (zero where there is none), its column, and which bins go right."""
+    """Best split of each node: its gain (zero if there is none), its column, and the bins that go right."""
 
     gains: Array
     columns: Integers
@@ -65,7 +66,7 @@ class Splits:
 
 
 def best_splits(sums: Integers, first: Integers, categorical: Booleans, rows_a_leaf: int, l2: float) -> Splits:
-    """The split of each node that gains most: the first column among equals, and of it the first cut."""
+    """Return the split of each node with the largest gain; among equals, the first column and cut."""
     nodes = len(sums)
     found = Splits(np.zeros(nodes), np.zeros(nodes, dtype=np.int64), np.zeros((nodes, SIDES), dtype=bool))
     for column, is_category in enumerate(categorical):
@@ -81,7 +82,7 @@ def best_splits(sums: Integers, first: Integers, categorical: Booleans, rows_a_l
 
 
 def _of_numbers(sums: Array, counts: Integers, rows_a_leaf: int, l2: float) -> tuple[Array, Booleans]:
-    """Cuts of bins in their order, with missing values on either side."""
+    """Find the best cut of ordered bins, with missing values on either side."""
     bins = sums.shape[1]
     lefts = np.cumsum(sums[:, 1:], axis=1), np.cumsum(counts[:, 1:], axis=1)
     tried = []
@@ -97,7 +98,7 @@ def _of_numbers(sums: Array, counts: Integers, rows_a_leaf: int, l2: float) -> t
 
 
 def _of_categories(sums: Array, counts: Integers, rows_a_leaf: int, l2: float) -> tuple[Array, Booleans]:
-    """Cuts of bins in the order of what each would have for a value; those without rows come last."""
+    """Find the best cut of bins sorted by the value each would have alone; bins without rows come last."""
     slope = sums[..., 0] / (sums[..., 1] + CATEGORY_SMOOTHING)
     order = np.argsort(np.where(counts > 0, slope, np.inf), axis=1, kind="stable")
     left = np.cumsum(np.take_along_axis(sums, order[..., None], axis=1), axis=1)
@@ -110,7 +111,7 @@ def _of_categories(sums: Array, counts: Integers, rows_a_leaf: int, l2: float) -
 
 
 def _gains(left: Array, rows: Integers, whole: Array, all_rows: Integers, rows_a_leaf: int, l2: float) -> Array:
-    """What each cut gains, zero where a side is too small."""
+    """Return the gain of each cut, or zero if a side has too few rows."""
     right = whole[:, None] - left
     gains: Array = _worth(left, l2) + _worth(right, l2) - _worth(whole, l2)[:, None]
     fits = (rows >= rows_a_leaf) & (all_rows[:, None] - rows >= rows_a_leaf)
