@@ -6,6 +6,8 @@ Imports are read from the source with `ast`, so that an import inside a function
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -32,6 +34,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 # A solver is a state machine without input, output or a clock: style.md, point 1.
 NOT_FOR_SOLVERS = {"socket", "ssl", "threading", "multiprocessing", "asyncio", "concurrent", "subprocess", "time"}
 NOT_FOR_SOLVERS |= {f"{PACKAGE}.{room}" for room in ("runtime", "report", "cli", "data", "training", "jobs")}
+# Packages of pyproject.toml's extras: only what needs one may import it, and only when it is used.
+EXTRAS = {"torch", "nvflare", "flwr", "lightgbm", "tenseal", "adbc_driver_manager", "dp_accounting", "mlflow"}
 PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 PICKLING_WORDS = {"allow_pickle", "read_pickle", "to_pickle"}
 
@@ -190,6 +194,15 @@ def test_nobody_pickles() -> None:
             for word in (getattr(node, "attr", None), getattr(node, "arg", None))
         }
         assert not words & PICKLING_WORDS, module
+
+
+@pytest.mark.parametrize("room", ["cli", "estimators", "training", "solvers"])
+def test_importing_a_room_imports_no_extra(room: str) -> None:
+    """Everything must start where no extra is installed."""
+    names = [name for name in modules(SOURCE) if is_inside(name, f"{PACKAGE}.{room}")]
+    code = f"import sys, {', '.join(names)}; print(*({EXTRAS!r} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 
 
 @pytest.mark.parametrize(

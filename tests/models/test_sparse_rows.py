@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from evenhand.models.linear import MOST_FILLED, SparseRows
-from evenhand.models.stacked import Passes, StackedPerceptron
+from evenhand.models.stacked import MOST_FILLED, Passes, SparseRows, StackedPerceptron
 
 
 def rows_with(filled: float, rows: int = 40, columns: int = 50) -> torch.Tensor:

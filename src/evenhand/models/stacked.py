@@ -24,8 +24,7 @@ import numpy.typing as npt
 import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
-
-from evenhand.models.linear import SparseRows
+from torch.nn.functional import embedding_bag
 
 Activation = Literal["relu", "tanh"]
 Numbers: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -67,6 +66,45 @@ def one_thread() -> Iterator[None]:
     finally:
         torch.set_num_threads(before)
         _alone.reset(token)
+
+
+MOST_FILLED = 0.2
+"""Sparse products pay only below this share of non-zero numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """Hold the non-zero entries of a matrix, row after row.
+
+    Attributes
+    ----------
+    columns, values
+        Column and value of each entry.
+    starts
+        Where the entries of each row begin.
+    """
+
+    columns: Tensor
+    values: Tensor
+    starts: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor) -> SparseRows | None:
+        """Return the non-zero entries of a matrix, or None if sparse products would not pay."""
+        if rows.ndim != 2 or int(torch.count_nonzero(rows)) > MOST_FILLED * rows.numel():
+            return None
+        places, columns = rows.nonzero(as_tuple=True)
+        ends = torch.bincount(places, minlength=len(rows)).cumsum(0)
+        starts = torch.cat([ends.new_zeros(1), ends[:-1]])
+        return cls(columns.int(), rows[places, columns], starts.int())
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def product(self, weight: Tensor) -> Tensor:
+        """Return the rows times the transpose of a layer's weights of shape (outputs, inputs)."""
+        across = weight.t().contiguous()
+        return embedding_bag(self.columns, across, self.starts, mode="sum", per_sample_weights=self.values)
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,9 @@ from evenhand.horizontal.averaging.client import Measured
 from evenhand.horizontal.averaging.local_objective import as_labels, measure_slope, measured, spread
 from evenhand.horizontal.problem import ClientRows, Single
 from evenhand.horizontal.slice_means import SliceMeans
-from evenhand.models.linear import SparseRows
 from evenhand.models.networks import Network
 from evenhand.models.pictures import Pictures
-from evenhand.models.stacked import Passes, StackedPerceptron, one_thread
+from evenhand.models.stacked import Passes, SparseRows, StackedPerceptron, one_thread
 
 _LOSS = Measure("loss")
 # Each client's first row begins on a boundary of 64 bytes. Otherwise some products would round differently, depending
