@@ -22,8 +22,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from evenhand.errors import RunError
+from evenhand.jobs.federation.files import SiteEnv, site_env
 from evenhand.jobs.federation.flower import client_app, server_app
-from evenhand.jobs.federation.here import Here, at
 from evenhand.jobs.file import read_job
 from evenhand.jobs.horizontal.runs import run_horizontal_job
 from evenhand.jobs.vertical.runs import run_vertical_job
@@ -149,9 +149,9 @@ def test_roles_of_every_solver_in_lock_step_end_as_in_one_process() -> None:
             assert ends[name][role] == state_bytes(mailbox.role.snapshot()), (name, role)
 
 
-def file_of(files: dict[str, Path], runs: Path, context: Context) -> Here:
+def file_of(files: dict[str, Path], runs: Path, context: Context) -> SiteEnv:
     name = [*PARTIES, "notary"][int(context.node_config["partition-id"])]
-    return at(files[name], str(runs / name))
+    return site_env(files[name], str(runs / name))
 
 
 def run_shops(tmp_path: Path, job: dict[str, Any], active: tuple[str, ...] = ("bank", "phone")) -> dict[str, Path]:
@@ -159,7 +159,7 @@ def run_shops(tmp_path: Path, job: dict[str, Any], active: tuple[str, ...] = ("b
     text, runs = paths["job"].read_text(), tmp_path / "runs"
     # Where the labels are: on the machine of the bank, beside its own node, from a copy of its table.
     copy = servers_copy(paths["bank"])
-    server = server_app(text, asked, lambda: at(copy, str(runs / "bank")))
+    server = server_app(text, asked, lambda: site_env(copy, str(runs / "bank")))
     client = client_app(text, partial(file_of, paths, runs))
     simulate(server, client, 4 if "notary" in paths else 3)
     return paths
@@ -202,9 +202,9 @@ def test_a_dealer_is_a_node_of_its_own(tmp_path: Path) -> None:
     assert side(tmp_path, "notary").finished
 
 
-def clinic_of(files: dict[str, Path], runs: Path, context: Context) -> Here:
+def clinic_of(files: dict[str, Path], runs: Path, context: Context) -> SiteEnv:
     name = CLIENTS[int(context.node_config["partition-id"])]
-    return at(files[name], str(runs / name))
+    return site_env(files[name], str(runs / name))
 
 
 @pytest.mark.parametrize("solver", ["sqp", "fairfedavgalm"])
@@ -227,7 +227,7 @@ def test_a_party_that_refuses_says_so_and_why_stays_with_it(tmp_path: Path) -> N
     with paths["shop"].open("a") as file:
         file.write('\n[policy]\nnever_send = ["direction"]\n')
     text, runs = paths["job"].read_text(), tmp_path / "runs"
-    server = server_app(text, asked, lambda: at(paths["bank"], str(runs / SERVER)))
+    server = server_app(text, asked, lambda: site_env(paths["bank"], str(runs / SERVER)))
     with pytest.raises(RunError, match=r"shop: it stopped \(RunError\); its own console says why"):
         simulate(server, client_app(text, partial(file_of, paths, runs)), 3)
     assert "direction" not in {one["kind"] for one in side(tmp_path, "shop").read_lines("transcript.jsonl")}

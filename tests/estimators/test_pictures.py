@@ -170,11 +170,11 @@ class Interrupted(Exception):
 
 
 def test_a_fit_that_was_interrupted_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from evenhand.training import recording
+    from evenhand.training import run
 
     whole = fitted(max_rounds=6)
     place = tmp_path / "checkpoints"
-    written = recording.Recorder._checkpoint
+    written = run.Recorder._checkpoint
 
     def third(self: Any, *parts: Any) -> None:
         written(self, *parts)
@@ -182,8 +182,8 @@ def test_a_fit_that_was_interrupted_is_gone_on_with(tmp_path: Path, monkeypatch:
             raise Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(recording.Recorder, "_checkpoint", third)
-        patch.setattr("evenhand.training.run.Recorder", lambda folder, _, told: recording.Recorder(folder, 0.0, told))
+        patch.setattr(run.Recorder, "_checkpoint", third)
+        patch.setattr("evenhand.training.run.Recorder", lambda folder, _, told: run.Recorder(folder, 0.0, told))
         with pytest.raises(Interrupted):
             fitted(max_rounds=6, checkpoints=place)
     assert place.is_dir()

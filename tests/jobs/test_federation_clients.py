@@ -16,9 +16,8 @@ from support.federation import Network, run_sites
 
 from evenhand.errors import EvenhandError, JobError
 from evenhand.jobs.federation.clients import ClientEnd, client_program, clients_server_program
-from evenhand.jobs.federation.files import ClientsJob, read_federation_job, read_party
+from evenhand.jobs.federation.files import ClientsJob, read_federation_job, read_party, site_env
 from evenhand.jobs.federation.folders import side_folder
-from evenhand.jobs.federation.here import at
 from evenhand.jobs.file import read_job
 from evenhand.jobs.horizontal.runs import run_horizontal_job, score_new_clients
 from evenhand.runtime.folder import RunFolder
@@ -90,7 +89,7 @@ def test_the_model_and_its_result_are_those_of_one_process(job: dict[str, Any], 
 def test_a_client_scores_its_own_table_with_its_own_side_of_the_run(tmp_path: Path) -> None:
     paths = write_clinics(tmp_path, {"solver": "sqp", "constraint": FAIR})
     end, job = run(paths)["north"], read_federation_job(paths["job"])
-    with side_folder(tmp_path / "own", "north", job, at(paths["north"]), resume=False) as side:
+    with side_folder(tmp_path / "own", "north", job, site_env(paths["north"]), resume=False) as side:
         side.finish(end.write(side.folder))
     together = run_horizontal_job(read_job(paths["together"]), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
     alone = score_new_clients(RunFolder.open(tmp_path / "own")).scores

@@ -14,11 +14,10 @@ from support.contracts import assert_same_state
 from support.federation import Network, run_sites, write_shops
 
 from evenhand.errors import EvenhandError, ResourceError, RunError
-from evenhand.jobs.federation.files import read_federation_job, read_party
+from evenhand.jobs.federation.checkpointing import CheckpointManager
+from evenhand.jobs.federation.dispatch import party_part
+from evenhand.jobs.federation.files import read_federation_job, read_party, site_env
 from evenhand.jobs.federation.folders import SideFolder, side_folder
-from evenhand.jobs.federation.here import at
-from evenhand.jobs.federation.keeping import CheckpointManager
-from evenhand.jobs.federation.parts import party_part
 from evenhand.jobs.federation.sites import server_program
 from evenhand.models.saved import to_state
 from evenhand.runtime.files import disk_error
@@ -67,7 +66,7 @@ def run(paths: dict[str, Path], network: Network, runs: Path, resume: bool, **se
 
         def party(name: str) -> Any:
             def program(site: Site) -> Any:
-                return party_part(job, at(paths[name]), None, CheckpointManager(site, folders[name], others, 0.0))
+                return party_part(job, site_env(paths[name]), None, CheckpointManager(site, folders[name], others, 0.0))
 
             return program
 

@@ -18,11 +18,9 @@ from support.federation import Network, run_sites, write_shops
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.data.tables import parquet_file
 from evenhand.errors import DataError, EvenhandError, JobError, RunError
-from evenhand.jobs.federation.dealing import DealerEnd
-from evenhand.jobs.federation.files import parse_federation_job, read_federation_job, read_party
-from evenhand.jobs.federation.here import at
-from evenhand.jobs.federation.parts import party_part
-from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
+from evenhand.jobs.federation.dispatch import party_part
+from evenhand.jobs.federation.files import parse_federation_job, read_federation_job, read_party, site_env
+from evenhand.jobs.federation.sites import DealerEnd, PartyEnd, party_program, server_program
 from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.metrics import strata
@@ -52,7 +50,7 @@ def programs(paths: dict[str, Path]) -> dict[str, Any]:
         return server_program(job, read_party(paths["bank"]), paths["bank"].parent, lambda: site.transcript)
 
     def party(name: str) -> Any:
-        return lambda _: party_part(job, at(paths[name]), None)
+        return lambda _: party_part(job, site_env(paths[name]), None)
 
     return {"server": server, **{name: party(name) for name in job.parts}}
 
@@ -364,6 +362,6 @@ def test_a_site_loads_nothing_heavy_that_it_has_no_use_for() -> None:
     """A Flower party is a new process at every visit."""
     heavy = ("sklearn", "fairlearn", "scipy.stats", "scipy.optimize", "matplotlib", "duckdb", "torch", "lightgbm")
     heavy += ("numba",)
-    code = f"import sys, evenhand.jobs.federation.parts; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, evenhand.jobs.federation.dispatch; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from support.federation import Network, run_sites, write_shops
 
 from evenhand.errors import DataError, EvenhandError
-from evenhand.jobs.federation.files import read_federation_job, read_party
-from evenhand.jobs.federation.here import at
-from evenhand.jobs.federation.parts import party_part
+from evenhand.jobs.federation.dispatch import party_part
+from evenhand.jobs.federation.files import read_federation_job, read_party, site_env
 from evenhand.jobs.federation.sites import server_program
 from evenhand.jobs.file import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
@@ -55,7 +54,7 @@ def programs(paths: Mapping[str, Path]) -> dict[str, Make]:
     job, own = read_federation_job(paths["job"]), read_party(paths[COPY])
 
     def party(name: str) -> Make:
-        return lambda _: party_part(job, at(paths[name]), None)
+        return lambda _: party_part(job, site_env(paths[name]), None)
 
     def server(transcript: Callable[[], Transcript]) -> Program[Any]:
         return server_program(job, own, paths[COPY].parent, transcript)

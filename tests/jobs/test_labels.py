@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from evenhand.errors import DataError
-from evenhand.jobs.labels import Labels, label_column, two_labels
 from evenhand.jobs.schema import LabelSection
+from evenhand.jobs.tables import Labels, label_column, two_labels
 
 
 def found(*columns: list[Any], positive: Any = None) -> Labels:

@@ -12,8 +12,7 @@ from support.tables import SmallJob
 from evenhand.constraints.kinds import EqualizedOdds, NeymanPearson
 from evenhand.data.tables.addresses import Address
 from evenhand.errors import JobError
-from evenhand.jobs.file import read_job
-from evenhand.jobs.varying import with_epsilon
+from evenhand.jobs.file import read_job, with_epsilon
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical, table_source
 from evenhand.protocol.job import Job
 from evenhand.runtime.clock import VirtualClock

@@ -15,12 +15,11 @@ import pytest
 from support.clinics import write_clinics
 from support.federation import Network, run_sites, write_shops
 
-from evenhand.jobs.federation.files import FederationJob, read_federation_job
+from evenhand.jobs.federation.checkpointing import CheckpointManager
+from evenhand.jobs.federation.dispatch import party_part, server_part
+from evenhand.jobs.federation.files import FederationJob, read_federation_job, site_env
 from evenhand.jobs.federation.folders import side_folder
-from evenhand.jobs.federation.here import at
-from evenhand.jobs.federation.keeping import CheckpointManager
-from evenhand.jobs.federation.parts import party_part, server_part
-from evenhand.jobs.federation.saying import notice
+from evenhand.jobs.federation.notices import notice
 from evenhand.jobs.file import read_job
 from evenhand.jobs.horizontal.runs import run_horizontal_job
 from evenhand.jobs.vertical.runs import run_vertical_job
@@ -76,14 +75,14 @@ def between_organisations(paths: dict[str, Path], runs: Path) -> tuple[dict[str,
 
         def server(site: Site) -> Any:
             keeping = CheckpointManager(site, folders["server"], others, 0.0)
-            return server_part(job, lambda: at(paths["bank"]), lambda: site.transcript, keeping)
+            return server_part(job, lambda: site_env(paths["bank"]), lambda: site.transcript, keeping)
 
         def other(name: str) -> Any:
             def told(terms: Terms) -> None:
                 notices[name] = notice(job, name, terms)
 
             return lambda site: party_part(
-                job, at(paths[name]), told, CheckpointManager(site, folders[name], others, 0.0)
+                job, site_env(paths[name]), told, CheckpointManager(site, folders[name], others, 0.0)
             )
 
         with one_blas_thread():

@@ -112,7 +112,7 @@ def submit(
       evenhand federation submit job.toml --kit kits/admin --result result.json
     """
     from evenhand.jobs.federation.files import read_federation_job
-    from evenhand.jobs.federation.saying import result_tables
+    from evenhand.jobs.federation.notices import result_tables
     from evenhand.report.progress import Progress
     from evenhand.runtime.files import write_bytes
 

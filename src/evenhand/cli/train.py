@@ -45,7 +45,7 @@ def train(
     # Imported here: loading the solvers takes seconds, and --help should not wait for it.
     from evenhand.jobs.file import read_job
     from evenhand.jobs.folder import has_finished
-    from evenhand.jobs.remarks import beyond_bounds, default_bounds
+    from evenhand.jobs.quality import beyond_bounds, default_bounds
     from evenhand.report.tables import certificate_table, constraints_table, links_table, proofs_table, quality_table
     from evenhand.runtime.folder import RunFolder
 

@@ -34,10 +34,9 @@ from evenhand.solvers.checking import check_job
 from evenhand.solvers.choosing import choose_solver, named_solver
 from evenhand.solvers.registry import HORIZONTAL
 from evenhand.training.horizontal import protections_of, train_together
-from evenhand.training.horizontal_steps import HorizontalTraining, client_steps, server_steps
+from evenhand.training.horizontal_steps import HorizontalTraining, client_steps, server_steps, start_from
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
-from evenhand.training.shortfalls import shortfalls
-from evenhand.training.starting import start_from
+from evenhand.training.run import shortfalls
 from evenhand.training.together import Steps, Together
 
 _MODELS = ("linear", "mlp", "resnet18", "trees")

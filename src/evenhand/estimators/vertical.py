@@ -25,7 +25,7 @@ from evenhand.printing import listed
 from evenhand.protocol.job import ModelName, Protection, RuntimeName
 from evenhand.runtime.clock import VirtualClock
 from evenhand.solvers.checking import check_job
-from evenhand.training.shortfalls import shortfalls
+from evenhand.training.run import shortfalls
 
 
 class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[misc]

@@ -16,8 +16,8 @@ from evenhand.data.tables.column_rules import ID_ROWS, MANY_LEVELS
 from evenhand.data.tables.numerals import guessed_numbers
 from evenhand.data.tables.readers import TableSource, is_csv, local_file, read_table
 from evenhand.errors import DataError, InputError
-from evenhand.jobs.labels import label_column, two_labels
 from evenhand.jobs.schema import LabelSection
+from evenhand.jobs.tables import label_column, two_labels
 from evenhand.printing import listed, quoted, toml_key
 
 Split = Literal["vertical", "horizontal"]

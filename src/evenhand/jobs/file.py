@@ -8,7 +8,7 @@ from typing import TypeAlias
 from evenhand.data.tables.redaction import shown_file
 from evenhand.errors import JobError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
-from evenhand.jobs.schema import read_toml
+from evenhand.jobs.schema import read_toml, to_constraint
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
 from evenhand.printing import quoted
 
@@ -28,3 +28,18 @@ def read_job(path: Path) -> JobFile:
     if "client" in content:
         raise JobError(f'{path}: [[client]] goes with split = "horizontal" in [job]')
     return parse_vertical(content, str(path))
+
+
+def with_epsilon(job: JobFile, epsilon: float | None) -> JobFile:
+    """The job with this ε in each of its constraints that has one; None is without any constraint."""
+    varied = [one for one in job.job.constraint if "limit" not in one]
+    if not varied:
+        raise JobError("the job has no constraint with an epsilon that could be varied; add one to [job]")
+    constraint = (
+        []
+        if epsilon is None
+        else [one if one not in varied else one | {"epsilon": epsilon} for one in job.job.constraint]
+    )
+    for one in constraint:
+        to_constraint(one)
+    return job.model_copy(update={"job": job.job.model_copy(update={"constraint": constraint})})

@@ -11,8 +11,8 @@ import pandas as pd
 
 from evenhand.data.tables.readers import TableSource, read_table
 from evenhand.errors import DataError
-from evenhand.jobs.labels import Classes, labels_of
 from evenhand.jobs.quality import QualityRows, quality
+from evenhand.jobs.tables import Classes, labels_of
 
 SCORED = "scored"
 

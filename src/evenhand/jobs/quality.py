@@ -15,7 +15,8 @@ from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.proving import rate_variance
 from evenhand.errors import ConstraintError, DataError
-from evenhand.jobs.labels import Classes, Labels, labels_of
+from evenhand.jobs.file import JobFile
+from evenhand.jobs.tables import Classes, Labels, labels_of
 from evenhand.metrics import constraint_gaps, decision_intervals, group_counts, intervals, summary
 from evenhand.protocol.terms import plain
 
@@ -163,3 +164,28 @@ def scored(scores: Array, labels: Mapping[str, Any], index: pd.Index) -> pd.Data
         each = {f"probability {name}": shares[:, place] for place, name in enumerate(known.classes)}
         return pd.DataFrame({"score": scores.max(axis=1), **each, "prediction": predicted}, index=index)
     return pd.DataFrame({"score": scores, "probability": expit(scores), "prediction": predicted}, index=index)
+
+
+def default_bounds(job: JobFile) -> list[str]:
+    """Bounds that the job file leaves to the constraint's default."""
+    said = []
+    for given, constraint in zip(job.job.constraint, job.to_job().constraints, strict=True):
+        for name in ("epsilon", "limit"):
+            if name not in given and (value := getattr(constraint, name, None)) is not None:
+                said.append(f"constraint {constraint.kind}: {name} is {value:g}, its default")
+    return said
+
+
+def beyond_bounds(result: Mapping[str, Any]) -> list[str]:
+    """Where test rows have more than was asked for, and whether that may be chance."""
+    said = []
+    for one in result.get("constraints", {}).get("test", ()):
+        value, error = one["estimate"], one["standard_error"]
+        if value is None or value <= one["asked"]:
+            continue
+        line = f"on the test rows {one['constraint']} is {value:.3f}, {one['asked']:g} was asked for ({one['row']})"
+        if error is not None:
+            chance = "that may be chance" if value - one["asked"] <= 2 * error else "that is more than chance"
+            line += f"; its standard error is {error:.3f}: {chance}"
+        said.append(line)
+    return said

@@ -5,14 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Booleans
+from evenhand.arrays import Array, Booleans
 from evenhand.data.splits import held_out
 from evenhand.errors import ColumnWarning, ConstraintError, DataError
+from evenhand.jobs.schema import LabelSection
+from evenhand.printing import listed, quoted
 
 
 @contextmanager
@@ -52,3 +54,96 @@ def hold_out(ids: pd.Index | Sequence[Any], fraction: float, seed: int, *, none_
 def parts_of(test: Booleans) -> dict[str, Booleans]:
     """Which rows are ``"train"`` and which ``"test"`` rows, if there are any."""
     return {name: rows for name, rows in {"train": ~test, "test": test}.items() if rows.any()}
+
+
+# A job file may say "true" in quotes of a column that holds booleans.
+_WORDS: Final = {"true": True, "false": False}
+
+
+class Labels(NamedTuple):
+    """The two labels, as the table has them."""
+
+    negative: Any
+    positive: Any
+
+    def signs(self, values: pd.Series) -> Array:
+        """±1 for each row, +1 for the positive label."""
+        return np.where(values.to_numpy() == self.positive, 1.0, -1.0)
+
+    def named(self, signs: Array) -> list[Any]:
+        """Labels of rows by the signs of anything, scores for instance."""
+        return [self.positive if sign > 0 else self.negative for sign in signs]
+
+
+class Classes(NamedTuple):
+    """Three labels or more, as the job names them: the order of a model's scores."""
+
+    classes: tuple[Any, ...]
+
+    def signs(self, values: pd.Series) -> Array:
+        """Each row's place among the classes."""
+        places = {value: float(place) for place, value in enumerate(self.classes)}
+        found = [places.get(value, np.nan) for value in values.tolist()]
+        if strange := [value for value, place in zip(values.tolist(), found, strict=True) if np.isnan(place)]:
+            raise DataError(f"there is the label {quoted(strange[0])}, which is not among {listed(self.classes)}")
+        return np.array(found)
+
+    def named(self, scores: Array) -> list[Any]:
+        """Labels of rows by scores, a column for each class, or by places."""
+        places = scores.argmax(axis=1) if scores.ndim == 2 else scores.astype(np.int64)
+        return [self.classes[place] for place in places]
+
+
+def labels_of(content: Mapping[str, Any]) -> Labels | Classes:
+    """What a run's result says its labels are."""
+    return Classes(tuple(content["classes"])) if "classes" in content else Labels(**content)
+
+
+def common_labels(columns: Sequence[pd.Series], label: LabelSection, over: str = "") -> Labels | Classes:
+    """The labels of all columns together: the classes that the job names, or two."""
+    if label.classes is None:
+        return two_labels(columns, label, over)
+    classes = Classes(tuple(label.classes))
+    for values in columns:
+        classes.signs(values)
+    return classes
+
+
+def label_column(table: pd.DataFrame, label: LabelSection, names: Sequence[str]) -> pd.Series:
+    """A table's labels, of which none is missing; `names` are all columns there are, for the error message."""
+    where = f"label column {label.column!r}"
+    if label.column not in table.columns:
+        raise DataError(f"{where} is not in the table; there is {listed(names)}")
+    values: pd.Series = table[label.column]
+    if missing := int(values.isna().sum()):
+        raise DataError(f"{where} has {missing} missing values; drop those rows")
+    return values
+
+
+def two_labels(columns: Iterable[pd.Series], label: LabelSection, over: str = "") -> Labels:
+    """The two labels of all columns together; one of them may lack one.
+
+    Parameters
+    ----------
+    over
+        Whose columns they are, for the error message: ``" over all clients"``.
+    """
+    where, positive = f"label column {label.column!r}", label.positive
+    found: set[Any] = set().union(*(values.unique().tolist() for values in columns))
+    if len({type(value) for value in found}) > 1:
+        raise DataError(f"{where} holds values of different kinds, such as {listed(found, most=3)}; make them one")
+    classes = sorted(found)
+    if len(classes) != 2:
+        raise DataError(
+            f"{where} has {len(classes)} different values{over} ({listed(classes, most=5)}); it needs exactly two"
+        )
+    if not isinstance(classes[0], (str, int, float)):
+        raise DataError(f"{where} holds {type(classes[0]).__name__} values; labels are text, numbers, true or false")
+    if isinstance(positive, str) and isinstance(classes[0], bool):
+        positive = _WORDS.get(positive.lower(), positive)
+    positive = classes[1] if positive is None else positive
+    if positive not in classes:
+        raise DataError(f"{where}: positive is {quoted(positive)}, the values are {' and '.join(map(quoted, classes))}")
+    # The table's own value: a job file may say 1 where the table holds 1.0 or true.
+    place = classes.index(positive)
+    return Labels(classes[1 - place], classes[place])

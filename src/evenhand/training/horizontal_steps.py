@@ -15,14 +15,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
+from evenhand.errors import DataError, MissingExtraError
+from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart
 from evenhand.horizontal.roles import HorizontalClient, HorizontalServer
 from evenhand.models.pictures import Pictures
 from evenhand.protocol.agree import AgreeClient, AgreeServer, Summary
 from evenhand.protocol.enrol import EnrolParty, EnrolServer, Policy, anything
+from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import HorizontalTerms, Terms
 from evenhand.solvers import roles
@@ -194,3 +202,39 @@ def combine_encoders(names: Sequence[str], scale: bool, as_is: bool, rules: Mapp
     shared = PartyEncoder.from_state(dict(exchange.agreed or {}))
     shared.remarks = made[-1].remarks
     return shared
+
+
+def start_from(path: Path, job: Job, shape: tuple[int, ...], classes: int | None, network: Any = None) -> ModelStart:
+    """Where a run begins whose weights are in a safetensors file.
+
+    Parameters
+    ----------
+    shape, classes
+        Of a row as the model sees it, and how many classes there are; None for two.
+    network
+        The module, or a function that makes one, where the job's model is ``"module"``.
+    """
+    try:
+        found = load_file(path)
+    except (OSError, SafetensorError, ValueError, TypeError) as error:
+        raise DataError(f"{path} holds no weights to start from, as a safetensors file does: {error}") from error
+    if found.keys() <= {"weights", "statistics"} and "weights" in found:
+        return ModelStart(found["weights"], found.get("statistics", np.zeros(0, dtype=np.float32)))
+    return _named(path, found, job.model if network is None else network, shape, classes, job)
+
+
+def _named(
+    path: Path,
+    found: Mapping[str, npt.NDArray[Any]],
+    model: Any,
+    shape: tuple[int, ...],
+    classes: int | None,
+    job: Job,
+) -> ModelStart:
+    try:
+        from evenhand.models.networks import make_network
+    except ImportError as error:
+        raise MissingExtraError("Weights of a torch module", "torch") from error
+    network = make_network(model, shape, classes, job.hidden, job.seed)
+    network.load_named(found, str(path))
+    return ModelStart(network.weights, network.statistics)

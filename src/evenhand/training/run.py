@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -22,7 +24,76 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.threads import Threads
-from evenhand.training.recording import Recorder
+
+FLUSH_SECONDS: Final = 1.0
+"""At most so long a finished round is known to the run alone: people may be watching its folder."""
+
+
+class Recorder:
+    """Collects history, and writes it and checkpoints to the run folder if there is one."""
+
+    def __init__(
+        self, folder: RunFolder | None, checkpoint_seconds: float, on_round: Callable[[Report], None] | None
+    ) -> None:
+        self.history: list[Report] = []
+        self._folder = folder
+        self._every = checkpoint_seconds
+        self._on_round = on_round
+        self._written = (0, 0)
+        self._last = self._last_flush = time.monotonic()
+
+    def attach(self, runtime: InProcess | Threads, fingerprint: str) -> None:
+        """Go on from the folder's last checkpoint, if it has one. A run of threads has none and begins anew."""
+        self._runtime = runtime
+        self._fingerprint = fingerprint
+        if self._folder is None:
+            return
+        checkpoint = self._folder.last_checkpoint()
+        if checkpoint is not None:
+            # The recorder's own note travels with the runtime's state: any other key could be the name of a party.
+            if checkpoint.states.get("", {}).pop("fingerprint", None) != fingerprint:
+                raise RunError(f"{self._folder.path} was begun with another job or other data; start a new run")
+            if isinstance(runtime, Threads):
+                raise RunError(
+                    f"{self._folder.path} holds a checkpoint, which threads cannot go on from; use 'messages'"
+                )
+            runtime.restore(checkpoint.states)
+        self.history, entries = self._folder.go_on(checkpoint)
+        self._written = (len(self.history), len(entries))
+        if entries:
+            # Exchanges before training are gone through again; the record has them from the first time.
+            runtime.transcript.restart(entries)
+
+    def report(self, row: Report) -> None:
+        self.history.append(row)
+        if self._on_round is not None:
+            self._on_round(row)
+        if self._folder is None:
+            return
+        now = time.monotonic()
+        if now - self._last >= self._every:
+            self.flush()
+            if not isinstance(self._runtime, Threads):
+                self._checkpoint(self._folder, self._runtime)
+            self._last = time.monotonic()
+        elif now - self._last_flush >= FLUSH_SECONDS:
+            self.flush()
+
+    def _checkpoint(self, folder: RunFolder, runtime: InProcess) -> None:
+        states = runtime.snapshot()
+        states[""]["fingerprint"] = self._fingerprint
+        folder.checkpoint(states)
+
+    def flush(self) -> None:
+        if self._folder is None:
+            return
+        rows, entries = self._written
+        # Threads may be adding to the transcript meanwhile: what is written is what is counted.
+        sent = self._runtime.transcript.entries[entries:]
+        self._last_flush = time.monotonic()
+        self._folder.append(self.history[rows:], sent)
+        self._written = (len(self.history), entries + len(sent))
+
 
 Server = TypeVar("Server", bound=Role)
 Other = TypeVar("Other", bound=Role)
@@ -148,3 +219,29 @@ def _add(digest: Any, part: Any) -> None:
             digest.update(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
     else:
         digest.update(repr(part).encode())
+
+
+def shortfalls(certificate: Certificate, tol: float, decisions: Iterable[Any] | None = None) -> list[str]:
+    """One line for each thing that is not as one would take it to be; none where all is well.
+
+    Parameters
+    ----------
+    tol
+        What the solver was to stop at.
+    decisions
+        The labels that the model gives to the rows it was trained on; None for a regression. Training needs rows of two
+        classes, so a model that gives all of them one label has not learned to tell anybody apart.
+    """
+    found = []
+    # Where clients were not asked to measure, nobody knows.
+    if not certificate.converged and not np.isnan(certificate.objective):
+        found.append(
+            f"the solver did not converge in {certificate.rounds} rounds (stationarity {certificate.stationarity:.1e}, "
+            f"violation {certificate.violation:.1e}, tol {tol:g}): give it more rounds (max_rounds), or a larger tol; "
+            "a violation that stays means that the constraint cannot be met"
+        )
+    given = Counter(() if decisions is None else decisions)
+    if len(given) == 1:
+        [(label, rows)] = given.items()
+        found.append(f"the model gives all {rows} rows the same label, {label}: it tells nobody apart")
+    return found

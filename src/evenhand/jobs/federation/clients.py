@@ -15,12 +15,12 @@ from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import JobError, ProtocolError, RunError
 from evenhand.horizontal.problem import ClientData
+from evenhand.jobs.federation.checkpointing import CheckpointManager, keeper, messages_of, own_secret
 from evenhand.jobs.federation.counting import counted_cells, measured_quality, scores_of
 from evenhand.jobs.federation.files import ClientsJob, PartyFile
-from evenhand.jobs.federation.keeping import CheckpointManager, keeper, messages_of, own_secret
 from evenhand.jobs.horizontal.rows import ClientTable, ServerSide, feature_columns
 from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, servers_result, stated_privacy
-from evenhand.jobs.labels import Labels
+from evenhand.jobs.tables import Labels
 from evenhand.protocol.measuring import MeasureClient, MeasureServer
 from evenhand.protocol.state import State
 from evenhand.protocol.terms import HorizontalTerms, Terms

@@ -20,6 +20,8 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from evenhand.errors import EvenhandError, LostError, RunError
+from evenhand.jobs.federation.checkpointing import CheckpointManager
+from evenhand.jobs.federation.dispatch import End, party_part, server_part
 from evenhand.jobs.federation.files import (
     CHECKPOINT_SECONDS,
     PARTY_FILE,
@@ -28,13 +30,11 @@ from evenhand.jobs.federation.files import (
     FederationJob,
     parse_federation_job,
     run_place,
+    this_site,
 )
 from evenhand.jobs.federation.folders import side_folder
-from evenhand.jobs.federation.here import here, outside_word
-from evenhand.jobs.federation.keeping import CheckpointManager
-from evenhand.jobs.federation.parts import End, party_part, server_part
+from evenhand.jobs.federation.notices import announcer, for_submitter, public_error
 from evenhand.jobs.federation.predicting import Answered, Question, answering_program, asked_run, asking_program
-from evenhand.jobs.federation.saying import announcer, for_submitter
 from evenhand.jobs.schema import parsed
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.runtime.folder import RunFolder
@@ -126,7 +126,11 @@ class FederationServer(Controller):
                     Task(_RUN, Shareable(), result_received_cb=self._party_ended), fl_ctx, parties, len(parties)
                 )
                 with one_blas_thread():
-                    part = asking_program(*asked) if asked else server_part(job, here, lambda: site.transcript, keeping)
+                    part = (
+                        asking_program(*asked)
+                        if asked
+                        else server_part(job, this_site, lambda: site.transcript, keeping)
+                    )
                     result = site.run(part)
                 self._wait_for_parties(parties, abort_signal)
                 folder.finish(result)
@@ -176,19 +180,19 @@ class FederationParty(Executor):
         except Exception as error:
             # What went wrong is told here; elsewhere only that something did. An error may quote a row.
             self.log_error(fl_ctx, f"{fl_ctx.get_prop(FLContextKey.CLIENT_NAME)} stopped: {error}")
-            headers = {_WORD: outside_word(error), _LOST: isinstance(error, LostError)}
+            headers = {_WORD: public_error(error), _LOST: isinstance(error, LostError)}
             return make_reply(ReturnCode.EXECUTION_EXCEPTION, headers)
         return make_reply(ReturnCode.OK)
 
     def _train(self, fl_ctx: FLContext, abort_signal: Signal) -> None:
-        at = here()
-        asked, own = _asked(self.job, at.runs), at.own
+        env = this_site()
+        asked, own = _asked(self.job, env.runs), env.own
         job = _parsed(self.job) if asked is None else asked[1]
         job_id, name, parties = fl_ctx.get_job_id(), own.party.name, list(job.parts)
         if fl_ctx.get_identity_name() != name:
             raise RunError(f"this kit is that of {fl_ctx.get_identity_name()}, the file is that of {name}")
         cells = FlareTransport(fl_ctx.get_engine(), job_id, peers_of(name, parties))
-        with side_folder(run_place(at.runs, self.resume or job_id), name, job, at, bool(self.resume)) as folder:
+        with side_folder(run_place(env.runs, self.resume or job_id), name, job, env, bool(self.resume)) as folder:
             site = Site(
                 name,
                 peers_of(name, parties),
@@ -202,15 +206,15 @@ class FederationParty(Executor):
                 cells.open(site.arrived)
                 end: End | Answered
                 if asked is None:
-                    end = site.run(party_part(job, at, announcer(job, name), keeping))
+                    end = site.run(party_part(job, env, announcer(job, name), keeping))
                 else:
-                    end = site.run(answering_program(*asked, own, at.base, announcer(job, name, scores=True)))
+                    end = site.run(answering_program(*asked, own, env.base, announcer(job, name, scores=True)))
                 folder.finish(end.write(folder.folder))
 
 
 def _servers_runs(kit: str) -> Path:
     """Across rows a server needs no file; its run folders are then where it was told, or in its kit."""
-    return here().runs if os.environ.get(PARTY_FILE) else Path(os.environ.get(RUNS) or Path(kit) / "runs")
+    return this_site().runs if os.environ.get(PARTY_FILE) else Path(os.environ.get(RUNS) or Path(kit) / "runs")
 
 
 def _asked(job: str, runs: Path, *, at_server: bool = False) -> tuple[RunFolder, FederationJob, Question] | None:

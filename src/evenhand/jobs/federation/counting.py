@@ -18,8 +18,8 @@ from evenhand.errors import DataError
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.rows import EncodedRows
 from evenhand.jobs.horizontal.runs import constraints_over_all
-from evenhand.jobs.labels import Labels
 from evenhand.jobs.quality import QualityRows, quality
+from evenhand.jobs.tables import Labels
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.terms import plain
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
 
@@ -248,3 +249,27 @@ def _check_own(own: PartyFile) -> None:
         raise JobError("key party: of a client, the job says in [data] what id, columns, label and sensitive ones are")
     else:
         located(own.party, Path())
+
+
+class SiteEnv(NamedTuple):
+    """A side's own file, the folder that relative paths in it start from, and where its run folders go."""
+
+    own: PartyFile
+    base: Path
+    runs: Path
+
+
+def this_site() -> SiteEnv:
+    """As whoever started this site has said."""
+    path = os.environ.get(PARTY_FILE)
+    if not path:
+        raise RunError(
+            "this site was started without a party's file; start it with evenhand federation join or serve, or set "
+            f"{PARTY_FILE} to the file"
+        )
+    return site_env(Path(path), os.environ.get(RUNS))
+
+
+def site_env(path: Path, runs: str | None = None) -> SiteEnv:
+    base = path.absolute().parent
+    return SiteEnv(read_party(path), base, Path(runs or base / "runs"))

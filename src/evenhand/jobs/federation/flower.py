@@ -22,12 +22,11 @@ from rich.console import Console
 
 from evenhand.data.tables.party_tables import SeenTable
 from evenhand.errors import EvenhandError, RunError
-from evenhand.jobs.federation.files import RUNS, AnyJob, ClientsJob, parse_federation_job, run_place
+from evenhand.jobs.federation.dispatch import End, party_part, server_part
+from evenhand.jobs.federation.files import RUNS, AnyJob, ClientsJob, SiteEnv, parse_federation_job, run_place, this_site
 from evenhand.jobs.federation.flower_app import AT_ONCE
 from evenhand.jobs.federation.folders import SideFolder, side_folder, wait_until_free
-from evenhand.jobs.federation.here import Here, here, outside_word
-from evenhand.jobs.federation.parts import End, party_part, server_part
-from evenhand.jobs.federation.saying import announcer, for_submitter, result_tables
+from evenhand.jobs.federation.notices import announcer, for_submitter, public_error, result_tables
 from evenhand.jobs.schema import located
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.state import State
@@ -44,7 +43,9 @@ _PATIENCE: Final = 60.0
 """Seconds for which the server waits for nodes that have not connected."""
 
 
-def server_app(job: str, find_nodes: FindNodes = registered_nodes, find: Callable[[], Here] = here) -> ServerApp:
+def server_app(
+    job: str, find_nodes: FindNodes = registered_nodes, find: Callable[[], SiteEnv] = this_site
+) -> ServerApp:
     """The server's part of a job, given as the text of its file.
 
     Parameters
@@ -67,7 +68,7 @@ def server_app(job: str, find_nodes: FindNodes = registered_nodes, find: Callabl
     return app
 
 
-def client_app(job: str, find: Callable[[Context], Here] = lambda _: here()) -> ClientApp:
+def client_app(job: str, find: Callable[[Context], SiteEnv] = lambda _: this_site()) -> ClientApp:
     """A party's part of a job."""
 
     def train(message: Message, context: Context) -> Message:
@@ -75,7 +76,7 @@ def client_app(job: str, find: Callable[[Context], Here] = lambda _: here()) -> 
             answer = _visited(_parsed(job), message.content, context, find(context))
         except Exception as error:
             print(f"this party stopped: {error}", file=sys.stderr, flush=True)
-            answer = to_records([], word=outside_word(error), ended=True)
+            answer = to_records([], word=public_error(error), ended=True)
         return Message(answer, reply_to=message)
 
     app = ClientApp()
@@ -91,7 +92,7 @@ def _parsed(job: str) -> AnyJob:
 
 
 def _serve(
-    job: AnyJob, grid: Grid, run: str, at_once: int, find_nodes: FindNodes, find: Callable[[], Here]
+    job: AnyJob, grid: Grid, run: str, at_once: int, find_nodes: FindNodes, find: Callable[[], SiteEnv]
 ) -> dict[str, Any]:
     post = GridPost(grid, wait_for_nodes(grid, list(job.parts), find_nodes), at_once)
     runs = Path(os.environ.get(RUNS) or "runs") if isinstance(job, ClientsJob) else find().runs
@@ -130,25 +131,25 @@ def wait_for_nodes(grid: Grid, parties: list[str], find_nodes: FindNodes) -> Map
 # -- a party
 
 
-def _visited(job: AnyJob, records: RecordDict, context: Context, at: Here) -> RecordDict:
-    own, name = at.own, at.own.party.name
+def _visited(job: AnyJob, records: RecordDict, context: Context, env: SiteEnv) -> RecordDict:
+    own, name = env.own, env.own.party.name
     state = kept_state(context)
     if value_in(records, "name", str) != name:
         raise RunError(f"this node is registered under another name than {name}, whose file it has")
     if state is None and value_in(records, "visit", int) > 0:
         raise RunError("this node has forgotten the run, as it does when it is started again; submit the job again")
     # A dealer has none.
-    table = "" if own.party.role == "dealer" else SeenTable.of(located(own.party, at.base)).digest
+    table = "" if own.party.role == "dealer" else SeenTable.of(located(own.party, env.base)).digest
     if state is not None and state["table"] != table:
         raise RunError("the table changed while the run was on; submit the job again")
     # Terms are shown once, while the first role, which hears of them, is not in the past.
     new = state is None or state["roles"] == 1
     secret = os.urandom(32) if state is None else bytes.fromhex(state["secret"])
-    program = party_part(job, at, announcer(job, name) if new else None, secret=secret)
+    program = party_part(job, env, announcer(job, name) if new else None, secret=secret)
     peers = [one for one in (SERVER, *job.parts) if one != name]
     with one_blas_thread():
         visit: VisitedSite[End] = VisitedSite(name, peers, program, time.time(), state, own.policy.to_policy().veto)
-        with _folder(job, at, str(context.run_id), state) as side:
+        with _folder(job, env, str(context.run_id), state) as side:
             side.transcript = visit.endpoint.transcript
             with side.recorded():
                 answer = visit.visit(packets_in(records))
@@ -160,15 +161,15 @@ def _visited(job: AnyJob, records: RecordDict, context: Context, at: Here) -> Re
 
 
 @contextmanager
-def _folder(job: AnyJob, at: Here, run: str, state: State | None) -> Iterator[SideFolder]:
+def _folder(job: AnyJob, env: SiteEnv, run: str, state: State | None) -> Iterator[SideFolder]:
     """Begun at the first visit; what a visit wrote whose answer was lost is dropped."""
-    path, name = run_place(at.runs, run), at.own.party.name
+    path, name = run_place(env.runs, run), env.own.party.name
     # Flower may have given up a process that was slow, which writes here still; its answer does not count.
     wait_until_free(path)
     if state is None:
         if is_run(path):
             RunFolder.open(path).remove()
-        with side_folder(path, name, job, at, resume=False) as new:
+        with side_folder(path, name, job, env, resume=False) as new:
             yield new
         return
     with hold(path):

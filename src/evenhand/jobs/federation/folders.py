@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from evenhand.errors import RunError
-from evenhand.jobs.federation.files import AnyJob
-from evenhand.jobs.federation.here import Here
+from evenhand.jobs.federation.files import AnyJob, SiteEnv
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.state import State, restore, snapshot
@@ -118,15 +117,15 @@ def side_folder(
     path: Path,
     name: str,
     job: AnyJob,
-    at: Here | None,
+    env: SiteEnv | None,
     resume: bool,
     on_report: Callable[[Report], None] | None = None,
 ) -> Iterator[SideFolder]:
     """The folder of a new run, or of one that goes on, which nobody else writes to meanwhile."""
     content: dict[str, Any] = {"side": name, **job.model_dump(exclude_none=True, mode="json")}
     description = dict(content)
-    if at is not None:
-        description |= {"base": str(at.base), "own": at.own.model_dump(exclude_none=True, mode="json")}
+    if env is not None:
+        description |= {"base": str(env.base), "own": env.own.model_dump(exclude_none=True, mode="json")}
     with ExitStack() as stack:
         if resume:
             wait_until_free(path)

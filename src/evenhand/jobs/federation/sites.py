@@ -17,8 +17,8 @@ from evenhand.arrays import Matrix
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import JobError
+from evenhand.jobs.federation.checkpointing import CheckpointManager, keeper, messages_of
 from evenhand.jobs.federation.files import FederationJob, PartyFile
-from evenhand.jobs.federation.keeping import CheckpointManager, keeper, messages_of
 from evenhand.jobs.tables import parts_of
 from evenhand.jobs.vertical.rows import ServerRows, TableRows
 from evenhand.jobs.vertical.runs import ServersWord, vertical_result, write_party
@@ -37,7 +37,7 @@ from evenhand.training.run import certified
 from evenhand.training.together import alone
 from evenhand.training.vertical import label_statement
 from evenhand.training.vertical_sources import Alignment
-from evenhand.training.vertical_steps import party_steps, server_steps
+from evenhand.training.vertical_steps import dealer_steps, party_steps, server_steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,3 +186,28 @@ def scoring_party(job: FederationJob, name: str, model: Scorer, matrix: Matrix) 
         return ScoreParty(name, scores, sides, job.holder)
     across = routes.scores if isinstance(routes, Routes) else lambda _: np.zeros(len(scores))
     return ScoreParty(name, scores, sides, name, across, others)
+
+
+@dataclass(frozen=True, eq=False)
+class DealerEnd:
+    """What a dealer has when the run is over."""
+
+    terms: VerticalTerms
+
+    def write(self, _: RunFolder) -> dict[str, Any]:
+        """What the dealer's `result.json` says: it keeps nothing else."""
+        return {"terms": self.terms.digest}
+
+
+def dealer_program(
+    job: FederationJob,
+    own: PartyFile,
+    on_terms: Callable[[Terms], None] | None = None,
+    keeping: CheckpointManager | None = None,
+) -> Program[DealerEnd]:
+    """What the dealer does; parameters are those of a party's."""
+    name = own.party.name
+    if job.parts.get(name) != "dealer":
+        raise JobError(f"by the job {name} is not the dealer, as its own file says")
+    steps = dealer_steps(name, draft_terms(job), policy=own.policy.to_policy(), on_terms=on_terms)
+    return DealerEnd((yield from alone(steps, keeper(keeping))))

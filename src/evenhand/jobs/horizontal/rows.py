@@ -23,9 +23,8 @@ from evenhand.data.tables.readers import is_csv, read_table
 from evenhand.errors import DataError
 from evenhand.horizontal.problem import ClientRows, HorizontalServerData, ModelStart
 from evenhand.jobs.horizontal.file import ClientSection, DataSection, HorizontalJobFile
-from evenhand.jobs.labels import Classes, Labels, label_column, two_labels
 from evenhand.jobs.schema import TableSection, located
-from evenhand.jobs.tables import hold_out, naming, tell
+from evenhand.jobs.tables import Classes, Labels, hold_out, label_column, naming, tell, two_labels
 from evenhand.models.pictures import Pictures
 from evenhand.printing import listed
 from evenhand.protocol.agree import AgreeClient, AgreeServer, Summary

@@ -22,11 +22,10 @@ from evenhand.jobs.folder import FinishedRun, own_job, require_password, run_fol
 from evenhand.jobs.horizontal.file import ClientSection, HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.rows import EncodedRows, client_pictures, encoded, open_frame
 from evenhand.jobs.horizontal.tables import HorizontalTables, load_horizontal_tables
-from evenhand.jobs.labels import Classes, Labels
 from evenhand.jobs.new_rows import NewRows, measured, read_beside
 from evenhand.jobs.quality import QualityRows, check_measurable, quality, right_decisions, scored
 from evenhand.jobs.schema import located
-from evenhand.jobs.tables import naming
+from evenhand.jobs.tables import Classes, Labels, naming
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.linear import SharedLinear
 from evenhand.protocol.certificate import Certificate
@@ -37,7 +36,7 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.run_location import check_place
 from evenhand.training.horizontal import HorizontalRun, train_together
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
-from evenhand.training.shortfalls import shortfalls
+from evenhand.training.run import shortfalls
 
 FinishedHorizontalRun: TypeAlias = FinishedRun[HorizontalRun]
 

@@ -23,14 +23,12 @@ from evenhand.jobs.horizontal.rows import (
     feature_columns,
     given_encoder,
 )
-from evenhand.jobs.labels import Classes, Labels, common_labels
 from evenhand.jobs.quality import QualityRows
-from evenhand.jobs.tables import parts_of
+from evenhand.jobs.tables import Classes, Labels, common_labels, parts_of
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.transcript import Transcript
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
-from evenhand.training.horizontal_steps import HorizontalTraining, client_steps, server_steps
-from evenhand.training.starting import start_from
+from evenhand.training.horizontal_steps import HorizontalTraining, client_steps, server_steps, start_from
 from evenhand.training.together import Steps, Together
 
 

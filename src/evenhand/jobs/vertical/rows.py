@@ -24,9 +24,8 @@ from evenhand.data.tables.align import check_ids
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, SeenTable, open_table
 from evenhand.errors import DataError, JobError
-from evenhand.jobs.labels import label_column, two_labels
 from evenhand.jobs.quality import QualityRows, check_measurable
-from evenhand.jobs.tables import hold_out, naming, parts_of, tell
+from evenhand.jobs.tables import hold_out, label_column, naming, parts_of, tell, two_labels
 from evenhand.jobs.vertical.file import (
     HeldLabelSection,
     LabelPrivacySection,

@@ -31,7 +31,7 @@ from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.run_location import check_place
-from evenhand.training.shortfalls import shortfalls
+from evenhand.training.run import shortfalls
 from evenhand.training.vertical import VerticalRun, train_together
 
 FinishedVerticalRun: TypeAlias = FinishedRun[VerticalRun]

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
+from evenhand.errors import EvenhandError
 from evenhand.jobs.federation.files import AnyJob, FederationJob
 from evenhand.printing import printable
 from evenhand.protocol.disclosure import SENT_AS_IT_IS
@@ -81,3 +82,9 @@ def result_tables(result: Mapping[str, Any]) -> Iterator[Table]:
         yield constraints
     if result["certificate"]["objective"] is not None:
         yield certificate_table(result["certificate"])
+
+
+def public_error(error: Exception) -> str:
+    """What others learn of an error: that there was one. It may quote a row."""
+    kind = type(error).__name__ if isinstance(error, EvenhandError) else "error"
+    return f"it stopped ({kind}); its own console says why"
