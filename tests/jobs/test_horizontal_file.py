@@ -298,8 +298,10 @@ def test_a_run_is_the_estimators_on_the_training_rows(hospitals: HospitalJob) ->
     features = whole[["age", "ward", "pressure"]]
     model = HorizontalClassifier(constraint=EqualOpportunity(0.05), pos_label="ill", random_state=0)
     model.fit(features[~test], whole.outcome[~test], sensitive_features=whole[["sex"]][~test], clients=clients[~test])
-    np.testing.assert_allclose(finished.run.weights[:-1], model.coef_[0], atol=1e-9)
-    scores = -model.decision_function(features) if model.classes_[0] == "ill" else model.decision_function(features)
+    # coef_ and scores of the estimator are in favour of classes_[1]; those of the run, of the positive label.
+    sign = -1.0 if model.classes_[0] == "ill" else 1.0
+    np.testing.assert_allclose(finished.run.weights[:-1], sign * model.coef_[0], atol=1e-9)
+    scores = sign * model.decision_function(features)
     for part, rows in {"train": ~test, "test": test}.items():
         expected = summary(whole.outcome[rows], scores[rows], sensitive_features=whole.sex[rows], pos_label="ill")
         found = finished.result["quality"][part]

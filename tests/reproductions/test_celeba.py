@@ -71,7 +71,7 @@ def test_the_data_cache_serves_when_none_is_named(
 
 def test_corrupt_faces(folder: Path, tmp_path: Path) -> None:
     (folder / "img_align_celeba" / "000002.jpg").write_bytes(b"noise")
-    with pytest.raises(DataError, match=r"000002\.jpg is no usable picture"):
+    with pytest.raises(DataError, match=r"000002\.jpg is not a usable picture"):
         load_celeba(folder, cache=tmp_path)
     data = load_celeba(folder, cache=tmp_path, on_corrupt="skip")
     assert data.labels.tolist() == [1, 1, 0, 1, 0], "labels stay with their faces"

@@ -125,7 +125,7 @@ def test_a_picture_has_a_gender_when_annotators_agree(agents: list[str | None], 
 
 def test_corrupt_pictures(folder: Path, tmp_path: Path) -> None:
     (folder / "of500_images_resized" / "driving_1.jpg").unlink()
-    with pytest.raises(DataError, match=r"driving_1\.jpg is no usable picture"):
+    with pytest.raises(DataError, match=r"driving_1\.jpg is not a usable picture"):
         load_imsitu(folder, rule=RULE, cache=tmp_path)
     data = load_imsitu(folder, rule=RULE, cache=tmp_path, on_corrupt="skip")
     assert data.labels.tolist() == [0, 0, 1, 1, 0, 1]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from evenhand.errors import InputError
-from evenhand.numbers import is_number, is_whole
+from pydantic import Field
+
+from evenhand.protocol.job import CheckedOptions, Count, Share
 
 MOST_LEAVES = 256
 """A row's leaf travels as one byte."""
 
 
 @dataclass(frozen=True)
-class GrowthOptions:
+class GrowthOptions(CheckedOptions):
     """How trees grow, and when a run stops.
 
     Parameters
@@ -32,24 +33,9 @@ class GrowthOptions:
         Steps without progress in the leave-one-out loss after which a run ends with the best model it had.
     """
 
-    leaves: int = 16
-    depth: int = 6
-    rows_a_leaf: int = 20
-    shrinkage: float = 0.5
+    leaves: Annotated[int, Field(ge=2, le=MOST_LEAVES)] = 16
+    depth: Annotated[int, Field(ge=0, le=64)] = 6
+    rows_a_leaf: Annotated[int, Field(ge=1, lt=2**31)] = 20
+    shrinkage: Share = 0.5
     exact_rates: bool = True
-    patience: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, least, most in (("leaves", 2, MOST_LEAVES), ("depth", 0, 64), ("rows_a_leaf", 1, 2**31 - 1)):
-            check_whole(name, getattr(self, name), least, most)
-        if not (is_number(self.shrinkage) and 0.0 < self.shrinkage <= 1.0):
-            raise InputError(f"shrinkage is {self.shrinkage!r}; it must be above 0 and at most 1")
-        if self.patience is not None and not (is_whole(self.patience) and self.patience >= 1):
-            raise InputError(f"patience is {self.patience!r}; it must be a whole number from 1, or None")
-        if not isinstance(self.exact_rates, bool):
-            raise InputError(f"exact_rates is {self.exact_rates!r}; it must be true or false")
-
-
-def check_whole(name: str, value: Any, least: int, most: int) -> None:
-    if not (is_whole(value) and least <= value <= most):
-        raise InputError(f"{name} is {value!r}; it must be a whole number from {least} to {most:,}")
+    patience: Count | None = None

@@ -81,10 +81,14 @@ class LabelPrivacy:
 Options = TypeVar("Options")
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 """A finite number above zero."""
+NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+"""A finite number, zero or more."""
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 """A number above 0 and at most 1."""
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 """A whole number, at least 1."""
+Whole = Annotated[int, Field(ge=0, lt=2**63)]
+"""A whole number, zero or more."""
 
 
 class CheckedOptions:

@@ -12,14 +12,13 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.lagrangian import Lagrangian
-from evenhand.errors import InputError
 from evenhand.models.optimisers import OptimiserName
-from evenhand.numbers import is_number, is_whole
+from evenhand.protocol.job import CheckedOptions, Count, NotNegative, Positive
 from evenhand.protocol.terms import VerticalTerms
 
 
 @dataclass(frozen=True)
-class FairVFL:
+class FairVFL(CheckedOptions):
     """Settings of FairVFL; but for the step of linear parties, the defaults are those of the papers' experiments.
 
     Parameters
@@ -51,31 +50,13 @@ class FairVFL:
     """
 
     schedule: Literal["constant", "theorem"] = "constant"
-    step: float | Literal["auto"] | None = None
-    dual_step: float = 0.1
-    damping: float = 1e-3
-    local_steps: int = 1
+    step: Positive | Literal["auto"] | None = None
+    dual_step: Positive = 0.1
+    damping: NotNegative = 1e-3
+    local_steps: Count = 1
     optimiser: OptimiserName = "plain"
-    penalty: float = 0.0
+    penalty: NotNegative = 0.0
     pace: Literal["exact", "until-server-speaks"] = "exact"
-
-    def __post_init__(self) -> None:
-        if self.step is not None and self.step != "auto" and not (is_number(self.step) and self.step > 0):
-            raise InputError(f"step is {self.step!r}; it must be a positive number, or 'auto' to have it estimated")
-        if self.schedule not in ("constant", "theorem"):
-            raise InputError(f"schedule is {self.schedule!r}; choose 'constant' or 'theorem'")
-        if self.pace not in ("exact", "until-server-speaks"):
-            raise InputError(f"pace is {self.pace!r}; choose 'exact' or 'until-server-speaks'")
-        if not (is_number(self.dual_step) and self.dual_step > 0):
-            raise InputError(f"dual_step is {self.dual_step!r}; it must be a positive number")
-        if not (is_number(self.damping) and self.damping >= 0):
-            raise InputError(f"damping is {self.damping!r}; it must be a number, zero or more")
-        if not (is_number(self.penalty) and self.penalty >= 0):
-            raise InputError(f"penalty is {self.penalty!r}; it must be a number, zero or more")
-        if self.optimiser not in ("plain", "adam"):
-            raise InputError(f"optimiser is {self.optimiser!r}; choose 'plain' or 'adam'")
-        if not (is_whole(self.local_steps) and self.local_steps >= 1):
-            raise InputError(f"local_steps is {self.local_steps!r}; it must be a whole number, at least 1")
 
     @classmethod
     def of(cls, terms: VerticalTerms) -> FairVFL:

@@ -16,13 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
 
 from evenhand.arrays import Array
 from evenhand.constraints.kinds import LossParity
 from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.horizontal.averaging.formulation import Formulation
-from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_growth, check_positive
+from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings
+from evenhand.protocol.job import Positive
 from evenhand.protocol.terms import HorizontalTerms
 
 if TYPE_CHECKING:
@@ -44,13 +47,8 @@ class FairALM(AveragingOptions):
         that the slice means have a tenth of the weight of the mean loss.
     """
 
-    growth: float | Literal["auto"] = "auto"
-    dual_step: float | Literal["auto"] = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "dual_step")
-        check_growth(self.growth)
+    growth: Annotated[float, Field(ge=1.0, allow_inf_nan=False)] | Literal["auto"] = "auto"
+    dual_step: Positive | Literal["auto"] = "auto"
 
     def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
         return {**super().for_tables(terms), "growth": 1.01, "dual_step": 0.1}

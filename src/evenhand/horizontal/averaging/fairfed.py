@@ -24,13 +24,13 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from evenhand.errors import InputError
 from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.horizontal.averaging.messages import FAIRFED, RATES
-from evenhand.horizontal.averaging.options import AveragingOptions, check_not_negative
+from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingLearner, AveragingServer, TrainRequest
 from evenhand.horizontal.problem import Single
 from evenhand.protocol.answers import Body
+from evenhand.protocol.job import NotNegative
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms
@@ -53,14 +53,8 @@ class FairFed(AveragingOptions):
         than two groups, it is the largest difference.
     """
 
-    weight_step: float | Literal["auto"] = "auto"
+    weight_step: NotNegative | Literal["auto"] = "auto"
     metric: Metric = "demographic-parity"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_not_negative(self, "weight_step")
-        if self.metric not in ("demographic-parity", "equal-opportunity"):
-            raise InputError(f"metric is {self.metric!r}; choose 'demographic-parity' or 'equal-opportunity'")
 
     def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
         return {**super().for_tables(terms), "weight_step": 1.0 / (len(terms.names) * terms.job.max_rounds)}

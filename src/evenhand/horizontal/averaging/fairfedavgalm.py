@@ -21,7 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
 
 from evenhand.arrays import Array
 from evenhand.constraints.kinds import LossParity
@@ -30,10 +32,8 @@ from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.options import (
     AveragingOptions,
     RoundSettings,
-    check_growth,
-    check_not_negative,
-    check_positive,
 )
+from evenhand.protocol.job import NotNegative, Positive
 from evenhand.protocol.terms import HorizontalTerms
 
 if TYPE_CHECKING:
@@ -58,15 +58,9 @@ class FairFedAvgALM(AveragingOptions):
         η_λ,0, the learning rate of the multipliers. ``"auto"`` is 0.1 on tables, like β.
     """
 
-    penalty: float | Literal["auto"] = "auto"
-    growth: float | Literal["auto"] = "auto"
-    dual_step: float | Literal["auto"] = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_not_negative(self, "penalty")
-        check_positive(self, "dual_step")
-        check_growth(self.growth)
+    penalty: NotNegative | Literal["auto"] = "auto"
+    growth: Annotated[float, Field(ge=1.0, allow_inf_nan=False)] | Literal["auto"] = "auto"
+    dual_step: Positive | Literal["auto"] = "auto"
 
     def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
         return {**super().for_tables(terms), "penalty": 0.1, "growth": 1.02, "dual_step": 0.1}

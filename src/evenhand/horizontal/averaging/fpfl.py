@@ -25,7 +25,8 @@ from evenhand.constraints.bounds import Bounds
 from evenhand.constraints.kinds import GroupAgainstOverall
 from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.horizontal.averaging.formulation import Formulation
-from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings, check_not_negative, check_positive
+from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings
+from evenhand.protocol.job import NotNegative, Positive
 from evenhand.protocol.terms import HorizontalTerms
 
 if TYPE_CHECKING:
@@ -47,13 +48,8 @@ class FPFL(AveragingOptions):
         most the mean of |F − μ_s| over the rounds.
     """
 
-    penalty: float | Literal["auto"] = "auto"
-    dual_step: float | Literal["auto"] = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_not_negative(self, "penalty")
-        check_positive(self, "dual_step")
+    penalty: NotNegative | Literal["auto"] = "auto"
+    dual_step: Positive | Literal["auto"] = "auto"
 
     def for_tables(self, terms: HorizontalTerms) -> Mapping[str, Any]:
         return {**super().for_tables(terms), "penalty": 0.1, "dual_step": 1.0 / terms.job.max_rounds}

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
-from evenhand.errors import InputError
-from evenhand.numbers import is_number, is_whole
+from evenhand.protocol.job import CheckedOptions, Count, Positive, Share, Whole
 from evenhand.protocol.terms import HorizontalTerms
 
 LONGEST_STEP: Final = 0.2
@@ -37,7 +36,7 @@ class RoundSettings:
 
 
 @dataclass(frozen=True)
-class AveragingOptions:
+class AveragingOptions(CheckedOptions):
     """Options of all averaging solvers.
 
     ``"auto"`` suits tables of standardised columns with linear models and perceptrons: it is a constant, or follows
@@ -75,36 +74,16 @@ class AveragingOptions:
         None is 1, or zero if clients add noise, which covers updates and not measurements.
     """
 
-    batch_size: int | None = 128
-    step: float | Literal["auto"] = "auto"
-    step_decay_every: int | Literal["auto"] | None = "auto"
-    step_decay_factor: float = 0.1
+    batch_size: Count | None = 128
+    step: Positive | Literal["auto"] = "auto"
+    step_decay_every: Count | Literal["auto"] | None = "auto"
+    step_decay_factor: Positive = 0.1
     schedule: Literal["steps", "theorem"] = "steps"
-    clip: float | None = 1.0
-    local_epochs: int | Literal["auto"] = "auto"
-    participation: float = 1.0
+    clip: Positive | None = 1.0
+    local_epochs: Count | Literal["auto"] = "auto"
+    participation: Share = 1.0
     dual_rows: Literal["all", "batches"] = "all"
-    report_every: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "step_decay_every"):
-            value = getattr(self, name)
-            auto = value == "auto" and name == "step_decay_every"
-            if not auto and value is not None and not (is_whole(value) and value >= 1):
-                raise InputError(f"{name} is {value!r}; it must be a whole number, at least 1, or None")
-        check_positive(self, "step", "step_decay_factor")
-        if self.schedule not in ("steps", "theorem"):
-            raise InputError(f"schedule is {self.schedule!r}; choose 'steps' or 'theorem'")
-        if self.clip is not None:
-            check_positive(self, "clip")
-        if self.local_epochs != "auto" and not (is_whole(self.local_epochs) and self.local_epochs >= 1):
-            raise InputError(f"local_epochs is {self.local_epochs!r}; it must be a whole number, at least 1, or 'auto'")
-        if not (is_number(self.participation) and 0 < self.participation <= 1):
-            raise InputError(f"participation is {self.participation!r}; it must be above 0 and at most 1")
-        if self.dual_rows not in ("all", "batches"):
-            raise InputError(f"dual_rows is {self.dual_rows!r}; choose 'all' or 'batches'")
-        if self.report_every is not None and not (is_whole(self.report_every) and self.report_every >= 0):
-            raise InputError(f"report_every is {self.report_every!r}; it must be a whole number, zero or more, or None")
+    report_every: Whole | None = None
 
     def settings(self, round_number: int) -> RoundSettings:
         """Return the parameters of round t = 1, 2, ..."""
@@ -140,22 +119,3 @@ class AveragingOptions:
         if self.schedule == "theorem":
             return float(dual_step / round_number ** (2 / 3))
         return float(dual_step / growth ** (round_number - 1))
-
-
-def check_positive(options: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(options, name)
-        if value != "auto" and not (is_number(value) and value > 0):
-            raise InputError(f"{name} is {value!r}; it must be a number above zero")
-
-
-def check_not_negative(options: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(options, name)
-        if value != "auto" and not (is_number(value) and value >= 0):
-            raise InputError(f"{name} is {value!r}; it must be a number, zero or more")
-
-
-def check_growth(growth: Any) -> None:
-    if growth != "auto" and not (is_number(growth) and growth >= 1):
-        raise InputError(f"growth is {growth!r}; it must be a number, at least 1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evenhand.models.growth import GrowthOptions
+from evenhand.protocol.job import Share
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class HistogramTrees(GrowthOptions):
     Here each step adds one tree; in vertical runs every party adds one. None of `patience` is 8 trees.
     """
 
-    shrinkage: float = 0.3
+    shrinkage: Share = 0.3
 
     @property
     def trees_of_patience(self) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from evenhand.errors import InputError
+from pydantic import Field
+
+from evenhand.protocol.job import CheckedOptions
 from evenhand.protocol.terms import VerticalTerms
 
 STEPS_OF_ALL = 24
@@ -12,7 +15,7 @@ STEPS_OF_ALL = 24
 
 
 @dataclass(frozen=True)
-class Subspace:
+class Subspace(CheckedOptions):
     """Settings of the subspace solver.
 
     Parameters
@@ -33,16 +36,10 @@ class Subspace:
         see them.
     """
 
-    history: int | None = None
+    history: Annotated[int, Field(ge=0, le=50)] | None = None
     exact_rates: bool | None = None
-    bands: int | None = None
+    bands: Literal[1, 2] | None = None
     own_columns: bool = True
-
-    def __post_init__(self) -> None:
-        if self.history is not None and not 0 <= self.history <= 50:
-            raise InputError(f"history is {self.history}; it must be between 0 and 50")
-        if self.bands not in (None, 1, 2):
-            raise InputError(f"bands is {self.bands!r}; it must be 1 or 2")
 
     def bands_asked(self, terms: VerticalTerms) -> int:
         return self.bands or (2 if terms.only_sums else 1)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from evenhand.errors import InputError
-from evenhand.models.growth import GrowthOptions, check_whole
+from evenhand.models.growth import GrowthOptions
 
 Interactions = Literal["none", "relay", "full", "auto"]
-INTERACTIONS: tuple[Interactions, ...] = ("none", "relay", "full", "auto")
 
 
 @dataclass(frozen=True)
@@ -38,18 +39,13 @@ class Trees(GrowthOptions):
     parties: the first splits of an interaction gain nothing yet.
     """
 
-    trees: int = 1
+    trees: Annotated[int, Field(ge=1, le=16)] = 1
     interactions: Interactions = "none"
-    monotone: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    monotone: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("trees", self.trees, 1, 16)
-        if self.interactions not in INTERACTIONS:
-            raise InputError(
-                f"interactions is {self.interactions!r}; choose one of {', '.join(map(repr, INTERACTIONS))}"
-            )
-        if not isinstance(self.monotone, Mapping) or not all(map(_are_directions, self.monotone.values())):
+        if not all(map(_are_directions, self.monotone.values())):
             raise InputError(
                 f"monotone is {self.monotone!r}; give by party one of 1, -1 and 0 for each column: {{'bank': [1, 0]}}"
             )

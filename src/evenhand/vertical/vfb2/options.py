@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
-from evenhand.errors import InputError
-from evenhand.numbers import is_number, is_whole
+from evenhand.protocol.job import CheckedOptions, Count, NotNegative, Positive, Share, Whole
 
 Rule = Literal["sgd", "svrg", "saga"]
 
@@ -34,7 +33,7 @@ RATE_EPOCH, RATE_PENALTY = 1 / 32, 5.0
 
 
 @dataclass(frozen=True)
-class VFB2:
+class VFB2(CheckedOptions):
     """Settings of VFB²; a round is one pass over the rows (an epoch), opened by a full pass that sums all scores.
 
     Parameters
@@ -81,44 +80,18 @@ class VFB2:
         whenever the row's excess overshoots.
     """
 
-    step: float | Literal["auto"] = "auto"
+    step: Positive | Literal["auto"] = "auto"
     regulariser: Literal["ridge", "bounded"] = "ridge"
-    batch_size: int | Literal["auto"] = "auto"
+    batch_size: Count | Literal["auto"] = "auto"
     sampling: Literal["balanced", "uniform"] = "balanced"
-    read_delay: int | Literal["auto"] = "auto"
-    message_delay: int = 2
-    epoch: float | Literal["auto"] = "auto"
+    read_delay: Whole | Literal["auto"] = "auto"
+    message_delay: Whole = 2
+    epoch: Share | Literal["auto"] = "auto"
     growth: bool = True
     pace: Literal["asynchronous", "synchronous"] = "asynchronous"
     update: Literal["sparse", "dense"] = "sparse"
-    dual_step: float = 1.0
-    penalty: float | Literal["auto"] = "auto"
-
-    def __post_init__(self) -> None:
-        if self.step != "auto" and not (is_number(self.step) and self.step > 0):
-            raise InputError(f"step is {self.step!r}; it must be a positive number, or 'auto' to have it estimated")
-        if self.regulariser not in ("ridge", "bounded"):
-            raise InputError(f"regulariser is {self.regulariser!r}; choose 'ridge' or 'bounded'")
-        if self.batch_size != "auto" and not (is_whole(self.batch_size) and self.batch_size >= 1):
-            raise InputError(f"batch_size is {self.batch_size!r}; it must be a whole number, at least 1, or 'auto'")
-        if self.sampling not in ("balanced", "uniform"):
-            raise InputError(f"sampling is {self.sampling!r}; choose 'balanced' or 'uniform'")
-        if self.read_delay != "auto" and not (is_whole(self.read_delay) and self.read_delay >= 0):
-            raise InputError(f"read_delay is {self.read_delay!r}; it must be a whole number, zero or more, or 'auto'")
-        if not (is_whole(self.message_delay) and self.message_delay >= 0):
-            raise InputError(f"message_delay is {self.message_delay!r}; it must be a whole number, zero or more")
-        if self.epoch != "auto" and not (is_number(self.epoch) and 0 < self.epoch <= 1):
-            raise InputError(f"epoch is {self.epoch!r}; it must be above 0 and at most 1, or 'auto'")
-        if not isinstance(self.growth, bool):
-            raise InputError(f"growth is {self.growth!r}; it must be true or false")
-        if self.pace not in ("asynchronous", "synchronous"):
-            raise InputError(f"pace is {self.pace!r}; choose 'asynchronous' or 'synchronous'")
-        if self.update not in ("sparse", "dense"):
-            raise InputError(f"update is {self.update!r}; choose 'sparse' or 'dense'")
-        if not (is_number(self.dual_step) and self.dual_step > 0):
-            raise InputError(f"dual_step is {self.dual_step!r}; it must be a positive number")
-        if self.penalty != "auto" and not (is_number(self.penalty) and self.penalty >= 0):
-            raise InputError(f"penalty is {self.penalty!r}; it must be a number, zero or more, or 'auto'")
+    dual_step: Positive = 1.0
+    penalty: NotNegative | Literal["auto"] = "auto"
 
     def resolved(self, rule: Rule, on_rates: bool, dominators: int, *, in_one_loop: bool) -> VFB2:
         """With numbers in place of ``"auto"``; γ, and ρ of losses, are found as the run goes."""
