@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from problems import arguments
@@ -28,6 +27,7 @@ from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.data import load
 from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.auditing import trained_for_audit
+from evenhand.privacy import RandomizedResponse
 from evenhand_reproductions.experiments import FairVFLProblem
 from evenhand_reproductions.privacy.problems import dealt
 
@@ -36,15 +36,15 @@ CONSTRAINTS = {"linear": EqualOpportunity(0.01), "trees": EqualOpportunity(0.02,
 ATTACKED = 10_000
 
 
-def settings() -> Iterator[tuple[str, dict[str, Any] | None]]:
+def settings() -> Iterator[tuple[str, RandomizedResponse | None]]:
     yield "none", None
     for epsilon in (2.0, 1.0, 0.5):
-        yield f"ε = {epsilon:g}", {"epsilon": epsilon}
-        yield f"ε = {epsilon:g}, own end", {"epsilon": epsilon, "finish": True}
-    yield "ε = 1, groups ε = 2", {"epsilon": 1.0, "groups": 2.0}
+        yield f"ε = {epsilon:g}", RandomizedResponse(epsilon)
+        yield f"ε = {epsilon:g}, own end", RandomizedResponse(epsilon, finish=True)
+    yield "ε = 1, groups ε = 2", RandomizedResponse(1.0, groups=2.0)
 
 
-def run(problem: FairVFLProblem, model: str, asked: dict[str, Any] | None) -> list[float]:
+def run(problem: FairVFLProblem, model: str, asked: RandomizedResponse | None) -> list[float]:
     constraint = CONSTRAINTS[model]
     classifier = VerticalClassifier(
         model=model,  # type: ignore[arg-type]

@@ -216,7 +216,7 @@ def test_auto_chooses_what_applies() -> None:
     multipliers = {"model": "mlp", "constraint": LossParity(0.1)}
     assert "update" in chosen(model="mlp")
     assert len(_fitted(HorizontalClassifier(max_rounds=2, **multipliers)).run_.row_names) == 1
-    assert chosen(protect=ClippedGaussian(1.0, None, 1.0)) == {"update"}
+    assert chosen(update_noise=ClippedGaussian(1.0, None, 1.0)) == {"update"}
 
 
 def test_the_order_of_rows_and_of_clients_does_not_matter() -> None:
@@ -382,7 +382,7 @@ def test_a_statement_counts_the_rounds_each_client_took_part_in() -> None:
     noise = ClippedGaussian(0.5, 0.1, 4.0)
     model = _averaging(
         "fairfedavgalm",
-        protect=noise,
+        update_noise=noise,
         max_rounds=6,
         options={**SGD, "participation": 0.34},
         delta=1e-6,
@@ -408,13 +408,13 @@ def test_a_statement_counts_the_rounds_each_client_took_part_in() -> None:
         ("fedavg", {"groups": None}, "which groups occur"),
         ("fedavg", {"options": {**SGD, "report_every": 1}}, "'sums'"),
         ("fairfed", {}, "'rates'"),
-        ("fedavg", {"protect": GaussianNoise(0.01)}, "not clipped"),
-        ("fedavg", {"protect": ClippedGaussian(1.0, None, 0.0)}, "no noise"),
+        ("fedavg", {"update_noise": GaussianNoise(0.01)}, "not clipped"),
+        ("fedavg", {"update_noise": ClippedGaussian(1.0, None, 0.0)}, "no noise"),
     ],
     ids=["scaled", "groups", "reports", "fairfed", "unclipped", "no noise"],
 )
 def test_where_nothing_can_be_proved_the_reason_is_kept(solver: str, changes: dict[str, Any], reason: str) -> None:
-    settings = {**AGREED, "protect": ClippedGaussian(1.0, None, 4.0), **changes}
+    settings = {**AGREED, "update_noise": ClippedGaussian(1.0, None, 4.0), **changes}
     model = _fitted(_averaging(solver, **settings))
     for statement in model.privacy_.values():
         assert isinstance(statement, NoStatement)
@@ -423,8 +423,8 @@ def test_where_nothing_can_be_proved_the_reason_is_kept(solver: str, changes: di
 
 
 def test_protections_by_client_are_stated_by_client() -> None:
-    protect = {"ghent": ClippedGaussian(1.0, None, 4.0), "lyon": ClippedGaussian(1.0, None, 8.0)}
-    model = _fitted(_averaging(protect=protect, **AGREED))
+    update_noise = {"ghent": ClippedGaussian(1.0, None, 4.0), "lyon": ClippedGaussian(1.0, None, 8.0)}
+    model = _fitted(_averaging(update_noise=update_noise, **AGREED))
     first, second, third = (model.privacy_[name] for name in ("ghent", "lyon", "turin"))
     assert first.epsilon > second.epsilon > 0
     assert "sent as they are" in third.words
@@ -465,7 +465,7 @@ def test_data_that_cannot_be_used_are_refused_with_what_and_where(changes: dict[
         ({"solver": "magic"}, "solver is 'magic'.*'fedavg'.*'sqp'"),
         ({"solver": "fedavg"}, "'fedavg' trains without constraints"),
         ({"solver": "sqp", "model": "mlp"}, "'sqp' trains linear models"),
-        ({"solver": "sqp", "protect": GaussianNoise(0.1)}, "'sqp' cannot protect"),
+        ({"solver": "sqp", "update_noise": GaussianNoise(0.1)}, "'sqp' cannot protect"),
         ({"solver": "fpfl", "scope": "local"}, "scope 'local' cannot be had with solver 'fpfl'"),
         ({"model": "mlp", "scope": "both"}, "scope 'both' cannot be had"),
         ({"scope": "near"}, "scope is 'near'"),

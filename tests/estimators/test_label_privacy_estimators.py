@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 from support.problems import Problem, small
 
 from evenhand import (
@@ -19,10 +22,11 @@ from evenhand import (
 )
 from evenhand.auditing.findings import Finding
 from evenhand.errors import InputError
+from evenhand.privacy import Masked, RandomizedResponse
 from evenhand.protocol.job import Job
 from evenhand.solvers.checking import check_job
 
-ASKED = {"epsilon": 1.0}
+ASKED = RandomizedResponse(epsilon=1.0)
 
 
 def tables(problem: Problem, order: np.ndarray) -> tuple[dict[str, pd.DataFrame], pd.Series, pd.Series]:
@@ -58,9 +62,14 @@ def test_attacks_fall_from_certainty_to_the_floor() -> None:
     X, y, groups = tables(problem, np.arange(1200))
     model = VerticalClassifier(constraint=EqualOpportunity(0.05), protection="none")
     with_nu = audit(model, X, y, sensitive_features=groups)
-    private = audit(clone(model).set_params(label_privacy={"epsilon": 0.5}), X, y, sensitive_features=groups)
+    private = audit(
+        clone(model).set_params(label_privacy=RandomizedResponse(epsilon=0.5)), X, y, sensitive_features=groups
+    )
     both = audit(
-        clone(model).set_params(label_privacy={"epsilon": 1.0}, protection="dealer"), X, y, sensitive_features=groups
+        clone(model).set_params(label_privacy=RandomizedResponse(epsilon=1.0), protection="dealer"),
+        X,
+        y,
+        sensitive_features=groups,
     )
     assert best(with_nu.findings, "shop").value.value == 1.0
     # The score that ν tells is left, and a bit that is true in three of five cases.
@@ -71,7 +80,7 @@ def test_attacks_fall_from_certainty_to_the_floor() -> None:
 @pytest.mark.parametrize("model", ["linear", "trees"])
 def test_split_tables_have_it_too(model: str) -> None:
     problem = small(3, rows=600)
-    inner = VerticalClassifier(model=model, label_privacy={"epsilon": 4.0}, max_rounds=10)  # type: ignore[arg-type]
+    inner = VerticalClassifier(model=model, label_privacy=RandomizedResponse(epsilon=4.0), max_rounds=10)  # type: ignore[arg-type]
     fitted = SplitTableClassifier(inner, parties=2).fit(problem.matrix, problem.labels)
     assert (fitted.predict(problem.matrix) == problem.labels).mean() > 0.6
     assert fitted.classifier_.label_privacy_.epsilon == 4.0
@@ -85,13 +94,13 @@ def test_more_than_two_classes_would_add_up() -> None:
 
 def test_clients_have_another_way() -> None:
     with pytest.raises(InputError, match="for parties that hold columns"):
-        check_job(Job(solver="fedavg", label_privacy=ASKED), "horizontal")  # type: ignore[arg-type]
+        check_job(Job(solver="fedavg", label_privacy=ASKED), "horizontal")
 
 
 def test_choosing_by_the_truth_is_refused_and_looking_is_not() -> None:
     problem = small(4, rows=900)
     X, y, groups = tables(problem, np.arange(900))
-    model = VerticalClassifier(constraint=EqualOpportunity(0.1), label_privacy={"epsilon": 3.0})
+    model = VerticalClassifier(constraint=EqualOpportunity(0.1), label_privacy=RandomizedResponse(epsilon=3.0))
     with pytest.raises(InputError, match="the terms of the last fit would tell"):
         select(model, X, y, sensitive_features=groups)
     table = frontier(model, X, y, sensitive_features=groups, epsilons=[0.2, 0.1], folds=2)
@@ -99,3 +108,22 @@ def test_choosing_by_the_truth_is_refused_and_looking_is_not() -> None:
     fitted = clone(model).set_params(warm_start=True).fit(X, y, sensitive_features=groups)
     with pytest.raises(InputError, match="begins anew"):
         fitted.fit(X, y, sensitive_features=groups)
+
+
+def test_parameters_of_label_privacy_and_protection_in_a_grid() -> None:
+    problem = small(1, rows=120)
+    model = VerticalClassifier(label_privacy=RandomizedResponse(epsilon=4.0), protection=Masked(), random_state=0)
+    assert model.get_params()["label_privacy__epsilon"] == 4.0
+    assert clone(model).set_params(label_privacy__epsilon=2.0).label_privacy == RandomizedResponse(epsilon=2.0)
+    grid = {"classifier__label_privacy__epsilon": [0.5, 8.0], "classifier__protection": [Masked(), "none"]}
+    search = GridSearchCV(SplitTableClassifier(model, parties=3), grid, cv=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        search.fit(problem.matrix, problem.labels)
+    best = search.best_estimator_.classifier_
+    assert best.label_privacy.epsilon == search.best_params_["classifier__label_privacy__epsilon"]
+    assert best._job().protection in ("masked", "none")
+    with pytest.raises(InputError, match=r"give RandomizedResponse\(epsilon=1.0\)"):
+        VerticalClassifier(label_privacy={"epsilon": 1.0}).fit([problem.matrix], problem.labels)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"protection is 'glass'.*Masked\(\)"):
+        VerticalClassifier(protection="glass").fit([problem.matrix], problem.labels)

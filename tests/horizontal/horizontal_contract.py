@@ -351,7 +351,7 @@ class HorizontalContract:
         declared, job = case.declared, case.job()
         refused: list[dict[str, Any]] = []
         if not declared.takes_noise:
-            refused.append({"protect": object()})
+            refused.append({"update_noise": object()})
         if not declared.takes_server_rows or case.scope == "local":
             rows = ClientRows("rows of the server", AT_SERVER.matrix, AT_SERVER.labels, AT_SERVER.sensitive)
             refused.append({"server": rows})

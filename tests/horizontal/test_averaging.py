@@ -291,7 +291,7 @@ def test_a_protection_has_the_last_word_on_every_update_and_nothing_else_is_sent
             PARTS,
             solver="fairfedavgalm",
             max_rounds=3,
-            runtime={"protect": noise, "keep_messages": True},
+            runtime={"update_noise": noise, "keep_messages": True},
         )
         for noise in (first, again)
     ]
@@ -306,11 +306,11 @@ def test_a_protection_has_the_last_word_on_every_update_and_nothing_else_is_sent
 
 def test_a_protection_covers_running_statistics_and_can_be_one_clients_own() -> None:
     noise = Noise()
-    train_rows(PROBLEM, None, PARTS, max_rounds=1, runtime={"protect": {"c1": noise}, "model": Normalising})
+    train_rows(PROBLEM, None, PARTS, max_rounds=1, runtime={"update_noise": {"c1": noise}, "model": Normalising})
     weights = 4 * 6 + 6 + 12 + 6 + 1
     assert [(size, multipliers) for size, multipliers, _ in noise.seen] == [(weights + 12, 0)]
-    with pytest.raises(InputError, match="protect names 'c9', which is not a client"):
-        train_rows(PROBLEM, None, PARTS, max_rounds=1, runtime={"protect": {"c9": noise}})
+    with pytest.raises(InputError, match="update_noise names 'c9', which is not a client"):
+        train_rows(PROBLEM, None, PARTS, max_rounds=1, runtime={"update_noise": {"c9": noise}})
 
 
 def test_a_run_can_begin_where_another_ended() -> None:

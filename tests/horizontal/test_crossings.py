@@ -110,7 +110,7 @@ def test_estimators_take_agreed_crossings_and_privacy_says_when_they_were_learne
     settings: dict[str, Any] = {
         "solver": "fairfedavgalm",
         "constraint": DemographicParity(0.1, cross=True),
-        "protect": ClippedGaussian(1.0, 1.0, 1.0),
+        "update_noise": ClippedGaussian(1.0, 1.0, 1.0),
         "max_rounds": 2,
         "scale": False,
     }

@@ -33,12 +33,12 @@ def rows_of() -> list[ClientRows]:
     return deal_rows(PROBLEM, [np.arange(90)])
 
 
-def run(protect: Any, constraint: Any = None, rounds: int = 3, **options: Any) -> Any:
+def run(update_noise: Any, constraint: Any = None, rounds: int = 3, **options: Any) -> Any:
     constraints = () if constraint is None else (constraint,)
     solver = "fairfedavgalm" if constraints else "fedavg"
     given = {"step": 0.3, "batch_size": None, "clip": None, "local_epochs": 1} if not constraints else FAIR
     job = Job(solver, constraints, max_rounds=rounds, options={"local_epochs": 1, **given, **options})
-    return train_clients(job, rows_of(), protect=protect, groups={"group": ("a", "b")})
+    return train_clients(job, rows_of(), update_noise=update_noise, groups={"group": ("a", "b")})
 
 
 def learner(mechanism: RecordGaussian, constraint: Any = None) -> RecordLearner:
@@ -231,9 +231,9 @@ def test_models_and_methods_that_it_does_not_cover_are_refused() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
     job = Job("fedavg", (), max_rounds=1)
     with pytest.raises(InputError, match="replace BatchNorm"):
-        train_clients(job, rows_of(), model=module, protect=NOISY)
+        train_clients(job, rows_of(), model=module, update_noise=NOISY)
     with pytest.raises(InputError, match="does not support this solver"):
-        train_clients(Job("fairalm", (LossParity(0.0),), max_rounds=1), rows_of(), protect=NOISY)
+        train_clients(Job("fairalm", (LossParity(0.0),), max_rounds=1), rows_of(), update_noise=NOISY)
     bare = replace(NOISY, measure_clip=None, dual_noise_multiplier=None)
     with pytest.raises(InputError, match="needs measure_clip"):
         run(bare, LossParity(0.0))

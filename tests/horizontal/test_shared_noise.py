@@ -42,7 +42,7 @@ def test_epsilon_is_that_of_the_whole_noise() -> None:
 
 def test_a_share_is_never_sent_bare() -> None:
     with pytest.raises(InputError, match="would send only its share of the noise"):
-        Case("fedavg").train(Case("fedavg").job(), protect=SharedGaussian(0.5, None, 1.0, shares=2))
+        Case("fedavg").train(Case("fedavg").job(), update_noise=SharedGaussian(0.5, None, 1.0, shares=2))
 
 
 @pytest.mark.parametrize("shares", [1, 0, 2.5])
@@ -52,28 +52,28 @@ def test_shares_are_of_two_or_more(shares: Any) -> None:
 
 
 def test_a_run_is_stated_by_the_sums_that_were_opened() -> None:
-    case, protect = Case("fedavg", protection="masked"), SharedGaussian(0.5, None, 1.0, shares=3)
-    run = case.train(case.job(), protect=protect)
-    stated = client_privacy(["c0", "c1", "c2"], protect, run.transcript, 1e-5)
-    assert {one.epsilon for one in stated.values()} == {privacy_statement(protect, 4, 1e-5).epsilon}
+    case, update_noise = Case("fedavg", protection="masked"), SharedGaussian(0.5, None, 1.0, shares=3)
+    run = case.train(case.job(), update_noise=update_noise)
+    stated = client_privacy(["c0", "c1", "c2"], update_noise, run.transcript, 1e-5)
+    assert {one.epsilon for one in stated.values()} == {privacy_statement(update_noise, 4, 1e-5).epsilon}
     # Asked to measure models on their rows, clients say more than noise covers.
-    told = case.train(case.job(options={"report_every": 1}), protect=protect)
-    assert client_privacy(["c0"], protect, told.transcript, 1e-5)["c0"].epsilon is None
+    told = case.train(case.job(options={"report_every": 1}), update_noise=update_noise)
+    assert client_privacy(["c0"], update_noise, told.transcript, 1e-5)["c0"].epsilon is None
 
 
 def test_a_kind_that_no_vocabulary_declares_counts_as_unprotected() -> None:
-    case, protect = Case("fedavg", protection="masked"), SharedGaussian(0.5, None, 1.0, shares=3)
-    transcript = case.train(case.job(), protect=protect).transcript.copy()
+    case, update_noise = Case("fedavg", protection="masked"), SharedGaussian(0.5, None, 1.0, shares=3)
+    transcript = case.train(case.job(), update_noise=update_noise).transcript.copy()
     transcript.count(0.0, Traffic("c0", "server", "a kind of its own", 1, 8))
-    stated = client_privacy(["c0", "c1"], protect, transcript, 1e-5)
+    stated = client_privacy(["c0", "c1"], update_noise, transcript, 1e-5)
     assert stated["c0"].epsilon is None
     assert "messages of kind 'a kind of its own'" in stated["c0"].words
-    assert stated["c1"].epsilon == privacy_statement(protect, 4, 1e-5).epsilon
+    assert stated["c1"].epsilon == privacy_statement(update_noise, 4, 1e-5).epsilon
 
 
 def test_clients_open_no_sum_with_too_little_noise() -> None:
-    case, protect = Case("fedavg", protection="masked"), SharedGaussian(0.5, None, 1.0, shares=3)
-    clients = {one.name: ClientData(one, None, protect) for one in deal_rows(PROBLEM, PARTS)}
+    case, update_noise = Case("fedavg", protection="masked"), SharedGaussian(0.5, None, 1.0, shares=3)
+    clients = {one.name: ClientData(one, None, update_noise) for one in deal_rows(PROBLEM, PARTS)}
     server, others = build_roles(case.terms(case.job()), HorizontalServerData(), clients)
     runtime = FaultyInProcess([server, *others], Faults(timeout=1e-5, gone={"c1": 3}), CLOCK)
     with pytest.raises(RunError, match="does not unmask a sum over 2 clients"):

@@ -15,7 +15,7 @@ from evenhand.constraints.debiased import DebiasedLagrangian, debiased
 from evenhand.constraints.kinds import Constraint, DemographicParity, EqualOpportunity, LossParity
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import Logistic
-from evenhand.constraints.responses import RandomisedResponse
+from evenhand.constraints.responses import ResponseMechanism
 from evenhand.errors import ConstraintError, InputError
 from evenhand.privacy.randomised_response import AnswerKey, LabelStatement, accounted, answers
 
@@ -24,7 +24,7 @@ KEY = AnswerKey(bytes(range(32)))
 
 @pytest.mark.parametrize(("epsilon", "values"), [(1.0, 2), (0.3, 2), (2.0, 5)])
 def test_answers_are_true_as_often_as_epsilon_says_and_unbiased(epsilon: float, values: int) -> None:
-    rows, response = 40_000, RandomisedResponse(epsilon, values)
+    rows, response = 40_000, ResponseMechanism(epsilon, values)
     truth = np.random.default_rng(0).integers(values, size=rows)
     said = answers(truth, response, KEY, "label")
     assert abs((said == truth).mean() - response.keep) < 4 * sqrt(response.keep / rows)
@@ -41,7 +41,7 @@ def test_answers_are_true_as_often_as_epsilon_says_and_unbiased(epsilon: float, 
 
 def test_the_same_is_said_again_whatever_else_is_asked() -> None:
     names, truth = [f"row {place}" for place in range(500)], np.arange(500) % 2
-    response = RandomisedResponse(1.0)
+    response = ResponseMechanism(1.0)
     said = dict(zip(names, answers(truth, response, AnswerKey(KEY.secret, names), "label"), strict=True))
     order = np.random.default_rng(1).permutation(500)[:123]
     some = AnswerKey(KEY.secret, [names[place] for place in order])
@@ -51,7 +51,7 @@ def test_the_same_is_said_again_whatever_else_is_asked() -> None:
         answers(truth, response, AnswerKey(bytes(32), names), "label"),
         answers(truth, response, AnswerKey(KEY.secret, names), "group"),
         answers(truth, response, AnswerKey(KEY.secret, names, label="another label"), "label"),
-        answers(truth, RandomisedResponse(1.0 + 1e-9), AnswerKey(KEY.secret, names), "label"),
+        answers(truth, ResponseMechanism(1.0 + 1e-9), AnswerKey(KEY.secret, names), "label"),
         # Whether a label has changed since is not told either.
         1 - answers(1 - truth, response, AnswerKey(KEY.secret, names), "label"),
     ):
@@ -62,24 +62,24 @@ def test_the_same_is_said_again_whatever_else_is_asked() -> None:
 
 def test_rows_with_one_id_are_drawn_apart() -> None:
     truth = np.ones(4000, dtype=np.int64)
-    said = answers(truth, RandomisedResponse(1.0), AnswerKey(KEY.secret, ["twin", "twin"] * 2000), "label").reshape(
+    said = answers(truth, ResponseMechanism(1.0), AnswerKey(KEY.secret, ["twin", "twin"] * 2000), "label").reshape(
         -1, 2
     )
-    both, chance = (said == 1).all(axis=1).mean(), RandomisedResponse(1.0).keep ** 2
+    both, chance = (said == 1).all(axis=1).mean(), ResponseMechanism(1.0).keep ** 2
     assert abs(both - chance) < 4 * sqrt(chance / 2000)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, float("inf"), float("nan"), 100.0, "1", True])
 def test_epsilons_that_are_none(epsilon: float) -> None:
     with pytest.raises(InputError, match="epsilon"):
-        RandomisedResponse(epsilon)
+        ResponseMechanism(epsilon)
 
 
 @pytest.mark.parametrize(
     "responses",
-    [[RandomisedResponse(1.0)], [RandomisedResponse(0.5, 5)], [RandomisedResponse(1.0), RandomisedResponse(0.7, 3)]],
+    [[ResponseMechanism(1.0)], [ResponseMechanism(0.5, 5)], [ResponseMechanism(1.0), ResponseMechanism(0.7, 3)]],
 )
-def test_dp_accounting_says_the_closed_form(responses: list[RandomisedResponse]) -> None:
+def test_dp_accounting_says_the_closed_form(responses: list[ResponseMechanism]) -> None:
     pytest.importorskip("dp_accounting")
     closed = sum(one.epsilon for one in responses)
     # It rounds up to its grid, once a response.
@@ -91,7 +91,7 @@ def test_dp_accounting_says_the_closed_form(responses: list[RandomisedResponse])
     assert ("groups are not covered" in stated.words) == (not groups)
 
 
-def all_answers(truth: np.ndarray, response: RandomisedResponse) -> list[tuple[np.ndarray, float]]:
+def all_answers(truth: np.ndarray, response: ResponseMechanism) -> list[tuple[np.ndarray, float]]:
     """Every answer that rows of data could give, and how likely it is."""
     found = []
     for said in product(range(response.values), repeat=len(truth)):
@@ -102,7 +102,7 @@ def all_answers(truth: np.ndarray, response: RandomisedResponse) -> list[tuple[n
 
 @pytest.mark.parametrize("constraint", [LossParity(0.1), DemographicParity(0.1)])
 def test_over_all_answers_the_debiased_gradient_has_the_true_one_for_its_mean(constraint: Constraint) -> None:
-    problem, response = small(3, rows=8), RandomisedResponse(0.8)
+    problem, response = small(3, rows=8), ResponseMechanism(0.8)
     groups = {"group": ("a", "b")}
     rows = constraint_rows([constraint], groups)
     scores, multipliers = np.random.default_rng(0).normal(size=8), np.array([[0.7], [0.2]] * 1)
@@ -127,7 +127,7 @@ def test_over_all_answers_slices_of_labels_and_groups_have_their_true_sums() -> 
     """What slices divide by is an estimate; what is divided has the true sum for its mean."""
     groups = {"group": ("a", "b", "c")}
     labels, names = np.array([1.0, -1.0, 1.0]), np.array(["a", "b", "c"])
-    of_labels, of_groups = RandomisedResponse(1.5), RandomisedResponse(2.0, 3)
+    of_labels, of_groups = ResponseMechanism(1.5), ResponseMechanism(2.0, 3)
     scores, phi = np.array([0.3, -1.0, 2.0]), Logistic().value
     found = np.zeros(3)
     for said, chance in all_answers((labels > 0).astype(int), of_labels):
@@ -143,7 +143,7 @@ def test_over_all_answers_slices_of_labels_and_groups_have_their_true_sums() -> 
 def test_the_weights_of_slices_are_those_products() -> None:
     problem = small(1, rows=4000, groups="abc")
     rows = constraint_rows([EqualOpportunity(0.1)], {"group": ("a", "b", "c")})
-    response, of_groups = RandomisedResponse(3.0), RandomisedResponse(3.0, 3)
+    response, of_groups = ResponseMechanism(3.0), ResponseMechanism(3.0, 3)
     drawn = debiased(
         rows, {"group": ("a", "b", "c")}, problem.labels, problem.sensitive, Logistic(), response, {"group": of_groups}
     )
@@ -160,7 +160,7 @@ def test_the_weights_of_slices_are_those_products() -> None:
 
 def test_debiased_loss_stays_convex_and_its_parts_add_up() -> None:
     problem = small(2, rows=50)
-    drawn = debiased((), {}, problem.labels, pd.DataFrame(index=range(50)), Logistic(), RandomisedResponse(0.5), {})
+    drawn = debiased((), {}, problem.labels, pd.DataFrame(index=range(50)), Logistic(), ResponseMechanism(0.5), {})
     assert isinstance(drawn, DebiasedLagrangian)
     scores, none = problem.matrix[:, 0], np.zeros((2, 0))
     np.testing.assert_allclose(
@@ -178,6 +178,4 @@ def test_a_slice_that_drowns_in_answers_is_refused() -> None:
     problem = small(0, rows=60)
     rows = constraint_rows([EqualOpportunity(0.1)], {"group": ("a", "b")})
     with pytest.raises(ConstraintError, match=r"positives with group = a.*too few to constrain"):
-        debiased(
-            rows, {"group": ("a", "b")}, problem.labels, problem.sensitive, Logistic(), RandomisedResponse(0.1), {}
-        )
+        debiased(rows, {"group": ("a", "b")}, problem.labels, problem.sensitive, Logistic(), ResponseMechanism(0.1), {})

@@ -13,7 +13,7 @@ from support.problems import Problem, deal, pooled_weights, small, train
 
 from evenhand.constraints.kinds import DemographicParity, EqualizedOdds, EqualOpportunity
 from evenhand.constraints.labelled_rows import LabelledRows
-from evenhand.constraints.responses import RandomisedResponse
+from evenhand.constraints.responses import ResponseMechanism
 from evenhand.errors import DataError, InputError, ProtocolError
 from evenhand.privacy.randomised_response import AnswerKey, answers
 from evenhand.protocol.job import Job
@@ -50,7 +50,7 @@ def test_the_optimum_is_that_of_the_debiased_loss() -> None:
     """Against scipy on the pooled rows, from the definition."""
     problem = large()
     run = train(problem, None, BLOCKS, solver="subspace", label_privacy=ASKED, tol=1e-9)
-    response = RandomisedResponse(1.0)
+    response = ResponseMechanism(1.0)
     said = answers((problem.labels > 0).astype(np.int64), response, AnswerKey.from_seed(0), "label")
     share = (said - response.other) / (1.0 - 2.0 * response.other)
     table, rows = np.hstack([problem.matrix, np.ones((1500, 1))]), 1500

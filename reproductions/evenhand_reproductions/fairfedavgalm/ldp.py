@@ -59,7 +59,7 @@ def compute(settings: Settings, meter: Meter) -> list[Record]:
         rounds = settings.rounds_or(SCHEDULES[name].rounds)
         for method in METHODS:
             trials: list[tuple[PaperSetting, Record]] = [
-                (PaperSetting(f"σ = {noise:g}", protect=GaussianNoise(noise)), {}) for noise in NOISES
+                (PaperSetting(f"σ = {noise:g}", update_noise=GaussianNoise(noise)), {}) for noise in NOISES
             ]
             trials += [_stated(method, rounds, epsilon) for epsilon in EPSILONS]
             trials += [
@@ -87,7 +87,7 @@ def _stated(method: PaperMethod, rounds: int, epsilon: float) -> tuple[PaperSett
     mechanism = ClippedGaussian(CLIP, DUAL_CLIP if method.constraints else None, multiplier)
     statement = client_statements(mechanism, {"any": rounds}, DELTA)["any"]
     more = {"epsilon": statement.epsilon, "sigma": multiplier * 2 * CLIP, "noise multiplier": multiplier}
-    return PaperSetting(f"ε ≤ {epsilon:g}, clipped", protect=mechanism), more
+    return PaperSetting(f"ε ≤ {epsilon:g}, clipped", update_noise=mechanism), more
 
 
 @cache
@@ -100,7 +100,7 @@ def _of_records(constrained: bool, rows: int, rounds: int, epsilon: float) -> tu
     spent = privacy_statement(mechanism, rounds, DELTA).epsilon
     sigma = RECORD_CLIP * mechanism.noise_multiplier
     more = {"record epsilon": spent, "sigma": sigma, "noise multiplier": mechanism.noise_multiplier}
-    return PaperSetting(f"ε ≤ {epsilon:g}, records", protect=mechanism), more
+    return PaperSetting(f"ε ≤ {epsilon:g}, records", update_noise=mechanism), more
 
 
 def constants(name: str) -> Record:

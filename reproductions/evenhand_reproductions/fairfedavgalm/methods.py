@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from evenhand.constraints.kinds import Constraint, DemographicParity, EqualizedOdds, GroupAgainstOverall, LossParity
-from evenhand.horizontal.problem import Protection
+from evenhand.horizontal.problem import UpdateNoise
 from evenhand.metrics import (
     demographic_parity,
     equal_opportunity,
@@ -105,7 +105,7 @@ class PaperSetting:
     alpha: float = 1.0
     clients: int = 10
     participation: float = 1.0
-    protect: Protection | None = None
+    update_noise: UpdateNoise | None = None
     many: bool = False
     """Whether each client has the smaller number of rows of the table about the number of clients."""
 
@@ -134,7 +134,7 @@ def fit(
     )
     dealt = task.deal(seed, clients=setting.clients, rows=schedule.rows_in(setting), alpha=setting.alpha)
     groups = {"group": sorted(task.test.groups.unique())}
-    return train_clients(job, dealt, model=task.network, groups=groups, protect=setting.protect)
+    return train_clients(job, dealt, model=task.network, groups=groups, update_noise=setting.update_noise)
 
 
 def measured(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from evenhand.auditing.vertical import audit_vertical
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.auditing import trained_for_audit
+from evenhand.privacy import RandomizedResponse
 from evenhand_reproductions.experiments import FairVFLProblem, Fit, fitting, measured
 from evenhand_reproductions.privacy.problems import FARTHEST, LEAST_ROWS, PARTIES, dealt
 from evenhand_reproductions.settings import SETS, Meter, Record, Settings
@@ -27,7 +29,7 @@ ATTACKED: Final = 10_000
 """Rows that attacks are tried on."""
 LARGE: Final = 10_000
 """Training rows beyond which `encrypted` is run in the first run only: what it computes is `dealer`'s to the bit."""
-LABELS: Final = {"epsilon": 1.0}
+LABELS: Final = RandomizedResponse(epsilon=1.0)
 LEVELS: Final[dict[str, dict[str, Any]]] = {
     "none": {"protection": "none"},
     "masked": {"protection": "masked"},
@@ -35,7 +37,7 @@ LEVELS: Final[dict[str, dict[str, Any]]] = {
     "encrypted": {"protection": "encrypted"},
     "none, labels ε = 1": {"protection": "none", "label_privacy": LABELS},
     "dealer, labels ε = 1": {"protection": "dealer", "label_privacy": LABELS},
-    "dealer, labels ε = 1, own end": {"protection": "dealer", "label_privacy": {**LABELS, "finish": True}},
+    "dealer, labels ε = 1, own end": {"protection": "dealer", "label_privacy": replace(LABELS, finish=True)},
 }
 
 

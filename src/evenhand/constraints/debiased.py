@@ -20,7 +20,7 @@ from evenhand.constraints.binding import BoundConstraints, strata
 from evenhand.constraints.groups import Groups, group_codes
 from evenhand.constraints.lagrangian import Lagrangian, Point, TiltedSums
 from evenhand.constraints.losses import Loss
-from evenhand.constraints.responses import RandomisedResponse
+from evenhand.constraints.responses import ResponseMechanism
 from evenhand.constraints.slices import ConstraintRow, Slice
 from evenhand.errors import ConstraintError
 
@@ -112,8 +112,8 @@ def debiased(
     labels: Array,
     sensitive: pd.DataFrame,
     loss: Loss,
-    of_labels: RandomisedResponse,
-    of_groups: Mapping[str, RandomisedResponse],
+    of_labels: ResponseMechanism,
+    of_groups: Mapping[str, ResponseMechanism],
 ) -> DebiasedLagrangian:
     """Bind constraint rows to randomised responses about labels (±1) and about the groups of named attributes."""
     stratum, (label, *codes) = strata([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
@@ -150,7 +150,7 @@ def debiased(
 
 
 def _in_group(
-    part: Slice, groups: Groups, codes: Mapping[str, Integers], of_groups: Mapping[str, RandomisedResponse]
+    part: Slice, groups: Groups, codes: Mapping[str, Integers], of_groups: Mapping[str, ResponseMechanism]
 ) -> Array:
     if part.attribute is None:
         return np.ones(1)

@@ -17,7 +17,7 @@ from evenhand.arrays import Array, Booleans, Matrix
 from evenhand.constraints.groups import groups_frame
 from evenhand.constraints.slices import Slice
 from evenhand.errors import DataError
-from evenhand.protocol.job import LabelPrivacy
+from evenhand.protocol.job import RandomizedResponse
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class LabelledRows:
     labels: Array
     groups: pd.DataFrame | None = None
     sample_weight: Array | None = field(default=None, kw_only=True)
-    answers: LabelPrivacy | None = field(default=None, kw_only=True)
+    answers: RandomizedResponse | None = field(default=None, kw_only=True)
 
     @property
     def n_rows(self) -> int:

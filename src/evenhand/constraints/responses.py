@@ -20,7 +20,7 @@ LARGEST_EPSILON = 20.0
 
 
 @dataclass(frozen=True)
-class RandomisedResponse:
+class ResponseMechanism:
     """Randomised response among `values` values.
 
     Attributes

@@ -24,8 +24,9 @@ from evenhand.estimators.sensitive import named_columns, split_off
 from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.models.across import joint_scores
 from evenhand.models.linear import LinearModel
+from evenhand.privacy.levels import protection_name
 from evenhand.protocol.align import How
-from evenhand.protocol.job import Job, LabelPrivacy, LossName, ModelName, Protection, RuntimeName
+from evenhand.protocol.job import Job, LossName, ModelName, RandomizedResponse, RuntimeName
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part
 from evenhand.report.progress import Progress
@@ -63,8 +64,8 @@ class VerticalEstimator(NestedParameters):
         scale: bool = True,
         fit_intercept: bool = True,
         hidden: Sequence[int] = (32, 16),
-        protection: Protection = "auto",
-        label_privacy: Mapping[str, Any] | None = None,
+        protection: Any = "auto",
+        label_privacy: RandomizedResponse | None = None,
         warm_start: bool = False,
         checkpoints: str | Path | None = None,
         verbose: bool = False,
@@ -178,10 +179,16 @@ class VerticalEstimator(NestedParameters):
             hidden=tuple(self.hidden),
             loss=self._loss,
             options=options,
-            protection=self.protection,
-            label_privacy=LabelPrivacy.of(self.label_privacy),
+            protection=protection_name(self.protection),
+            label_privacy=self._label_privacy(),
         )
         return resolve(job, self.tol)
+
+    def _label_privacy(self) -> RandomizedResponse | None:
+        given = self.label_privacy
+        if given is not None and not isinstance(given, RandomizedResponse):
+            raise InputError(f"label_privacy is {given!r}; give RandomizedResponse(epsilon=1.0), for instance")
+        return given
 
     def _runtime(self) -> tuple[RuntimeName, VirtualClock | None]:
         return ("messages", self.runtime) if isinstance(self.runtime, VirtualClock) else (self.runtime, None)

@@ -20,7 +20,7 @@ from evenhand.data.tables.align import align
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.tables import in_pandas
-from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, Protection
+from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, UpdateNoise
 from evenhand.jobs.tables import tell
 from evenhand.models.pictures import Pictures
 from evenhand.training.horizontal_steps import agree_on_encoder, combine_encoders
@@ -227,7 +227,7 @@ class ClientPool:
             return False
         return found.scale or bool(found.categorical) or found.feature_names_out != found.columns_in
 
-    def client(self, name: str, network: Any, protect: Protection | None, device: str) -> Steps[ClientData]:
+    def client(self, name: str, network: Any, update_noise: UpdateNoise | None, device: str) -> Steps[ClientData]:
         """Take a client's steps to its encoded rows."""
         inside = self._inputs.clients == name
         if self._agrees:
@@ -237,7 +237,7 @@ class ClientPool:
         if self._trees and self.encoder is not None:
             dealt = replace(dealt, categorical=self.encoder.categorical)
         self.rows[name] = dealt
-        return ClientData(dealt, network, protect, device)
+        return ClientData(dealt, network, update_noise, device)
 
     def server(self, own: Callable[[], HorizontalServerData]) -> Steps[HorizontalServerData]:
         """Take the server's steps; what it has of its own is asked for when all rows are encoded."""

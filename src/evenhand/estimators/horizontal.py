@@ -23,9 +23,9 @@ from evenhand.estimators.sensitive import named_columns, split_off
 from evenhand.estimators.tables import in_pandas
 from evenhand.estimators.warning import warn_of
 from evenhand.horizontal.crossings import learns_crossings
-from evenhand.horizontal.problem import HorizontalServerData, ModelStart, Protection
+from evenhand.horizontal.problem import HorizontalServerData, ModelStart, UpdateNoise
+from evenhand.privacy.levels import protection_name
 from evenhand.protocol.job import Job
-from evenhand.protocol.job import Protection as ProtectionLevel
 from evenhand.protocol.roles import SERVER
 from evenhand.report.progress import Progress
 from evenhand.runtime.clock import VirtualClock
@@ -33,7 +33,7 @@ from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.checking import check_job
 from evenhand.solvers.choosing import choose_solver, named_solver
 from evenhand.solvers.registry import HORIZONTAL
-from evenhand.training.horizontal import protections_of, train_together
+from evenhand.training.horizontal import train_together, update_noise_of
 from evenhand.training.horizontal_steps import HorizontalTraining, client_steps, server_steps, start_from
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy
 from evenhand.training.run import shortfalls
@@ -102,12 +102,13 @@ class HorizontalClassifier(ScoresAcrossClients):
         among them: ``{"sex": [...], "ward": [...], "sex × ward": ["f × a", ...]}``.
     hidden
         Widths of the hidden layers of ``"mlp"``.
-    protect
-        What clients do to updates before sending them, a :class:`~evenhand.privacy.mechanism.ClippedGaussian` for
-        instance, or one by client's name; averaging solvers only.
+    update_noise
+        Noise that clients add to their updates before they send them: a :class:`~evenhand.privacy.ClippedGaussian` for
+        instance, or one for each client by name. Averaging solvers only.
     protection
-        ``"masked"``: the server learns sums over clients only, by masks that cancel in the sum and outlive clients that
-        go away (extra ``privacy``); with ``scope="global"``. ``"none"`` and ``"auto"``: every answer as it is.
+        ``"masked"`` or :class:`~evenhand.privacy.Masked`: the server learns sums over clients only. Masks cancel in
+        the sum and outlive clients that drop out (extra ``privacy``). It needs ``scope="global"``. ``"none"`` and
+        ``"auto"``: every answer as it is.
     delta
         δ of the privacy statements.
     clock
@@ -140,8 +141,8 @@ class HorizontalClassifier(ScoresAcrossClients):
     certificate_ : stationarity, violation and complementarity at the returned model.
     proofs_ : what the training rows prove of new people, where a constraint has a `confidence`: a list of
         :class:`~evenhand.constraints.proving.Proof`.
-    privacy_ : None without `protect`; otherwise by client a `PrivacyStatement`, or a `NoStatement` with the reason.
-        Measured quality that is published beside the model is not covered by it.
+    privacy_ : by client a `PrivacyStatement`, or a `NoStatement` with the reason; None without `update_noise`. It does
+        not cover measured quality that is published beside the model.
     encoder_ : how columns are encoded; None for images.
     run_ : the whole run, with its transcript.
     """
@@ -167,10 +168,10 @@ class HorizontalClassifier(ScoresAcrossClients):
         encoder: PartyEncoder | None = None,
         groups: Mapping[str, Sequence[Hashable]] | None = None,
         hidden: Sequence[int] = (32, 16),
-        protect: Protection | Mapping[str, Protection] | None = None,
+        update_noise: UpdateNoise | Mapping[str, UpdateNoise] | None = None,
         delta: float = 1e-5,
         clock: VirtualClock | None = None,
-        protection: ProtectionLevel = "auto",
+        protection: Any = "auto",
         device: str = "cpu",
         crop: int | None = None,
         start: str | Path | None = None,
@@ -193,7 +194,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         self.encoder = encoder
         self.groups = groups
         self.hidden = hidden
-        self.protect = protect
+        self.update_noise = update_noise
         self.delta = delta
         self.clock = clock
         self.protection = protection
@@ -247,7 +248,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         inputs = read_inputs(X, y, sensitive_features, clients)
         classes, pos_label, codes = class_codes(inputs.labels, self.pos_label)
         job = self._job(two_classes=len(classes) == 2)
-        protected = self.protect is not None
+        protected = self.update_noise is not None
         settings: dict[str, Any] = {"scope": where, "has_server": server_rows is not None, "protected": protected}
         check_job(job, "horizontal", **settings)
         if len(classes) > 2 and not HORIZONTAL[job.solver].many_classes:
@@ -278,7 +279,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             unknown = self.groups is None or learns_crossings(job.constraints, self.groups)
             learned = [LEARNED_COLUMNS] if pool.learned else []
             learned += [LEARNED_GROUPS] if inputs.sensitive is not None and unknown else []
-            self.privacy_ = client_privacy(pool.names, self.protect, run.transcript, self.delta, learned=learned)
+            self.privacy_ = client_privacy(pool.names, self.update_noise, run.transcript, self.delta, learned=learned)
         warn_of(shortfalls(run.certificate, job.tol, self._decided(self._in_order(run.model.predict(pool.features)))))
         return self
 
@@ -293,13 +294,13 @@ class HorizontalClassifier(ScoresAcrossClients):
     ) -> Together[HorizontalTraining]:
         """Return everybody's steps from the draft terms to the trained model."""
         network = None if isinstance(self.model, str) else self.model
-        protections = protections_of(self.protect, pool.names)
+        protections = update_noise_of(self.update_noise, pool.names)
         count = None if len(classes) == 2 else len(classes)
         draft = draft_terms(
             job,
             pool.names,
             scope=where,
-            protected=self.protect is not None,
+            protected=self.update_noise is not None,
             two_classes=count is None,
             server_rows=server_rows is not None,
         )
@@ -347,7 +348,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             model=model,
             constrained=bool(constraints),
             two_classes=two_classes,
-            protected=self.protect is not None,
+            protected=self.update_noise is not None,
         )
         state = self.random_state
         seed = int(state) if isinstance(state, (int, np.integer)) else int(check_random_state(state).randint(2**31))
@@ -362,7 +363,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             seed=seed,
             hidden=tuple(self.hidden),
             options=options,
-            protection=self.protection,
+            protection=protection_name(self.protection),
         )
 
     def _start(self, shape: tuple[int, ...], classes: int | None, job: Job) -> ModelStart | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -22,7 +22,7 @@ from evenhand.estimators.rows import Beside
 from evenhand.estimators.tables import Tables
 from evenhand.estimators.warning import warn_of
 from evenhand.printing import listed
-from evenhand.protocol.job import ModelName, Protection, RuntimeName
+from evenhand.protocol.job import ModelName, RandomizedResponse, RuntimeName
 from evenhand.runtime.clock import VirtualClock
 from evenhand.solvers.checking import check_job
 from evenhand.training.run import shortfalls
@@ -74,17 +74,17 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     hidden
         Widths of a neural party's hidden layers.
     protection
-        What is kept from the others (``"subspace"`` and ``"fairvfl"`` with linear parties). ``"none"``: messages as
-        published, which disclose labels, scores and which records are equal. ``"masked"``: the server learns sums over
-        the passive parties only. ``"dealer"``: passive parties are told nothing of single rows either, by triples of a
-        third party that has no data. ``"encrypted"``: the same under encryption, without a third party (extra
+        What messages hide, by name or as an object of `evenhand.privacy` (``"subspace"`` and ``"fairvfl"`` with linear
+        parties). ``"none"``: messages as published, which disclose labels, scores and which records are equal.
+        ``"masked"`` or ``Masked()``: the server learns sums over the passive parties only. ``"dealer"`` or
+        ``Dealer()``: passive parties learn nothing about single rows either, with the help of a third party that has no
+        data. ``"encrypted"`` or ``Encrypted()``: the same under encryption, without a third party (extra
         ``encrypted``). ``"auto"``: ``"masked"`` for ``"subspace"`` with two or more passive parties, else ``"none"``.
     label_privacy
-        ``{"epsilon": 1.0}``: labels leave their holder as randomised responses only, with that ε, of which loss and
-        constraints are debiased estimates (``"subspace"``, ``"trees"``, ``"fairvfl"`` and ``"fedbcd"``). ``"groups"``:
-        the same for groups, with an ε of their own. ``"finish": True``: at the end the label holder fits its own part
-        to the true labels, for itself. Answers are drawn from `random_state` here (from 0 unless it is a number), one
-        for each id of a row, or each place where the holder's table has no pandas index.
+        A :class:`~evenhand.privacy.RandomizedResponse`: labels leave their holder as randomised responses only. Loss
+        and constraints are then debiased estimates (``"subspace"``, ``"trees"``, ``"fairvfl"`` and ``"fedbcd"``).
+        Answers are drawn from `random_state` (0 unless it is a number), one for each row id, or for each position
+        where the label holder's table has no pandas index.
     warm_start
         Begin where the last `fit` ended, if it saw the same features: for a neighbouring ε or alpha.
     checkpoints
@@ -129,8 +129,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         scale: bool = True,
         fit_intercept: bool = True,
         hidden: Sequence[int] = (32, 16),
-        protection: Protection = "auto",
-        label_privacy: Mapping[str, Any] | None = None,
+        protection: Any = "auto",
+        label_privacy: RandomizedResponse | None = None,
         warm_start: bool = False,
         checkpoints: str | Path | None = None,
         verbose: bool = False,

@@ -144,7 +144,7 @@ class ModelStart:
     multipliers: Array = field(default_factory=lambda: np.zeros(0))
 
 
-class UpdateProtection(Protocol):
+class UpdateMechanism(Protocol):
     """Transformation of a client's update before it is sent, for example clipping and Gaussian noise."""
 
     def protect(
@@ -152,13 +152,13 @@ class UpdateProtection(Protocol):
     ) -> tuple[Single, Array]: ...
 
 
-Protection: TypeAlias = UpdateProtection | RecordGaussian
+UpdateNoise: TypeAlias = UpdateMechanism | RecordGaussian
 """Noise that is added to a finished update, or at every step of training."""
 
 
-def noise_shares(protect: Protection | None) -> int:
+def noise_shares(update_noise: UpdateNoise | None) -> int:
     """Return the number of clients that share the noise of a sum; 1 if each update has all of it, or none."""
-    return int(getattr(protect, "shares", 1))
+    return int(getattr(update_noise, "shares", 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,18 +194,18 @@ class ClientData:
         The client's rows of data.
     network
         The same code as the server's.
-    protect
+    update_noise
         Transformation of updates before they are sent.
     device
         Device of the torch computations, for example ``"cuda"``, for models other than perceptrons. Each participant
         chooses its own.
     secret
-        Seed of the randomness of `protect`, known to this client only. None uses the job's seed, which all participants
+        Secret seed of `update_noise`, known to this client only. None uses the job's seed, which all participants
         know; that is safe only in a simulation.
     """
 
     rows: ClientRows
     network: Any = None
-    protect: Protection | None = None
+    update_noise: UpdateNoise | None = None
     device: str = "cpu"
     secret: bytes | None = None

@@ -223,7 +223,7 @@ def _then_score(steps: Steps[Any], role: Role | Callable[..., Role]) -> Steps[An
 
 def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
     trained = replace(job.to_job(), max_rounds=REHEARSED_ROUNDS)
-    sensitive, protect = job.data.sensitive, job.to_protection()
+    sensitive, update_noise = job.data.sensitive, job.to_protection()
     rows = {
         client.name: ClientRows(client.name, *_made_up(REHEARSED_ROWS, seed), _groups(REHEARSED_ROWS, sensitive))
         for seed, client in enumerate(job.client)
@@ -232,7 +232,7 @@ def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
     if job.server.has_rows:
         server = ClientRows(SERVER_ROWS, *_made_up(REHEARSED_ROWS, 99), _groups(REHEARSED_ROWS, sensitive))
     draft = draft_terms(
-        trained, list(rows), scope=job.to_scope(), protected=protect is not None, server_rows=server is not None
+        trained, list(rows), scope=job.to_scope(), protected=update_noise is not None, server_rows=server is not None
     )
     known = KnownBefore(simulated=True)
     steps: dict[str, Steps[Any]] = {
@@ -242,7 +242,7 @@ def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
     }
     for name in sorted(rows):
         steps[name] = horizontal_steps.client_steps(
-            name, draft, known, _holding(ClientData(rows[name], protect=protect))
+            name, draft, known, _holding(ClientData(rows[name], update_noise=update_noise))
         )
     return horizontal.train_together(Together(steps)).transcript
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.arrays import Integers
-from evenhand.constraints.responses import RandomisedResponse
+from evenhand.constraints.responses import ResponseMechanism
 from evenhand.errors import MissingExtraError
 from evenhand.privacy.accounting import accounting_package
 
@@ -59,7 +59,7 @@ class AnswerKey:
         return cls(blake2b(str(seed).encode(), digest_size=SECRET_BYTES).digest(), ids, simulated=True)
 
 
-def answers(codes: Integers, response: RandomisedResponse, key: AnswerKey, what: str) -> Integers:
+def answers(codes: Integers, response: ResponseMechanism, key: AnswerKey, what: str) -> Integers:
     """The answers of all rows, as places among the values.
 
     Parameters
@@ -76,7 +76,7 @@ def answers(codes: Integers, response: RandomisedResponse, key: AnswerKey, what:
     return np.where(honest, codes, (codes + away) % response.values)
 
 
-def _words(codes: Integers, response: RandomisedResponse, key: AnswerKey, what: str) -> NDArray[np.uint64]:
+def _words(codes: Integers, response: ResponseMechanism, key: AnswerKey, what: str) -> NDArray[np.uint64]:
     """Two words for each row, that nobody can tell from noise without the secret."""
     question = f"{key.label}\0{what}\0{response.epsilon!r}\0{response.values}\0".encode()
     head = blake2b(question, key=key.secret[:64], digest_size=16)
@@ -118,7 +118,7 @@ class LabelStatement:
 
     @classmethod
     def of(
-        cls, label: RandomisedResponse, groups: Mapping[str, RandomisedResponse], *, simulated: bool, finish: bool
+        cls, label: ResponseMechanism, groups: Mapping[str, ResponseMechanism], *, simulated: bool, finish: bool
     ) -> LabelStatement:
         responses = [label, *groups.values()]
         found = {"closed form": sum(one.epsilon for one in responses)}
@@ -152,7 +152,7 @@ class LabelStatement:
         return {**asdict(self), "words": self.words}
 
 
-def accounted(responses: Iterable[RandomisedResponse]) -> float:
+def accounted(responses: Iterable[ResponseMechanism]) -> float:
     """ε at δ = 0 of several responses about one person, by dp-accounting's privacy loss distributions."""
     accounting = accounting_package()
     relation = accounting.NeighboringRelation.REPLACE_ONE

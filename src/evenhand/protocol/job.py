@@ -12,13 +12,13 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from evenhand.constraints.groups import Groups
 from evenhand.constraints.kinds import Constraint
-from evenhand.constraints.responses import RandomisedResponse
+from evenhand.constraints.responses import ResponseMechanism
 from evenhand.errors import InputError
 from evenhand.numbers import is_number, is_whole
 
 
 @dataclass(frozen=True)
-class LabelPrivacy:
+class RandomizedResponse:
     """Labels leave their holder only as randomised responses.
 
     Parameters
@@ -39,7 +39,7 @@ class LabelPrivacy:
 
     def __post_init__(self) -> None:
         for epsilon in (self.epsilon, *(() if self.groups is None else (self.groups,))):
-            RandomisedResponse(epsilon)
+            ResponseMechanism(epsilon)
         if not isinstance(self.finish, bool):
             raise InputError(f"label_privacy: finish is {self.finish!r}; it is True or False")
 
@@ -54,15 +54,15 @@ class LabelPrivacy:
         return cls(**given)
 
     @property
-    def of_labels(self) -> RandomisedResponse:
-        return RandomisedResponse(self.epsilon)
+    def of_labels(self) -> ResponseMechanism:
+        return ResponseMechanism(self.epsilon)
 
-    def of_groups(self, groups: Groups) -> dict[str, RandomisedResponse]:
+    def of_groups(self, groups: Groups) -> dict[str, ResponseMechanism]:
         """Return ε by attribute, if groups are randomised too."""
         return (
             {}
             if self.groups is None
-            else {name: RandomisedResponse(self.groups, len(each)) for name, each in groups.items()}
+            else {name: ResponseMechanism(self.groups, len(each)) for name, each in groups.items()}
         )
 
     @property
@@ -181,7 +181,7 @@ class Job:
     loss: LossName = "logistic"
     options: Mapping[str, Any] = field(default_factory=dict)
     protection: Protection = "auto"
-    label_privacy: LabelPrivacy | None = None
+    label_privacy: RandomizedResponse | None = None
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -194,7 +194,7 @@ class Job:
         if self.protection not in ("auto", *PROTECTIONS):
             known = ", ".join(map(repr, ("auto", *PROTECTIONS)))
             raise InputError(f"protection is {self.protection!r}; choose one of {known}")
-        object.__setattr__(self, "label_privacy", LabelPrivacy.of(self.label_privacy))
+        object.__setattr__(self, "label_privacy", RandomizedResponse.of(self.label_privacy))
         if self.alpha is not None and not (is_number(self.alpha) and self.alpha >= 0):
             raise InputError(f"alpha is {self.alpha!r}; it must be zero or more, or None for 2/n")
         if not (is_whole(self.max_rounds) and self.max_rounds >= 1):

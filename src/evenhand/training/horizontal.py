@@ -14,7 +14,7 @@ from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.errors import ExactRatesWarning, InputError, UnprovenWarning
-from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, Protection, Single
+from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, Single, UpdateNoise
 from evenhand.horizontal.roles import HorizontalClient, HorizontalModel, HorizontalServer
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.certificate import Certificate
@@ -90,7 +90,7 @@ def train_clients(
     server: ClientRows | None = None,
     groups: Mapping[str, Sequence[Hashable]] | None = None,
     classes: int | None = None,
-    protect: Protection | Mapping[str, Protection] | None = None,
+    update_noise: UpdateNoise | Mapping[str, UpdateNoise] | None = None,
     start: ModelStart | None = None,
     device: str = "cpu",
     terms: HorizontalTerms | None = None,
@@ -115,7 +115,7 @@ def train_clients(
         The values each sensitive attribute may take, agreed beforehand; None takes those that occur.
     classes
         Number of classes, if labels are class indices; None finds out.
-    protect
+    update_noise
         What clients do to their updates before sending them: one protection for all, or one for each by name.
     start
         Weights and multipliers to begin with, of an earlier run.
@@ -129,7 +129,7 @@ def train_clients(
         an uninterrupted one would have.
     """
     names = [one.name for one in clients]
-    protections = protections_of(protect, names)
+    protections = update_noise_of(update_noise, names)
     network = None if isinstance(model, str) else model
     if model is not None:
         job = replace(job, model="module" if network is not None else model)
@@ -192,7 +192,7 @@ def _own_data(stages: Mapping[str, HorizontalTraining]) -> Iterator[Any]:
     """Return what everybody brings to training, for a fingerprint."""
     for name, stage in stages.items():
         yield name
-        yield repr(getattr(stage.own, "protect", None))
+        yield repr(getattr(stage.own, "update_noise", None))
         yield from stage.data()
 
 
@@ -226,14 +226,16 @@ def _run(terms: HorizontalTerms, finished: Finished[HorizontalServer, Horizontal
     )
 
 
-def protections_of(
-    protect: Protection | Mapping[str, Protection] | None, names: Sequence[str]
-) -> dict[str, Protection]:
+def update_noise_of(
+    update_noise: UpdateNoise | Mapping[str, UpdateNoise] | None, names: Sequence[str]
+) -> dict[str, UpdateNoise]:
     """Return what each client does to its updates, by name; clients that do nothing are left out."""
-    if protect is None:
+    if update_noise is None:
         return {}
-    if not isinstance(protect, Mapping):
-        return dict.fromkeys(names, protect)
-    if unknown := sorted(protect.keys() - set(names)):
-        raise InputError(f"protect names {unknown[0]!r}, which is not a client; the clients are {', '.join(names)}")
-    return dict(protect)
+    if not isinstance(update_noise, Mapping):
+        return dict.fromkeys(names, update_noise)
+    if unknown := sorted(update_noise.keys() - set(names)):
+        raise InputError(
+            f"update_noise names {unknown[0]!r}, which is not a client; the clients are {', '.join(names)}"
+        )
+    return dict(update_noise)

@@ -46,7 +46,7 @@ Privacy: TypeAlias = Mapping[str, PrivacyStatement | NoStatement]
 
 def client_privacy(
     clients: Sequence[str],
-    protect: Any,
+    update_noise: Any,
     transcript: Transcript,
     delta: float,
     *,
@@ -59,7 +59,7 @@ def client_privacy(
 
     Parameters
     ----------
-    protect
+    update_noise
         Mechanism that protected the updates: one for all clients, or a mapping by client.
     learned
         Names of statistics that were learned from the clients' rows before the first round. No noise covers them.
@@ -77,7 +77,7 @@ def client_privacy(
     found: dict[tuple[Any, ...], PrivacyStatement | NoStatement] = {}
     answers: dict[str, PrivacyStatement | NoStatement] = {}
     for name, kinds in sent.items():
-        mechanism = protect.get(name) if isinstance(protect, Mapping) else protect
+        mechanism = update_noise.get(name) if isinstance(update_noise, Mapping) else update_noise
         uncovered = sorted(kind for kind in kinds if kind not in known or not known[kind].coverage.noise_covers)
         others = (*learned, *(f"messages of kind {kind!r}" for kind in uncovered))
         if masked.MASKED.kind in kinds and name in measuring:

@@ -94,7 +94,7 @@ class _Builder:
         for name, own in owns.items():
             if own.rows.name != name:
                 raise InputError(f"client {name!r} was given the rows of {own.rows.name!r}; give each client its own")
-            if noise_shares(own.protect) > 1 and not terms.only_sums:
+            if noise_shares(own.update_noise) > 1 and not terms.only_sums:
                 raise InputError(f"client {name!r} would send only its share of the noise; set protection='masked'")
         means = SliceMeans(terms)
         formulation = self._formulation(means.bounds)
@@ -107,10 +107,10 @@ class _Builder:
         sizes = message_sizes(means, formulation, network)
 
         def learner(own: ClientData) -> Any:
-            if not isinstance(own.protect, RecordGaussian):
+            if not isinstance(own.update_noise, RecordGaussian):
                 return batched.BatchedLearner(together, own.rows.name)
             record_level = importlib.import_module("evenhand.horizontal.averaging.record_level")
-            return record_level.RecordLearner(together, own.rows.name, means, own.protect, own.secret)
+            return record_level.RecordLearner(together, own.rows.name, means, own.update_noise, own.secret)
 
         client = self._kind(terms, "SharingClient", self._client)
         return [
@@ -124,7 +124,7 @@ class _Builder:
                 max_rounds=job.max_rounds,
                 report_every=_every(terms, options),
                 # The learner adds record-level noise during training.
-                protect=None if isinstance(own.protect, RecordGaussian) else own.protect,
+                update_noise=None if isinstance(own.update_noise, RecordGaussian) else own.update_noise,
                 secret=own.secret,
             )
             for name, own in owns.items()

@@ -26,7 +26,7 @@ from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.messages import MODEL, SUMS, UPDATE
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.server import ClosingServer
-from evenhand.horizontal.problem import ModelStart, Single, UpdateProtection, noise_shares
+from evenhand.horizontal.problem import ModelStart, Single, UpdateMechanism, noise_shares
 from evenhand.horizontal.seeds import generator, secret_generator
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.protocol.answers import Body
@@ -201,7 +201,7 @@ class AveragingClient(ClosingClient):
         seed: int,
         max_rounds: int,
         report_every: int,
-        protect: UpdateProtection | None = None,
+        update_noise: UpdateMechanism | None = None,
         secret: bytes | None = None,
     ) -> None:
         super().__init__(name, sizes, learner)
@@ -210,13 +210,13 @@ class AveragingClient(ClosingClient):
         self.seed = seed
         self.max_rounds = max_rounds
         self.report_every = report_every
-        self.protect = protect
+        self.update_noise = update_noise
         self.secret = secret
         self.request: TrainRequest | None = None
 
     @property
     def least_summed(self) -> int:
-        return max(noise_shares(self.protect), super().least_summed)
+        return max(noise_shares(self.update_noise), super().least_summed)
 
     def handle(self, message: Message) -> Sends:
         """Note the model; training waits for `work`, by which time all clients of the process have noted it."""
@@ -257,11 +257,11 @@ class AveragingClient(ClosingClient):
     def _update(self, request: TrainRequest, trained: Trained) -> Message:
         change = np.concatenate([trained.weights - request.weights, trained.statistics - request.statistics])
         multipliers = self._ascent(trained.values)
-        if self.protect is not None:
+        if self.update_noise is not None:
             # Running statistics are means over the client's rows and need protection as much as weights do.
             asked = (request.weights, request.statistics, request.multipliers)
             rng = secret_generator(self.secret, self.seed, self.name, self.round, "protection", *asked)
-            change, multipliers = self.protect.protect(change, multipliers, rng)
+            change, multipliers = self.update_noise.protect(change, multipliers, rng)
         return self.update(change[: request.weights.size], change[request.weights.size :], multipliers)
 
     def update(self, weights: Single, statistics: Single, multipliers: Array) -> Message:
@@ -271,7 +271,7 @@ class AveragingClient(ClosingClient):
             SERVER,
             round=self.round,
             # If noise is shared among clients, a client with a larger weight would need more of it.
-            rows=1 if noise_shares(self.protect) > 1 else self.learner.n_rows,
+            rows=1 if noise_shares(self.update_noise) > 1 else self.learner.n_rows,
             weights=weights,
             statistics=statistics,
             multipliers=multipliers,

@@ -68,9 +68,9 @@ class _OwnTable(ClientTable):
         self.labels = yield from self.agree_on_labels()
         agreeing = self.agree_on_encoder() if data.encoder is None else self.agree_on_given_encoder()
         self.encoder = yield from agreeing
-        protect = self._job.to_protection()
+        update_noise = self._job.to_protection()
         training = self.encode(self.encoder, self.labels)
-        return ClientData(training, protect=protect, secret=None if protect is None else secret())
+        return ClientData(training, update_noise=update_noise, secret=None if update_noise is None else secret())
 
 
 def client_program(

@@ -11,7 +11,7 @@ from evenhand.constraints.groups import crossed_name
 from evenhand.constraints.scope import ConstraintScope, MissingSlices, Scope
 from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.errors import InputError, JobError
-from evenhand.horizontal.problem import Protection
+from evenhand.horizontal.problem import UpdateNoise
 from evenhand.jobs.schema import (
     ClockedFile,
     EncodedSection,
@@ -212,7 +212,7 @@ class HorizontalJobFile(ClockedFile):
         return ConstraintScope(self.job.scope, limits or None, self.job.missing_slices)
 
     @once
-    def to_protection(self) -> Protection | None:
+    def to_protection(self) -> UpdateNoise | None:
         """The mechanism, with noise for the asked-for ε where it is given instead of a noise multiplier."""
         section = self.privacy
         if section is None:

@@ -176,4 +176,4 @@ def _own(
     encoder = given
     if encoder is None and not job.has_images:
         encoder = yield from table.agree_on_encoder()
-    return ClientData(table.encode(encoder, labels), protect=job.to_protection(), device=job.job.device)
+    return ClientData(table.encode(encoder, labels), update_noise=job.to_protection(), device=job.job.device)

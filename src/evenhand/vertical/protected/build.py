@@ -12,7 +12,7 @@ from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData
-from evenhand.vertical.protected.dealing import Dealer, DealtParty, DealtServer
+from evenhand.vertical.protected.dealing import DealerRole, DealtParty, DealtServer
 from evenhand.vertical.protected.encrypting import EncryptedParty, EncryptedServer
 from evenhand.vertical.protected.guarding import check_columns
 from evenhand.vertical.protected.masking import MaskedParty, TogetherServer
@@ -75,9 +75,9 @@ def protected_party(
     return DealtParty(masked, grid, words, _dealer_of(terms), context)
 
 
-def dealer(terms: VerticalTerms) -> Dealer:
+def dealer(terms: VerticalTerms) -> DealerRole:
     """The role of the third party that has no data."""
-    return Dealer(_dealer_of(terms), terms.n_rows, terms.passive, terms.digest.encode())
+    return DealerRole(_dealer_of(terms), terms.n_rows, terms.passive, terms.digest.encode())
 
 
 def _dealer_of(terms: VerticalTerms) -> str:

@@ -57,7 +57,7 @@ def _nu_mask(seed: bytes, number: int, rows: int) -> Words:
     return stream(seed, f"derivative {number}", rows)
 
 
-class Dealer(Role):
+class DealerRole(Role):
     """Holds no data: knows how many rows, columns and rounds there are, and gives random numbers that fit together."""
 
     vocabulary = TRIPLES
