@@ -203,22 +203,25 @@ def _constraints() -> list[str]:
 def _options() -> Iterator[str]:
     yield from ("## Options of solvers", "", "Keys of `[job.options]`, by solver.", "")
     for split, solvers in (("vertical", VERTICAL), ("horizontal", HORIZONTAL)):
-        users: dict[type, list[str]] = {}
+        users: dict[tuple[str, ...], list[str]] = {}
         for name, solver in solvers.items():
-            users.setdefault(solver.options, []).append(name)
-        for options, names in users.items():
+            users.setdefault(tuple(_option_rows(solver.options)), []).append(name)
+        for rows, names in users.items():
             yield from (f"### {', '.join(f'`{name}`' for name in names)} ({split})", "")
-            parent = next((base for base in options.__mro__[1:] if base in users), None)
-            if parent is not None:
+            # A solver that has all options of another, and more, lists only its own.
+            parent = max((other for other in users if set(other) < set(rows)), key=len, default=())
+            if parent:
                 yield from (f"The options of `{users[parent][0]}`, and", "")
-            told = set() if parent is None else {field.name for field in fields(parent)}
             yield from ("| key | meaning | default |", "|---|---|---|")
-            meanings = parameters(options)
-            for field in fields(options):
-                if field.name not in told:
-                    default = "" if field.default in (None, MISSING) else f"`{_toml(field.default)}`"
-                    yield _row(f"`{field.name}`", meanings.get(field.name, ""), default)
+            yield from (row for row in rows if row not in parent)
             yield ""
+
+
+def _option_rows(options: type) -> Iterator[str]:
+    meanings = parameters(options)
+    for field in fields(options):
+        default = "" if field.default in (None, MISSING) else f"`{_toml(field.default)}`"
+        yield _row(f"`{field.name}`", meanings.get(field.name, ""), default)
 
 
 def parameters(documented: type) -> dict[str, str]:

@@ -92,7 +92,7 @@ class HorizontalScene:
 def audit_horizontal(scene: HorizontalScene, *, coalitions: Sequence[Sequence[str]] = (), seed: int = 0) -> Audit:
     """Attack a run as the server, alone and with colluding clients."""
     if unknown := sorted({name for names in coalitions for name in names} - {SERVER, *scene.clients}):
-        raise InputError(f"{unknown[0]!r} takes no part in this run; those who do are {', '.join(scene.clients)}")
+        raise InputError(f"{unknown[0]!r} takes no part in this run; the participants are {', '.join(scene.clients)}")
     rng = np.random.default_rng(seed)
     findings: list[Finding] = []
     for names in [(), *coalitions]:

@@ -36,7 +36,7 @@ def audit_vertical(
         Maximum number of rows attacked.
     """
     if unknown := sorted({name for names in coalitions for name in names} - {SERVER, *scene.columns}):
-        raise InputError(f"{unknown[0]!r} takes no part in this run; those who do are {', '.join(scene.columns)}")
+        raise InputError(f"{unknown[0]!r} takes no part in this run; the participants are {', '.join(scene.columns)}")
     rng = np.random.default_rng(seed)
     scene = replace(scene, known=rng.permutation(len(scene.labels)) < len(scene.labels) // 2)
     views = [View.of(scene, [name]) for name in scene.columns] + [View.of(scene, names) for names in coalitions]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import sys
 import warnings
@@ -71,6 +72,18 @@ app.command("audit")(audit.audit)
 app.command("report")(report.report)
 app.add_typer(federation.app, name="federation")
 app.add_typer(data.app, name="data")
+
+
+def _unwrapped(text: str) -> str:
+    """Join the lines of each paragraph, which Typer would break where the source does; keep examples (after \\b)."""
+    parts = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(part if part.startswith("\b") else " ".join(part.split()) for part in parts)
+
+
+for _group in (app, federation.app, data.app):
+    for _command in _group.registered_commands:
+        if _command.callback is not None:
+            _command.help = _unwrapped(_command.callback.__doc__ or "")
 
 
 def main() -> None:

@@ -204,7 +204,7 @@ def _label(tables: Sequence[DraftTable], ids: Mapping[str, str], given: str | No
     if given is not None:
         holder = next((table.name for table in tables if given in table.frame.columns), None)
         if holder is None:
-            raise InputError(f"--label {given}: no table has such a column")
+            raise InputError(f"--label {given}: no table has such a column; name a column of one of the tables")
         return holder, given
     found = [
         (table.name, str(name))

@@ -65,7 +65,7 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, description: Mapping[str, Any]) -> RunFolder:
         """Create a folder with its description; never overwrite an existing one."""
-        check_free(path, "resume it, or choose another folder")
+        check_free(path, "resume it (--resume), or choose another folder")
         make_folder(path, private=True)
         folder = cls(path)
         run, evenhand = secrets.token_hex(16), version("evenhand")
@@ -79,7 +79,8 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> RunFolder:
         if not is_run(path):
-            raise RunError(f"{path} is not a run folder: it has no {DESCRIPTION}")
+            missing = f"it has no {DESCRIPTION}" if path.exists() else "it does not exist"
+            raise RunError(f"{path} is not a run folder: {missing}")
         return cls(path)
 
     # -- what it is

@@ -66,7 +66,7 @@ def record_in(path: Path, content: Mapping[str, Any], base: Path, resume: bool) 
 
 def _check_content(path: Path, resume: bool) -> None:
     if not (resume and is_run(path)):
-        check_free(path, "resume it, or choose another folder")
+        check_free(path, "resume it (--resume), or choose another folder")
         return
     folder = RunFolder.open(path)
     if folder.finished:

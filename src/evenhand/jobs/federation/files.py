@@ -175,7 +175,7 @@ def read_federation_job(path: Path) -> AnyJob:
 
 
 def read_party(path: Path) -> PartyFile:
-    return parsed(PartyFile, _check_own, read_toml(path, "party's file"), path.name)
+    return parsed(PartyFile, _check_own, read_toml(path, "party file"), path.name)
 
 
 def run_place(runs: Path, run: str, *, at_server: bool = False) -> Path:

@@ -109,6 +109,7 @@ def _sentence(record: RunRecord, one: dict[str, Any], unseen: dict[str, Any] | N
         error = unseen["standard_error"]
         words.append(f" On {f'{rows:,} ' if rows else ''}held-out rows it is {number(unseen['estimate'])}")
         words.append("" if error is None else f" ± {number(error)} (standard error)")
+        words.append("" if holds(unseen) else ", above the bound")
         bound = unseen["bound"]
         words.append("." if bound is None else f"; for new people it is at most {number(bound)}, at 95 % confidence.")
     met = holds(one)
@@ -116,7 +117,8 @@ def _sentence(record: RunRecord, one: dict[str, Any], unseen: dict[str, Any] | N
         met, by = is_met(record), record.result["certificate"]["violation"]
         words.append(" It was judged on leave-one-out scores, because trees fit the rows they are grown on")
         words.append("." if met else f": there it is violated by {number(by)}.")
-    return tag("p", tag("strong", "Met." if met else "Not met."), *words)
+    where = "on leave-one-out scores" if judged_left_out(record) else "on the training rows"
+    return tag("p", tag("strong", f"{'Met' if met else 'Not met'} {where}."), *words)
 
 
 def _accuracy(record: RunRecord) -> Markup:

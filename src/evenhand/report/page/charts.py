@@ -138,7 +138,8 @@ class Interval(NamedTuple):
 
 def interval_chart(title: str, rows: Sequence[Interval], *, x_label: str) -> Markup:
     """Plot each value with a whisker from low to high."""
-    step, left, right = 26, 150, 420
+    step, left = 26, max(150, 12 + 7 * max((len(row.name) for row in rows), default=0))
+    right = left + 270
     height = _TOP + step * len(rows) + _BOTTOM
     x = Axis.over([[row.low, row.high] for row in rows], left, right - _RIGHT, include=[0.0])
     drawn = [_grid(x, _TOP, height - _BOTTOM, x_label, height, most=4)]

@@ -12,7 +12,7 @@ from evenhand.report.page.markup import Markup, details, section, table, tag, vo
 from evenhand.report.record import RunRecord
 from evenhand.solvers.announcing import schemas
 
-_ROW = 46
+_ROW = 56
 
 
 def exchange(record: RunRecord, identifier: str) -> Markup:
@@ -70,7 +70,7 @@ def _diagram(others: list[str], links: pd.DataFrame) -> Markup:
                     f"{'← ' if back else ''}{decimal(sent)}{'' if back else ' →'}",
                     klass="tick",
                     x=left + 16 if back else right - 12,
-                    y=at + (12 if back else -5),
+                    y=at + (15 if back else -7),
                     text_anchor="start" if back else "end",
                 ),
             ]

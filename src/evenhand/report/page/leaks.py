@@ -44,7 +44,8 @@ def _stated(record: RunRecord) -> list[str]:
 
 def _lift(who: str, one: Mapping[str, Any]) -> Interval:
     lift = one["lift"]
-    return Interval(f"{who}: {one['attack']}", lift["value"], lift["low"], lift["high"], group=int(one["real"]))
+    name = f"{who}: {one['attack']}, {one['sequence']} × {one['message']}"
+    return Interval(name, lift["value"], lift["low"], lift["high"], group=int(one["real"]))
 
 
 def _table(rows: list[tuple[str, Mapping[str, Any]]]) -> Markup:

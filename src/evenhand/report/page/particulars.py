@@ -22,6 +22,8 @@ CERTIFICATE: Final = {
     "complementarity": "complementary slackness: the largest multiplier × slack",
     "converged": "whether the solver's stopping test passed",
     "rounds": "communication rounds",
+    "bound": "the relative distance of the objective from the optimum is at most this",
+    "estimate": "estimated relative distance of the objective from the optimum",
 }
 
 
@@ -98,6 +100,7 @@ def particulars(record: RunRecord, identifier: str) -> Markup:
             ]
         )
         for name, value in record.result.get("certificate", {}).items()
+        if value is not None
     ]
     files = [
         [name, entry.owner, (f"{entry.bytes:,}", entry.bytes), tag("code", entry.sha256)]
