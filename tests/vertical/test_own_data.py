@@ -73,9 +73,9 @@ def test_no_role_reaches_what_another_holds(solver: str) -> None:
 @pytest.mark.parametrize(
     ("own", "name", "message"),
     [
-        (PartyData(np.zeros((59, 2)), known=KNOWN), "p0", "p0: its columns have 59 rows; the terms are about 60"),
+        (PartyData(np.zeros((59, 2)), known=KNOWN), "p0", "p0: its columns have 59 rows, but the terms describe 60"),
         (PartyData(np.zeros((60, 2)), known=KNOWN), "p7", "no party 'p7'; there are p0, p1, p2"),
-        (PartyData(np.zeros((60, 2)), np.zeros(3), KNOWN), "p0", "by the terms the run begins anew"),
+        (PartyData(np.zeros((60, 2)), np.zeros(3), KNOWN), "p0", "the terms have no warm start"),
     ],
 )
 def test_a_party_that_does_not_fit_the_terms_is_refused(own: PartyData, name: str, message: str) -> None:
@@ -94,12 +94,12 @@ def test_an_active_party_without_labels_is_refused_where_they_are_needed(solver:
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        (ServerData(PROBLEM.labels[:-1], PROBLEM.sensitive), "59 labels; the terms are about 60 rows"),
+        (ServerData(PROBLEM.labels[:-1], PROBLEM.sensitive), "59 labels were given, but the terms describe 60 rows"),
         (ServerData(PROBLEM.labels), r"sensitive attribute 'group', which is not among \[\]"),
         (ServerData(PROBLEM.labels, PROBLEM.sensitive.replace("b", "c")), "'c', which is not among the agreed groups"),
         (
             ServerData(PROBLEM.labels, PROBLEM.sensitive, np.zeros((2, 1))),
-            "multipliers to start from, but by the terms",
+            "multipliers to start from, but the terms have no warm start",
         ),
     ],
 )

@@ -185,7 +185,7 @@ def test_where_every_round_begins_warm_scores_are_summed_too() -> None:
 def test_a_party_takes_no_derivative_in_the_clear_where_it_is_to_see_none() -> None:
     roles = make(job_of("subspace", "dealer"))
     open_one = next(one for one in _heard(job_of("subspace", "masked", max_rounds=1)) if one.kind == "derivative")
-    with pytest.raises(ProtocolError, match="nothing of single rows"):
+    with pytest.raises(ProtocolError, match="no messages about single rows"):
         roles["p1"].receive(Message("server", "p1", open_one.kind, open_one.body))
 
 

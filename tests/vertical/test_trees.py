@@ -381,7 +381,7 @@ def test_what_trees_cannot_do_is_said() -> None:
     with pytest.raises(DataError, match="no column to grow trees on"):
         train(people, parties=[PartyColumns("bank", np.zeros((60, 0)), active=True)])
     run = train(people)
-    with pytest.raises(InputError, match="begin anew"):
+    with pytest.raises(InputError, match="cannot start from an earlier run"):
         train_vertical(Job(solver="trees"), people.parties(), people.labels, start=run.as_start())
 
 
@@ -507,7 +507,7 @@ def test_messages_about_trees_across_parties_are_checked() -> None:
     bank.gradient = bank.curvature = np.ones(100)
     with pytest.raises(ProtocolError, match="splits of 99 nodes"):
         bank.receive(NODES.message("server", "bank", round=1, count=99, **rows))
-    with pytest.raises(ProtocolError, match="is to keep another"):
+    with pytest.raises(ProtocolError, match="the server keeps another"):
         bank.receive(LEAF_VALUES.message("server", "bank", values=np.zeros((0, 16)), intercept=0.0, splits=[4]))
     with pytest.raises(ProtocolError, match="not routes"):
         bank.receive(ROUTES.message("server", "bank", sizes=[2], nodes=np.zeros((1, 4)), values=[0.0]))
@@ -523,7 +523,7 @@ def test_messages_about_relays_are_checked() -> None:
         bank.receive(RELAY.message("server", "bank", round=1, count=2, cells=cells))
     bank.gradient = bank.curvature = np.ones(100)
     for count, spoiled in ((9, cells), (2, cells + 2)):
-        with pytest.raises(ProtocolError, match="which are not these"):
+        with pytest.raises(ProtocolError, match="but was sent others"):
             bank.receive(RELAY.message("server", "bank", round=1, count=count, cells=spoiled))
 
 

@@ -1,14 +1,14 @@
-"""How far a linear model is from the optimum, from numbers that its parties send anyway.
+"""Bound or estimate the distance of a linear model from the optimum, from numbers that its parties send anyway.
 
-By weak duality the Lagrangian L(·, λ) is never above the constrained optimum F* at its own minimum. Where it is
-μ-strongly convex that minimum is at most ‖∇L‖²/(2μ) below its present value, and so
+By weak duality the minimum of the Lagrangian L(·, λ) is never above the constrained optimum F*. Where L is μ-strongly
+convex, that minimum is at most ‖∇L‖²/(2μ) below its present value, and so
 
     (F − F*) / F  ≤  (Σ_k ‖∇_k L‖² / (2μ) + Σ λ · slack) / F.
 
-Rows that bound losses keep L convex as long as no tilted weight 1 + n·tilt_i of a row of data is negative: then this is
-a *bound*. (The intercept is not regularised; its slope counts as that of a weight, far more than it can be worth.)
-Elsewhere, and for rates, which are not convex, it is an *estimate* of the distance from where the run is headed.
-Without regulariser there is neither.
+Constraints on losses keep L convex as long as no tilted weight 1 + n·tilt_i of a data row is negative. Then this is a
+*bound*. The intercept is not regularised; its slope is counted like that of a weight, which overstates it by far.
+Otherwise, and for rates, which are not convex, it is an *estimate* of the distance from the point that the run
+approaches. Without a regulariser there is neither.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def distance(
     objective: float,
     regulariser: float,
 ) -> Distance:
-    """Of the model with these scores.
+    """Return the distance of the model with these scores.
 
     Parameters
     ----------
     point
-        Scores, and the rows that the model is trained under.
+        Scores, and the constraints that the model is trained under.
     squared_gradient
         ‖∇L‖², over all weights.
     regulariser
@@ -60,7 +60,7 @@ def distance(
 
 
 def is_convex(lagrangian: Lagrangian, multipliers: Array) -> bool:
-    """Whether the Lagrangian is convex in the scores at these multipliers, whatever they are."""
+    """Return whether the Lagrangian is convex in the scores, for all scores, at these multipliers."""
     rows = lagrangian.constraints
     used = [measure for measure, places in rows.measures.items() if multipliers[:, places].any()]
     if any(measure.name != "loss" for measure in used):

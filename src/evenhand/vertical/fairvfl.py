@@ -47,7 +47,7 @@ from evenhand.vertical.server import Server
 
 
 class FairVFLServer(Server):
-    """FairVFL Algorithm 1."""
+    """Server of FairVFL Algorithm 1."""
 
     state_fields: ClassVar = {
         "gap": float,
@@ -120,7 +120,10 @@ class FairVFLServer(Server):
         return self._broadcast(point)
 
     def _ascend(self, point: Point) -> None:
-        """λ ← [λ + β (∂f/∂λ − c λ)]₊ (FairVFL Eq. 10), and the λ part of the gap (FairVFL Eq. 13) at the new λ."""
+        """Update λ ← [λ + β (∂f/∂λ − c λ)]₊ (FairVFL Eq. 10).
+
+        Also compute the λ part of the gap (FairVFL Eq. 13) at the new λ.
+        """
         beta, damping = self.options.dual_step, self.schedule.damping(self.round)
         gradient = point.dual_gradient()
         self.multipliers = np.maximum(self.multipliers + beta * (gradient - damping * self.multipliers), 0.0)
@@ -128,11 +131,14 @@ class FairVFLServer(Server):
         self.dual_gap = float(np.linalg.norm(self.multipliers - projected)) / beta
 
     def _report(self, point: Point) -> None:
-        """`gap` is ‖∇G‖ of the round that led here: the parties' moves are known only after it."""
+        """Add a row to the history.
+
+        `gap` is ‖∇G‖ of the previous round, because the parties' moves are known only after it.
+        """
         self.reports.append({"round": self.round, **self.row_report(point), "gap": self.gap})
 
     def _sent_multipliers(self, point: Point) -> Array:
-        """λ, or [λ + ρ · excess]₊ while the run goes on with a penalty; the certificate is about λ alone."""
+        """Return λ, or [λ + ρ · excess]₊ during training with a penalty. The certificate uses λ alone."""
         if self.options.penalty == 0.0 or self.closing:
             return self.multipliers
         return np.maximum(self.multipliers + self.options.penalty * point.dual_gradient(), 0.0)
@@ -152,7 +158,10 @@ class FairVFLServer(Server):
         return sends
 
     def _take_gradient_norm(self, message: Message) -> Sends:
-        """Close the run, unless scores were still under way when it was closed: then ask once more, at rest."""
+        """Close the run when all gradient norms are in.
+
+        If scores were in flight when closing began, ask once more at the final scores.
+        """
         self.receive_gradient_norm(message, converged=bool(self.gap <= self.job.tol))
         if self.done and self.moved_while_closing:
             self.done = self.moved_while_closing = False
@@ -162,7 +171,7 @@ class FairVFLServer(Server):
 
 
 class FairVFLParty(GradientParty):
-    """What active and passive parties share: stepping, and sending scores that carry a running number."""
+    """Base class of active and passive parties: steps, and numbered messages with scores."""
 
     state_fields: ClassVar = {"sequence": int, "optimiser": Plain | Adam}
 
@@ -173,13 +182,14 @@ class FairVFLParty(GradientParty):
         self.sequence = 0
 
     def descend(self, gradient: Array, step: float) -> None:
-        """One step (FairVFL Eq. 11)."""
+        """Take one step (FairVFL Eq. 11)."""
         self.model.move(self.optimiser.change(gradient, step))
 
     def squared_move(self, moved: Array, first_gradient: Array, step: float) -> float:
-        """‖θ^(t) − θ^(t+1)‖² of FairVFL Eq. 13.
+        """Return ‖θ^(t) − θ^(t+1)‖² of FairVFL Eq. 13.
 
-        Adam's moves say nothing of stationarity: its first gradient stands in.
+        The length of Adam's moves does not measure stationarity. With Adam the step times the first gradient replaces
+        it.
         """
         change = moved if self.options.optimiser == "plain" else step * first_gradient
         return float(change @ change)
@@ -204,7 +214,7 @@ class FairVFLParty(GradientParty):
 
 
 class FairVFLPassiveParty(FairVFLParty):
-    """FairVFL Algorithm 3: one step for each ν."""
+    """Passive party of FairVFL Algorithm 3: one step for each ν."""
 
     def handle(self, message: Message) -> Sends:
         if message.kind not in (WEIGHTED_DERIVATIVE.kind, PRODUCT.kind):
@@ -220,7 +230,7 @@ class FairVFLPassiveParty(FairVFLParty):
 
 
 class FairVFLActiveParty(FairVFLParty):
-    """FairVFL Algorithm 2: up to Q local steps for each (z, λ), each with its own block refreshed."""
+    """Active party of FairVFL Algorithm 2: up to Q local steps for each (z, λ). Each step refreshes its own block."""
 
     state_fields: ClassVar = {
         "multipliers": Array,
@@ -243,7 +253,7 @@ class FairVFLActiveParty(FairVFLParty):
         self.others: Array = np.zeros(terms.n_rows)
         self.weights_at_start: Array = self.model.weights
         self.first_gradient: Array = np.zeros_like(self.model.weights)
-        # Scores sent and perhaps not yet read by the server: what it sends back contains one of them.
+        # Scores that the server may not have read yet. Its next message contains one of them.
         self.unread: dict[int, Array] = {}
 
     def send_scores(self, scores: Array, squared_move: float) -> Message:
@@ -257,7 +267,9 @@ class FairVFLActiveParty(FairVFLParty):
             raise ProtocolError(f"{self.name} is active and takes no {message.kind!r}")
         read = message.integer("sequence")
         if read not in self.unread:
-            raise ProtocolError(f"{self.name}: the server says it read scores {read}, which were never sent")
+            raise ProtocolError(
+                f"{self.name}: the server refers to scores {read}, which were never sent or are outdated"
+            )
         self.unread = {number: scores for number, scores in self.unread.items() if number >= read}
         self.others = message["scores"] - self.unread[read]
         self.multipliers = message["multipliers"]
@@ -276,7 +288,7 @@ class FairVFLActiveParty(FairVFLParty):
         return self.work()
 
     def work(self) -> Sends:
-        """One local step and its scores, while there are any left (FairVFL Algorithm 2, lines 4-9)."""
+        """Take one local step and send its scores, while steps are left (FairVFL Algorithm 2, lines 4-9)."""
         if self.left == 0:
             return ()
         self._local_step()

@@ -1,4 +1,4 @@
-"""What a run of FairVFL is set to, and its steps: the experiments' constants, or those of FairVFL Theorem 2.
+"""Options and step sizes of FairVFL: the constants of the experiments, or those of FairVFL Theorem 2.
 
 Symbols: η is 1/`step`, β is `dual_step`, c is `damping`, Q is `local_steps`.
 """
@@ -19,34 +19,34 @@ from evenhand.protocol.terms import VerticalTerms
 
 @dataclass(frozen=True)
 class FairVFL(CheckedOptions):
-    """Settings of FairVFL; but for the step of linear parties, the defaults are those of the papers' experiments.
+    """Options of FairVFL. Except for the step of linear parties, the defaults are those of the papers' experiments.
 
     Parameters
     ----------
     schedule
-        ``"constant"``: `step`, `dual_step` and `damping` as given. ``"theorem"``: those of FairVFL Theorem 2,
-        with η_t at its lower bound and the Lipschitz constants estimated from the data. The theorem's β is the inverse
-        of the step β of FairVFL Eq. 10 (its proof has β/2 ‖λ^(t+1) − λ^(t)‖² where a step enters by its inverse), so
-        c_t = t^(−1/4) / (2β) in terms of `dual_step`. Its steps are far too short for practice:
-        `benchmarks/fairvfl_theorem.py` shows how short.
+        ``"constant"``: `step`, `dual_step` and `damping` as given. ``"theorem"``: those of FairVFL Theorem 2, with η_t
+        at its lower bound and Lipschitz constants estimated from the data. The theorem's β is the inverse of the step β
+        of FairVFL Eq. 10: its proof has β/2 ‖λ^(t+1) − λ^(t)‖², where a step enters by its inverse. So
+        c_t = t^(−1/4) / (2β) in terms of `dual_step`. Its steps are far too short in practice; see
+        `benchmarks/fairvfl_theorem.py`.
     step
-        1/η. ``"auto"`` takes 1/L, with L a bound on the curvature of the Lagrangian at the present multipliers. None is
-        ``"auto"`` for plain steps of linear parties, which at the papers' 0.01 end far from the optimum
-        (`benchmarks/defaults.py`), and 0.01 otherwise.
+        1/η. ``"auto"`` takes 1/L, with L a bound on the curvature of the Lagrangian at the present multipliers. None
+        means ``"auto"`` for plain steps of linear parties, and 0.01 otherwise. With the papers' 0.01 plain linear
+        parties end far from the optimum (`benchmarks/defaults.py`).
     dual_step
-        β of FairVFL Eq. 10. The theorem asks for 1/β ≥ L_λ, and L_λ is zero since the Lagrangian is linear in λ.
+        β of FairVFL Eq. 10. The theorem asks for 1/β ≥ L_λ. L_λ is zero because the Lagrangian is linear in λ.
     damping
-        c, with the constant schedule.
+        c, for the constant schedule.
     local_steps
-        Q, the most local updates of an active party in a round.
+        Q, the maximum number of local updates of an active party in a round.
     optimiser
-        ``"plain"``: the papers' step. ``"adam"``: each party scales its gradient by Adam; for neural parties.
+        ``"plain"``: the step of the papers. ``"adam"``: each party scales its gradient by Adam, for neural parties.
     penalty
-        ρ. Zero is the papers' method. With ρ > 0 the parties are sent λ + ρ · excess in place of λ (as an augmented
-        Lagrangian has it), so that rows are met long before λ has grown.
+        ρ. Zero is the method of the papers. With ρ > 0 the server sends λ + ρ · excess in place of λ, as in an
+        augmented Lagrangian. Constraints are then met long before λ has grown.
     pace
         ``"exact"``: active parties do exactly Q updates, then send once. ``"until-server-speaks"``: they send after
-        each update and go on while the server is silent, at most Q times (FairVFL Algorithm 2).
+        each update and continue until the server answers, at most Q times (FairVFL Algorithm 2).
     """
 
     schedule: Literal["constant", "theorem"] = "constant"
@@ -60,7 +60,7 @@ class FairVFL(CheckedOptions):
 
     @classmethod
     def of(cls, terms: VerticalTerms) -> FairVFL:
-        """The options of a job, with its step."""
+        """Return the options of a job with the step filled in."""
         options = terms.job.settings(cls)
         if options.step is not None:
             return options
@@ -73,10 +73,10 @@ class FairVFL(CheckedOptions):
 
 
 class Schedule:
-    """(step, damping) for each round; those of FairVFL Theorem 2, or the experiments' constants."""
+    """Step and damping for each round: those of FairVFL Theorem 2, or the constants of the experiments."""
 
     TAU = 9.0
-    """τ of FairVFL Theorem 2, which asks for more than 8."""
+    """τ of FairVFL Theorem 2, which requires more than 8."""
 
     def __init__(self, options: FairVFL, lagrangian: Lagrangian, parties: int, regulariser: float) -> None:
         self.options = options
@@ -85,13 +85,13 @@ class Schedule:
         self._regulariser = regulariser
 
     def damping(self, round_number: int) -> float:
-        """c_(t−1): what FairVFL Eq. 10 makes λ^(t) with. At t = 1 there is no λ yet that it could act on."""
+        """Return c_(t−1), with which FairVFL Eq. 10 computes λ^(t). At t = 1 λ is zero and it has no effect."""
         if self.options.schedule == "constant":
             return self.options.damping
         return float(0.5 / self.options.dual_step * max(round_number - 1, 1) ** -0.25)
 
     def step(self, round_number: int, multipliers: Array, squared_norm: float) -> float:
-        """1/η_t. `squared_norm` bounds the squared spectral norm of all parties' columns together."""
+        """Return 1/η_t. `squared_norm` bounds the squared spectral norm of all parties' columns together."""
         if not self.options.needs_spectrum:
             assert self.options.step is not None
             return float(self.options.step)

@@ -1,9 +1,9 @@
-"""The label holder's own end of a run with label privacy: its own part of the model, fitted to the truth.
+"""Let the label holder fit its own part of the model to the true labels, at the end of a run with label privacy.
 
-All that anybody was sent follows from randomised responses, and so do the others' parts. When everything has been said,
-the holder is told what everybody's parts score together, and fits its own with its true labels and groups: of a linear
-model its weights, of trees a few more that it grows alone. Constraints then hold on the true labels of the training
-rows. Its own part never leaves it; nothing is sent after it.
+All messages before follow from randomised responses, and so do the other parties' parts of the model. At the end the
+server sends the label holder the sum of all parties' scores. The holder fits its own part with its true labels and
+groups: the weights of a linear model, or a few more trees that it grows alone. Constraints then hold on the true labels
+of the training rows. Its part never leaves it, and nothing is sent after it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from evenhand.vertical.problem import own_lagrangian
 from evenhand.vertical.subspace.rates import LADDER, RateSchedule
 
 MOST_COLUMNS: Final = 256
-"""Of the holder's own that are fitted one by one; of more, how much all of them together count."""
+"""Maximum number of the holder's columns that get a weight each. With more, one factor scales all its weights."""
 
 JOINT_SCORES = Schema(
     "joint-scores",
@@ -47,7 +47,7 @@ VOCABULARY = Vocabulary(JOINT_SCORES, title="Vertical: the label holder's own en
 
 
 class FinishServer(Role):
-    """Says what everybody's parts score together."""
+    """Sends the sum of all parties' scores."""
 
     vocabulary = VOCABULARY
 
@@ -64,14 +64,14 @@ class FinishServer(Role):
 
 
 class FinishParty(Follower):
-    """The holder of the labels, with the truth."""
+    """The label holder, with its true labels and groups."""
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {"fitted": Array | None, "grown": tuple[str, list[str]] | None}
 
     def __init__(self, terms: VerticalTerms, model: Scorer, known: LabelledRows) -> None:
         super().__init__(terms.active[0], message_sizes(terms))
-        # As the job would be without privacy: its own regulariser, and labels that are labels.
+        # The job without label privacy: with its own regulariser, and true labels.
         self.terms = replace(terms, job=replace(terms.job, label_privacy=None))
         self.model = model
         self.lagrangian = own_lagrangian(self.terms, known)
@@ -80,7 +80,7 @@ class FinishParty(Follower):
         if self.done:
             raise ProtocolError(f"{self.name} takes no {message.kind!r} at this point")
         if isinstance(self.model, TreesModel):
-            # With the compiler, which only trees need.
+            # Imported here because it loads the compiler, which only trees need.
             from evenhand.vertical.trees.finishing import grow_on
 
             grow_on(self.model, self.lagrangian, message["scores"], self.terms)
@@ -90,11 +90,11 @@ class FinishParty(Follower):
         self.done = True
         return ()
 
-    # The model is not this role's own. What has become of it here is part of its state.
+    # The model belongs to another role. What this role changed in it is part of its own state.
 
     @property
     def fitted(self) -> Array | None:
-        """The weights that were fitted."""
+        """Fitted weights."""
         return self.model.weights if self.done else None
 
     @fitted.setter
@@ -104,7 +104,7 @@ class FinishParty(Follower):
 
     @property
     def grown(self) -> tuple[str, list[str]] | None:
-        """The text of the trees that were grown."""
+        """Text of the trees that were grown."""
         return (self.model.head, self.model.trees) if self.done and isinstance(self.model, TreesModel) else None
 
     @grown.setter
@@ -115,10 +115,10 @@ class FinishParty(Follower):
 
 
 def refit(model: LinearModel, lagrangian: Lagrangian, scores: Array, regulariser: float) -> None:
-    """Fit a linear party's weights where the others' are as they are."""
+    """Fit the weights of a linear party, with the other parties' weights fixed."""
     inner = model.weights[: model.columns]
     few = model.columns <= MOST_COLUMNS
-    # What the weights may move along: each column, or all as they are together.
+    # Directions in which the weights may move: each column, or the present weights as a whole.
     ways = np.eye(model.columns) if few else inner[None]
     columns = np.asarray(model.matrix @ ways.T)
     gram, linear = regulariser * ways @ ways.T, regulariser * ways @ inner
@@ -135,7 +135,7 @@ def refit(model: LinearModel, lagrangian: Lagrangian, scores: Array, regulariser
 
 
 def _solved(lagrangian: Lagrangian, scores: Array, columns: Columns, norms: Quadratic) -> ReducedSolution:
-    """The best combination of columns under the rows, exact rates where those are meant."""
+    """Return the best combination of columns under the constraints, with exact rates where they are bounded."""
     schedule = RateSchedule(lagrangian)
     multipliers = lagrangian.constraints.bounds.no_multipliers()
 
@@ -146,6 +146,6 @@ def _solved(lagrangian: Lagrangian, scores: Array, columns: Columns, norms: Quad
         return found
 
     def measure(found: ReducedSolution) -> tuple[Array, Array]:
-        raise AssertionError("nothing is proven of new people under label privacy")
+        raise AssertionError("constraints with a confidence level need true labels, without label privacy")
 
     return schedule.solve(len(LADDER) + 1, solve, measure, far=False)

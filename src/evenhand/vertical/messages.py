@@ -1,7 +1,7 @@
-"""What the roles of vertical training say to each other, and what each message reveals.
+"""Messages of vertical training, and what each of them reveals.
 
-Sizes: `rows` is the number of aligned rows n, `constraints` the number of constraint rows R, `bands` the number
-of parts a subspace party's direction has, `basis` that and the number of past steps it keeps.
+Sizes: `rows` is the number of aligned rows n and `constraints` the number of constraint rows R. `bands` is the number
+of parts of a subspace party's direction. `basis` is `bands` plus the number of past steps that the party keeps.
 """
 
 from __future__ import annotations
@@ -168,5 +168,5 @@ VOCABULARY = Vocabulary(*SUBSPACE, *FAIRVFL, PRODUCT)
 
 
 def message_sizes(terms: VerticalTerms) -> dict[str, int]:
-    """The sizes that every role of a run knows."""
+    """Return the sizes of arrays that every role of a run knows."""
     return {"rows": terms.n_rows, "constraints": len(terms.constraint_rows)}

@@ -1,4 +1,4 @@
-"""What parties of every vertical solver have in common: a model over their own columns."""
+"""Base classes of the parties of vertical solvers: a model over their own columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evenhand.vertical.problem import PartyData, own_model
 
 
 class Party(Follower):
-    """Holds a model; its data never leave it, only what its messages say."""
+    """A participant with a model over its own columns. Its data never leave it; only its messages do."""
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {"round": int, "model_weights": Array}
@@ -31,7 +31,7 @@ class Party(Follower):
 
     @property
     def model_weights(self) -> Array:
-        """The model's weights, which are all of it that changes in most solvers."""
+        """Weights of the model. In most solvers nothing else of it changes."""
         return self.model.weights
 
     @model_weights.setter
@@ -40,7 +40,7 @@ class Party(Follower):
 
 
 class GradientParty(Party):
-    """A party whose model is trained along gradients in its weights, and whose scores are sent."""
+    """A party that trains its model along gradients and sends its scores."""
 
     model: PartyModel
 
@@ -51,10 +51,10 @@ class GradientParty(Party):
 
     def own_scores(self) -> Array:
         self.effort += self.model.effort
-        # Said here, where the cause is known; the receiver would only see numbers it has to refuse.
+        # Raised here, where the cause is known. The receiver would only see invalid numbers.
         if not np.isfinite(self.model.squared_norm()):
             raise DivergenceError(
-                f"{self.name}: weights left the finite numbers in round {self.round}; the steps are too long. "
+                f"{self.name}: weights are not finite in round {self.round}; the steps are too long. "
                 "Scale the columns, or choose a smaller step"
             )
         return self.model.scores()
@@ -64,12 +64,12 @@ class GradientParty(Party):
         return self.model.gradient(nu)
 
     def gradient_told(self, message: Message) -> Array:
-        """The gradient from ν, or from the product with the party's columns where ν is kept from it."""
+        """Return the gradient from ν, or from the product of ν with the party's columns where ν is hidden from it."""
         if message.kind != PRODUCT.kind:
             return self.gradient(message["nu"])
         return message["product"] + self.terms.regulariser * self.model.weights
 
     def gradient_norm(self, gradient: Array) -> Message:
-        """The party's part of the certificate; after it the party has nothing more to do unless asked again."""
+        """Return the party's part of the certificate. The party is then done unless the server asks again."""
         self.done = True
         return GRADIENT_NORM.message(self.name, SERVER, squared_gradient=gradient @ gradient)

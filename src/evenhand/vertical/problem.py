@@ -1,6 +1,6 @@
-"""What each participant of a vertical run holds of its own, and what it makes of that and the terms.
+"""Data of each participant of a vertical run, and the Lagrangian and models built from them and the terms.
 
-`PartyColumns` and `Start` are what a process that has everybody's data is given; roles never see them.
+A process that has the data of all parties takes `PartyColumns` and `Start`; roles never see these two.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PartyColumns:
     matrix: Matrix
     active: bool = False
     categorical: tuple[int, ...] = ()
-    """Which columns hold codes of categories, where they are taken as they are (by trees)."""
+    """Indices of the columns that hold category codes, for models that use the codes directly (trees)."""
 
     def __post_init__(self) -> None:
         check_name("party", self.name)
@@ -44,7 +44,7 @@ class PartyColumns:
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where to begin instead of at zero: each party's weights, and the server's multipliers."""
+    """Starting point of a warm start: each party's weights, and the server's multipliers."""
 
     weights: Mapping[str, Array]
     multipliers: Array
@@ -52,30 +52,30 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class ServerData(LabelledRows):
-    """Labels and groups that the server holds, and the multipliers of an earlier run if it kept any."""
+    """Labels and groups that the server holds, and the multipliers of an earlier run, if any."""
 
     multipliers: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class PartyData:
-    """What a party holds.
+    """Data of one party.
 
     Attributes
     ----------
     matrix
-        Its encoded columns for the aligned rows.
+        Encoded columns for the aligned rows.
     weights
-        Those of an earlier run, if it kept any.
+        Weights of an earlier run, if any.
     known
-        Labels and groups, if it is active.
+        Labels and groups, if the party is active.
     categorical
-        Which columns hold codes of categories, where they are taken as they are (by trees).
+        Indices of the columns that hold category codes, for models that use the codes directly (trees).
     secret
-        What it draws its masks from, four words that nobody else knows. Without one, in simulation, masks follow from
-        the job's seed, so that runs can be repeated message for message.
+        Secret from which the party draws its masks: four words that nobody else knows. None in simulation: masks then
+        follow from the job's seed, so that runs can be repeated message for message.
     pairs
-        What it has in common with each of the other parties, where these have agreed on keys.
+        Secrets shared with each of the other parties, if the parties have agreed on keys.
     """
 
     matrix: Matrix
@@ -87,12 +87,14 @@ class PartyData:
 
 
 def own_lagrangian(terms: VerticalTerms, own: LabelledRows) -> Lagrangian:
-    """The Lagrangian over the labels and groups that somebody holds, with the constraint rows of the terms."""
+    """Return the Lagrangian over a participant's labels and groups, with the constraint rows of the terms."""
     if len(own.labels) != terms.n_rows:
-        raise DataError(f"there are {len(own.labels)} labels; the terms are about {terms.n_rows} rows")
+        raise DataError(f"{len(own.labels)} labels were given, but the terms describe {terms.n_rows} rows")
     given = groups_frame(own.groups, terms.n_rows)
     if own.answers != terms.job.label_privacy:
-        raise DataError("by the terms labels leave their holder as randomised responses; these are none, or others")
+        raise DataError(
+            "these labels were not drawn with the label privacy of the terms; draw randomised responses with it"
+        )
     frame, _ = compared_groups(terms.job.constraints, own.labels, given, terms.groups)
     lacking = [name for name in terms.groups if name not in frame]
     if lacking:
@@ -105,7 +107,7 @@ def own_lagrangian(terms: VerticalTerms, own: LabelledRows) -> Lagrangian:
 
 
 def answered(terms: VerticalTerms, known: LabelledRows, key: AnswerKey) -> LabelledRows:
-    """What may leave of labels and groups: themselves, or where labels have privacy, randomised responses."""
+    """Return the labels and groups that may leave their holder: with label privacy, randomised responses."""
     asked = terms.job.label_privacy
     if asked is None:
         return known
@@ -123,26 +125,28 @@ def answered(terms: VerticalTerms, known: LabelledRows, key: AnswerKey) -> Label
 
 
 def party_lagrangian(terms: VerticalTerms, name: str, own: PartyData) -> Lagrangian:
-    """The Lagrangian of an active party."""
+    """Return the Lagrangian of an active party."""
     if own.known is None:
-        raise DataError(f"{name} is active by the terms, but has no labels")
+        raise DataError(f"{name} is active by the terms, but has no labels; give it labels or make it passive")
     return own_lagrangian(terms, own.known)
 
 
 def own_model(terms: VerticalTerms, name: str, own: PartyData) -> PartyModel:
-    """A party's model over its columns; the intercept of linear ones sits at the first active party."""
+    """Return a party's model over its columns. With linear models the first active party has the intercept."""
     job = terms.job
     check_rows(terms, name, own)
     model: PartyModel
     if job.model == "mlp":
-        # A seed of its own for each party.
+        # Each party has a seed of its own.
         seed = int(np.random.SeedSequence([job.seed, terms.names.index(name)]).generate_state(1)[0])
         model = MLPModel(own.matrix, terms.regulariser, job.hidden, seed)
     else:
         model = LinearModel(own.matrix, terms.regulariser, has_intercept(terms, name))
     if own.weights is not None:
         if not terms.warm:
-            raise InputError(f"{name}: there are weights to start from, but by the terms the run begins anew")
+            raise InputError(
+                f"{name}: there are weights to start from, but the terms have no warm start; drop the weights"
+            )
         if own.weights.shape != model.weights.shape:
             raise InputError(f"{name}: {own.weights.size} weights to start from, {model.weights.size} needed")
         model.weights = own.weights.copy()
@@ -152,9 +156,9 @@ def own_model(terms: VerticalTerms, name: str, own: PartyData) -> PartyModel:
 def check_rows(terms: VerticalTerms, name: str, own: PartyData) -> None:
     rows = own.matrix.shape[0]
     if rows != terms.n_rows:
-        raise DataError(f"{name}: its columns have {rows} rows; the terms are about {terms.n_rows}")
+        raise DataError(f"{name}: its columns have {rows} rows, but the terms describe {terms.n_rows}")
 
 
 def has_intercept(terms: VerticalTerms, name: str) -> bool:
-    """Whether a party's model has the intercept: the first active party's, where the job wants one."""
+    """Return whether a party's model has the intercept: the first active party, if the job fits one."""
     return terms.job.fit_intercept and name == terms.active[0]

@@ -1,7 +1,7 @@
-"""What the server of every vertical solver has in common: labels, multipliers, and the certificate at the end.
+"""Base class of the servers of vertical solvers: labels, multipliers and the certificate.
 
-The server holds labels and groups. In a deployment it runs at the active party, or at somebody all active parties
-trust with both.
+The server holds labels and groups. In a deployment it runs at the active party, or at an organisation that all active
+parties trust with both.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from evenhand.vertical.problem import ServerData, own_lagrangian
 
 
 class Server(Role):
-    """Knows what the sum of the parties' scores is worth, and keeps the multipliers.
+    """Evaluates the Lagrangian at the sum of the parties' scores, and keeps the multipliers.
 
     Attributes
     ----------
     lagrangian
-        Over the server's own labels and groups.
+        Lagrangian over the server's own labels and groups.
     parties
-        In the order in which scores are summed.
+        Names of the parties, in the order in which their scores are summed.
     """
 
     vocabulary = VOCABULARY
@@ -61,36 +61,36 @@ class Server(Role):
         self._place = {name: place for place, name in enumerate(self.parties)}
 
     def _first_multipliers(self, own: ServerData) -> Array:
-        """Zero, or those of an earlier run if it had as many constraint rows."""
+        """Return the multipliers of an earlier run if it had as many constraint rows, else zeros."""
         none = self.lagrangian.constraints.bounds.no_multipliers()
         if own.multipliers is None:
             return none
         if not self.terms.warm:
-            raise InputError("there are multipliers to start from, but by the terms the run begins anew")
+            raise InputError("there are multipliers to start from, but the terms have no warm start; drop them")
         return own.multipliers.copy() if own.multipliers.shape == none.shape else none
 
     def place(self, message: Message) -> int:
-        """The sender's place among the parties; a stranger is refused."""
+        """Return the sender's index among the parties; refuse other senders."""
         if message.sender not in self._place:
             raise ProtocolError(f"{message.sender!r} is not a party of this run; its message is refused")
         return self._place[message.sender]
 
     @abstractmethod
     def present(self) -> Point:
-        """The sum of all parties' scores, as last known, and what the Lagrangian makes of it."""
+        """Return the Lagrangian evaluated at the sum of all parties' latest scores."""
 
     def objective(self, point: Point) -> float:
         return point.loss + 0.5 * self.regulariser * float(self.squared_norms.sum())
 
     def violation(self, point: Point) -> float:
-        """By how much the worst row is exceeded, as its bound is meant."""
+        """Return the largest violation over the constraint rows, by exact or smooth values as each bound asks."""
         return point.violation
 
     def complementarity(self, point: Point) -> float:
         return point.complementarity(self.multipliers)
 
     def distance(self, point: Point) -> Distance:
-        """How far a linear model is from the optimum, as the parties' last gradients tell."""
+        """Return the distance of a linear model from the optimum, by the parties' last gradients."""
         if self.job.model != "linear":
             return Distance()
         return distance(
@@ -102,15 +102,15 @@ class Server(Role):
         )
 
     def shortfall(self) -> str:
-        """What of the result is not as it was asked for, beyond the certificate, in words; empty if nothing is."""
+        """Describe what the result misses beyond the certificate; empty if nothing."""
         return ""
 
     def proofs(self) -> list[Proof]:
-        """What the training rows prove of new people, where a constraint asks for confidence."""
+        """Return what the training rows prove about new rows, for constraints with a confidence level."""
         return []
 
     def row_report(self, point: Point) -> dict[str, float]:
-        """One row of history: objective, and value, exact rate and multipliers of each constraint row."""
+        """Return one row of history: objective, and value, exact rate and multipliers of each constraint row."""
         report: dict[str, float] = {"objective": self.objective(point), "violation": self.violation(point)}
         for index, name in enumerate(self.lagrangian.constraints.names):
             report[f"value[{name}]"] = float(point.values[index])
@@ -120,7 +120,7 @@ class Server(Role):
         return report
 
     def receive_gradient_norm(self, message: Message, converged: bool) -> None:
-        """Take one party's part of the stationarity; with the last one, the certificate is complete."""
+        """Add one party's part of the stationarity. The last one completes the certificate."""
         self.squared_gradients[self.place(message)] = message.number("squared_gradient")
         if not np.isnan(self.squared_gradients).any():
             self.certify(self.present(), converged)
@@ -138,7 +138,7 @@ class Server(Role):
         self.done = True
 
     def statistics(self) -> dict[str, Any]:
-        """What else the run record should keep, as plain values."""
+        """Return further plain values for the run record."""
         return {}
 
     @abstractmethod
@@ -146,12 +146,12 @@ class Server(Role):
 
 
 class CompiledRun(Server):
-    """A server that does the parties' work as well: messages are counted, not sent.
+    """A server that also does the work of all parties: messages are counted, not sent.
 
     Attributes
     ----------
     models
-        The parties' models, complete when the run is done.
+        Models of the parties, complete when the run is done.
     """
 
     models: dict[str, PartyModel]

@@ -1,4 +1,4 @@
-"""Roles with the protection that the terms name."""
+"""Build roles with the protection that the terms name."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def protected_server(
     solver: Solver[Server, Party],
     products: Products | None = None,
 ) -> Role:
-    """The server's role in its layers; to the solver all passive parties are one.
+    """Return the server's role in its layers. The solver sees all passive parties as one.
 
     Parameters
     ----------
     products
-        How X_kᵀν is computed: by the terms unless said; ``"plain"`` is in the clear, to compare with.
+        How X_kᵀν is computed; by default as the terms say. ``"plain"`` computes it in the clear, for comparison.
     """
     holder, members = terms.active[0], terms.passive
     together = _TOGETHER if holder != _TOGETHER else f"{_TOGETHER} "
@@ -58,7 +58,7 @@ def protected_party(
     solver: Solver[Server, Party],
     products: Products | None = None,
 ) -> Role:
-    """A party's role in its layers; where ν is hidden, its columns are on the grid of the products."""
+    """Return a party's role in its layers. If ν is hidden, its columns are rounded to the grid of the products."""
     context = terms.digest.encode()
     if name not in terms.passive or not terms.hides_nu:
         return MaskedParty(solver.participant(terms, name, own), terms.passive, context)
@@ -76,11 +76,13 @@ def protected_party(
 
 
 def dealer(terms: VerticalTerms) -> DealerRole:
-    """The role of the third party that has no data."""
+    """Return the role of the third party, which has no data."""
     return DealerRole(_dealer_of(terms), terms.n_rows, terms.passive, terms.digest.encode())
 
 
 def _dealer_of(terms: VerticalTerms) -> str:
     if terms.dealer is None:
-        raise InputError("by the terms nobody is the dealer, whom protection 'dealer' takes")
+        raise InputError(
+            "protection 'dealer' needs a dealer, and the terms name none; add a participant with role 'dealer'"
+        )
     return terms.dealer

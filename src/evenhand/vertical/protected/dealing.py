@@ -1,10 +1,11 @@
-"""X_kᵀν by Beaver triples from a third party without data, modulo 2⁶⁴.
+"""Compute X_kᵀν by Beaver triples from a third party without data, modulo 2⁶⁴.
 
-Party k and the dealer have a seed in common, from which both draw A_k (as large as X_k) and, for every round, c_k; the
-server and the dealer have one for b. The dealer tells the server d_k = A_kᵀb − c_k. The party sends X_k − A_k once. In
-a round the server sends ν − b, and (X_k − A_k)ᵀb + d_k; with Xᵀν = Xᵀ(ν − b) + (X − A)ᵀb + Aᵀb the party has its
-product. All that is sent is uniform to its receiver, and every number is used once. Seeds are agreed by X25519: whoever
-carries the dealer's messages learns nothing.
+Party k and the dealer share a seed. From it both draw A_k, of the shape of X_k, and c_k for every round. The server and
+the dealer share a seed for b. The dealer sends the server d_k = A_kᵀb − c_k. The party sends X_k − A_k once. In a round
+the server sends ν − b, and (X_k − A_k)ᵀb + d_k. By Xᵀν = Xᵀ(ν − b) + (X − A)ᵀb + Aᵀb the party gets its product.
+
+Every message is uniform to its receiver, and every number is used once. Seeds are agreed by X25519, so a carrier of the
+dealer's messages learns nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from evenhand.vertical.protected.messages import (
 from evenhand.vertical.protected.products import ProductParty, ProductServer
 
 NO_MORE: Final = -1
-"""The number of a triple that says that none is needed any more."""
+"""Number of a triple that means: no more triples are needed."""
 
 
 def _bytes(array: Any) -> bytes:
@@ -43,22 +44,22 @@ def _array(content: bytes) -> Any:
 
 
 def _columns_mask(seed: bytes, columns: int, rows: int) -> Words:
-    """A_k, (m, n)."""
+    """Return A_k, (m, n)."""
     return stream(seed, "columns", columns * rows).reshape(columns, rows)
 
 
 def _answer_mask(seed: bytes, number: int, columns: int) -> Words:
-    """c_k."""
+    """Return c_k."""
     return stream(seed, f"answer {number}", columns)
 
 
 def _nu_mask(seed: bytes, number: int, rows: int) -> Words:
-    """b."""
+    """Return b."""
     return stream(seed, f"derivative {number}", rows)
 
 
 class DealerRole(Role):
-    """Holds no data: knows how many rows, columns and rounds there are, and gives random numbers that fit together."""
+    """Deals matching random numbers. It has no data, and knows only the numbers of rows, columns and rounds."""
 
     vocabulary = TRIPLES
     state_fields: ClassVar = {
@@ -97,7 +98,7 @@ class DealerRole(Role):
         raise ProtocolError(f"the dealer takes no {message.kind!r} from {sender!r} at this point")
 
     def _answer(self) -> Sends:
-        """The triple that was asked for, once everybody has joined."""
+        """Return the requested triple once all participants have joined."""
         if self._asked is None or len(self._seeds) <= len(self.members):
             return ()
         number, self._asked = self._asked, None
@@ -119,14 +120,14 @@ class DealerRole(Role):
 
 
 class DealtParty(ProductParty):
-    """Hides its columns once, and finds its product in what the server sends."""
+    """Sends its columns hidden, once, and computes its product from the server's messages."""
 
     state_fields: ClassVar = {"_secret": bytes, "_seed": bytes}
 
     def __init__(self, inner: Role, grid: ProductGrid, words: Words, dealer: str, context: bytes) -> None:
         super().__init__(inner, TRIPLES, grid, words)
         self._dealer, self._context = dealer, context
-        # Drawn once, so that whoever is restarted says again what it has said before.
+        # Drawn once, so that a restarted role repeats its earlier messages exactly.
         self._secret = new_secret()
         self._seed = b""
 
@@ -153,7 +154,7 @@ class DealtParty(ProductParty):
 
 
 class DealtServer(ProductServer):
-    """Sends ν behind b, with a triple of its own for every round."""
+    """Sends ν behind b, with a new triple for every round."""
 
     state_fields: ClassVar = {
         "_secret": bytes,
@@ -165,7 +166,7 @@ class DealtServer(ProductServer):
     def __init__(self, inner: Role, grid: ProductGrid, members: Sequence[str], dealer: str, context: bytes) -> None:
         super().__init__(inner, TRIPLES, grid, members)
         self._dealer, self._context = dealer, context
-        # Drawn once, so that whoever is restarted says again what it has said before.
+        # Drawn once, so that a restarted role repeats its earlier messages exactly.
         self._secret = new_secret()
         self._seed = b""
         self._columns: dict[str, Words] = {}

@@ -1,13 +1,13 @@
-"""X_kᵀν under BFV encryption (TenSEAL), with no third party.
+"""Compute X_kᵀν under BFV encryption (TenSEAL), without a third party.
 
 The server encrypts ν in chunks of as many slots as a ciphertext has. A party multiplies them slot by slot with each of
-its columns, adds up the chunks, and adds an encryption of masks that are uniform over every residue; what the server
-decrypts is uniform. It returns the sum of the slots, from which the party takes the sum of its masks. No rotations are
-needed, so there are no keys for any. One prime of 60 bits holds every sum that the grid allows: the integers are those
-of the product in the clear, bit for bit.
+its columns and adds up the chunks. It then adds an encryption of masks that are uniform over all residues, so that what
+the server decrypts is uniform. The server returns the sum of the slots, from which the party subtracts the sum of its
+masks. No rotations are needed, and no keys for them. One prime of 60 bits holds every sum that the grid allows: the
+integers are those of the product in the clear, bit for bit.
 
-Not promised: circuit privacy. How much noise a ciphertext has depends on the columns it was multiplied with, and
-whoever has the secret key can measure it; the encryption of the masks freshens a ciphertext, but does not drown that.
+Not promised: circuit privacy. The noise of a ciphertext depends on the columns it was multiplied with, and the holder
+of the secret key can measure it. The encryption of the masks refreshes a ciphertext, but does not drown that noise.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from evenhand.vertical.protected.messages import (
 from evenhand.vertical.protected.products import ProductParty, ProductServer, heads
 
 SLOTS: Final = 8192
-"""Numbers in a ciphertext; with SEAL's 218 bits for them, 128 bits of security."""
+"""Numbers in a ciphertext. With SEAL's 218 bits for this size, security is 128 bits."""
 PRIME: Final = 1152921504606830593
-"""The largest below 2⁶⁰ of those that make slots: 1 more than a multiple of 2·SLOTS."""
+"""The largest prime below 2⁶⁰ that allows slots: 1 more than a multiple of 2·SLOTS."""
 _EFFORT: Final = 3e6
-"""Multiplications that one of ciphertexts takes, for the virtual clock."""
+"""Cost of a ciphertext multiplication in plain multiplications, for the virtual clock."""
 
 
 class EncryptedParty(ProductParty):
-    """Multiplies ν without seeing it."""
+    """Multiplies its columns with ν without seeing ν."""
 
     state_fields: ClassVar = {"_key": NDArray[np.uint8], "_seed": bytes, "_about": Message | None}
 
@@ -50,13 +50,13 @@ class EncryptedParty(ProductParty):
         super().__init__(inner, CIPHERTEXTS, grid, words)
         self._key: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
         self._context: Any = None
-        # Drawn once, so that a party that is restarted says again what it has said before.
+        # Drawn once, so that a restarted party repeats its earlier messages exactly.
         self._seed = secrets.token_bytes(KEY_BYTES)
         self._about: Message | None = None
         self._chunks: list[dict[int, Any]] = []
         for column in words.view(np.int64):
             parts = enumerate(np.split(column, range(SLOTS, len(column), SLOTS)))
-            # Columns of zeros and ones are mostly zeros, and often so for thousands of rows.
+            # Indicator columns are mostly zero, often for thousands of rows. Chunks of zeros are skipped.
             self._chunks.append({place: _slots(part) for place, part in parts if part.any()})
 
     def take(self, message: Message) -> Sends:
@@ -94,18 +94,18 @@ class EncryptedParty(ProductParty):
                 total = total + nu[chunk] * column
                 self.spent += _EFFORT
             found.append(total.serialize())
-        # What is needed to know the product when it comes: not the ciphertexts.
+        # Kept until the sums arrive, without the ciphertexts.
         body = heads(message) | {name: message.integer(name) for name in ("number", "scale")}
         empty = {"ciphertexts": np.zeros(0, np.uint8), "lengths": np.zeros(0, np.int64)}
         self._about = ENCRYPTED_DERIVATIVE.message(SERVER, self.name, **body, **empty)
         return ENCRYPTED_PRODUCTS.message(self.name, SERVER, number=message.integer("number"), **_joined(found))
 
     def _blind(self, number: int, place: int) -> tuple[Any, int]:
-        """Masks for the slots of one column, uniform over all residues, and their sum."""
+        """Return masks for the slots of one column, uniform over all residues, and their sum."""
         drawn = stream(self._seed, f"{number} {place}", SLOTS + 8) >> np.uint64(4)
         masks = drawn[drawn < PRIME][:SLOTS].astype(np.int64)
         if len(masks) < SLOTS:
-            raise ProtocolError("masks ran out, which happens once in 10⁸⁰ times; run again")
+            raise ProtocolError("too few random masks (probability 10⁻⁸⁰); run again")
         return _slots(masks), _sum_of(masks)
 
     def ended(self) -> Sends:
@@ -119,7 +119,7 @@ class EncryptedParty(ProductParty):
 
 
 class EncryptedServer(ProductServer):
-    """Has the secret key: encrypts ν, and adds up slots that tell it nothing."""
+    """Holds the secret key, encrypts ν, and adds up masked slots."""
 
     state_fields: ClassVar = {"_asked": dict[str, int], "_context_bytes": bytes | None}
 
@@ -160,7 +160,7 @@ class EncryptedServer(ProductServer):
 
     @property
     def _context_bytes(self) -> bytes | None:
-        """The keys, with the secret one, for checkpoints."""
+        """All keys, including the secret one, for checkpoints."""
         return None if self._context is None else self._context.serialize(True, True, False, False)
 
     @_context_bytes.setter
@@ -169,12 +169,12 @@ class EncryptedServer(ProductServer):
 
 
 def _slots(part: NDArray[np.int64]) -> Any:
-    """Numbers, and zeros where there are fewer than slots, as the library takes them."""
+    """Return numbers in the library's format, padded with zeros to the number of slots."""
     return _tenseal().plain_tensor(np.pad(part, (0, SLOTS - len(part))), dtype="int")
 
 
 def _sum_of(values: NDArray[np.int64]) -> int:
-    """Their exact sum, which needs more than 64 bits."""
+    """Return the exact sum, which needs more than 64 bits."""
     high = values >> 30
     return (int(high.sum()) << 30) + int((values - (high << 30)).sum())
 
@@ -185,19 +185,21 @@ def _joined(ciphertexts: Sequence[bytes]) -> dict[str, NDArray[Any]]:
 
 
 def _parts(message: Message) -> list[bytes]:
-    """The ciphertexts of a message, one by one."""
+    """Return the ciphertexts of a message."""
     content, lengths = message["ciphertexts"], message["lengths"]
     if (lengths < 0).any() or lengths.sum() != len(content):
-        raise ProtocolError(f"{message.sender}: ciphertexts of a length that they do not have; refused")
+        raise ProtocolError(
+            f"{message.sender}: the lengths of its ciphertexts do not match their content; the message is refused"
+        )
     return [part.tobytes() for part in np.split(content, np.cumsum(lengths)[:-1])] if len(lengths) else []
 
 
 def _read(how: Any) -> Any:
-    """What somebody else has written, by the library; what it cannot read is refused."""
+    """Read another participant's bytes with the library; refuse what it cannot read."""
     try:
         return how(_tenseal())
     except (ValueError, RuntimeError) as error:
-        raise ProtocolError("a key or ciphertext cannot be read; it is refused") from error
+        raise ProtocolError("a key or ciphertext is invalid; the message is refused") from error
 
 
 def _tenseal() -> Any:

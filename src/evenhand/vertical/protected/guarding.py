@@ -1,8 +1,8 @@
-"""What no protection can hide: columns whose gradient tells of single rows, refused before anything is sent.
+"""Refuse columns that no protection can hide, because their gradient reveals single rows.
 
-A passive party that is told X_kᵀν and nothing else learns as many numbers as it has columns about as many rows as there
-are. That hides rows only where every column is about many of them. A column that belongs to one row (or a combination
-of columns that does: leverage 1) gives this row's ν, and with it its label; a batch with no more rows than columns
+A passive party that receives only X_kᵀν learns as many numbers as it has columns, about all rows. That hides single
+rows only if every column involves many of them. A column that belongs to one row gives this row's ν, and with it its
+label. So does a combination of columns that belongs to one row (leverage 1). A batch with no more rows than columns
 gives all of them.
 """
 
@@ -18,20 +18,20 @@ from evenhand.arrays import Array, Matrix
 from evenhand.errors import DataError
 
 MOST_LEVERAGE: Final = 0.5
-"""Largest share of its own fitted value that a row may have: at 1 its ν is disclosed."""
+"""Maximum leverage: the share of a row in its own fitted value. At 1 its ν is disclosed."""
 LEAST_ROWS: Final = 5
-"""Rows that a category must have: a sum over fewer is close to telling each."""
+"""Minimum number of rows of a category. A sum over fewer almost reveals each row."""
 ROWS_FOR_EACH_COLUMN: Final = 10
-"""Rows that there must be for every column of a party."""
+"""Minimum number of rows for each column of a party."""
 _DENSE: Final = 2048
 
 
 def check_columns(name: str, matrix: Matrix) -> None:
-    """Refuse columns from whose gradient the labels of single rows follow."""
+    """Refuse columns if the labels of single rows follow from their gradient."""
     rows, columns = matrix.shape
     if rows < ROWS_FOR_EACH_COLUMN * columns:
         raise DataError(
-            f"{name} has {columns} columns and there are {rows} rows: its gradients would tell the labels of most of "
+            f"{name} has {columns} columns and there are {rows} rows: its gradients would reveal the labels of most of "
             f"them. Take at least {ROWS_FOR_EACH_COLUMN} rows a column, or leave out columns"
         )
     filled = _filled(matrix)
@@ -39,18 +39,18 @@ def check_columns(name: str, matrix: Matrix) -> None:
     if len(rare):
         raise DataError(
             f"{name}: column {rare[0]} belongs to {int(filled[rare[0]])} rows only, whose labels its gradient would "
-            f"tell. Merge rare categories until each has {LEAST_ROWS} rows, or leave the column out"
+            f"reveal. Merge rare categories until each has {LEAST_ROWS} rows, or leave the column out"
         )
     worst = leverages(matrix)
     if worst.max(initial=0.0) > MOST_LEVERAGE:
         raise DataError(
             f"{name}: row {int(np.argmax(worst))} has leverage {worst.max():.2f}: its label would follow from the "
-            "gradients. Merge rare categories, or clip what is extreme in that row"
+            "gradients. Merge rare categories, or clip extreme values in that row"
         )
 
 
 def leverages(matrix: Matrix) -> Array:
-    """diag(X (XᵀX)⁻¹ Xᵀ): how much of each row the columns have for itself."""
+    """Return the leverage of each row: diag(X (XᵀX)⁻¹ Xᵀ)."""
     rows, columns = matrix.shape
     if columns == 0 or columns > _DENSE:
         return np.zeros(rows)
@@ -58,7 +58,7 @@ def leverages(matrix: Matrix) -> Array:
     gram: Array = np.asarray(product.toarray() if sp.issparse(product) else product)
     units = np.sqrt(np.maximum(gram.diagonal(), np.finfo(float).tiny))
     gram = gram / units / units[:, None]
-    # Dependent columns, as one-hot ones of two attributes are: this much changes no leverage that matters.
+    # Columns may be dependent, as one-hot columns of two attributes are. This shift changes no relevant leverage.
     factor = cholesky(gram + 1e-10 * columns * np.eye(columns), lower=True)
     found = np.empty(rows)
     for start in range(0, rows, 1 << 14):
@@ -69,13 +69,13 @@ def leverages(matrix: Matrix) -> Array:
 
 
 def _filled(matrix: Matrix) -> Array:
-    """Rows in which a column differs from what it mostly is."""
+    """Return, for each column, the number of rows that differ from its most frequent value."""
     if sp.issparse(matrix):
         return np.asarray(sp.csc_array(matrix).astype(bool).sum(axis=0)).ravel().astype(float)
     dense = np.asarray(matrix)
     found = np.empty(dense.shape[1])
     for place, column in enumerate(dense.T):
         values, counts = np.unique(column, return_counts=True)
-        # Of a column of many values no value is the usual one; leverage speaks for it.
+        # A column with many values has no usual value. Its leverage is checked instead.
         found[place] = len(column) - counts.max() if len(values) == 2 else len(column)
     return found

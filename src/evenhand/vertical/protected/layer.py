@@ -1,4 +1,4 @@
-"""A role around a role: messages pass through it on their way out and in, and the inner one knows nothing of it."""
+"""A role around a role. Messages pass through it in both directions, and the inner role does not know of it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from evenhand.protocol.roles import Role, Sends
 
 
 class Layer(Role):
-    """Takes messages of kinds of its own, and hands all others to the inner role.
+    """Handles messages of its own kinds, and hands all others to the inner role.
 
     Parameters
     ----------
     own
-        The kinds it speaks itself.
+        Kinds of messages that the layer itself sends and receives.
 
     Attributes
     ----------
     spent
-        Multiplications of the layer itself, beside those of the inner role.
+        Multiplications of the layer itself, in addition to those of the inner role.
     """
 
     state_fields: ClassVar = {"spent": float, "inner": Role}
@@ -46,11 +46,11 @@ class Layer(Role):
         return self._settled(self.take(message) if self._own.has(message.kind) else self.inwards(message))
 
     def inwards(self, message: Message) -> Sends:
-        """Hand a message to the inner role; what it answers goes out through this layer."""
+        """Hand a message to the inner role. Its answers go out through this layer."""
         return self.outwards(self.inner.receive(message))
 
     def found(self, message: Message) -> Sends:
-        """Hand the inner role a message that nobody sent: what came out when masks or ciphers were off."""
+        """Hand the inner role a message that was recovered from masked or encrypted ones, and was never sent itself."""
         self.opened.append(message)
         return self.inwards(message)
 
@@ -59,11 +59,11 @@ class Layer(Role):
         """Answer a message of one of the layer's own kinds."""
 
     def outwards(self, messages: Sends) -> Sends:
-        """What is sent in place of what the inner role sends."""
+        """Return the messages to send in place of those of the inner role."""
         return messages
 
     def ended(self) -> Sends:
-        """Called once the inner role is done: secrets are forgotten here, and whoever waits is told."""
+        """Delete secrets and return the last messages, once the inner role is done."""
         return ()
 
     def _settled(self, sends: Sends) -> Sends:
@@ -76,12 +76,12 @@ class Layer(Role):
 
 
 def innermost(role: Role) -> Role:
-    """The solver's own role, without what protects it."""
+    """Return the solver's own role, without its layers."""
     while isinstance(role, Layer):
         role = role.inner
     return role
 
 
 def readdressed(message: Message, names: Sequence[str]) -> list[Message]:
-    """A message to each of several."""
+    """Return a copy of the message to each of these names."""
     return [Message(message.sender, name, message.kind, message.body) for name in names]

@@ -1,9 +1,9 @@
-"""Sums instead of everybody's own: the passive parties' messages are added up under masks that cancel.
+"""Replace the passive parties' messages by their sum, under masks that cancel.
 
-The server's solver is told of two parties: the one that holds the labels, at whose side it works and which sends in the
-clear, and `together`, which stands for all others. What they send is one message of `together`, the sum; what the
-solver says to `together` goes to each of them. Numbers a row have `ROW_BITS` binary places in one word, all others two
-words: inner products are large and small at once.
+The server's solver sees two parties. One is the label holder, at whose side it works, and which sends in the clear. The
+other is `together`, which stands for all passive parties. Their messages arrive as one message of `together`, the sum.
+What the solver sends to `together` goes to each of them. Per-row numbers take one word with `ROW_BITS` binary places.
+All others take two words, because inner products can be very large and very small.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from evenhand.vertical.protected.layer import Layer, readdressed
 from evenhand.vertical.protected.messages import MASKED, MASKS
 
 SUMMED: Final[Mapping[str, Schema]] = {one.kind: one for one in VOCABULARY if one.coverage.summed}
-"""Kinds of messages that are added up."""
+"""Kinds of messages that are summed."""
 _PIECE: Final = 1 << 15
-"""Numbers a row that are brought to fixed point at a time."""
+"""Number of per-row values that are converted to fixed point at a time."""
 
 
 class MessagePacking:
-    """One kind of message as words: all its real numbers, in the order of its fields."""
+    """Packs one kind of message into words: all its real numbers, in the order of its fields."""
 
     def __init__(self, schema: Schema, sizes: Mapping[str, int], parties: int) -> None:
         self._schema, self._parties = schema, parties
@@ -50,7 +50,7 @@ class MessagePacking:
         self.size = sum(self._sizes.values())
 
     def add(self, message: Message, onto: Words) -> None:
-        """Add a message's numbers to masks: the words that are sent. Of numbers a row there are no further copies."""
+        """Add a message's numbers to masks, which gives the words to send. Per-row numbers are not copied."""
         start = 0
         for name, shape in self._shapes.items():
             part = onto[start : start + self._sizes[name]]
@@ -58,14 +58,14 @@ class MessagePacking:
             if name not in self._by_row:
                 part += encode_wide(message[name], self._parties).ravel()
                 continue
-            # Of each line a piece: as they lie in memory, lines need not follow each other.
+            # Line by line, because lines need not be contiguous in memory.
             for line, words in zip(message[name].reshape(-1, shape[-1]), part.reshape(-1, shape[-1]), strict=True):
                 for first in range(0, len(line), _PIECE):
                     piece = slice(first, first + _PIECE)
                     words[piece] += encode(line[piece], ROW_BITS, self._parties)
 
     def unpack(self, words: Words, integers: NDArray[Any], sender: str) -> Message:
-        """The message that has the sums for its numbers."""
+        """Return the message whose numbers are the sums."""
         body: dict[str, Any] = dict(zip(self.integers, integers, strict=True))
         start = 0
         for name, shape in self._shapes.items():
@@ -79,14 +79,14 @@ class MessagePacking:
 
 
 class MaskedParty(Layer):
-    """Agrees on masks with the other passive parties, and sends behind them; the label holder sends in the clear.
+    """Agrees on masks with the other passive parties, and sends behind them. The label holder sends in the clear.
 
     Parameters
     ----------
     members
         The passive parties, in the order of the terms.
     context
-        What tells this run from any other.
+        Bytes that distinguish this run from any other.
     """
 
     state_fields: ClassVar = {"number": int, "_secret": bytes, "_masks": PairwiseMasks | None}
@@ -103,7 +103,7 @@ class MaskedParty(Layer):
         return self.name in self.members
 
     def start(self) -> Sends:
-        """What the inner role begins with waits for the masks."""
+        """Send the public key. The inner role starts when masks are agreed."""
         if not self._masking:
             return ()
         return [PUBLIC_KEY.message(self.name, SERVER, key=np.frombuffer(public_half(self._secret), np.uint8))]
@@ -114,7 +114,7 @@ class MaskedParty(Layer):
             raise ProtocolError(f"{self.name} takes no {message.kind!r} from {message.sender!r} at this point")
         public = dict(zip(self.members, (key.tobytes() for key in keys), strict=True))
         if self._masking and public[self.name] != public_half(self._secret):
-            raise ProtocolError(f"{self.name}: the server passes on a key for it that is not its own; refused")
+            raise ProtocolError(f"{self.name}: the server sent a key for it that is not its own; refused")
         self._masks = PairwiseMasks.agreed(self.name, self._secret, public if self._masking else {}, self._context)
         self._secret = b""
         return self.outwards(self.inner.start())
@@ -126,7 +126,7 @@ class MaskedParty(Layer):
         if self._masks is None:
             raise ProtocolError(f"{self.name} has no masks left for {message.kind!r}; it is not sent")
         packing = MessagePacking(SUMMED[message.kind], self.inner.sizes, len(self.members))
-        # Everybody's messages come in the same order: equal numbers are about the same thing.
+        # All parties send in the same order, so equal numbers belong together.
         words = self._masks.mask(f"{message.kind} {self.number}", packing.size)
         packing.add(message, words)
         integers = np.array([message.integer(name) for name in packing.integers], dtype=np.int64)
@@ -141,7 +141,7 @@ class MaskedParty(Layer):
 
 
 class _Sum:
-    """What has come in of one message that all members send."""
+    """Partial sum of one message that all members send."""
 
     state_fields: ClassVar = {"kind": str, "integers": NDArray[Any], "total": Words, "came": int}
 
@@ -152,7 +152,7 @@ class _Sum:
 
 
 class TogetherServer(Layer):
-    """Passes keys on, adds up what is masked, and speaks for `together` to the inner server."""
+    """Passes keys on, sums masked messages, and represents `together` to the inner server."""
 
     state_fields: ClassVar = {"_keys": dict[str, bytes], "_sums": dict[int, _Sum], "_told": dict[str, int]}
 
@@ -208,10 +208,10 @@ class TogetherServer(Layer):
         return self.found(packing.unpack(found.total, found.integers, self.together))
 
     def _begin(self) -> Sends:
-        """Everybody is told all keys, the label holder too: it waits for them to begin."""
+        """Send all keys to all parties. The label holder waits for them, too."""
         keys = np.frombuffer(b"".join(self._keys[name] for name in self.members), np.uint8).reshape(-1, 32)
         told = [PUBLIC_KEYS.message(SERVER, name, keys=keys) for name in (self.holder, *self.members)]
-        # Keys are drawn anew in every run, and of no use once they are passed on.
+        # Keys are new in every run, and useless once they are passed on.
         self._keys = dict.fromkeys(self.members, b"")
         return [*told, *self.outwards(self.inner.start())]
 

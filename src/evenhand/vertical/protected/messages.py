@@ -1,4 +1,4 @@
-"""What layers of protection say to each other, and what each message reveals."""
+"""Messages of the layers of protection, and what each of them reveals."""
 
 from __future__ import annotations
 

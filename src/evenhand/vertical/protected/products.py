@@ -1,7 +1,7 @@
-"""X_kᵀν in place of ν: what layers that hide ν from passive parties have in common.
+"""Base classes of the layers that hide ν from passive parties and give them X_kᵀν instead.
 
-The inner roles are as ever, but that a party is told the product (`PRODUCT`) where it would be sent ν. The product is
-in fixed point (`privacy/fixed_products.py`): how it came about cannot be told from it, bit for bit.
+The inner roles are unchanged, except that a party receives the product (`PRODUCT`) in place of ν. The product is in
+fixed point (`privacy/fixed_products.py`). It is the same, bit for bit, however it was computed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ FIXED_DERIVATIVE = Schema(
 
 
 def heads(message: Message) -> dict[str, Any]:
-    """All but the numbers of a message that tells of ν, in whatever form."""
+    """Return the fields round, last and step of a message about ν."""
     step = message.number("step") if "step" in message.body else 0.0
     return {"round": message.integer("round"), "last": message.integer("last"), "step": step}
 
 
 class ProductParty(Layer):
-    """A passive party's side: it has its columns in words, and tells the inner role the product."""
+    """Passive party's side: keeps its columns as words, and gives the product to the inner role."""
 
     def __init__(self, inner: Role, own: Vocabulary, grid: ProductGrid, words: Words) -> None:
         super().__init__(inner, own)
@@ -48,16 +48,16 @@ class ProductParty(Layer):
     def check(self, message: Message) -> None:
         super().check(message)
         if message.kind in (DERIVATIVE.kind, WEIGHTED_DERIVATIVE.kind, PRODUCT.kind):
-            raise ProtocolError(f"{self.name} is to be told nothing of single rows; a {message.kind!r} is refused")
+            raise ProtocolError(f"{self.name} takes no messages about single rows; {message.kind!r} is refused")
 
     def told(self, about: Message, product: Words, scale: int) -> Sends:
-        """Tell the inner role; `about` has the rest of what it is to know."""
+        """Give the product to the inner role; `about` has the other fields of the message."""
         values = self.grid.product(product, scale)
         return self.found(PRODUCT.message(SERVER, self.name, **heads(about), product=values))
 
 
 class ProductServer(Layer):
-    """The server's side: ν on its way to passive parties waits here until it can be sent in another form."""
+    """Server's side: holds ν for passive parties until it can be sent in hidden form."""
 
     state_fields: ClassVar = {"number": int, "_waiting": Message | None}
 
@@ -68,7 +68,7 @@ class ProductServer(Layer):
         self._waiting: Message | None = None
 
     def outwards(self, messages: Sends) -> Sends:
-        """All members are sent ν at once: one of these messages stands for all."""
+        """Hold back ν. All members receive the same ν, so one message is kept for all."""
         sends: list[Message] = []
         for one in messages:
             if one.kind not in (DERIVATIVE.kind, WEIGHTED_DERIVATIVE.kind) or one.receiver not in self.members:
@@ -79,11 +79,11 @@ class ProductServer(Layer):
         return [*sends, *self.proceed()]
 
     def ask(self) -> Sends:
-        """Ask for what it takes to send ν."""
+        """Request what is needed to send ν."""
         return ()
 
     def proceed(self) -> Sends:
-        """Send what waits, if all is there that it takes."""
+        """Send the waiting ν, if everything it needs has arrived."""
         if self._waiting is None or not self.ready:
             return ()
         message, self._waiting = self._waiting, None
@@ -99,11 +99,11 @@ class ProductServer(Layer):
 
     @abstractmethod
     def hidden(self, about: dict[str, Any], nu: Words) -> Sends:
-        """ν in words, to every member in a form that tells it nothing but the product."""
+        """Return messages that give every member the product with ν, and nothing else."""
 
 
 class PlainProductParty(ProductParty):
-    """Is sent ν in words, in the clear, and multiplies: what all other ways must equal."""
+    """Receives ν in words, in the clear, and multiplies. All other ways must give the same."""
 
     def __init__(self, inner: Role, grid: ProductGrid, words: Words) -> None:
         super().__init__(inner, Vocabulary(FIXED_DERIVATIVE), grid, words)

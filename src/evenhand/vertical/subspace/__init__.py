@@ -1,22 +1,23 @@
 """Subspace: fair in ten rounds.
 
-Round: the server sends ν = ∂f/∂z at the present scores and multipliers. Party k answers with its own direction
+The server sends ν = ∂f/∂z at the present scores and multipliers. Party k answers with its own direction
 
     d_k = −(X_kᵀ W X_k + μI)⁻¹ (X_kᵀν + μθ_k),
 
-with the curvature W of the loss on each row, which ν tells (`party.py`), as the change X_k d_k it would make to every
-row's score. The server, which holds labels and groups, then knows what any combination of the parties' directions and
-of their last few steps would do to objective and constraints, and solves for the best one exactly (`reduced.py`): a
-constrained problem in a few dozen variables. It returns each party its few coefficients. Constraints hold to the
-solver's precision after the first round or two, the tiny problem's multipliers are next round's λ, and neither
-objective nor violation ever gets worse.
+as the change X_k d_k that it would make to every row's score. W is the curvature of the loss on each row, which follows
+from ν (`party.py`). The server holds labels and groups. It can therefore evaluate objective and constraints for any
+combination of the parties' directions and last few steps. It solves for the best one exactly (`reduced.py`): a
+constrained problem in a few dozen variables, the *tiny problem*. It returns each party its few coefficients.
 
-All columns of the party that holds the labels, at whose side the server works, are in that problem as they are
-(`blocks.py`): it needs no direction.
+Constraints hold to the solver's precision after the first round or two. The multipliers of the tiny problem are λ of
+the next round. Neither objective nor violation ever gets worse.
 
-Past steps cost no messages: the server keeps their columns, the party keeps the steps.
+All columns of the label holder enter the tiny problem directly (`blocks.py`), because the server works at its side. The
+label holder needs no direction.
 
-Bounds on rates need some care of the server's own: see `rates.py`.
+Past steps cost no messages: the server keeps their columns, and the party keeps the steps.
+
+Bounds on rates need extra steps at the server: see `rates.py`.
 """
 
 from evenhand.protocol.job import PROTECTIONS

@@ -1,8 +1,8 @@
-"""Whose columns a subspace round's tiny problem is made of: a block for each party.
+"""Blocks of a subspace round's tiny problem: the columns of each party.
 
-A block has columns (what coefficients of one would do to every row's score), and the inner products of what stands
-behind them in the party's weights. Usually these are a direction, in one or two bands, and the last steps; of the party
-that holds the labels, at whose side the server works, all columns of its own.
+A column is the change that one coefficient makes to every row's score. With its columns a block has the inner products
+of the weight vectors behind them. Most blocks consist of a direction, in one or two bands, and the last steps. The
+block of the label holder consists of all its columns, because the server works at its side.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from evenhand.programs.combining.reduced import independent
 
 
 def split_step(share: Array, bands: int) -> Array:
-    """(bands, basis): which combinations of directions and past steps a step is kept as, newest first.
+    """Split a step into the combinations of directions and past steps that are kept, newest first.
 
-    The accepted part of each band is remembered by itself, the rest of the step with that of the last band: a sum of
-    all would lose what the bands have told apart.
+    The accepted part of each band is kept by itself, and the rest of the step with that of the last band. Their sum
+    alone would lose the separation into bands. The result is (bands, basis).
     """
     kept = np.zeros((bands, len(share)))
     kept[-1] = share
@@ -37,8 +37,10 @@ class PartyBlock(ABC):
 
     Attributes
     ----------
-    squared_norm, squared_gradient, decrement
-        Of the party's weights as the round found them; what its own quadratic model says is to be gained.
+    squared_norm, squared_gradient
+        Of the party's weights at the start of the round.
+    decrement
+        Gain that the party's own quadratic model predicts.
     """
 
     squared_norm: float
@@ -48,7 +50,7 @@ class PartyBlock(ABC):
     @property
     @abstractmethod
     def answered(self) -> bool:
-        """Whether all is there for this round."""
+        """Whether the block is complete for this round."""
 
     @property
     @abstractmethod
@@ -58,26 +60,26 @@ class PartyBlock(ABC):
     @property
     @abstractmethod
     def most(self) -> int:
-        """Columns in any round."""
+        """Maximum number of columns in any round."""
 
     @abstractmethod
     def parts(self) -> tuple[list[Array], Array, Array]:
-        """Columns, and the inner products of what is behind them with each other and with the weights."""
+        """Return the columns, and the inner products of their weight vectors with each other and with the weights."""
 
     @abstractmethod
     def go(self, coefficients: Array) -> float:
-        """Take a step; by how much the squared norm of the weights grows."""
+        """Take a step and return the growth of the squared norm of the weights."""
 
 
 class DirectionBlock(PartyBlock):
-    """A direction and the last steps of a party, or of several that go together.
+    """A direction and the last steps of a party, or the sums over several parties.
 
     Parameters
     ----------
     least
-        What a column must reach somewhere to be used: a smaller one has lost its digits on the way.
+        Smallest maximum of a column that is used. Smaller columns have lost their digits to rounding.
     single
-        Whether past steps are kept in single precision, where they fill the memory.
+        Whether past steps are kept in single precision, to save memory.
     """
 
     state_fields: ClassVar = {"_steps": list[NDArray[np.floating]], "_answer": dict[str, NDArray[Any]]}
@@ -90,7 +92,7 @@ class DirectionBlock(PartyBlock):
         self._answer: Mapping[str, Array] = {}
 
     def take(self, answer: Mapping[str, Array]) -> None:
-        """What the party says of its direction: the content of its message."""
+        """Take the party's direction: the content of its message."""
         self._answer = answer
         self.squared_norm = float(answer["squared_norm"])
         self.squared_gradient = float(answer["squared_gradient"])
@@ -114,7 +116,7 @@ class DirectionBlock(PartyBlock):
         used = independent(gram)
         if self._least:
             used &= np.array([float(np.abs(column).max(initial=0.0)) >= self._least for column in columns])
-            # Differences of columns that are all but equal would be of digits that rounding has taken.
+            # The difference of two almost equal columns would consist of rounding errors.
             used[used] = independent(_inner([column for column, use in zip(columns, used, strict=True) if use]))
         columns = [column if use else np.zeros_like(column) for column, use in zip(columns, used, strict=True)]
         return columns, gram * (used & used[:, None]), linear * used
@@ -129,7 +131,7 @@ class DirectionBlock(PartyBlock):
             totals = np.zeros((len(shares), min(CACHED, rows - start)))
             for weights, column in zip(shares.T, columns, strict=True):
                 totals += weights[:, None] * column[part]
-            # Here and not before: a step may take the place of one that it is made of.
+            # Written only now, because a step may overwrite one that it is computed from.
             for step, total in zip(steps, totals, strict=True):
                 step[part] = total
         self._steps = [*steps, *kept]
@@ -138,9 +140,9 @@ class DirectionBlock(PartyBlock):
         return float(coefficients @ (2.0 * linear + gram @ coefficients))
 
     def _places(self, leaving: list[Array], count: int, rows: int) -> list[Array]:
-        """Memory for so many new steps: that of steps which leave, then what is there, then more.
+        """Return memory for new steps: first of discarded steps, then free memory, then newly allocated.
 
-        Two in single precision are made at once: gaps between them would be too small for anything else of a round.
+        In single precision two are allocated at once. The gaps between single ones would be too small to be reused.
         """
         self._room = [*leaving, *self._room]
         while len(self._room) < count:
@@ -156,8 +158,8 @@ class DirectionBlock(PartyBlock):
 class OwnBlock(PartyBlock):
     """All columns of the party that holds the labels.
 
-    Nothing of it has to be guessed at by directions: each round finds the best weights for the label holder's columns,
-    given what the others offer. That is what makes few sums of the others' directions do.
+    It needs no directions: each round finds the best weights for the label holder's columns, given the other parties'
+    columns. Few sums of the other parties' directions are then enough.
     """
 
     state_fields: ClassVar = {
@@ -180,7 +182,7 @@ class OwnBlock(PartyBlock):
         self.squared_gradient = np.nan
 
     def look(self, nu: Array) -> None:
-        """How far the weights are from stationary; the round's columns are what they always are."""
+        """Compute the gradient norm of the weights. The columns are the same in every round."""
         gradient = self._columns @ nu + self._regulariser * self.weights
         self.squared_gradient = float(gradient @ gradient) + (float(nu.sum()) ** 2 if self._intercept else 0.0)
         self.squared_norm = float(self.weights @ self.weights)
@@ -211,7 +213,7 @@ class OwnBlock(PartyBlock):
 
 
 def _inner(columns: list[Array]) -> Array:
-    """Inner products of columns, part by part: those of a million rows are not to be there twice."""
+    """Return the inner products of columns, computed in chunks, so that long columns are not copied as a whole."""
     gram = np.zeros((len(columns), len(columns)))
     for start in range(0, len(columns[0]) if columns else 0, CACHED):
         part = np.array([column[start : start + CACHED] for column in columns], dtype=np.float64)

@@ -23,17 +23,17 @@ from evenhand.vertical.subspace.blocks import split_step
 from evenhand.vertical.subspace.options import Subspace
 
 MOST_OWN_COLUMNS = 64
-"""Columns of the label holder that the tiny problem takes, whose cost grows with the square of their number."""
+"""Maximum number of the label holder's columns in the tiny problem. Its cost grows with the square of their number."""
 MOST_OWN_NUMBERS = 2**25
-"""Numbers of the label holder that are sent to its own server where it has nothing else but sums: 268 MB."""
+"""Maximum number of values that the label holder sends to its own server where only sums arrive otherwise: 268 MB."""
 FEW_OWN_NUMBERS = 2**19
-"""Else: on larger tables directions and steps do in as many rounds, and each of them costs less."""
+"""The same elsewhere. On larger tables directions and steps take as many rounds, and cost less."""
 LEAST_CURVATURE = 0.08
-"""Share of its bound that the curvature of a row is taken for at least: a row that seems settled may yet move."""
+"""Lower limit on the curvature of a row, as a share of its bound: a row with little curvature may still move."""
 
 
 class SubspaceParty(GradientParty):
-    """Forms directions from its own columns, and goes where the server's coefficients say."""
+    """Computes directions from its own columns, and moves by the server's coefficients."""
 
     state_fields: ClassVar = {"directions": Array, "steps": list[Array], "best": Array | None}
 
@@ -43,11 +43,11 @@ class SubspaceParty(GradientParty):
         super().__init__(terms, name, own)
         options = terms.job.settings(Subspace)
         self.bands, self.history = options.bands_asked(terms), options.steps_kept(terms)
-        # Whether its columns are the server's to combine: it then gets a coefficient for each.
+        # If the server combines its columns directly, the party gets a coefficient for each.
         most = MOST_OWN_NUMBERS if terms.only_sums else FEW_OWN_NUMBERS
         few = self.model.columns <= MOST_OWN_COLUMNS and self.model.columns * terms.n_rows <= most
         self.holds_labels = options.own_columns and name == terms.active[0]
-        # Alone there is nobody to combine with.
+        # With a single party there is nothing to combine.
         self.whole = self.holds_labels and few and len(terms.names) > 1
         basis = self.model.columns if self.whole else self.bands + self.history
         self.sizes = {**self.sizes, "bands": self.bands, "basis": basis}
@@ -60,7 +60,7 @@ class SubspaceParty(GradientParty):
         self.best: Array | None = None
 
     def start(self) -> Sends:
-        """The label holder's columns; where a run begins with weights of an earlier one, what they score."""
+        """Send the label holder's columns and, in a warm start, the scores of the starting weights."""
         sends = [self._own_columns()] if self.holds_labels else []
         if self.terms.warm:
             body = {"scores": self.own_scores(), "squared_norm": self.model.squared_norm(), "squared_move": 0.0}
@@ -97,7 +97,7 @@ class SubspaceParty(GradientParty):
         self.directions = -self.preconditioner.solve(slope, curvature, self.bands)
         scores = np.ascontiguousarray((self.model.matrix @ self.directions.T).T)
         if self.most_score is not None:
-            # Any length of a direction will do, so that one which cannot be masked is made shorter.
+            # The length of a direction is free, so one that is too large to be masked is shortened.
             largest = max(float(scores.max(initial=0.0)), -float(scores.min(initial=0.0)))
             if largest > self.most_score:
                 self.directions *= self.most_score / largest
@@ -119,7 +119,10 @@ class SubspaceParty(GradientParty):
         )
 
     def _curvature(self, nu: Array) -> Array:
-        """Of the loss on rows, as far as their ν tells: the tilt of slices is taken for a part of the loss's slope."""
+        """Return the curvature of the loss on each row, estimated from ν.
+
+        The estimate treats the tilt of the slices as part of the loss's slope.
+        """
         rows = self.terms.n_rows
         curvature = self.loss.curvature_by_derivative(rows * nu)
         return np.maximum(curvature, LEAST_CURVATURE * self.loss.curvature_bound) / rows

@@ -1,11 +1,12 @@
-"""The problem a subspace server works on, where rows bound rates.
+"""The problem of each subspace round, where constraints bound rates.
 
-Rates are sigmoids of the score, and sharp ones trap the search in poor local optima: their temperature falls over the
-first rounds.
+Rates are sigmoids of the score. Sharp sigmoids trap the search in poor local optima, so their temperature falls over
+the first rounds.
 
-After those, the bounds are moved so that the exact rates meet the ones asked for (`constraints/exact_rates.py`), by a
-few passes over the tiny problem of a round, each from where the one before ended. So are the bounds of rows that are to
-hold among new people (`constraints/proving.py`). All of it happens at the server alone, and costs no message.
+After those, the bounds are moved so that the exact rates meet the requested bounds (`constraints/exact_rates.py`). This
+takes a few passes over the tiny problem of a round, each from the solution of the one before. The bounds of constraints
+with a confidence level move likewise (`constraints/proving.py`). All of it happens at the server alone, and costs no
+message.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ from evenhand.constraints.proving import Proving
 from evenhand.programs.combining.reduced import ReducedSolution
 
 LADDER = (8.0, 4.0, 2.0)
-"""Factors on the temperature of rates in the first rounds; `benchmarks/subspace_choices.py` shows what they bring."""
+"""Factors on the temperature of rates in the first rounds; `benchmarks/subspace_choices.py` measures their effect."""
 PASSES = 6
-"""Most solutions of a round's tiny problem; on hard cases one is not enough."""
+"""Maximum number of solutions of a round's tiny problem. In hard cases one is not enough."""
 
 Solve = Callable[[Lagrangian, Array | None], ReducedSolution]
-"""Solves the tiny problem under the rows of a Lagrangian, from these coefficients (None: from zero)."""
+"""Solves the tiny problem under the constraints of a Lagrangian, from these coefficients (None: from zero)."""
 Measure = Callable[[ReducedSolution], tuple[Array, Array]]
-"""Standard errors and optimism of the rows at a solution."""
+"""Returns standard errors and optimism of the constraints at a solution."""
 
 
 class RateSchedule:
-    """The rows asked for, with bounds moved, and temperatures raised at first.
+    """The requested constraints, with moved bounds, and with raised temperatures in the first rounds.
 
     Parameters
     ----------
     wanted
-        With the rows as they were asked for.
+        Lagrangian with the requested constraints.
     exact_rates
         See `ShiftedBounds`.
 
     Attributes
     ----------
     errors, optimism
-        Of the rows at the solution that was found last, where some are to hold among new people.
+        Standard errors and optimism of the constraints at the last solution, where some have a confidence level.
     """
 
     state_fields: ClassVar = {"shifted": ShiftedBounds, "proving": Proving, "errors": Array, "optimism": Array}
@@ -61,7 +62,7 @@ class RateSchedule:
         self._made: tuple[float, Array, Lagrangian] | None = None
 
     def at_round(self, number: int) -> Lagrangian:
-        """The round's problem: its temperature, and bounds where they are by now."""
+        """Return the round's problem, with its temperature and the present bounds."""
         factor = LADDER[number - 1] if 0 < number <= len(LADDER) else 1.0
         if not self.moves and (factor == 1.0 or not self._rates.any()):
             return self.wanted
@@ -88,23 +89,23 @@ class RateSchedule:
         return self.proving.asks or bool(self.shifted.exact.any())
 
     def settling(self, number: int) -> bool:
-        """Whether rounds up to this one still change the problem by the ladder."""
+        """Return whether this round is one of the first, in which temperatures still fall."""
         return bool(self._rates.any()) and number <= len(LADDER)
 
     def solve(self, number: int, solve: Solve, measure: Measure, far: bool) -> ReducedSolution:
-        """The round's solution: bounds are moved and it is solved again, until the exact rates are right.
+        """Solve a round's problem; move bounds and solve again until the exact rates are right.
 
-        Not so while the optimum is far. If they never are right, it is that of the pass whose exact rates miss least,
-        then the one with the least objective.
+        While the optimum is far, one pass is enough. If the exact rates are never right, return the pass with the
+        smallest excess of exact rates, then with the smallest objective.
         """
         found = solve(self.at_round(number), None)
-        # On the ladder the bounds would follow other temperatures: tried, and no better for more passes.
+        # In the first rounds the bounds would follow other temperatures. More passes there brought no gain.
         if not self.moves or self.settling(number):
             return found
         best, shift = found, self.shifted.shift
         self.shifted.begin()
         if far and not self.proving.asks:
-            # Other columns come before it matters: δ follows from round to round.
+            # The columns will change before this matters, so δ is updated only once a round.
             if not self.shifted.right(found.point.exact, found.multipliers):
                 self.shifted.follow(found.point.exact, found.point.values)
             return found
@@ -114,14 +115,14 @@ class RateSchedule:
                 break
             self.shifted.follow(found.point.exact, found.point.values)
             found = solve(self.at_round(number), found.coefficients)
-            # What was found under other aims is not to be compared.
+            # Solutions for different target bounds cannot be compared.
             if aimed or self._rank(found) < self._rank(best):
                 best, shift = found, self.shifted.shift
         self.shifted.shift = shift
         return best
 
     def _aim(self, found: ReducedSolution, measure: Measure) -> bool:
-        """Move the bounds of rows that are to hold among new people, if they do not fit this solution."""
+        """Move the bounds of constraints with a confidence level, if they do not fit this solution."""
         if not self.proving.asks:
             return False
         self.errors, self.optimism = measure(found)
@@ -134,7 +135,7 @@ class RateSchedule:
         return self.shifted.excess(found.point.exact), found.objective
 
     def values(self, point: Point) -> Array:
-        """The rows' values as their bounds are meant, at the temperatures that were asked for."""
+        """Return the constraints' values, exact or smooth as each bound asks, at the requested temperatures."""
         return self.shifted.meant(point.exact, self.wanted.at(point.scores).values)
 
     def restored(self) -> None:

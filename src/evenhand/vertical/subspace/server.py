@@ -43,8 +43,10 @@ from evenhand.vertical.subspace.stopping import FEASIBLE, BestSeen, RoundProgres
 from evenhand.vertical.subspace.tiny_problem import TinyProblem, too_large_to_copy
 
 SINGLE = 1e-6
-"""Finest tolerance at which the steps of a table of that size are kept in single precision: they only span where to
-look, and what the server makes of the scores is then up to some millionths from what parties have."""
+"""Smallest tolerance at which the steps of a large table are kept in single precision.
+
+Steps only span the search space. The server's scores then differ from the parties' by up to a few millionths.
+"""
 
 
 class SubspaceServer(Server):
@@ -79,13 +81,13 @@ class SubspaceServer(Server):
         self.progress = RoundProgress()
         self.closing = False
         self.best: BestSeen | None = None
-        # Where the server is, with all that has been computed about it.
+        # The present point, with what has been computed at it.
         self._point: Point | None = None
         self.blocks: list[PartyBlock] = [self._new_block() for _ in self.parties]
 
     def _new_block(self) -> DirectionBlock:
         sums, columns = self.terms.only_sums, (self.bands + self.history) * len(self.parties)
-        # Where people are counted, a row at the border must not change sides.
+        # Where decisions are counted, rounding must not change that of a row at the threshold.
         coarse = self.job.tol >= SINGLE and not self.problem.shifted.exact.any()
         single = not sums and coarse and too_large_to_copy(columns, self.terms.n_rows)
         return DirectionBlock(self.bands, self.history, LEAST_COLUMN if sums else 0.0, single=single)
@@ -116,11 +118,11 @@ class SubspaceServer(Server):
         raise ProtocolError(f"server: {message.kind!r} from {message.sender} does not belong to round {self.round}")
 
     def _asked(self, message: Message) -> bool:
-        """Whether an answer is one to this round's question."""
+        """Return whether an answer belongs to this round."""
         return message.integer("round") == self.round and not self.closing
 
     def _take_columns(self, place: int, message: Message) -> None:
-        """The label holder's own columns; where there are none, it sends directions as all others do."""
+        """Take the label holder's columns. If it sends none, it sends directions like all other parties."""
         columns, weights = message["columns"], message["weights"]
         if len(columns) != len(weights):
             raise ProtocolError(f"server: {message.sender} has {len(columns)} columns and {len(weights)} weights")
@@ -129,9 +131,9 @@ class SubspaceServer(Server):
             self.blocks[place] = OwnBlock(columns, weights, self.regulariser, intercept)
 
     def _begin(self) -> Sends:
-        """Before the first round, the best intercept: it needs nobody's columns.
+        """Solve for the best intercept before the first round, which needs no columns.
 
-        Not from weights of an earlier run: there the intercept alone could only mend a row by spoiling the rest.
+        Not in a warm start: there the intercept alone could meet a constraint only by spoiling the rest.
         """
         if self.awaited or self.columns_awaited:
             return ()
@@ -147,7 +149,7 @@ class SubspaceServer(Server):
         return self._derivative()
 
     def _close(self) -> Sends:
-        """End without convergence, at the best model seen; what is asked for is its gradient."""
+        """End without convergence at the best model seen, and ask for its gradient."""
         self.closing = True
         back: list[Message] = []
         if self.best is not None and self._seen_better():
@@ -172,7 +174,7 @@ class SubspaceServer(Server):
         return [DERIVATIVE.message(SERVER, party, **head, nu=nu) for party in asked]
 
     def _combine(self) -> Sends:
-        """All directions are in. Stop if they say that nothing is left to gain; else take the best combination."""
+        """Stop if the parties' directions promise no more gain, else take the best combination of them."""
         self.squared_norms = np.array([block.squared_norm for block in self.blocks])
         self.squared_gradients = np.array([block.squared_gradient for block in self.blocks])
         self.decrement = sum(block.decrement for block in self.blocks)
@@ -184,7 +186,7 @@ class SubspaceServer(Server):
             objective, point.violation, self.problem.settling(self.round)
         )
         self.progress.note(objective, self.decrement)
-        # Until a step is taken, all that is said is about the model as the round before left it.
+        # Until a step is taken, reports describe the model after the round before.
         self.round -= 1
         if hopeless and self._seen_better():
             return self._close()
@@ -202,7 +204,10 @@ class SubspaceServer(Server):
         return [*self._return(shares, last=False, keep=self._keep()), *self._ask()]
 
     def _keep(self) -> bool:
-        """Remember the present model if its exact rates make it the best so far; the first rounds solve others."""
+        """Keep the present model if its exact rates make it the best so far.
+
+        The first rounds do not count: they solve problems with other temperatures.
+        """
         if not self.problem.shifted.exact.any() or self.problem.settling(self.round):
             return False
         if self.best is None or self._rank() < self.best.rank:
@@ -213,7 +218,7 @@ class SubspaceServer(Server):
         return False
 
     def _seen_better(self) -> bool:
-        """Whether a better model than the present one has been seen."""
+        """Return whether an earlier model was better than the present one."""
         return self.best is not None and self.best.rank < self._rank()
 
     def _rank(self) -> tuple[float, float]:
@@ -221,7 +226,7 @@ class SubspaceServer(Server):
         return self.problem.shifted.excess(point.exact), self.objective(point)
 
     def present(self) -> Point:
-        """The present scores in the present round's problem; at the end, at the temperatures that were asked for."""
+        """Return the present scores in the round's problem; at the end, at the requested temperatures."""
         problem = self.problem.at_round(0 if self.closing else self.round)
         if self._point is None or self._point.lagrangian is not problem or self._point.scores is not self.scores:
             self._point = problem.at(self.scores)
@@ -252,7 +257,7 @@ class SubspaceServer(Server):
         return self.problem.proving.proofs(values, errors, self.problem.optimism)
 
     def _settled(self, point: Point) -> bool:
-        """Whether the rows hold and the optimum is near, and the last round has gained little."""
+        """Return whether the constraints hold, the optimum is near, and the last round has gained little."""
         objective, tol = self.objective(point), self.job.tol
         slack = max(point.violation, point.complementarity(self.multipliers))
         left, promised = self.distance(point).value, (self.decrement / objective, self.progress.promised)
@@ -289,7 +294,7 @@ class SubspaceServer(Server):
         sends = []
         for party, block, share in zip(self.parties, self.blocks, shares, strict=True):
             intercept = self.intercept_due if party == self.terms.active[0] else 0.0
-            # Zeros where a party has fewer steps to its name.
+            # Padded with zeros where a party has fewer steps.
             size = len(share) if isinstance(block, OwnBlock) else self.bands + self.history
             body = {"coefficients": np.pad(share, (0, size - len(share))), "intercept": intercept}
             sends.append(COEFFICIENTS.message(SERVER, party, round=self.round, last=int(last), keep=int(keep), **body))

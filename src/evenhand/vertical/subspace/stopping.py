@@ -1,8 +1,8 @@
-"""When a run of the subspace solver is as near to the optimum as it was asked to be.
+"""Decide when a run of the subspace solver is as near to the optimum as its tolerance asks.
 
-Two numbers come with every round. The bound on the distance (`vertical/distance.py`) is several times the distance, and
-falls late where the server has nothing but sums. What parties promise by their own quadratic models is a fraction of
-it: these see no coupling between parties. `benchmarks/stopping.py` shows how far from the optimum runs stop by them.
+Each round gives two numbers. The bound on the distance (`vertical/distance.py`) is several times the distance, and
+falls late where the server has only sums. The gain that parties' own quadratic models promise is a fraction of the
+distance, because they ignore the coupling between parties. `benchmarks/stopping.py` measures where runs stop by them.
 """
 
 from __future__ import annotations
@@ -13,39 +13,42 @@ from typing import ClassVar, Final
 from evenhand.arrays import Array
 
 FEASIBLE: Final = 1e-6
-"""Largest violation and complementarity at which a run may stop; the tiny problem is solved to a tenth of it."""
+"""Largest violation and complementarity at which a run may stop. The tiny problem is solved to a tenth of it."""
 PATIENCE: Final = 10
-"""Rounds without progress after which a run is given up: its rows cannot hold, or its tolerance is out of reach."""
+"""Rounds without progress after which a run stops: its constraints cannot hold, or its tolerance is out of reach."""
 MISSES: Final = 4
-"""Times that all but the exact rates say that a run has ended, before it does: they have had their passes each time."""
+"""Number of rounds that meet every stopping criterion but the exact rates, before the run stops without them."""
 SHARPNESS: Final = 8.0
-"""How many times the distance its bound is, as a rule: a run stops when the bound is as many times tol."""
+"""Typical ratio of the bound to the distance: a run stops when the bound is this many times tol."""
 SHARPER: Final = 3.0
-"""The same where the label holder's own columns are in the tiny problem."""
+"""The same, where the label holder's own columns are in the tiny problem."""
 STILL: Final = 0.12
-"""Share of tol that parties promise in two rounds running, where those columns are in the tiny problem, when a run is
-as near as tol. In a single round they may promise little, and be about to find more."""
+"""Share of tol that parties promise in two successive rounds when the distance is about tol.
+
+It applies where the label holder's columns are in the tiny problem. In a single round parties may promise little and
+then find more.
+"""
 STILL_BLIND: Final = 0.04
-"""The same where parties are not told ν: they take curvature for its bound, and promise about a third."""
+"""The same, where ν is hidden from the parties: they use the bound on the curvature, and promise about a third."""
 PROMISE: Final = 0.2
-"""Share of the distance that the parties promise, as a rule: where there is no bound, it must do."""
+"""Typical share of the distance that parties promise. It decides where there is no bound."""
 
 
 def near(
     left: float | None, promised: tuple[float, float], tol: float, *, own_columns: bool, blind: bool = False
 ) -> bool:
-    """Whether the distance is about tol, or less.
+    """Return whether the distance from the optimum is about tol, or less.
 
     Parameters
     ----------
     left
-        The bound on the distance, or the estimate; None without regulariser.
+        Bound on the distance, or its estimate; None without a regulariser.
     promised
-        By parties in this round, and in the one before: relative to the objective, as the distance is.
+        Gain that parties promise in this round and in the one before, relative to the objective like the distance.
     own_columns
         Whether the label holder's own columns are in the tiny problem.
     blind
-        Whether parties are not told ν.
+        Whether ν is hidden from the parties.
     """
     if left is None:
         return promised[0] <= PROMISE * tol
@@ -60,13 +63,13 @@ class RoundProgress:
     Attributes
     ----------
     objective, promised
-        Of the last round: the objective, and what parties promised relative to it.
+        Objective of the last round, and the gain that parties promised relative to it.
     least_violation
-        The least that was seen.
+        Smallest violation so far.
     futile
         Rounds in a row without progress.
     missed
-        Rounds that only exact rates kept from being the last.
+        Rounds that met every stopping criterion but the exact rates.
     """
 
     state_fields: ClassVar = {
@@ -104,16 +107,16 @@ class RoundProgress:
 
 @dataclass(frozen=True, eq=False)
 class BestSeen:
-    """A model's scores and multipliers; the weights are with the parties.
+    """Scores and multipliers of the best model so far; the parties keep its weights.
 
     Attributes
     ----------
     excess, objective
-        By how much its exact rates miss their bounds, and then its objective, say which of two models is the better.
+        Excess of its exact rates over their bounds, and its objective. They rank models in this order.
     shift
         δ of `ShiftedBounds` with which it was found.
     own_weights
-        Of the label holder, where all its columns are in the tiny problem.
+        Weights of the label holder, where all its columns are in the tiny problem.
     """
 
     excess: float

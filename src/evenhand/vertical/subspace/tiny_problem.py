@@ -17,13 +17,13 @@ from evenhand.vertical.subspace.rates import RateSchedule
 from evenhand.vertical.subspace.stopping import FEASIBLE
 
 LARGEST_FIRST_PENALTY = 100.0
-"""Where rows cannot hold, λ is as large as the penalty allows: a penalty made from it would grow without end."""
+"""Limit on the first penalty. Where constraints cannot hold, λ and a penalty made from it would grow without end."""
 FAR = 3.0
-"""What parties promise, in tols, beyond which a round's tiny problem is not worth solving to exact rates."""
+"""Promised gain, in multiples of tol, above which a round's tiny problem is not solved to exact rates."""
 LOOSEST = 1e-3
-"""To which a tiny problem is solved at least, whatever parties promise: at steep multipliers they promise anything."""
+"""Loosest tolerance of a tiny problem. Parties' promises can be arbitrarily large where multipliers are steep."""
 MOST_COPIED = 1 << 23
-"""Numbers that are copied to have all columns side by side: 67 MB."""
+"""Maximum number of values that are copied to have all columns side by side: 67 MB."""
 
 
 def too_large_to_copy(columns: int, rows: int) -> bool:
@@ -91,11 +91,11 @@ class TinyProblem:
         scores, self.effort = present().scores, 0.0
         self._rows, self._most = len(scores), sum(block.most for block in blocks) + self._intercept
         known, norms = self._parts(blocks, squared_norm)
-        # Anew each round: a weight that one round's columns needed makes the next creep along the curve of a row.
+        # Chosen anew each round: a penalty that one round needed would slow the next along the curve of a constraint.
         penalty = min(max(1.0, 2.0 * float(np.max(multipliers, initial=0.0))), LARGEST_FIRST_PENALTY)
         columns, cost = self._arranged(known), float(len(scores)) * len(known) ** 2
         sample = None if self._sample is None else self._sample.of(columns)
-        # A pass over the same columns begins with what the one before ended with.
+        # A pass over the same columns starts from the factorisation of the one before.
         root = None
 
         def solve(lagrangian: Lagrangian, start: Array | None) -> ReducedSolution:
@@ -139,7 +139,7 @@ class TinyProblem:
             gram[here, here], linear[here] = self._regulariser * inner, self._regulariser * along
             start += block.width
         if self._intercept:
-            # One number, seen in every row.
+            # A single number, broadcast to all rows.
             known.append(np.broadcast_to(1.0, self._rows))
         return known, Quadratic(gram, linear, 0.5 * self._regulariser * squared_norm)
 

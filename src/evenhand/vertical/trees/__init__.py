@@ -1,12 +1,12 @@
-"""Fair boosted trees across columns: a round for each party's whole tree.
+"""Fair boosted trees across columns: one round for a whole tree of each party.
 
-Round: the server, which holds labels and groups, sends first and second derivatives of the Lagrangian in every row's
-score. Each party grows whole trees on its own columns from them, by LightGBM, and answers with every row's leaf: one
-byte a row and tree. The server then solves for the values of all new leaves of all parties jointly, under the
-constraint rows (`programs/combining/leaf_values.py`), and that problem's multipliers make the next derivatives. At the
-end each party is sent the values of its own leaves, and predicts with them like any other party.
+The server, which holds labels and groups, sends first and second derivatives of the Lagrangian in every row's score.
+Each party grows whole trees on its own columns from them, with LightGBM. It answers with every row's leaf: one byte a
+row and tree. The server then solves for the values of all new leaves of all parties jointly, under the constraint rows
+(`programs/combining/leaf_values.py`). The multipliers of that problem enter the next derivatives. At the end each party
+receives the values of its own leaves, and predicts with them like any other party.
 
-Trees of one party see no interaction with another's columns.
+The trees of one party include no interaction with another party's columns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evenhand.vertical.trees.options import Trees
 
 __all__ = ["SOLVER"]
 
-# The compiler takes a second to load, so it is loaded only by who needs it.
+# The compiler takes a second to load, so it is imported only where it is needed.
 
 
 def _server(terms: VerticalTerms, own: ServerData) -> Server:

@@ -1,4 +1,4 @@
-"""A tree that crosses parties while it is being grown, level by level, at the server."""
+"""Grow a tree across parties at the server, level by level."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from evenhand.arrays import Array, Booleans, Integers
 from evenhand.models.across import LEAF, CrossTree
 
 NOWHERE = 255
-"""The number of a row whose node is not split any more."""
+"""Number of a row in a node that is not split any more."""
 
 
 class GrowingTree:
-    """Which node each row is in, and which nodes may yet be split.
+    """The node of each row, and the nodes that may still be split.
 
     Attributes
     ----------
     nodes
-        (k, 4), as `CrossTree` has them.
+        (k, 4), in the format of `CrossTree`.
     place
         Each row's node.
     frontier
-        The nodes of the last level; empty when the tree is done.
+        Nodes of the last level; empty when the tree is complete.
     """
 
     state_fields: ClassVar = {"nodes": Integers, "place": Integers, "frontier": Integers, "level": int}
@@ -44,14 +44,16 @@ class GrowingTree:
         return number[self.place]
 
     def split(self, gains: Array, right: Sequence[Booleans], numbers: Integers, most_leaves: int, depth: int) -> None:
-        """Split the nodes of the frontier, each by the party that gains most; the best ones, if leaves are few.
+        """Split the nodes of the frontier, each by the party with the largest gain.
+
+        If there is no room for all new leaves, the nodes with the largest gains are split.
 
         Parameters
         ----------
         gains, numbers
-            (parties, nodes): of each party's offer for each node, and the offer's number among the party's.
+            (parties, nodes): gain of each party's offer for each node, and the index of the offer among the party's.
         right
-            Of each party, which rows its offers send right.
+            For each party, which rows its offers send right.
         """
         owner, gain = gains.argmax(axis=0), gains.max(axis=0)
         room = most_leaves - int((self.nodes[:, 0] == LEAF).sum())
@@ -72,7 +74,7 @@ class GrowingTree:
 
     @property
     def leaves(self) -> tuple[npt.NDArray[np.uint8], Integers]:
-        """Each row's leaf, numbered from zero, and the node that each leaf is."""
+        """Each row's leaf, numbered from zero, and the node of each leaf."""
         ends = np.flatnonzero(self.nodes[:, 0] == LEAF)
         number = np.zeros(len(self.nodes), dtype=np.uint8)
         number[ends] = np.arange(len(ends))
@@ -80,13 +82,13 @@ class GrowingTree:
 
 
 def kept_splits(trees: Sequence[CrossTree], place: int) -> Integers:
-    """The numbers of a party's splits that are in some tree, in order."""
+    """Return the sorted indices of a party's splits that occur in some tree."""
     found = [tree.nodes[tree.nodes[:, 0] == place, 1] for tree in trees]
     return np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
 
 
 def renumbered(tree: CrossTree, taken: Sequence[Integers]) -> CrossTree:
-    """The same tree, with splits numbered among those that their owners keep."""
+    """Return the same tree, with splits renumbered among those that their owners keep."""
     nodes = tree.nodes.copy()
     for place, numbers in enumerate(taken):
         own = nodes[:, 0] == place

@@ -1,4 +1,4 @@
-"""The label holder's own end of a run of trees with label privacy: a few more trees, which it grows alone."""
+"""Let the label holder grow a few trees alone, at the end of a run of trees with label privacy."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.trees.options import Trees
 
 MOST_TREES: Final = 5
-"""That the holder of the labels grows alone; those after the best are let go."""
+"""Number of trees that the label holder grows alone. Those after the best are discarded."""
 _HOLDS: Final = 1e-5
-"""Smaller violations are none."""
+"""Violations below this count as zero."""
 
 
 def grow_on(model: TreesModel, lagrangian: Lagrangian, scores: Array, terms: VerticalTerms) -> None:
-    """Grow a few trees more on one's own columns, where the others' are as they are: boosting alone."""
+    """Grow a few more trees on the label holder's own columns, with the other parties' trees fixed."""
     options = terms.job.settings(Trees)
     problem = LeafProblem(lagrangian, options.shrinkage, terms.regulariser, options.exact_rates)
     values, intercept = model.values, model.intercept_value

@@ -1,7 +1,7 @@
-"""What the roles of boosted trees say to each other, and what each message reveals.
+"""Messages of boosted trees, and what each of them reveals.
 
-Sizes: `rows` is the number of aligned rows n, `packed` that of bytes with a bit for each of them, `trees` the trees
-that a party grows in a round, `leaves` the most leaves of a tree.
+Sizes: `rows` is the number of aligned rows n, and `packed` the number of bytes with a bit for each row. `trees` is the
+number of trees that a party grows in a round, and `leaves` the maximum number of leaves of a tree.
 """
 
 from __future__ import annotations
@@ -129,5 +129,5 @@ VOCABULARY = Vocabulary(
 
 
 def packed_size(rows: int) -> int:
-    """Bytes that hold a bit for each row."""
+    """Return the number of bytes that hold a bit for each row."""
     return (rows + 7) // 8

@@ -1,4 +1,4 @@
-"""Settings of fair boosted trees."""
+"""Options of fair boosted trees."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ Interactions = Literal["none", "relay", "full", "auto"]
 
 @dataclass(frozen=True)
 class Trees(GrowthOptions):
-    """Settings of fair boosted trees: those of `GrowthOptions`, and
+    """Options of fair boosted trees, in addition to those of `GrowthOptions`.
 
     Parameters
     ----------
     trees
-        Trees that each party grows in a round. More need fewer rounds, and overfit sooner.
+        Number of trees that each party grows in a round. More trees need fewer rounds, and overfit sooner.
     interactions
-        ``"none"``: every tree is one party's, and the model knows no interaction between columns of two. ``"relay"``:
-        every second step a party grows inside the few leaves of a small tree of another's, in two rounds; it then
-        learns that coarse partition. ``"full"``:
-        trees cross parties, grown level by level, a round a level; every party then learns in which node each row is.
-        ``"auto"``: begins with parties' own trees, tries one that crosses them, and goes on with whichever lowers the
-        leave-one-out loss more a round.
-
+        ``"none"``: each tree uses the columns of one party, and the model has no interaction between columns of two.
+        ``"relay"``: in every second step a party grows inside the few leaves of a small tree of another party, which
+        takes two rounds. The party then learns that coarse partition. ``"full"``: trees cross parties and grow level by
+        level, a round a level. Every party then learns in which node each row is. ``"auto"``: begins with parties' own
+        trees, tries one that crosses them, and continues with the kind that lowers the leave-one-out loss more a round.
     monotone
-        By a party's name, for each of its columns 1 where scores may only rise with it, −1 where they may only fall,
-        0 where either is fine. Such a party's leaf values keep the proportions that LightGBM has found, which respect
-        the order; how much of each tree is taken is solved for. Only without interactions.
+        By party name, for each of its columns: 1 if scores may only rise with the column, −1 if they may only fall, and
+        0 for either. The leaf values of such a party keep the proportions that LightGBM found, which respect the order.
+        Only the factor of each tree is solved for. Requires ``interactions="none"``.
 
-    Steps of `patience` are rounds of own trees, or whole trees across parties. None is 3, and 8 where trees cross
-    parties: the first splits of an interaction gain nothing yet.
+    Notes
+    -----
+    A step of `patience` is a round of own trees, or a whole tree across parties. None means 3, or 8 where trees cross
+    parties, because the first splits of an interaction gain nothing yet.
     """
 
     trees: Annotated[int, Field(ge=1, le=16)] = 1
@@ -50,7 +50,7 @@ class Trees(GrowthOptions):
                 f"monotone is {self.monotone!r}; give by party one of 1, -1 and 0 for each column: {{'bank': [1, 0]}}"
             )
         if self.monotone and self.interactions != "none":
-            raise InputError("monotone goes with interactions='none': splits of several parties know no order")
+            raise InputError("monotone needs interactions='none': trees across parties keep no order")
 
     @property
     def steps_of_patience(self) -> int:

@@ -34,11 +34,11 @@ from evenhand.vertical.trees.options import Trees
 from evenhand.vertical.trees.relaying import RELAY_CELLS, RELAYING, leaves_inside
 
 LARGEST_UNIT = 1e30
-"""LightGBM keeps derivatives as numbers of four bytes."""
+"""Largest unit of derivatives. LightGBM stores them in single precision."""
 
 
 class TreesParty(Party):
-    """Grows trees on its own columns, and says which rows share a leaf."""
+    """Grows trees on its own columns, and sends the leaf of every row."""
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {"gradient": Array, "curvature": Array, "model": TreesModel, "routes": Routes | None}
@@ -48,16 +48,16 @@ class TreesParty(Party):
         self.options = options = terms.job.settings(Trees)
         check_rows(terms, name, own)
         if own.weights is not None:
-            raise InputError(f"{name}: there are weights to start from, but trees begin anew")
+            raise InputError(f"{name}: trees cannot start from an earlier run; start without its weights")
         shape = TreeShape(options.leaves, options.depth, options.rows_a_leaf, terms.n_rows * terms.regulariser)
-        # A seed of its own for each party, so that adding a party changes nobody else's trees.
+        # Each party has a seed of its own, so that adding a party does not change the other parties' trees.
         seed = int(np.random.SeedSequence([terms.job.seed, terms.names.index(name)]).generate_state(1)[0]) % 2**31
         monotone = self._monotone(name, own)
         model = TreesModel(own.matrix, shape, own.categorical, has_intercept(terms, name), seed, monotone)
         super().__init__(terms, name, model)
         sizes = {"trees": options.trees, "leaves": options.leaves, "packed": packed_size(terms.n_rows)}
         self.sizes = {**self.sizes, **sizes}
-        # Of the tree across parties that is being grown.
+        # Derivatives for the tree across parties that is being grown.
         self.gradient: Array = np.zeros(0)
         self.curvature: Array = np.zeros(0)
 
@@ -81,14 +81,16 @@ class TreesParty(Party):
         raise ProtocolError(f"{self.name} takes no {message.kind!r}")
 
     def _begin(self, message: Message) -> Message:
-        """Grow whole trees, or offer the first split of one that crosses parties."""
+        """Grow whole trees, or offer the first split of a tree that crosses parties."""
         units = message.number("gradient_unit"), message.number("curvature_unit")
         if not all(0.0 < unit < LARGEST_UNIT for unit in units):
-            raise ProtocolError(f"{self.name}: derivatives in units of {units} are none")
+            raise ProtocolError(
+                f"{self.name}: derivatives have invalid units {units}; they must be positive and below {LARGEST_UNIT:g}"
+            )
         gradient, curvature = (
             message[name].astype(np.float64) * unit for name, unit in zip(("gradient", "curvature"), units, strict=True)
         )
-        # A number of two bytes may end at zero; a row without any curvature would count as no row.
+        # Half precision may round to zero. A row without curvature would not count as a row.
         curvature = np.maximum(curvature, 1e-8 * units[1])
         across = message.integer("across")
         if across:
@@ -108,7 +110,7 @@ class TreesParty(Party):
         return LEAVES.message(self.name, SERVER, round=self.round, **body)
 
     def _monotone(self, name: str, own: PartyData) -> tuple[int, ...]:
-        """Which way scores may go with each of the party's columns."""
+        """Return in which direction scores may change with each of the party's columns."""
         found = tuple(self.options.monotone.get(name, ()))
         if found and len(found) != own.matrix.shape[1]:
             raise InputError(f"{name}: monotone has {len(found)} entries for {own.matrix.shape[1]} columns")
@@ -118,14 +120,14 @@ class TreesParty(Party):
 
     def _offer(self, nodes: Any, count: int) -> Message:
         if not 0 < count <= self.options.leaves:
-            raise ProtocolError(f"{self.name} was asked for splits of {count} nodes; there are {self.options.leaves}")
+            raise ProtocolError(f"{self.name} was asked for splits of {count} nodes; it allows {self.options.leaves}")
         gains = np.zeros(self.options.leaves)
         gains[:count], right = self.model.offer(nodes, count, self.gradient, self.curvature)
         self.effort += self.model.effort
         return OFFER.message(self.name, SERVER, round=self.round, gains=gains, right=np.packbits(right))
 
     def _cells(self) -> Message:
-        """A tree of few leaves, for another party to grow inside."""
+        """Grow a tree of few leaves, inside which another party grows."""
         cells = self.model.grow_cells(self.gradient, self.curvature, RELAY_CELLS)
         self.effort += self.model.effort
         count = int(cells.max(initial=0)) + 1
@@ -133,7 +135,7 @@ class TreesParty(Party):
 
     def _grow_inside(self, cells: Any, count: int) -> Message:
         if not 0 < count <= RELAY_CELLS or (cells >= count).any():
-            raise ProtocolError(f"{self.name} was asked to grow in {count} cells, which are not these")
+            raise ProtocolError(f"{self.name} was asked to grow in {count} cells, but was sent others")
         leaves = leaves_inside(self.options.leaves)
         found, counts = self.model.grow_inside(cells, count, self.gradient, self.curvature, leaves)
         self.effort += self.model.effort
@@ -144,22 +146,24 @@ class TreesParty(Party):
         if len(values) > len(counts):
             raise ProtocolError(f"{self.name} has grown {len(counts)} trees and was sent values of {len(values)}")
         if ((splits < 0) | (splits >= len(self.model.splits))).any():
-            raise ProtocolError(f"{self.name} has offered {len(self.model.splits)} splits, and is to keep another")
+            raise ProtocolError(
+                f"{self.name} has offered {len(self.model.splits)} splits, but the server keeps another"
+            )
         kept = [row[:count] for row, count in zip(values, counts, strict=False)]
         self.model.keep(kept, message.number("intercept"))
         self.model.keep_splits([int(number) for number in splits])
 
     def _routes(self, message: Message) -> Routes | None:
-        """Trees as the server sent them, if they are trees."""
+        """Return the trees that the server sent, after validation."""
         content: State = {f"route {name}": array for name, array in message.body.items()}
         try:
             return routes_from_state({"route parties": list(self.terms.names), **content})
         except ValueError as error:
-            raise ProtocolError(f"{self.name}: what it was sent are not routes: {error}") from error
+            raise ProtocolError(f"{self.name}: the server sent invalid routes: {error}") from error
 
     @property
     def routes(self) -> Routes | None:
-        """How everybody's splits hang together, where the party holds the labels."""
+        """Routes through the splits of all parties, if the party holds the labels."""
         return self.model.routes if isinstance(self.model.routes, Routes) else None
 
     @routes.setter

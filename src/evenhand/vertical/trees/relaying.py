@@ -1,7 +1,8 @@
-"""Trees of a party that are grown inside a coarse partition of another's: some of their interaction, in two rounds.
+"""Grow trees of one party inside a coarse partition by another party: some of their interaction, in two rounds.
 
-Everybody grows a tree of few leaves, its cells. Each is then told those of one other party, another one every time, and
-grows a tree in each cell. Together they are trees that cross two parties: first the giver's cells, then the taker's.
+Every party grows a tree of few leaves, its *cells*. Each party then receives the cells of one other party, a different
+one each time, and grows a tree in each cell. Together they form trees that cross two parties: first the cells of the
+giver, then the leaves of the taker.
 """
 
 from __future__ import annotations
@@ -17,33 +18,33 @@ from evenhand.models.across import LEAF, CrossTree
 from evenhand.protocol.messages import Message
 
 RELAY_CELLS = 4
-"""Most cells that a party tells: two bits a row."""
+"""Maximum number of cells of a party: two bits a row."""
 RELAYING = 2
-"""What derivatives say in `across` where cells are wanted."""
+"""Value of `across` in derivatives that ask for cells."""
 
 
 def leaves_inside(leaves: int) -> int:
-    """Most leaves of a tree in one cell, where whole trees have so many; over all cells they are numbered by a byte."""
+    """Return the maximum number of leaves in one cell; over all cells a byte numbers them."""
     return max(min(leaves // 2, 256 // RELAY_CELLS), 2)
 
 
 def are_cells(message: Message) -> bool:
-    """Whether what a party says are cells."""
+    """Return whether a message contains valid cells."""
     count = message.integer("count")
     return 0 < count <= RELAY_CELLS and bool((message["cells"] < count).all())
 
 
 class Relay:
-    """Everybody's cells, and who grows inside whose.
+    """The cells of all parties, and which party grows inside the cells of which.
 
     Attributes
     ----------
     cells
         (parties, n): each row's cell.
     counts
-        Of each party's cells.
+        Number of cells of each party.
     shift
-        How far on in the order of parties the giver of each is.
+        Offset from each taker to its giver in the order of parties.
     """
 
     state_fields: ClassVar = {"cells": npt.NDArray[np.uint8], "counts": Integers, "shift": int}
@@ -53,7 +54,7 @@ class Relay:
 
     @classmethod
     def of(cls, answers: Sequence[Message], turn: int) -> Relay:
-        """From everybody's cells; `turn` is the number of relays before."""
+        """Build from the cells of all parties; `turn` is the number of relays before."""
         cells = np.array([answer["cells"] for answer in answers])
         counts = np.array([answer.integer("count") for answer in answers])
         return cls(cells, counts, 1 + turn % (len(answers) - 1))
@@ -62,19 +63,19 @@ class Relay:
         return (place + self.shift) % len(self.cells)
 
     def told(self, place: int) -> tuple[int, npt.NDArray[np.uint8]]:
-        """The cells inside which a party grows."""
+        """Return the cells inside which a party grows."""
         giver = self.giver(place)
         return int(self.counts[giver]), self.cells[giver]
 
     def fits(self, place: int, message: Message, leaves: int) -> bool:
-        """Whether what a taker says are leaves in its cells."""
+        """Return whether a taker's message contains valid leaves in its cells."""
         (count, cells), counts = self.told(place), message["counts"]
         if len(counts) != count or ((counts < 1) | (counts > leaves_inside(leaves))).any():
             return False
         return bool((message["leaves"] < counts[cells]).all())
 
     def leaves(self, answers: Sequence[Message]) -> tuple[npt.NDArray[np.uint8], Integers]:
-        """(n, parties): each row's leaf in the tree of each taker, over all cells; and how many leaves each has."""
+        """Return each row's leaf in each taker's tree, over all cells, as (n, parties), and each tree's leaf count."""
         found = []
         for place, answer in enumerate(answers):
             first = np.concatenate([[0], np.cumsum(answer["counts"])[:-1]])
@@ -82,16 +83,16 @@ class Relay:
         return np.stack(found, axis=1), np.array([answer["counts"].sum() for answer in answers])
 
     def tree(self, place: int, counts: Integers, cells_split: int, first_split: int, values: Array) -> CrossTree:
-        """A taker's tree.
+        """Return a taker's tree.
 
         Parameters
         ----------
         counts
-            Leaves in each cell.
+            Number of leaves in each cell.
         cells_split, first_split
-            The number of the giver's cells among its splits, and of the first tree in them among the taker's.
+            Index of the giver's cells among its splits, and of the first tree in them among the taker's splits.
         values
-            Of all leaves, cell after cell.
+            Values of all leaves, cell after cell.
         """
         cells = len(counts)
         nodes, found = [[self.giver(place), cells_split, 1, cells]], [np.zeros(1)]

@@ -46,16 +46,16 @@ from evenhand.vertical.trees.options import Trees
 from evenhand.vertical.trees.relaying import RELAYING, Relay, are_cells
 
 HOLDS = 1e-5
-"""Largest violation of a model that counts as one that holds, where rows are judged as they are solved."""
+"""Largest violation of a model that counts as feasible, where constraints are judged by the values solved for."""
 
 BLANK = 0.1
-"""Share of the rows that have no say in where trees split."""
+"""Share of the rows that do not influence where trees split."""
 OWN_FIRST = 3
-"""Rounds of parties' own trees before one that crosses parties is tried."""
+"""Number of rounds of parties' own trees before one that crosses parties is tried."""
 
 
 class TreesServer(Server):
-    """Sends derivatives, solves for the values of the leaves that come back, and keeps the best model so far."""
+    """Sends derivatives, solves for the values of the returned leaves, and keeps the best model so far."""
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {
@@ -83,39 +83,41 @@ class TreesServer(Server):
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
         super().__init__(terms, own)
         if terms.warm:
-            raise InputError("trees begin anew: there is nothing of an earlier run that they could go on from")
+            raise InputError("trees cannot start from an earlier run; start without warm_start")
         self.options = options = terms.job.settings(Trees)
         if unknown := sorted(options.monotone.keys() - set(terms.names)):
-            raise InputError(f"monotone names {unknown[0]!r}, which is no party; there are {', '.join(terms.names)}")
+            raise InputError(
+                f"monotone names {unknown[0]!r}, which is not a party; choose from {', '.join(terms.names)}"
+            )
         sizes = {"trees": options.trees, "leaves": options.leaves, "packed": packed_size(terms.n_rows)}
         self.sizes = {**self.sizes, **sizes}
         self.problem = LeafProblem(self.lagrangian, options.shrinkage, self.regulariser, options.exact_rates)
         self.intercept = self._first_score(own) if self.job.fit_intercept else 0.0
         self.scores: Array = np.full(terms.n_rows, self.intercept)
         self.held_out: Array = self.scores.copy()
-        # Rows that have no say in where trees split. Leave-one-out scores know the values of leaves only: a tree that
-        # splits on noise lowers the loss of the rows it was grown from, but not of these.
+        # Held-out rows, which do not influence where trees split. Leave-one-out scores correct for leaf values only: a
+        # tree that splits on noise lowers the loss of the rows it was grown from, but not of these.
         self.blank: Integers = np.flatnonzero(np.random.default_rng(0).random(terms.n_rows) < BLANK)
-        # Leaf values of the parties' own trees: of every round, party, tree and leaf.
+        # Leaf values of the parties' own trees, by round, party, tree and leaf.
         self.values: Array = np.zeros((0, len(self.parties), options.trees, options.leaves))
-        # Trees that cross parties, the one being grown, and how many splits each party has offered for them.
+        # Trees that cross parties, the one being grown, and the number of splits that each party has offered for them.
         self.crossing: list[CrossTree] = []
         self.growing: GrowingTree | None = None
         self.offered: Integers = np.zeros(len(self.parties), dtype=np.int64)
-        # Everybody's cells while parties grow inside each other's, and how often they have.
+        # Cells of all parties during a relay, and the number of relays so far.
         self.relay: Relay | None = None
         self.relays = 0
         self.awaited = LEAVES.kind
-        # By how much a round of parties' own trees, and one of trees across them, last lowered that loss.
+        # Last decrease of the leave-one-out loss by a round of parties' own trees, and by one of trees across them.
         self.pace: list[float | None] = [None, None]
         self.begun = 0
         self.answers: dict[int, Message] = {}
-        # The best model so far, and what is known of it.
+        # The best model so far, and its measurements.
         self.best: dict[str, float] = {}
         self.best_scores, self.best_held_out, self.best_multipliers = self.scores, self.held_out, self.multipliers
         self.futile = 0
         self.ended = ""
-        # Within a margin of its bound a row holds: one person more or less, or a twentieth of the bound.
+        # A constraint holds within a margin of its bound: one data row, or a twentieth of the bound.
         self.tolerance = max(HOLDS, float(np.max(self.problem.shifted.margin, initial=0.0)))
 
     def start(self) -> Sends:
@@ -129,10 +131,10 @@ class TreesServer(Server):
         if message.kind == LEAVES.kind:
             counts = message["counts"]
             if (counts < 1).any() or (counts > self.options.leaves).any() or (message["leaves"] >= counts).any():
-                raise ProtocolError(f"server: {message.sender} names leaves that its trees do not have")
+                raise ProtocolError(f"server: {message.sender} sent leaves that its trees do not have")
         whole = message.kind != CELLS.kind or are_cells(message)
         if not whole or (self.relay is not None and not self.relay.fits(place, message, self.options.leaves)):
-            raise ProtocolError(f"server: {message.sender} names cells or leaves that there are not")
+            raise ProtocolError(f"server: {message.sender} sent cells or leaves that do not exist")
         self.answers[place] = message
         if len(self.answers) < len(self.parties):
             return ()
@@ -149,7 +151,7 @@ class TreesServer(Server):
         return self.lagrangian.at(self.scores)
 
     def _ask(self) -> Sends:
-        """Send derivatives: for whole trees, or for the first split of one that crosses parties."""
+        """Send derivatives: for whole trees, for cells, or for the first split of a tree that crosses parties."""
         self.begun = self.round
         self.round += 1
         relays, across = self._relays(), self._crosses()
@@ -173,25 +175,25 @@ class TreesServer(Server):
         return log_odds(self.lagrangian.positives, self.terms.n_rows)
 
     def _left_out_loss(self) -> float:
-        """The mean loss at leave-one-out scores, over the blank rows."""
+        """Return the mean loss at leave-one-out scores, over the held-out rows."""
         rows = self.blank if len(self.blank) else slice(None)
         shares = self.lagrangian.shared(np.ones(len(self.held_out)))[rows]
         return float(self.lagrangian.losses(self.held_out, rows).sum() / shares.sum())
 
     def _relays(self) -> bool:
-        """Whether parties grow inside each other's cells next: every second step, where two rounds are left."""
+        """Return whether a relay comes next: in every second step, if two rounds are left."""
         wanted = self.options.interactions == "relay" and len(self.parties) > 1
         return wanted and len(self.values) > self.relays and self.round < self.job.max_rounds
 
     def _crosses(self) -> bool:
-        """Whether the next tree crosses parties, level by level."""
+        """Return whether the next tree crosses parties."""
         if self.options.interactions != "auto":
             return self.options.interactions == "full"
         own, across = self.pace
         return len(self.values) >= OWN_FIRST and (across is None or (own is not None and across > own))
 
     def _relay(self, answers: Sequence[Message]) -> Sends:
-        """Everybody's cells are in: tell each those of another."""
+        """Send each party the cells of another one, when the cells of all are in."""
         self.offered = self.offered + 1
         self.relay = Relay.of(answers, self.relays)
         self.relays += 1
@@ -204,7 +206,7 @@ class TreesServer(Server):
         ]
 
     def _relayed(self, answers: Sequence[Message]) -> Sends:
-        """All leaves inside cells are in: solve for their values."""
+        """Solve for the values of all leaves inside cells."""
         assert self.relay is not None
         leaves, counts = self.relay.leaves(answers)
         fit = self._fit(LeafColumns(leaves, counts))
@@ -217,7 +219,7 @@ class TreesServer(Server):
         return self._go_on(fit, across=True)
 
     def _next_level(self, answers: Sequence[Message]) -> Sends:
-        """All offers are in: take the best of each node. Then ask for splits of the next level, or fit the leaves."""
+        """Take the best offer for each node. Then ask for splits of the next level, or fit the leaves."""
         tree = self.growing
         assert tree is not None
         gains = np.array([answer["gains"][: len(tree.frontier)] for answer in answers])
@@ -238,7 +240,7 @@ class TreesServer(Server):
         return self._go_on(fit, across=True)
 
     def _combine(self, answers: Sequence[Message]) -> Sends:
-        """All leaves of the parties' own trees are in: solve for their values."""
+        """Solve for the leaf values of the parties' own trees."""
         counts = np.concatenate([answer["counts"] for answer in answers])
         columns = LeafColumns(np.concatenate([answer["leaves"] for answer in answers], axis=1), counts)
         there = np.arange(self.options.leaves) < counts[:, None]
@@ -250,7 +252,10 @@ class TreesServer(Server):
         return self._go_on(fit, across=False)
 
     def _fit_in_order(self, columns: LeafColumns, proportions: Array) -> tuple[LeafFit, Array]:
-        """Leaves of parties with monotone columns keep their proportions; trees that would turn these round are out."""
+        """Fit leaf values such that leaves of parties with monotone columns keep their proportions.
+
+        Trees with a negative factor would reverse the order. They get the value zero.
+        """
         of_tree = np.repeat(np.arange(len(columns.counts)), columns.counts)
         ordered = [any(self.options.monotone.get(party, ())) for party in self.parties]
         trees = np.flatnonzero(np.repeat(ordered, self.options.trees))
@@ -272,7 +277,7 @@ class TreesServer(Server):
         return fit
 
     def _go_on(self, fit: LeafFit, across: bool) -> Sends:
-        """Take the new leaves. Then stop, or ask for more."""
+        """Add the new leaves to the model. Then stop, or ask for more."""
         before = self._left_out_loss()
         self.scores, self.held_out, self.multipliers = fit.scores, fit.held_out, fit.solution.multipliers
         self.pace[across] = (before - self._left_out_loss()) / (self.round - self.begun)
@@ -287,9 +292,9 @@ class TreesServer(Server):
         return self._return()
 
     def _judge(self, fit: LeafFit) -> None:
-        """Say how good the model is, and keep it if it is the best so far.
+        """Report how good the model is, and keep it if it is the best so far.
 
-        Models that hold come before those that do not, and among them the one with the least leave-one-out loss.
+        Feasible models rank before infeasible ones, and among them the one with the lowest leave-one-out loss is best.
         """
         point, held_out = self.present(), self._left_out_loss()
         told = {
@@ -309,9 +314,9 @@ class TreesServer(Server):
             self.best_scores, self.best_held_out, self.best_multipliers = self.scores, self.held_out, self.multipliers
 
     def _finish(self) -> None:
-        """Go back to the best model, and certify it.
+        """Return to the best model, and certify it.
 
-        A model that holds is whole after any number of rounds; what ended the run is told beside it.
+        A feasible model is complete after any number of rounds. The record tells what ended the run.
         """
         self.scores, self.held_out, self.multipliers = self.best_scores, self.best_held_out, self.best_multipliers
         self.values = self.values[: int(self.best["rounds"])]
@@ -327,7 +332,7 @@ class TreesServer(Server):
         self.done = True
 
     def _return(self) -> Sends:
-        """Each party's leaf values and which of its splits are kept; to the label holder, how splits hang together."""
+        """Send each party its leaf values and kept splits, and the label holder the routes through all splits."""
         taken = [kept_splits(self.crossing, place) for place in range(len(self.parties))]
         sends = [
             LEAF_VALUES.message(
@@ -344,7 +349,7 @@ class TreesServer(Server):
         trees = [renumbered(tree, taken) for tree in self.crossing]
         body = routes_state(Routes(self.parties, tuple(trees)))
         body = {name: body[f"route {name}"] for name in ROUTES.fields}
-        # Before its leaf values, with which a party is done.
+        # Sent before the leaf values, because these end a party's part.
         return [ROUTES.message(SERVER, self.terms.active[0], **body), *sends]
 
     def violation(self, point: Point) -> float:
@@ -359,7 +364,7 @@ class TreesServer(Server):
         )
 
     def objective(self, point: Point) -> float:
-        """The mean training loss: leaf values are held back by shrinkage, round by round, not by one regulariser."""
+        """Return the mean training loss. Shrinkage restrains leaf values in each round; there is no regulariser."""
         return point.loss
 
     def statistics(self) -> dict[str, Any]:
@@ -373,7 +378,7 @@ class TreesServer(Server):
 
 
 def best_constant(labels: Array, loss: str, weights: Array | None = None) -> float:
-    """The score that is best for all rows alike: the log-odds, or the mean."""
+    """Return the best constant score: the log-odds, or the mean."""
     people = np.ones(len(labels)) if weights is None else weights * (len(labels) / weights.sum())
     if loss == "squared":
         return float(np.average(labels, weights=people))
@@ -381,9 +386,9 @@ def best_constant(labels: Array, loss: str, weights: Array | None = None) -> flo
 
 
 def log_odds(positive: float, rows: int) -> float:
-    """Of so many positive rows among all.
+    """Return the log-odds of this many positive rows among all.
 
-    With one label only they are infinite; half a row of either keeps them finite.
+    Half a row of either label keeps them finite where only one label occurs.
     """
     within = min(max(positive, 0.0), float(rows))
     return float(np.log((within + 0.5) / (rows - within + 0.5)))

@@ -1,11 +1,12 @@
 """VFB²: vertical learning with backward updating, asynchronous on two levels; SGD, SVRG and SAGA.
 
 The server opens and closes rounds (`server`). Active parties draw rows, have their scores summed, and send ϑ, the
-loss's derivative, back to everybody (a dominated update: `dominator`, VFB² Algorithm 2). All parties score behind masks
-(`aggregation`, VFB² Algorithm 1) and move their own blocks (a collaborative update: `party`, VFB² Algorithm 3);
-`staleness` says how far anybody may run ahead. With one or two parties all works the same, but nothing can be hidden.
+derivative of the loss, to all parties (a dominated update: `dominator`, VFB² Algorithm 2). All parties score rows
+behind masks (`aggregation`, VFB² Algorithm 1) and update their own blocks (a collaborative update: `party`, VFB²
+Algorithm 3). `staleness` defines how far a party may run ahead. The method also works with one or two parties, but then
+masks hide nothing.
 
-`interleaver` does everybody's work in one compiled loop, and `compiled` is the role around it.
+`interleaver` does the work of all parties in one compiled loop, and `compiled` is the role around it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from evenhand.vertical.server import CompiledRun, Server
 from evenhand.vertical.vfb2.messages import VOCABULARY
 from evenhand.vertical.vfb2.options import AFSVRGVP, VFB2, VFB2SAGA, VFB2SGD, VFB2SVRG
 
-# The compiler takes a second to load, so it is loaded only by who needs it.
+# The compiler takes a second to load, so it is imported only where it is needed.
 
 
 def _server(terms: VerticalTerms, own: ServerData) -> Server:
@@ -53,7 +54,7 @@ def _solver(name: str, options: type[VFB2], exact: bool) -> Solver[Server, Party
         models=("linear",),
         losses=("logistic", "squared"),
         compiled=_compiled,
-        # Parties send each other messages while both compute, which Flower does not carry.
+        # Flower does not support messages between parties that compute at the same time.
         runtimes=("messages", "interleaved", "threads"),
         exact=exact,
         agrees_on_keys=True,

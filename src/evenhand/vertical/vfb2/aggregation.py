@@ -1,6 +1,6 @@
-"""One party's part in VFB² Algorithm 1: its masks, adding what its children send to its own, passing the sum on.
+"""One party's part in VFB² Algorithm 1: masking its values, adding its children's sums, and passing the sum on.
 
-A child's sum may come before the party itself has been asked; whatever comes first is kept until the rest is there.
+A child's sum may arrive before the party itself is asked. Early sums are kept until the rest arrives.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from evenhand.vertical.vfb2.batches import fill_masks
 
 Sums = NDArray[np.uint64]
 FULL_SUM = -1
-"""The key of the sum over all rows; those of batches are steps, from zero."""
+"""Key of the sum over all rows. The key of a batch's sum is its step, from zero."""
 
 
 class MaskStream:
-    """A party's own masks, none of them twice.
+    """A party's own masks, each used once.
 
-    They go on where they were after a restart: what is sent again is what was sent before, and the sums of both trees
-    are of the same masks.
+    After a restart the stream continues from its saved position. Repeated messages then equal the original ones, and
+    the sums of both trees contain the same masks.
 
     Parameters
     ----------
     state
-        In simulation: that of the party's generator, which follows from the job's seed.
+        In simulation: state of the party's generator, which follows from the job's seed.
     secret
-        The party's own, in place of that.
+        Secret of the party, used in place of `state`.
     pairs
-        What it has in common with each of the others. Masks from it cancel in the sum over all parties, and with them
-        no coalition learns more than that sum, whatever trees it sits in.
+        Secrets shared with each of the other parties. Masks made from them cancel in the sum over all parties. With
+        them no coalition learns more than that sum, wherever its members are in the trees.
     """
 
     state_fields: ClassVar = {"_pairs": PairwiseMasks | None, "_state": Sums, "_taken": int}
@@ -55,16 +55,16 @@ class MaskStream:
         return masks
 
     def agreed(self, values: Sums, *label: str | int) -> Sums:
-        """Values behind masks that are agreed on for this label, which everybody uses once."""
+        """Return values behind the pairwise masks of this label. Each label is used once."""
         return values if self._pairs is None else values + self._pairs.mask(" ".join(map(str, label)), len(values))
 
 
 Passed: TypeAlias = tuple[int, Sums]
-"""The party that a finished sum goes to, and the sum; the whole total where that is `ROOT`."""
+"""The receiver of a finished sum, and the sum. For `ROOT` it is the total."""
 
 
 class Unfinished:
-    """The sums of one key in both trees: who is missing, and what those who are not come to."""
+    """The sums of one key in both trees: the missing contributors, and the sum of those that have arrived."""
 
     state_fields: ClassVar = {"missing": list[int], "sums": list[Sums | None]}
 
@@ -81,9 +81,9 @@ class Aggregation:
     Parameters
     ----------
     place
-        The party's place among all `parties`.
+        Index of the party among all `parties`.
     roots
-        The places of the active parties.
+        Indices of the active parties.
     """
 
     state_fields: ClassVar = {"_unfinished": dict[int, Unfinished]}
@@ -92,14 +92,14 @@ class Aggregation:
         self._place = place
         pairs = [two_trees(parties, root) for root in roots]
         self._parents = [[int(tree.parent[place]) for tree in pair] for pair in pairs]
-        # Sets of parties are the bits of a number.
+        # Sets of parties are stored as the bits of an integer.
         self._contributors = [
             [sum(1 << child for child in (place, *tree.children(place))) for tree in pair] for pair in pairs
         ]
         self._unfinished: dict[int, Unfinished] = {}
 
     def add(self, key: int, dominator: int, tree: int, sender: int, values: Sums) -> Passed | None:
-        """Take in one sum (a child's, or the party's own); what the party has to pass on, if that completes it."""
+        """Add one sum, a child's or the party's own, and return what to pass on if that completes it."""
         found = self._unfinished.get(key)
         missing = self._contributors[dominator] if found is None else found.missing
         if not 0 <= tree <= 1 or not missing[tree] >> sender & 1:
@@ -126,5 +126,5 @@ class Aggregation:
         return ROOT, masked - masks
 
     def expects(self, key: int) -> bool:
-        """Whether a sum has been begun and not finished."""
+        """Return whether a sum is in progress."""
         return key in self._unfinished

@@ -1,7 +1,7 @@
-"""The compiled loops of VFB²'s parties: a batch of rows, or all of them, at one party.
+"""Compiled loops of VFB²'s parties: a batch of rows, or all of them, at one party.
 
-Rows come as an array in which −1 is an unused place, as in the messages. All loops release the interpreter's lock, so
-that threads of one party share its block without waiting for each other.
+Rows come as an array in which −1 marks an unused entry, as in the messages. All loops release the interpreter's lock,
+so that the threads of one party share its block without waiting for each other.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from evenhand.vertical.vfb2.kernels import SCALE, compiled, dense_move, row_reme
 
 @compiled
 def fill_masks(states: Any, masks: Any) -> None:
-    """The next masks of the party whose generator is `states`."""
+    """Fill an array with the next masks from the generator `states`."""
     for place in range(len(masks)):
         masks[place] = next_mask(states, 0)
 
 
 @compiled
 def mask_values(values: Any, scale: float, limit: float, masks: Any, sums: Any) -> bool:
-    """value + mask, modulo 2⁶⁴, for each value; false where one is too large to be masked."""
+    """Compute value + mask modulo 2⁶⁴ for each value; return False if one is too large to be masked."""
     for place in range(len(values)):
         if not abs(values[place]) <= limit:
             return False
@@ -34,7 +34,7 @@ def mask_values(values: Any, scale: float, limit: float, masks: Any, sums: Any) 
 def batch_scores(starts: Any, indices: Any, data: Any, columns: Any, rows: Any, limit: float, sums: Any) -> float:
     """Add w_ℓᵀ(x_i)_ℓ to the mask of each row of a batch (VFB² Algorithm 1, steps 2-3).
 
-    Returns the number of multiplications, or −1 if a partial score is too large to be masked.
+    Return the number of multiplications, or −1 if a partial score is too large to be masked.
     """
     multiplications = 0.0
     for place in range(len(rows)):
@@ -50,7 +50,7 @@ def batch_scores(starts: Any, indices: Any, data: Any, columns: Any, rows: Any, 
 
 @compiled
 def batch_theta(theta_inputs: Any, rows: Any, sums: Any, thetas: Any) -> None:
-    """VFB² Algorithm 2, step 4: ϑ of a batch's rows, from the sums of their scores in fixed point."""
+    """Compute ϑ of a batch's rows from their summed scores in fixed point (VFB² Algorithm 2, step 4)."""
     for place in range(len(rows)):
         row = rows[place]
         thetas[place] = 0.0
@@ -80,7 +80,10 @@ def batch_update(
     thetas: Any,
     references: Any,
 ) -> float:
-    """VFB² Algorithm 3, steps 3-4, row after row, with the party's own references; returns the multiplications."""
+    """Update a block row by row with the party's own references (VFB² Algorithm 3, steps 3-4).
+
+    Return the number of multiplications.
+    """
     multiplications = 0.0
     for place in range(len(rows)):
         row = rows[place]

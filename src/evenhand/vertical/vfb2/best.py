@@ -1,4 +1,4 @@
-"""The best point that a constrained VFB² run has seen, the first one among them: what it ends with if it must."""
+"""The best point of a constrained VFB² run. A run that does not converge returns it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from evenhand.constraints.lagrangian import Point
 
 
 class BestPoint:
-    """Scores, multipliers and worth of the best point so far; the parties keep their weights of it.
+    """Scores and multipliers of the best point so far, including the first one; the parties keep its weights.
 
-    A point is worth objective + σ · (sum of all excesses), where σ is at least 1 and the largest multiplier at present:
-    with such a σ the constrained optimum is the best there is.
+    Points are ranked by objective + σ · (sum of all excesses). σ is the largest present multiplier, and at least 1.
+    With such a σ the constrained optimum ranks first.
     """
 
     state_fields: ClassVar = {
@@ -31,10 +31,10 @@ class BestPoint:
         self._objective = np.inf
         self._excess = np.inf
         self.is_present = False
-        """Whether the present point is the one that is kept."""
+        """Whether the present point is the best one."""
 
     def consider(self, point: Point, objective: float, multipliers: Array) -> None:
-        """Keep the point if it is worth more than the one that is kept."""
+        """Keep the point if it is better than the best one so far."""
         if not multipliers.size:
             return
         excess = float(np.maximum(point.dual_gradient(), 0.0).sum())
@@ -46,5 +46,5 @@ class BestPoint:
             self._objective, self._excess = objective, excess
 
     def is_better(self) -> bool:
-        """Whether the run should go back to it from where it is."""
+        """Return whether the run should return to the best point from the present one."""
         return not self.is_present and np.isfinite(self._objective)

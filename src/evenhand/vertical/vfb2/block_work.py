@@ -1,4 +1,4 @@
-"""The arithmetic between two changes of a party's state, which may go on while the party takes other messages."""
+"""Arithmetic between two changes of a party's state. It may run while the party handles other messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from evenhand.vertical.vfb2.aggregation import Sums
 
 
 class BlockWork(Task):
-    """Updates of a party's block, and then scorings. Several of them may work on one block at once, without a lock.
+    """Updates of a party's block, followed by scorings. Several tasks may work on one block at once, without a lock.
 
     Parameters
     ----------
     update, score
-        What to call for each; both return the multiplications done.
+        Functions to call for each. Both return the number of multiplications.
     updates
         Steps with their ϑ.
     scorings
@@ -24,7 +24,7 @@ class BlockWork(Task):
     Attributes
     ----------
     scored
-        The same with the masked scores.
+        Steps with their masks and masked scores.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A party's columns stored by rows, and what VFB² keeps for each column."""
+"""A party's data stored by rows, and the state that VFB² keeps for each column."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ REGULARISERS = {
 
 
 class Block:
-    """One party's rows (CSR) and columns; the intercept, where there is one, is a last column of ones.
+    """One party's rows (CSR) and columns. The intercept, if any, is a last column of ones.
 
     Parameters
     ----------
     ridge
-        λ of the regulariser, which spares the intercept.
+        λ of the regulariser, which does not apply to the intercept.
     """
 
     state_fields: ClassVar = {"state_columns": Array}
@@ -50,8 +50,8 @@ class Block:
         stored = sp.csr_array(matrix) if not sp.issparse(matrix) or matrix.format != "csr" else matrix
         self.name = name
         self.rows, width = stored.shape
-        # Nothing is copied that has the right size already: the data may fill half the memory. Places are unsigned,
-        # because compiled code asks of every signed one whether it counts from the end.
+        # Arrays of the right type are not copied, because the data may fill half the memory. Indices are unsigned,
+        # because compiled code checks signed ones for negative values.
         self.starts = stored.indptr.astype(np.int64, copy=False).view(np.uint64)
         self.indices = stored.indices.astype(np.int32, copy=False).view(np.uint32)
         self.data = stored.data.astype(np.float64, copy=False)
@@ -67,14 +67,14 @@ class Block:
         self._regularised = slice(0, width - intercept)
 
     def _check(self, width: int) -> None:
-        """Compiled loops trust what they are given, so nothing wrong may come this far."""
+        """Refuse invalid data, because compiled loops do not check it."""
         if len(self.indices) and int(self.indices.max()) >= width:
             raise DataError(f"{self.name}: a row names column {int(self.indices.max())}, but there are {width} columns")
         if not np.isfinite(self.data.sum()) and not np.isfinite(self.data).all():
             raise DataError(f"{self.name}: its columns hold missing or infinite numbers; fill or drop them")
 
     def _append_ones(self, place: int) -> None:
-        """A last entry of one in every row."""
+        """Append an entry of one to every row."""
         starts = self.starts + np.arange(self.rows + 1, dtype=np.uint64)
         indices = np.empty(starts[-1], dtype=np.uint32)
         data = np.empty(starts[-1])
@@ -90,8 +90,8 @@ class Block:
         self.starts, self.indices, self.data = starts, indices, data
 
     def give_up_rows(self) -> None:
-        """Let go of the rows, where another store has taken them over."""
-        # Copies of nothing: a part of an array, even an empty one, keeps all of it.
+        """Release the rows after another store has copied them."""
+        # Empty copies: even an empty view would keep the whole array in memory.
         self.starts, self.indices, self.data = (part[:0].copy() for part in (self.starts, self.indices, self.data))
 
     @property
@@ -100,7 +100,7 @@ class Block:
 
     @property
     def state_columns(self) -> Array:
-        """The columns, for checkpoints; a table of another shape is refused."""
+        """Columns for checkpoints. Arrays of another shape are refused."""
         return self.columns
 
     @state_columns.setter
@@ -108,24 +108,24 @@ class Block:
         self.columns[:] = columns
 
     def squared_norms(self) -> Array:
-        """‖(x_i)_ℓ‖² of each row."""
+        """Return ‖(x_i)_ℓ‖² of each row."""
         norms = np.zeros(self.rows)
         add_up_squares(self.starts, self.data, norms)
         return norms
 
     def set_chances(self, chances: Array) -> None:
-        """From the rows' chances, how rarely each column is touched."""
+        """Compute from the row probabilities how rarely each column is touched."""
         shares = np.zeros(len(self.columns))
         if not self._dense:
             column_shares(self.starts, self.indices, chances, shares)
         self.set_shares(shares)
 
     def set_shares(self, shares: Array) -> None:
-        """The share of drawn rows that touch each column; a column without entries is never touched."""
+        """Set the share of drawn rows that touch each column. A column without entries is never touched."""
         self.columns[:, RARITY] = 1.0 if self._dense else 1.0 / np.where(shares > 0, shares, 1.0)
 
     def set_step(self, step: float) -> None:
-        """KEEP of each column, as `row_update` takes it."""
+        """Set KEEP of each column for `row_update`."""
         keep = self.columns[:, KEEP]
         keep[:] = 0.0
         np.multiply(self.columns[self._regularised, RARITY], step * self._ridge, out=keep[self._regularised])
@@ -139,7 +139,7 @@ class Block:
         return scores
 
     def loss_gradient(self, nu: Array) -> Array:
-        """Σ_i ν_i (x_i)_ℓ."""
+        """Return Σ_i ν_i (x_i)_ℓ."""
         gradient = np.zeros(len(self.columns))
         _gradient(self.starts, self.indices, self.data, nu, gradient)
         return gradient
@@ -148,7 +148,7 @@ class Block:
         np.multiply(loss_gradient, self.columns[:, RARITY], out=self.columns[:, DRIFT])
 
     def squared_gradient(self, loss_gradient: Array) -> float:
-        """‖∇_ℓ‖² with the regulariser's part."""
+        """Return ‖∇_ℓ‖² including the regulariser."""
         weights = self.weights[self._regularised]
         slope = weights if self._is_ridge else weights / (1.0 + weights**2) ** 2
         gradient = loss_gradient.copy()
@@ -156,7 +156,10 @@ class Block:
         return float(gradient @ gradient)
 
     def penalty(self) -> float:
-        """Σ w², or Σ w²/(1+w²), over the regularised columns: times λ/2 the party's part of the objective."""
+        """Return Σ w², or Σ w²/(1+w²), over the regularised columns.
+
+        Times λ/2 it is the party's part of the objective.
+        """
         squares = self.weights[self._regularised] ** 2
         return float((squares if self._is_ridge else squares / (1.0 + squares)).sum())
 
@@ -186,7 +189,7 @@ def _sort(starts: Any, indices: Any, data: Any, order: Any, new_starts: Any, new
 
 @compiled
 def add_up_squares(starts: Any, data: Any, norms: Any) -> None:
-    """‖x_i‖² of rows that lie one after the other."""
+    """Compute ‖x_i‖² of consecutive rows."""
     for row in range(len(norms)):
         total = 0.0
         for place in range(starts[row], starts[row + 1]):
@@ -196,7 +199,7 @@ def add_up_squares(starts: Any, data: Any, norms: Any) -> None:
 
 @compiled
 def column_shares(starts: Any, indices: Any, chances: Any, shares: Any) -> None:
-    """How likely a drawn row is to touch each column."""
+    """Add up the probability that a drawn row touches each column."""
     for row in range(len(chances)):
         for place in range(starts[row], starts[row + 1]):
             shares[indices[place]] += chances[row]
@@ -206,7 +209,7 @@ def column_shares(starts: Any, indices: Any, chances: Any, shares: Any) -> None:
 def _scores(starts: Any, indices: Any, data: Any, columns: Any, limit: float, scores: Any) -> None:
     for row in range(len(scores)):
         total, size = row_score(indices, data, starts[row], starts[row + 1], columns)
-        # What fixed point cannot hold is left to whoever masks the scores to refuse.
+        # Scores beyond the range of fixed point are refused where they are masked.
         scores[row] = decode_scalar(total, SCALE) if size <= limit else size
 
 

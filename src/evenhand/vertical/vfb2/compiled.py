@@ -1,4 +1,4 @@
-"""VFB² with everybody's work done by the interleaver, as one role that can be reported, saved and resumed."""
+"""VFB² with the work of all parties done by the interleaver, as one role that can be reported, saved and resumed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from evenhand.vertical.vfb2.setting import Setting
 
 
 class CompiledVFB2(EpochServer, CompiledRun):
-    """The server and all parties at once, in a process that has everybody's data."""
+    """The server and all parties in one, in a process that has the data of all parties."""
 
     state_fields: ClassVar = {"_arrays": tuple[Array, Array, Sums], "_best": Array}
 
@@ -70,13 +70,13 @@ class CompiledVFB2(EpochServer, CompiledRun):
         self._counter = TrafficCounter(self.parties, self.active, self._trees, setting.sizes)
         self._constrained = bool(terms.constraint_rows)
         self._limit = largest(1, FRACTION_BITS)
-        # The generator after those of the parties' masks, which nobody would see here and are not drawn.
+        # The generator after those of the parties' masks. Masks themselves are not drawn here.
         self._delays = mask_states(setting.seed, len(blocks) + 1)[-1:].copy()
         none = self.lagrangian.constraints.bounds.no_multipliers()
         self._theta_inputs = theta_inputs(self.lagrangian, none, order)
 
     def _draw_by_norms(self, blocks: Sequence[Block], order: Integers) -> RowSampler:
-        """The rows' chances by their norms, and with them how rarely each block's columns are touched."""
+        """Set row probabilities by the rows' norms, and from them how rarely each block's columns are touched."""
         ends, norms = row_ends(self._storage), np.empty(len(order))
         add_up_squares(ends, self._storage.data, norms)
         unsorted = np.empty_like(norms)
@@ -89,7 +89,9 @@ class CompiledVFB2(EpochServer, CompiledRun):
         return sampler
 
     def handle(self, message: Message) -> Sends:
-        raise ProtocolError(f"{self.name} does everybody's work and takes no message; {message.kind!r} is refused")
+        raise ProtocolError(
+            f"{self.name} does the work of all parties and takes no messages; {message.kind!r} is refused"
+        )
 
     def present(self) -> Point:
         if self._constrained:
@@ -102,7 +104,7 @@ class CompiledVFB2(EpochServer, CompiledRun):
         return self.lagrangian.at(scores)
 
     def work(self) -> Sends:
-        """One full pass and, unless it says that all is done, one epoch."""
+        """Do one full pass and, unless the run ends, one epoch."""
         if self.done:
             return ()
         point = self.present()
@@ -119,7 +121,7 @@ class CompiledVFB2(EpochServer, CompiledRun):
             self._hand_over_weights()
         else:
             if self.best.is_present:
-                # Let go of the last ones first: on wide data there is no room for both.
+                # The old ones are released first: wide data leave no room for both.
                 self._best = np.zeros(0)
                 self._best = self._storage.columns[:, WEIGHT].copy()
             self.round += 1
@@ -127,13 +129,13 @@ class CompiledVFB2(EpochServer, CompiledRun):
         return ()
 
     def _hand_over_weights(self) -> None:
-        """The parties' weights take the gradient's and the best ones' place, each a good part of the memory."""
+        """Copy the weights to the parties' models, after the gradient and the best weights have been released."""
         self._gradient = self._best = np.zeros(0)
         for block in self._blocks:
             self.models[block.name].weights = block.weights.copy()
 
     def _take_gradients(self, point: Point, multipliers: Array) -> None:
-        """Each block's gradient at these multipliers, into `_gradient`, and its norm."""
+        """Compute each block's gradient at these multipliers, into `_gradient`, and its norm."""
         if self._constrained:
             loss_gradient(self._storage, point.derivative(multipliers)[self._sampler.order], self._gradient)
         self.effort += 2.0 * len(self._storage.data)
@@ -186,7 +188,7 @@ class CompiledVFB2(EpochServer, CompiledRun):
 
     @property
     def _arrays(self) -> tuple[Array, Array, Sums]:
-        """What the compiled loop changes in place."""
+        """Arrays that the compiled loop changes in place."""
         return self._storage.columns, self._references, self._delays
 
     @_arrays.setter

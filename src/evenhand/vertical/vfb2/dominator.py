@@ -1,4 +1,4 @@
-"""An active party of VFB²: besides its part as a collaborator it launches dominated updates (VFB² Algorithm 2)."""
+"""An active party of VFB²: a collaborator that also launches dominated updates (VFB² Algorithm 2)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from evenhand.vertical.vfb2.party import VFB2Party
 from evenhand.vertical.vfb2.steps import HEARD
 
 EFFORT_OF_THETA = 10.0
-"""Multiplications that ϑ of one row is worth."""
+"""Cost of ϑ of one row, in multiplications."""
 
 
 class VFB2ActiveParty(VFB2Party):
-    """Holds labels and groups as well, launches every m-th step, and answers its scores with ϑ.
+    """A party with labels and groups, which launches every m-th step and answers its scores with ϑ.
 
-    Step t is launched when ϑ of all steps before t − τ₁ are there: see `staleness` for what follows from that. With
-    synchronous pace the server says when.
+    Step t is launched when ϑ of all steps before t − τ₁ have arrived; `staleness` describes the consequences. With
+    synchronous pace the server gives the order.
     """
 
     state_fields: ClassVar = {"_weighting": Array, "_heard": int, "_launched": int, "_launching": bool}
@@ -41,7 +41,7 @@ class VFB2ActiveParty(VFB2Party):
         self._theta_inputs = theta_inputs(self.lagrangian, self._weighting, self.setting.order)
         self._ahead = self.setting.options.launch_ahead
         self._launched = 0
-        # All steps before this one have ϑ.
+        # ϑ of all steps before this one have arrived.
         self._heard = 0
         self._take(COMBINED_SCORES, self._take_scores)
         self._take(PROCEED, self._proceed)
@@ -76,7 +76,7 @@ class VFB2ActiveParty(VFB2Party):
         return self._turn(sends)
 
     def _next_step(self) -> int:
-        """The one that is this party's to launch next, if the epoch has it."""
+        """Return the step that this party launches next. It may lie beyond the epoch."""
         return self._number + len(self.setting.active) * self._launched
 
     def _launch_what_may_be(self, sends: list[Message]) -> None:
@@ -84,19 +84,19 @@ class VFB2ActiveParty(VFB2Party):
         while step < steps and step - self._heard <= self._ahead:
             self._launch(step, sends)
             step = self._next_step()
-        # Its own last step is the one before the next that it would launch.
+        # Its own last step precedes the one that it would launch next.
         if step >= steps and self._heard > step - len(self.setting.active):
             self._launching = False
             sends.append(FINISHED.message(self.name, SERVER, round=self.round))
 
     def _launch(self, step: int, sends: list[Message]) -> None:
-        """VFB² Algorithm 2, steps 2-3: have the rows scored by everybody."""
+        """Ask all parties to score the rows of a step (VFB² Algorithm 2, steps 2-3)."""
         self._launched += 1
         self._ask(step)
         sends += self.to_others(SCORE_REQUEST, request=step, rows=self._steps.rows[step])
 
     def _send_theta(self, step: int, sums: Sums, sends: list[Message]) -> None:
-        """VFB² Algorithm 2, steps 4-5: ϑ, to everybody."""
+        """Send ϑ to all parties (VFB² Algorithm 2, steps 4-5)."""
         rows, theta = self._steps.batches[step], np.empty(len(sums))
         batch_theta(self._theta_inputs, rows, sums, theta)
         self.effort += EFFORT_OF_THETA * len(rows)

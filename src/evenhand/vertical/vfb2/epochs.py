@@ -1,8 +1,8 @@
-"""What happens between two epochs, with messages or in one loop: multipliers, the step, the end.
+"""What happens between two epochs, with messages or in one loop: multipliers, step and stopping.
 
-Between epochs the sum of all parties' scores is known for every row. From it follow the constraint rows' values, the
-multipliers for the next epoch (constraints as weights of samples, updated once an epoch: no part of the paper), the
-references of SVRG, and the certificate.
+Between epochs the sum of all parties' scores is known for every row. From it follow the values of the constraint rows,
+the multipliers for the next epoch, the references of SVRG, and the certificate. Constraints enter as sample weights
+that are updated once an epoch; this is not part of the paper.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.setting import Setting
 
 LONGEST_MOVE = 0.5
-"""Of a multiplier at once, as a share of what would turn the weight of a row of its smallest slice."""
+"""Maximum change of a multiplier at once, as a share of what would turn a row weight of its smallest slice negative."""
 SETTLED = 0.1
-"""Multipliers move once the gradient has fallen to this share of what it was after their last move."""
+"""Multipliers move when the gradient has fallen to this share of its value after their last move."""
 
 
 class EpochServer(Server):
-    """Keeps multipliers and step from epoch to epoch and knows when to stop."""
+    """Keeps multipliers and step from epoch to epoch, and decides when to stop."""
 
     state_fields: ClassVar = {
         "step": float,
@@ -54,8 +54,8 @@ class EpochServer(Server):
         self.batch_size = setting.batch_size
         self._moving = np.array([setting.moves(place) for place in range(len(setting.names))])
         self.weighting = self.multipliers
-        """The multipliers of the present epoch: λ + ρ · excess."""
-        # λ a_s/|s| is to be compared with a row's own weight 1/n: that gives every multiplier its scale.
+        """Multipliers of the present epoch: λ + ρ · excess."""
+        # Comparing λ a_s/|s| with a row's own weight 1/n gives every multiplier its scale.
         shares = self.lagrangian.constraints.weights
         weights = np.abs(shares).max(axis=1, initial=0.0) if self.multipliers.size else np.zeros(0)
         self._scales = np.broadcast_to(1.0 / (terms.n_rows * weights), self.multipliers.shape)
@@ -65,21 +65,21 @@ class EpochServer(Server):
         self.last_excess = np.zeros(self.multipliers.shape)
         self.last_move = np.zeros(self.multipliers.shape)
         self.settled = np.nan
-        """The gradient's norm at which the blocks count as settled; not a number right after λ has moved."""
+        """Gradient norm at which the blocks count as settled; NaN right after λ has moved."""
         self.step = np.nan
         self.gap = np.nan
         self.staleness = np.zeros(self.options.delay + 1, dtype=np.int64)
-        """How many updates were how stale, in steps."""
+        """Histogram of the staleness of updates, in steps."""
 
     def open_round(self, point: Point, sampler: RowSampler) -> None:
-        """λ ← [λ + β · excess]₊, the weighting for the coming epoch, and a step that suits it.
+        """Update λ ← [λ + β · excess]₊, and choose the weighting and the step of the next epoch.
 
-        Losses answer to their multipliers smoothly: λ waits until the blocks have settled at their answer to it (by the
-        gradients of the last full pass), and β follows how much each excess changed with its multiplier. Rates answer
-        in jumps, so λ moves at every full pass, a little.
+        Losses respond smoothly to their multipliers. λ therefore waits until the blocks have settled, by the gradients
+        of the last full pass, and β adapts to how much each excess changed with its multiplier. Rates respond in jumps,
+        so λ moves a little at every full pass.
         """
         excess = point.dual_gradient()
-        # A side without a bound has no multiplier, and nothing to weight.
+        # A side without a bound has no multiplier and no weight.
         excess = np.where(np.isneginf(excess), 0.0, excess)
         if self.setting.on_rates:
             self._move_multipliers(excess)
@@ -99,22 +99,24 @@ class EpochServer(Server):
     def _learn_dual_steps(self, excess: Array) -> None:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = self.last_move / (self.last_excess - excess)
-        # Where a multiplier did not move, or its row moved the other way, nothing was learned about its own answer.
+        # If a multiplier did not move, or its constraint moved the other way, its dual step stays.
         ratio = np.where(np.isfinite(ratio) & (ratio > 0), ratio, self.dual_steps)
         self.dual_steps = np.clip(ratio, self.dual_steps / 4.0, self.dual_steps * 4.0)
         self.last_excess = excess
 
     def rows_under_way(self) -> int:
-        """Most rows whose scores are read and whose updates are not yet done."""
+        """Return the maximum number of rows in flight: scores are read, and updates not yet done."""
         return self.batch_size * (self.options.delay + 1)
 
     def _choose_step(self, sampler: RowSampler) -> float:
-        """γ as given, or 1 / (κ(2 max ‖x_i‖²/(n p_i) + d/8 mean ‖x_i‖²)), where κ bounds the curvature in a score.
+        """Return γ as given, or 1 / (κ(2 max ‖x_i‖²/(n p_i) + d/8 mean ‖x_i‖²)).
 
-        The first term keeps one row's update stable: three times the norm for SAGA, as its theory asks, once its
-        references are of many moments. The second makes room for the d rows whose updates may be under way at once,
-        through delay or because they share a message.
-        SGD comes to rest only if its steps shorten: they are that over 1, 2, 3, ...
+        κ bounds the curvature in a score.
+
+        The first term keeps the update of one row stable. For SAGA its factor is 3 instead of 2, as the theory
+        requires, once its references stem from different times. The second term allows for the d rows whose updates may
+        be in flight at once, through delay or because they share a message. SGD converges only with decreasing steps:
+        they are divided by 1, 2, 3, ...
         """
         if self.options.step != "auto":
             return float(self.options.step)
@@ -125,10 +127,10 @@ class EpochServer(Server):
         return step / (self.round + 1) if self.rule == "sgd" else step
 
     def close_round(self, point: Point) -> bool:
-        """With all parties' gradients known: report the round, and say whether it was the last.
+        """Report the round when all parties' gradients are known, and return whether it was the last.
 
-        Blocks that are never updated (AFSVRG-VP's passive parties) have no part in when to stop: their gradients do not
-        vanish. They are in the certificate, which is about the whole model.
+        Blocks that are never updated (AFSVRG-VP's passive parties) do not count for stopping, because their gradients
+        do not vanish. They count for the certificate, which describes the whole model.
         """
         excess = point.dual_gradient()
         dual_gap = float(np.linalg.norm(self.multipliers - np.maximum(self.multipliers + excess, 0.0)))
@@ -141,9 +143,9 @@ class EpochServer(Server):
         return self.gap <= self.job.tol or self.round >= self.job.max_rounds
 
     def goes_back(self) -> bool:
-        """At the end of the last round: whether an earlier point is returned; its multipliers are then taken up.
+        """Return whether the run ends at an earlier point, and restore the multipliers of that point.
 
-        Only without convergence: stationary points are what is looked for.
+        Only an unconverged run does so: a converged one returns its stationary point.
         """
         if self.gap <= self.job.tol or not self.best.is_better():
             return False
@@ -155,7 +157,7 @@ class EpochServer(Server):
 
 
 def theta_inputs(lagrangian: Lagrangian, weighting: Array, order: Integers) -> ThetaInputs:
-    """What ϑ of a row follows from besides its score, rows in this order."""
+    """Return what ϑ of a row depends on besides its score, with rows in this order."""
     measures = list(lagrangian.constraints.measures)
     return ThetaInputs(
         LOSSES.index(lagrangian.loss.name),
@@ -168,7 +170,7 @@ def theta_inputs(lagrangian: Lagrangian, weighting: Array, order: Integers) -> T
 
 
 def cell_tilts(lagrangian: Lagrangian, weighting: Array) -> Array:
-    """(cells, measures): n times what the multipliers add to the weight of a row of the cell, for each measure."""
+    """Return n times what the multipliers add to a row's weight, by stratum and measure: (strata, measures)."""
     bound = lagrangian.constraints
     tilts = np.zeros((bound.weights.shape[1], len(bound.measures)))
     for place, rows in enumerate(bound.measures.values()):

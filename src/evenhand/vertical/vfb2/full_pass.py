@@ -1,6 +1,6 @@
 """One VFB² party's part in sums over all rows, behind masks (VFB² Algorithm 1).
 
-The sum of squared norms is taken once, before the first round; that of scores before every round.
+Squared norms are summed once, before the first round. Scores are summed before every round.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FullPass:
     Attributes
     ----------
     waits
-        Whether a sum has been asked for and the party's own part is not in it yet: updates of the epoch come first.
+        Whether a sum has been requested that the party has not contributed to yet. Updates of the epoch come first.
     """
 
     state_fields: ClassVar = {"waits": bool}
@@ -47,7 +47,7 @@ class FullPass:
         self.waits = True
 
     def answer(self, values: Array, round_number: int, what: int) -> list[Message] | None:
-        """The party's own part, behind masks; None where a value is too large to be masked."""
+        """Return messages with the party's masked values, or None if a value is too large to be masked."""
         self.waits = False
         masks = self._masks.take(len(values))
         sums = np.empty_like(masks)
@@ -62,7 +62,7 @@ class FullPass:
         return sends
 
     def add(self, message: Message, round_number: int, what: int) -> list[Message]:
-        """Take in a child's sum."""
+        """Add a child's sum."""
         if message.integer("round") != round_number:
             raise ProtocolError(f"{self._name} is in round {round_number} and takes no sum of another; it is refused")
         tree, sender = message.integer("tree"), self._setting.names.index(message.sender)

@@ -1,14 +1,14 @@
 """All parties of VFB² in one compiled loop: deterministic, asynchronous within stated bounds, and fast.
 
-Every tick an active party (in turn) launches a dominated step: each party scores the batch's rows with its weights of
-that moment. At most τ₁ ticks later the dominator has ϑ and updates its own block (VFB² Algorithm 2); at most τ₂ ticks
-after that each collaborator has it and updates its own block (VFB² Algorithm 3). How far each party is behind is drawn
-anew every tick, so blocks are read in states that never existed together: the paper's ŵ and w̄. A party takes the steps
-in the order of their launch, as `staleness` says.
+In every tick the next active party launches a dominated step: each party scores the batch's rows with its present
+weights. At most τ₁ ticks later the dominator has ϑ and updates its own block (VFB² Algorithm 2). At most τ₂ ticks after
+that each collaborator has ϑ and updates its own block (VFB² Algorithm 3). The delay of each party is drawn anew every
+tick. Blocks are therefore read in states that never existed together: the paper's ŵ and w̄. A party takes the steps in
+the order of their launch, as `staleness` describes.
 
-Nothing is masked here, and no message is made: masks would cancel in the sums that the two trees give, which are added
-in the same fixed point and come out the same to the bit. What would be sent is counted. Whoever wants the messages
-themselves, behind their masks, has the roles (`party`) exchange them: runtime "messages" or "threads".
+Nothing is masked here, and no message is built. Masks would cancel in the sums of the two trees. Those are added in the
+same fixed point, so the results agree to the bit. Messages are counted as if they were sent. For real messages behind
+masks use the roles (`party`): runtime "messages" or "threads".
 """
 
 from __future__ import annotations
@@ -33,25 +33,28 @@ from evenhand.vertical.vfb2.kernels import (
 )
 
 SGD, SVRG, SAGA = 0, 1, 2
-"""Rules, in the order of `RULES`."""
+"""Update rules, in the order of `RULES`."""
 RULES = ("sgd", "svrg", "saga")
 
 
 class Storage(NamedTuple):
-    """All parties' blocks, a row's parts side by side: part ℓ of row i is `starts[i, ℓ]` to `starts[i, ℓ + 1]`."""
+    """Blocks of all parties, with the parts of a row side by side.
+
+    Part ℓ of row i is `starts[i, ℓ]` to `starts[i, ℓ + 1]`.
+    """
 
     starts: Any
     indices: Any
     data: Any
     columns: Any
     blocks: Any
-    """Party ℓ has the columns from the ℓ-th of these to the next."""
+    """Entry ℓ is the first column of party ℓ, and the next entry its end."""
     moves: Any
     """Whether a party's block is updated."""
 
 
 class ThetaInputs(NamedTuple):
-    """What ϑ of a row follows from besides its score, which active parties know: labels, multipliers as weights."""
+    """What ϑ of a row depends on besides its score. Active parties know it: labels, and multipliers as weights."""
 
     loss: int
     labels: Any
@@ -62,7 +65,7 @@ class ThetaInputs(NamedTuple):
 
 
 class AggregationTrees(NamedTuple):
-    """For each dominator (an active party) its place, and who sends to whom in its two trees, children first."""
+    """For each dominator (an active party): its index, and senders and receivers in its two trees, children first."""
 
     roots: Any
     senders: Any
@@ -70,7 +73,7 @@ class AggregationTrees(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The settings of an epoch."""
+    """Parameters of an epoch."""
 
     rule: int
     regulariser: int
@@ -79,7 +82,7 @@ class Plan(NamedTuple):
     read_delay: int
     message_delay: int
     limit: float
-    """Largest score that fixed point can hold."""
+    """Largest score that fixed point can represent."""
 
 
 def build_trees(parties: int, roots: list[int]) -> AggregationTrees:
@@ -90,7 +93,7 @@ def build_trees(parties: int, roots: list[int]) -> AggregationTrees:
 
 
 def share_columns(blocks: list[Block]) -> Array:
-    """One store of all blocks' columns, of which each block has its part from now on."""
+    """Store the columns of all blocks in one array. Each block becomes a view of its part."""
     ends = np.cumsum([0, *(len(block.columns) for block in blocks)])
     columns = np.zeros((ends[-1], 4))
     for place, block in enumerate(blocks):
@@ -99,7 +102,7 @@ def share_columns(blocks: list[Block]) -> Array:
 
 
 def merge(blocks: list[Block], columns: Array, order: Any, moves: Any) -> Storage:
-    """One store of all blocks' rows, in the given order; the blocks give up their own."""
+    """Store the rows of all blocks together, in the given order. The blocks release theirs."""
     ends = np.cumsum([0, *(len(block.columns) for block in blocks)])
     starts = np.zeros((len(order), len(blocks) + 1), dtype=np.uint64)
     for place, block in enumerate(blocks):
@@ -114,7 +117,7 @@ def merge(blocks: list[Block], columns: Array, order: Any, moves: Any) -> Storag
 
 
 def row_ends(storage: Storage) -> Any:
-    """Where each row begins, and the last one ends: all parties' parts of it together."""
+    """Return where each row begins and the last one ends, over all parties' parts."""
     return np.append(storage.starts[:, 0], storage.starts[-1:, -1])
 
 
@@ -132,10 +135,10 @@ def _copy(
 
 @inlined
 def fixed_point_sum(indices: Any, data: Any, start: Any, stop: Any, columns: Any, limit: float) -> float:
-    """VFB² Algorithm 1: a row's score as the trees' sums give it; NaN if it is too large to mask.
+    """Return a row's score as the sums of the trees give it, or NaN if it is too large to mask (VFB² Algorithm 1).
 
-    Masks cancel modulo 2⁶⁴, whatever they are and in whatever order parts are added. Nobody keeps the messages of this
-    loop, so none are drawn: the sum is the same to the bit.
+    Masks cancel modulo 2⁶⁴ in any order of addition. This loop sends no messages, so it draws no masks. The sum is the
+    same to the bit.
     """
     total, size = row_score(indices, data, start, stop, columns)
     return decode_scalar(total, SCALE) if size <= limit else np.nan
@@ -143,7 +146,7 @@ def fixed_point_sum(indices: Any, data: Any, start: Any, stop: Any, columns: Any
 
 @compiled
 def all_scores(storage: Storage, limit: float, scores: Any) -> None:
-    """Every row's score, summed for the first active party."""
+    """Compute the score of every row, summed over all parties."""
     parties = len(storage.moves)
     starts, indices, data, columns = storage.starts, storage.indices, storage.data, storage.columns
     for row in range(len(scores)):
@@ -152,7 +155,7 @@ def all_scores(storage: Storage, limit: float, scores: Any) -> None:
 
 @compiled
 def scores_and_gradient(storage: Storage, theta_inputs: ThetaInputs, limit: float, scores: Any, gradient: Any) -> None:
-    """Both in one pass, where ϑ depends on nothing but the row's own score: without constraints."""
+    """Compute scores and gradient in one pass. Without constraints ϑ depends on the row's own score alone."""
     starts, indices, data, columns = storage.starts, storage.indices, storage.data, storage.columns
     loss, labels, cells = theta_inputs.loss, theta_inputs.labels, theta_inputs.cells
     tilts, measures, temperatures = theta_inputs.tilts, theta_inputs.measures, theta_inputs.temperatures
@@ -169,7 +172,7 @@ def scores_and_gradient(storage: Storage, theta_inputs: ThetaInputs, limit: floa
 
 @compiled
 def loss_gradient(storage: Storage, nu: Any, gradient: Any) -> None:
-    """Σ_i ν_i x_i, in all columns."""
+    """Compute Σ_i ν_i x_i in all columns."""
     gradient[:] = 0.0
     for row in range(len(nu)):
         for place in range(storage.starts[row, 0], storage.starts[row, -1]):
@@ -188,12 +191,12 @@ def run_epoch(
     delays: Any,
     staleness: Any,
 ) -> bool:
-    """One epoch; false if a score became too large to be masked.
+    """Run one epoch; return False if a score became too large to be masked.
 
-    `drawn` are the epoch's rows in order, `weights` those of all rows, `roots` the
-    dominators' places, `delays` the state of a generator.
+    `drawn` are the epoch's rows in order, `weights` the weights of all rows, `roots` the indices of the dominators, and
+    `delays` the state of a generator.
     """
-    # Arrays are named once: taken from their tuple in the loop, each would be counted as used and let go of every time.
+    # Arrays are taken from their tuples once. Inside the loop each access would change their reference counts.
     starts, indices, data, columns = storage.starts, storage.indices, storage.data, storage.columns
     blocks, moves = storage.blocks, storage.moves
     loss, labels, cells = theta_inputs.loss, theta_inputs.labels, theta_inputs.cells
@@ -202,7 +205,8 @@ def run_epoch(
     parties, dominators, count = len(moves), len(roots), len(drawn)
     steps = (count + batch - 1) // batch
     delay = plan.read_delay + plan.message_delay
-    # Scores, then what they move the blocks by, of the steps under way. A power of two: `&` is the cheaper remainder.
+    # Scores of the steps in flight, later replaced by ϑ. The number of slots is a power of two, so `&` is the
+    # remainder.
     slots = 1
     while slots <= delay:
         slots *= 2
@@ -227,7 +231,7 @@ def run_epoch(
                     return False
                 values[slot, place - first] = score
         chance = next_mask(delays, 0)
-        # What has been launched and is not held up is answered with ϑ (VFB² Algorithm 2, step 4) ...
+        # Compute ϑ of launched steps that are not delayed (VFB² Algorithm 2, step 4).
         reached = min(tick - _drawn_delay(chance, plan.read_delay), steps - 1)
         while answered <= reached:
             slot, first = answered & last_slot, answered * batch
@@ -236,10 +240,10 @@ def run_epoch(
                 value = theta(loss, values[slot, place - first], labels[row], cells[row], tilts, measures, temperatures)
                 if rule == SVRG:
                     value -= references[row, 0]
-                # In SAGA every party has a table of references of its own, from which the change is still to be taken.
+                # In SAGA every party has its own table of references, which is subtracted later.
                 values[slot, place - first] = value if rule == SAGA else value * weights[row]
             answered += 1
-        # ... and what has been answered and is not under way moves the blocks; a dominator's own at once.
+        # Update the blocks by ϑ that has arrived. A dominator updates its own block at once.
         for party in range(parties):
             chance = chance >> np.uint64(8) if party & 7 != 7 else next_mask(delays, 0)
             due = max(answered - _drawn_delay(chance, plan.message_delay), tick + 1 - delay)
@@ -268,5 +272,5 @@ def run_epoch(
 
 @inlined
 def _drawn_delay(chance: Any, bound: int) -> Any:
-    """A delay of 0 to `bound` steps, from the low byte of a random number."""
+    """Return a delay of 0 to `bound` steps from the low byte of a random number."""
     return np.int64(((chance & np.uint64(255)) * np.uint64(bound + 1)) >> np.uint64(8))

@@ -1,7 +1,8 @@
-"""What the roles of VFB² say to each other, what each message reveals, and how many an epoch takes.
+"""Messages of VFB², what each of them reveals, and how many an epoch takes.
 
-Sizes: `rows` is the number of aligned rows n, `batch` the most rows in one step (unused places hold row −1),
-`constraints` the number of constraint rows R, `delays` one more than the most updates that another can be stale by.
+Sizes: `rows` is the number of aligned rows n. `batch` is the maximum number of rows in one step; unused entries hold
+row −1. `constraints` is the number of constraint rows R. `delays` is one more than the maximum staleness of an
+update.
 """
 
 from __future__ import annotations
@@ -133,22 +134,22 @@ VOCABULARY = Vocabulary(
 
 
 class TrafficCounter:
-    """How many messages of which size a full pass and an epoch take, where one role does everybody's work."""
+    """Counts the messages and bytes of a full pass and an epoch, where one role does the work of all parties."""
 
     def __init__(self, parties: Sequence[str], active: frozenset[str], trees: Any, sizes: Mapping[str, int]) -> None:
         self._parties = parties
         self._trees = trees
-        # Who does everybody's work knows how stale updates are without being told.
+        # A role that does the work of all parties knows the staleness of updates without a message.
         self._bytes = {schema: schema.nbytes(sizes) for schema in VOCABULARY if schema is not STALENESS}
         closing = self._messages_of_norms(active)
         self.closing = self._tally(closing)
         self.full_pass = self._tally(self._messages_of_a_full_pass(closing))
         chances: Counter[Link] = Counter({(SERVER, party, CHANCES): 1 for party in parties})
         self.opening = self._tally(self._messages_of_a_full_pass(chances))
-        """Before the first round: a full pass over the rows' norms, and the chances that follow from them."""
+        """Messages before the first round: a full pass over the rows' norms, and the resulting row probabilities."""
 
     def epoch(self, steps: int) -> list[Traffic]:
-        """The messages of an epoch's steps, which the active parties launch in turn."""
+        """Return the messages of an epoch's steps, which the active parties launch in turn."""
         parties, roots = self._parties, self._trees.roots
         counts: Counter[Link] = Counter({(SERVER, party, BEGIN): 1 for party in parties})
         for place, root in enumerate(roots):

@@ -1,4 +1,4 @@
-"""Settings of the VFB² solvers."""
+"""Options of the VFB² solvers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Rule = Literal["sgd", "svrg", "saga"]
 
 
 class VFB2Method(NamedTuple):
-    """What tells the solvers apart: the rule, and whether only the blocks of parties that hold labels are updated."""
+    """Difference between the solvers: the update rule, and whether only blocks of active parties are updated."""
 
     rule: Rule
     only_active_move: bool = False
@@ -23,61 +23,61 @@ METHODS: Final = {
     "vfb2-saga": VFB2Method("saga"),
     "afsvrg-vp": VFB2Method("svrg", only_active_move=True),
 }
-"""By the solver's name."""
+"""Methods by solver name."""
 FIRST_SHARE = 1 / 32
-"""Share of an epoch's rows that the first one has; it doubles each time."""
+"""Share of the rows that the first epoch draws; it doubles in each further epoch."""
 ROWS_IN_A_MESSAGE = 64
-"""Where the job leaves it open: enough that a step is more arithmetic than message."""
+"""Default batch size with messages: large enough that a step costs more arithmetic than communication."""
 RATE_EPOCH, RATE_PENALTY = 1 / 32, 5.0
-"""What "auto" stands for under constraints on rates."""
+"""Value of "auto" under constraints on rates."""
 
 
 @dataclass(frozen=True)
 class VFB2(CheckedOptions):
-    """Settings of VFB²; a round is one pass over the rows (an epoch), opened by a full pass that sums all scores.
+    """Options of VFB². A round is one pass over the rows (an epoch) after a full pass that sums all scores.
 
     Parameters
     ----------
     step
-        γ, for one row. ``"auto"`` takes it from the rows' norms, the curvature of the loss and the delay bounds.
+        γ, for one row. ``"auto"`` derives it from the rows' norms, the curvature of the loss and the delay bounds.
     regulariser
         ``"ridge"``: λ/2 w² (VFB² Eq. 13). ``"bounded"``: the nonconvex λ/2 w² / (1 + w²) (VFB² Eq. 14). λ is the
         job's alpha.
     batch_size
-        Rows in a message. ``"auto"`` is 1, as in the paper, where one compiled loop does everybody's work, and 64 where
-        parties exchange messages.
+        Rows in a message. ``"auto"`` is 1, as in the paper, if one compiled loop does the work of all parties, and 64
+        if parties exchange messages.
     sampling
-        ``"uniform"``: each row drawn at random (VFB² Algorithm 2, step 2). ``"balanced"``: every row drawn about as
-        often as its norm asks for, in random order, with ϑ weighted so that the mean gradient stays the same; a few
-        rows of great norm then do not dictate a short step to all others.
+        ``"uniform"``: each row is drawn at random (VFB² Algorithm 2, step 2). ``"balanced"``: every row is drawn about
+        as often as its norm requires, in random order. ϑ is weighted so that the mean gradient stays the same. A few
+        rows of large norm then do not force a short step on all others.
     read_delay
-        τ₁: most steps, of all active parties together, that are launched before ϑ of an earlier one is known.
-        ``"auto"`` is 2 where one compiled loop does everybody's work, and where m active parties exchange messages
-        3m − 1: each then has three steps under way.
+        τ₁: maximum number of steps, over all active parties, that are launched before ϑ of an earlier one is known.
+        ``"auto"`` is 2 in one compiled loop. If m active parties exchange messages it is 3m − 1, so that each has three
+        steps in flight.
     message_delay
-        τ₂: most steps by which a party may be further behind while ϑ is under way to it. No score has missed more than
-        τ₁ + τ₂ updates, whether one loop does everybody's work, parties exchange messages, or threads share a block;
-        where messages take long, more steps under way make better use of the links.
+        τ₂: maximum number of further steps by which a party may lag while ϑ is in flight. No score misses more than
+        τ₁ + τ₂ updates, in one loop, with messages, or with threads that share a block. With slow links, more steps in
+        flight use the links better.
     epoch
         Share of the rows that are drawn between two full passes. ``"auto"`` is 1, or 1/32 under constraints on rates: a
-        rate answers to its multiplier in jumps, and has to be led in small moves.
+        rate responds to its multiplier in jumps, and needs small moves.
     growth
-        The first epochs of SVRG and SAGA have 1/32, 1/16, ... of that: early snapshots are soon out of date. Until they
-        have grown SAGA's table is made anew at every full pass, which costs no message; from then on it is the paper's.
+        Whether the first epochs of SVRG and SAGA have 1/32, 1/16, ... of that, because early snapshots are soon out of
+        date. Until epochs have their full size, SAGA's table is rebuilt at every full pass, which costs no message.
+        From then on it is the table of the paper.
     pace
         ``"asynchronous"``, or ``"synchronous"``: a new step begins when every party has done the last one (VFB).
     update
-        ``"sparse"``: a step moves the columns that the row has entries in, the regulariser's and the mean gradient's
-        parts of the others wait for their turn; the regulariser is taken implicitly. ``"dense"``: the paper's explicit
-        step (VFB² Algorithm 3, steps 3-4), every column of the block at every row, which on sparse data is many times
-        the work.
+        ``"sparse"``: a step moves only the columns in which the row has entries. The regulariser and the mean gradient
+        of the other columns wait, and the regulariser is taken implicitly. ``"dense"``: the paper's explicit step (VFB²
+        Algorithm 3, steps 3-4) in every column of the block at every row. On sparse data it costs many times more.
     dual_step
-        β: how far a multiplier moves at first for the excess of its row, in units of the row's smallest slice (its
-        share of all rows). Where constraints are on losses, each adapts by itself.
+        β: how far a multiplier moves at first for the excess of its constraint, in units of the smallest slice of the
+        constraint (its share of all rows). For constraints on losses, each β adapts by itself.
     penalty
-        ρ, in the same units: during an epoch the rows are weighted with λ + ρ · excess, the excess being that of the
-        last full pass. ``"auto"`` is 5 for rates; for losses 0 until a sample weight turns negative, then 2, halved
-        whenever the row's excess overshoots.
+        ρ, in the same units: during an epoch the rows are weighted with λ + ρ · excess, with the excess of the last
+        full pass. ``"auto"`` is 5 for rates. For losses it is 0 until a sample weight turns negative, then 2, and is
+        halved whenever the excess overshoots.
     """
 
     step: Positive | Literal["auto"] = "auto"
@@ -94,7 +94,7 @@ class VFB2(CheckedOptions):
     penalty: NotNegative | Literal["auto"] = "auto"
 
     def resolved(self, rule: Rule, on_rates: bool, dominators: int, *, in_one_loop: bool) -> VFB2:
-        """With numbers in place of ``"auto"``; γ, and ρ of losses, are found as the run goes."""
+        """Return the options with numbers in place of ``"auto"``; γ, and ρ of losses, are chosen during the run."""
         own_steps = 3 if in_one_loop else 3 * dominators
         return replace(
             self,
@@ -106,11 +106,11 @@ class VFB2(CheckedOptions):
         )
 
     def share_of_rows(self, round_number: int) -> float:
-        """How much of all rows is drawn in a round (the first is 1)."""
+        """Return the share of all rows that is drawn in a round (the first is 1)."""
         return self._grown(round_number) * float(self.epoch)
 
     def renews_references(self, rule: Rule, round_number: int) -> bool:
-        """Whether a round begins with references of its own: SVRG's always, SAGA's up to the first whole epoch."""
+        """Return whether a round starts with new references: always in SVRG, in SAGA up to the first whole epoch."""
         return rule == "svrg" or (rule == "saga" and (round_number == 1 or self._grown(round_number - 1) < 1.0))
 
     def _grown(self, round_number: int) -> float:

@@ -1,6 +1,6 @@
 """A party of VFB²: it scores rows behind masks, and updates its own block by every ϑ (VFB² Algorithm 3).
 
-Nothing waits for anything but what is said in `staleness`; sums that come early are kept (`aggregation`).
+The party waits only as `staleness` requires. It keeps sums that arrive early (`aggregation`).
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from evenhand.vertical.vfb2.staleness import Staleness
 from evenhand.vertical.vfb2.steps import ADDED, ASKED, HEARD, UNASKED, EpochSteps
 
 FROM_SERVER = {schema.kind for schema in (FULL_PASS, CHANCES, BEGIN, WEIGHTED_DERIVATIVE, COMBINED_SCORES, PROCEED)}
-"""What only the server says; everything else comes from other parties."""
+"""Kinds of messages that only the server sends. All others come from parties."""
 
 
 class Taken(NamedTuple):
-    """A kind of message that a party takes: of whom, what it must be, and what is done with it."""
+    """A kind of message that a party accepts: its senders, its schema and its handler."""
 
     senders: set[str]
     schema: Schema
@@ -59,7 +59,7 @@ class Taken(NamedTuple):
 
 
 class VFB2Party(GradientParty):
-    """What active and passive parties share. Where there is work to do, it is answered with a task."""
+    """Base class of active and passive parties. A handler returns a task if there is work to do."""
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {
@@ -95,12 +95,12 @@ class VFB2Party(GradientParty):
         self._staleness = Staleness(setting.options.delay)
         self._sampler: RowSampler | None = None
         self._weights: Array = np.zeros(0)
-        """1 / (n p_i) of each row, in the order in which the block has them."""
+        """1 / (n p_i) of each row, in the order of the block."""
         self._references: Array = np.zeros(terms.n_rows if setting.rule != "sgd" else 0)
         self._step = 0.0
         self._best: Array = np.zeros(0)
         self._launching = False
-        """Whether steps of its own are to be launched: only ever at active parties."""
+        """Whether the party launches steps of its own. Only active parties do."""
         self._takes: dict[str, Taken] = {}
         self._take(FULL_PASS, self._begin_full_pass)
         self._take(MASKED_TOTALS, self._add_to_total)
@@ -111,11 +111,11 @@ class VFB2Party(GradientParty):
         self._take(THETA, self._take_theta)
 
     def _take(self, schema: Schema, handler: Callable[[Message], Task | Sends]) -> None:
-        """Take messages of a kind. What they must be is worked out once: there are many, and of a few kinds."""
+        """Accept messages of a kind. The expected fields are computed once, because messages are many."""
         senders = {SERVER} if schema.kind in FROM_SERVER else set(self._places)
         self._takes[schema.kind] = Taken(senders, schema, schema.expected(self.sizes), handler)
 
-    # -- one message after the other
+    # -- messages
 
     def begin(self, message: Message) -> Task | Sends:
         return self._checked(message).handler(message)
@@ -127,7 +127,7 @@ class VFB2Party(GradientParty):
         return self._takes[message.kind].handler(message)
 
     def _checked(self, message: Message) -> Taken:
-        """Refuse what does not fit, and look up once what is to be done; parties of VFB² also hear each other."""
+        """Refuse unexpected messages, and return how to handle the others."""
         taken = self._takes.get(message.kind)
         if taken is None:
             raise ProtocolError(f"{self.name} takes no {message.kind!r}; it is refused")
@@ -148,15 +148,15 @@ class VFB2Party(GradientParty):
             hidden = self._masks.agreed(sums, "scores", self.round, step)
             answered |= self._add(step, 0, self.place, hidden, sends)
             answered |= self._add(step, 1, self.place, masks, sends)
-        # Scores alone leave nothing new to do, unless they were the last that a dominator waited for.
+        # Scores alone trigger no work, unless a dominator waited for them.
         return self._turn(sends) if task.updates or answered else sends
 
     def _turn(self, sends: list[Message]) -> Task | Sends:
-        """What is to be done now, after these messages: updates and scorings that are due."""
+        """Return the work that is due after these messages: updates and scorings."""
         if self._launching:
             self._launch_what_may_be(sends)
         staleness = self._staleness
-        # In SAGA table and mean gradient must change together, so no two of its updates may overlap.
+        # In SAGA the table and the mean gradient must change together, so updates must not overlap.
         alone = self._rule == SAGA and staleness.updating
         updates = [] if alone else staleness.release()
         steps = staleness.to_score()
@@ -173,7 +173,7 @@ class VFB2Party(GradientParty):
         if self._synchronous:
             sends += [APPLIED.message(self.name, SERVER, round=self.round, step=step) for step, _ in updates]
 
-    # -- arithmetic, free of any state but the block's
+    # -- arithmetic, on no state but the block's
 
     def update(self, step: int, theta: Array) -> float:
         if not self._moves:
@@ -214,7 +214,7 @@ class VFB2Party(GradientParty):
 
     @property
     def _what(self) -> int:
-        """What the present full pass sums: norms until chances are known."""
+        """What the present full pass sums: norms until the row probabilities are known."""
         return OF_NORMS if self._sampler is None else OF_SCORES
 
     def _begin_full_pass(self, message: Message) -> Task | Sends:
@@ -238,7 +238,7 @@ class VFB2Party(GradientParty):
 
     def _take_chances(self, message: Message) -> Sends:
         if self._sampler is not None or message["chances"].min() <= 0.0:
-            raise ProtocolError(f"{self.name} cannot take these chances; they are refused")
+            raise ProtocolError(f"{self.name} takes positive row probabilities, and only once; these are refused")
         self._set_chances(message["chances"])
         return ()
 
@@ -248,9 +248,9 @@ class VFB2Party(GradientParty):
         self._weights = self._sampler.weights[self.setting.order]
 
     def _open(self, message: Message, nu: Array) -> Sends:
-        """Gradient and norms at ν, in the block's order; unless this is the end, the coming epoch is prepared."""
+        """Send gradient norm and penalty at ν (in the block's order). Prepare the next epoch unless the run ends."""
         number, last = message.integer("round"), message.integer("last")
-        # The last exchange is about a round that is opened and has no epoch.
+        # The last exchange concerns a round that is opened but has no epoch.
         if self._sampler is None or number != self.round + (not last):
             raise ProtocolError(f"{self.name} is in round {self.round} and cannot open this one; it is refused")
         if last == LAST_AT_KEPT:
@@ -271,7 +271,7 @@ class VFB2Party(GradientParty):
 
     def _go_back(self) -> None:
         if not len(self._best):
-            raise ProtocolError(f"{self.name} was not told to keep any weights, so it cannot go back; it is refused")
+            raise ProtocolError(f"{self.name} has kept no weights to return to; the message is refused")
         self.model.weights = self._best
         self._block.columns[:, WEIGHT] = self._best
 
@@ -286,11 +286,11 @@ class VFB2Party(GradientParty):
     # -- during an epoch
 
     def _begin_epoch(self, message: Message) -> Task | Sends:
-        """Said to everybody; only dominators have something to begin."""
+        """Start an epoch. All parties receive the message; only dominators launch steps."""
         if message.integer("round") != self.round:
             raise ProtocolError(f"{self.name} is in round {self.round} and cannot begin this one; it is refused")
         if message.integer("keep"):
-            # Those of the last full pass; the next one makes others.
+            # Weights of the last full pass. The next one creates a new array.
             self._best = self.model.weights
         return ()
 
@@ -313,7 +313,7 @@ class VFB2Party(GradientParty):
         sends: list[Message] = []
         sender = self._places[message.sender]
         answered = self._add(step, message.integer("tree"), sender, message["sum"].view(np.uint64), sends)
-        # Passing on others' sums, which most of these messages come to, leaves nothing new to do.
+        # Most of these messages only pass sums on, which triggers no work.
         return self._turn(sends) if answered else sends
 
     def _take_theta(self, message: Message) -> Task | Sends:
@@ -328,7 +328,7 @@ class VFB2Party(GradientParty):
         self._steps.progress[step] = HEARD
 
     def _add(self, step: int, tree: int, sender: int, values: Sums, sends: list[Message]) -> bool:
-        """A sum for the rows of one step, from a child or from the party itself; whether ϑ is known by it."""
+        """Add a sum for the rows of one step, from a child or the party itself; return whether ϑ is now known."""
         passed = self._sums.add(step, self._steps.dominator(step), tree, sender, values)
         if passed is None:
             return False
@@ -344,17 +344,17 @@ class VFB2Party(GradientParty):
         raise ProtocolError(f"{self.name} is passive and launches nothing")
 
     def _send_theta(self, step: int, sums: Sums, sends: list[Message]) -> None:
-        raise ProtocolError(f"{self.name} is passive and knows no ϑ")
+        raise ProtocolError(f"{self.name} is passive and cannot compute ϑ")
 
     def to_others(self, schema: Schema, **values: Any) -> list[Message]:
-        """The same to every other party."""
+        """Return the same message to every other party."""
         return schema.messages(self.name, self.others, **values)
 
     # -- state
 
     @property
     def _chances(self) -> Array:
-        """Of each row to be drawn; none before they are known."""
+        """Probability of each row to be drawn; empty before it is known."""
         return np.zeros(0) if self._sampler is None else self._sampler.chances
 
     @_chances.setter
@@ -368,7 +368,7 @@ class VFB2Party(GradientParty):
 
 
 class VFB2PassiveParty(VFB2Party):
-    """Holds columns only."""
+    """A party with columns only."""
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)

@@ -1,9 +1,9 @@
-"""ρ of VFB²'s constraints: zero as long as it can be, and no larger than the blocks' answer to it allows.
+"""Choose ρ for constraints in VFB²: zero as long as possible, and no larger than the blocks' response allows.
 
-While every row of data keeps a weight of zero or more, the Lagrangian is convex and needs no penalty. A multiplier that
-turns weights negative makes it a saddle, from which the blocks run away; ρ · excess holds them. But the excess is that
-of the last full pass: where an epoch is long enough for the blocks to follow at once, a large ρ overshoots, each time
-further. So a penalty begins at `FIRST` when weights turn negative, and is halved when its row overshoots.
+While every data row has a weight of zero or more, the Lagrangian is convex and needs no penalty. A multiplier that
+turns weights negative makes it a saddle, from which the blocks diverge; ρ · excess holds them. But the excess is that
+of the last full pass. If an epoch is long enough for the blocks to follow at once, a large ρ overshoots, further each
+time. So a penalty starts at `FIRST` when weights turn negative, and is halved when its constraint overshoots.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ from evenhand.vertical.vfb2.options import VFB2
 
 FIRST: Final = 2.0
 OVERSHOOT: Final = 0.5
-"""An excess of the other sign that is at least this share of the last one."""
+"""An excess overshoots if it has the other sign and at least this share of the last one's size."""
 LONGEST_PUSH: Final = 1.0
-"""As a share of what turns the weight of a row of the smallest slice: the excess may be huge where all went wrong."""
+"""Limit on ρ · excess, as a share of what turns a row weight of the smallest slice negative.
+
+The excess may be huge in a run that diverges.
+"""
 
 
 class Penalties:
-    """ρ of each side of each constraint row, in units of the row's smallest slice.
+    """ρ of each side of each constraint row, in units of the constraint's smallest slice.
 
     Parameters
     ----------
     weights
-        (R, cells): what each constraint row's multiplier adds to the weight of a row of data, by cell.
+        (R, strata): what each constraint row's multiplier adds to the weight of a data row, by stratum.
     n_rows
-        Rows of data, each of which weighs 1/n by itself.
+        Number of data rows, each of which has the weight 1/n.
     tol
-        Excesses below it overshoot nothing.
+        Excesses below it do not count as overshoot.
     """
 
     state_fields: ClassVar = {"values": Array, "_last": Array}
@@ -47,7 +50,7 @@ class Penalties:
         self._tol = tol
 
     def push(self, multipliers: Array, scales: Array, excess: Array) -> Array:
-        """λ + ρ · excess, which rows are weighted with in the coming epoch."""
+        """Return λ + ρ · excess, the weighting of the rows in the next epoch."""
         if not self.chosen:
             return np.maximum(multipliers + self.values * scales * excess, 0.0)
         size = np.abs(excess)
@@ -66,7 +69,7 @@ class Penalties:
         return np.maximum(multipliers + push * scales, 0.0)
 
     def _turn_weights(self, weighting: Array) -> Array:
-        """Which constraint rows take part in a weight below zero."""
+        """Return which constraint rows contribute to a negative weight."""
         cells = 1.0 + self._n_rows * ((weighting[0] - weighting[1]) @ self._weights)
         taking_part: Array = (self._weights[:, cells < 0.0] != 0.0).any(axis=1)
         return taking_part

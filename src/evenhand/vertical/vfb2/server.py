@@ -43,11 +43,11 @@ from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.setting import LAST, LAST_AT_KEPT, OF_NORMS, OF_SCORES, Setting
 
 SUMMING, OPENING, EPOCH, CLOSING = "full pass", "opening", "epoch", "closing"
-"""What the server waits for: a sum over all rows, everybody's norms, the end of an epoch, everybody's last norms."""
+"""Phases, by what the server waits for: a sum over all rows, all norms, the end of an epoch, all last norms."""
 
 
 class VFB2Server(EpochServer):
-    """Keeps everybody in the same round."""
+    """Keeps all parties in the same round."""
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {
@@ -104,7 +104,7 @@ class VFB2Server(EpochServer):
         return [*self._to_all(CHANCES, chances=self._sampler.chances), *self._sum_scores()]
 
     def _set_norms(self, norms: Array) -> None:
-        # Rounding may leave a row without entries a little below zero.
+        # Rounding may make the norm of a row without entries slightly negative.
         self._norms = np.maximum(norms, 0.0)
         self._sampler = RowSampler(self._norms, self.options.sampling, self.job.seed)
 
@@ -136,7 +136,7 @@ class VFB2Server(EpochServer):
 
     def _take_gradient(self, place: int, message: Message) -> Sends:
         if message.integer("round") != self.round + 1:
-            raise ProtocolError(f"{message.sender} gives norms of another round; they are refused")
+            raise ProtocolError(f"{message.sender} sends norms of another round; they are refused")
         self.squared_gradients[place] = message.number("squared_gradient")
         self.squared_norms[place] = message.number("penalty")
         self._awaited[place] = False

@@ -1,4 +1,4 @@
-"""What follows from the terms of a VFB² run for all its roles."""
+"""What all roles of a VFB² run derive from its terms."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from evenhand.vertical.vfb2.sampler import RowSampler
 OF_NORMS, OF_SCORES = 0, 1
 """What a full pass sums."""
 LAST, LAST_AT_KEPT = 1, 2
-"""How a run ends: where the parties are, or at the weights that they were last told to keep."""
+"""How a run ends: at the present weights, or at the weights that parties were last told to keep."""
 NORM_BITS = 36
-"""Fraction bits of squared norms, which may be far larger than scores and need not be as exact."""
+"""Fraction bits of squared norms. These may be far larger than scores, and need less precision."""
 
 
 class Setting:
@@ -30,20 +30,20 @@ class Setting:
     Parameters
     ----------
     in_one_loop
-        Whether one compiled loop does everybody's work.
+        Whether one compiled loop does the work of all parties.
 
     Attributes
     ----------
     names
         All parties.
     active
-        The places of those that hold labels: the dominators.
+        Indices of the parties that hold labels: the dominators.
     on_rates
-        Whether a constraint is on a rate rather than on the loss.
+        Whether a constraint bounds a rate rather than the loss.
     seed
-        Of the rows that are drawn, and of masks in simulation.
+        Seed of the drawn rows, and of masks in simulation.
     sizes
-        Of messages.
+        Sizes of the arrays in messages.
     """
 
     def __init__(self, terms: VerticalTerms, *, in_one_loop: bool = False) -> None:
@@ -59,19 +59,19 @@ class Setting:
         self.sizes = {**message_sizes(terms), "batch": self.batch_size, "delays": self.options.delay + 1}
 
     def moves(self, place: int) -> bool:
-        """Whether a party's block is updated: in AFSVRG-VP only those of parties that hold labels are."""
+        """Return whether a party's block is updated. AFSVRG-VP updates only those of parties that hold labels."""
         return place in self.active or not self._only_active_move
 
     @cached_property
     def order(self) -> Integers:
-        """Rows in the order in which epochs go through them, a run at a time: parties store them so."""
+        """Rows in the order in which epochs go through them, a run at a time. Parties store them in this order."""
         return RowSampler.with_chances(np.full(self.rows, 1.0 / self.rows), self.options.sampling, self.seed).order
 
     @cached_property
     def largest_score(self) -> float:
-        """Beyond which a partial score cannot be masked."""
+        """Largest partial score that can be masked."""
         return largest(len(self.names), FRACTION_BITS)
 
     def mask_state(self, place: int) -> Any:
-        """Where a party's stream of masks starts; the same as in the compiled loop."""
+        """Return the state in which a party's stream of masks starts. It is the same as in the compiled loop."""
         return mask_states(self.seed, len(self.names) + 1)[place : place + 1].copy()

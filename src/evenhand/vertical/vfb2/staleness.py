@@ -1,19 +1,20 @@
-"""How stale updates may be, how stale they were, and what waits so that none becomes too stale.
+"""Bound the staleness of updates, and record it.
 
-An update is *stale* by the number of earlier steps whose updates the party had not made when it scored the rows. The
-paper assumes that this is bounded (VFB² Assumption 3); here it is made so, and alike whether everybody's work is done
-in one loop (`interleaver`), by messages, or by threads:
+An update's *staleness* is the number of earlier steps whose updates the party had not made when it scored the rows. The
+paper assumes that it is bounded (VFB² Assumption 3). Here the following rules enforce the bound, in one loop
+(`interleaver`), with messages, and with threads:
 
 - Steps have numbers, and the m active parties launch them in turn: party a the steps a, a + m, a + 2m, ...
-- Step t is launched when ϑ of all steps before t − τ₁ have reached its dominator: what is read is behind by at most τ₁.
-- A party scores step t when it has made its updates by all steps before t − τ₁ − τ₂: ϑ on its way adds at most τ₂.
+- Step t is launched when ϑ of all steps before t − τ₁ have reached its dominator. Reads lag by at most τ₁.
+- A party scores step t when it has made its updates by all steps before t − τ₁ − τ₂. ϑ in flight adds at most τ₂.
 - A party scores in the order of the steps, and updates in that order.
 
-So the scoring of step t has seen all updates but at most τ₁ + τ₂, and those are the ones made between the scoring and
-the update. With τ₁ = τ₂ = 0 nothing is stale: the steps follow upon each other as if there were one party.
+So the scoring of step t misses at most τ₁ + τ₂ updates. Those are made between the scoring and the update. With
+τ₁ = τ₂ = 0 nothing is stale: the steps run one after another, as with a single party.
 
-**No deadlock.** Let t be the lowest step that somebody has not updated by. All before it are updated by everywhere, so
-their ϑ have come: t may be launched, everybody may score it, and its ϑ is then sent to everybody.
+**No deadlock.** Let t be the lowest step by which some party has not updated. All parties have updated by all steps
+before it, so the ϑ of those have arrived. Hence t may be launched, all parties may score it, and its ϑ is then sent to
+all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from evenhand.errors import ProtocolError
 
 
 class Staleness:
-    """One party's record of the steps of an epoch: asked for, scored, answered with ϑ, updated by.
+    """One party's record of the steps of an epoch: requested, scored, answered with ϑ, updated by.
 
     Parameters
     ----------
@@ -46,13 +47,13 @@ class Staleness:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.staleness = np.zeros(limit + 1, dtype=np.int64)
-        """How many updates were how stale, over the whole run."""
+        """Histogram of the staleness of updates over the whole run."""
         self.updated = 0
-        """All steps before this one have been updated by."""
+        """The party has updated by all steps before this one."""
         self._scored = 0
         """The next step to score."""
         self._released = 0
-        """The next step to update by; updates of the last ones may still be under way."""
+        """The next step to update by. Updates of the last ones may still be in progress."""
         self._asked: set[int] = set()
         self._under_way: set[int] = set()
         self._heard: dict[int, Array] = {}
@@ -61,11 +62,11 @@ class Staleness:
         self.updated = self._scored = self._released = 0
 
     def ask(self, step: int) -> None:
-        """Somebody wants the step scored."""
+        """Note a request to score a step."""
         self._asked.add(step)
 
     def to_score(self) -> list[int]:
-        """The steps to score now; each counts as scored from here on."""
+        """Return the steps to score now, and count them as scored."""
         steps = []
         while self._scored in self._asked and self._scored - self.updated <= self.limit:
             self._asked.remove(self._scored)
@@ -80,7 +81,7 @@ class Staleness:
         self._heard[step] = theta
 
     def release(self) -> list[tuple[int, Array]]:
-        """The updates that may be made now, in their order; `made` says when they are."""
+        """Return the updates that may be made now, in order. The caller reports each with `made`."""
         released: list[tuple[int, Array]] = []
         while self._released in self._heard:
             released.append((self._released, self._heard.pop(self._released)))
@@ -90,14 +91,14 @@ class Staleness:
 
     @property
     def updating(self) -> bool:
-        """Whether updates are under way."""
+        """Whether updates are in progress."""
         return bool(self._under_way)
 
     def made(self, step: int) -> None:
-        """The update is in the block."""
+        """Note that an update is complete."""
         self._under_way.remove(step)
         self.updated = min(self._under_way) if self._under_way else self._released
 
     def restored(self) -> None:
-        """Nothing is under way: states are saved between two changes of the party's state."""
+        """Reset updates in progress: states are saved only when there are none."""
         self.updated, self._under_way = self._released, set()

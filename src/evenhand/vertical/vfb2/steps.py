@@ -1,4 +1,4 @@
-"""The steps of an epoch, as one party of VFB² follows them: which rows each has, and how far it is."""
+"""The steps of an epoch at one party of VFB²: the rows of each, and its progress."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.setting import Setting
 
 UNASKED, ASKED, ADDED, HEARD = 0, 1, 2, 3
-"""How far a step is at a party: asked for its scores, has added them to the sum, has ϑ."""
+"""Progress of a step at a party: not requested, requested, added to the sum, ϑ received."""
 
 
 class EpochSteps:
-    """The steps of the present epoch; before the first there are none.
+    """The steps of the present epoch. Before the first epoch there are none.
 
     Attributes
     ----------
     batches
-        The rows of each step as places in the party's block; −1 fills up the last.
+        Rows of each step as indices into the party's block. −1 fills up the last.
     rows
-        The same by their own numbers, as messages have them.
+        The same by row number, as in messages.
     progress
-        How far each step is.
+        Progress of each step.
     """
 
     state_fields: ClassVar = {"progress": bytearray}
@@ -35,7 +35,7 @@ class EpochSteps:
         self._dominators = [setting.names[place] for place in setting.active]
         self.batches: Integers = np.zeros((0, setting.batch_size), dtype=np.int64)
         self.rows = self.batches
-        # Bytes, since single entries of them are read and written several times as fast as an array's.
+        # A bytearray, because access to single entries is several times as fast as in an array.
         self.progress = bytearray()
 
     def __len__(self) -> int:
@@ -53,24 +53,24 @@ class EpochSteps:
         self.rows = np.where(self.batches >= 0, self._setting.order[self.batches], -1)
 
     def known(self, step: int) -> int:
-        """The step, if the epoch has it."""
+        """Return the step if the epoch has it; raise otherwise."""
         if not 0 <= step < len(self.progress):
-            raise ProtocolError(f"this epoch has {len(self)} steps, and none {step}; it is refused")
+            raise ProtocolError(f"this epoch has {len(self)} steps, but a message names step {step}; it is refused")
         return step
 
     def has_rows(self, step: int, rows: Integers) -> bool:
-        """Whether a step's rows are these, as messages have them."""
+        """Return whether a step has these rows, given as in messages."""
         return rows.tobytes() == self.rows[step].tobytes()
 
     def dominator(self, step: int) -> int:
-        """Whose step it is: a place among the active parties, who launch steps in turn."""
+        """Return the dominator of a step, as an index among the active parties, which launch steps in turn."""
         return step % len(self._dominators)
 
     def dominator_name(self, step: int) -> str:
         return self._dominators[step % len(self._dominators)]
 
     def redraw(self, sampler: RowSampler | None, round_number: int) -> None:
-        """Draw the rows of a restored state again: they follow from the round."""
+        """Draw the rows of a restored state again. They follow from the round."""
         self.batches = np.zeros((0, self._setting.batch_size), dtype=np.int64)
         self.rows = self.batches
         if sampler is not None and round_number > 0:
