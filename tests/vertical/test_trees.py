@@ -509,7 +509,7 @@ def test_messages_about_trees_across_parties_are_checked() -> None:
         bank.receive(NODES.message("server", "bank", round=1, count=99, **rows))
     with pytest.raises(ProtocolError, match="the server keeps another"):
         bank.receive(LEAF_VALUES.message("server", "bank", values=np.zeros((0, 16)), intercept=0.0, splits=[4]))
-    with pytest.raises(ProtocolError, match="not routes"):
+    with pytest.raises(ProtocolError, match="invalid routes"):
         bank.receive(ROUTES.message("server", "bank", sizes=[2], nodes=np.zeros((1, 4)), values=[0.0]))
     with pytest.raises(ProtocolError, match="takes no 'routes'"):
         everybody["shop"].receive(ROUTES.message("server", "shop", sizes=[1], nodes=[[LEAF, 0, 0, 0]], values=[0.0]))

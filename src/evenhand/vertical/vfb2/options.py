@@ -69,8 +69,9 @@ class VFB2(CheckedOptions):
         ``"asynchronous"``, or ``"synchronous"``: a new step begins when every party has done the last one (VFB).
     update
         ``"sparse"``: a step moves only the columns in which the row has entries. The regulariser and the mean gradient
-        of the other columns wait, and the regulariser is taken implicitly. ``"dense"``: the paper's explicit step (VFB²
-        Algorithm 3, steps 3-4) in every column of the block at every row. On sparse data it costs many times more.
+        of the other columns wait, and the regulariser is taken implicitly. ``"dense"``: the paper's explicit step
+        (VFB² Algorithm 3, steps 3-4) in every column of the block at every row. On sparse data it costs many times
+        more.
     dual_step
         β: how far a multiplier moves at first for the excess of its constraint, in units of the smallest slice of the
         constraint (its share of all rows). For constraints on losses, each β adapts by itself.
