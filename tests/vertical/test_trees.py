@@ -626,7 +626,7 @@ def test_monotone_columns_that_cannot_be_are_refused() -> None:
         ({"monotone": {"bank": [2]}}, "one of 1, -1 and 0"),
         ({"monotone": {"bank": [1, 0]}}, "2 entries for 1 columns"),
         ({"monotone": {"shop": [0, 1]}}, "column of categories"),
-        ({"monotone": {"moon": [1]}}, "no party"),
+        ({"monotone": {"moon": [1]}}, "not a party"),
         ({"monotone": {"bank": [1]}, "interactions": "full"}, "interactions='none'"),
     ):
         with pytest.raises(InputError, match=told):

@@ -2,9 +2,9 @@
 
 The server opens and closes rounds (`server`). Active parties draw rows, have their scores summed, and send ϑ, the
 derivative of the loss, to all parties (a dominated update: `dominator`, VFB² Algorithm 2). All parties score rows
-behind masks (`aggregation`, VFB² Algorithm 1) and update their own blocks (a collaborative update: `party`, VFB²
-Algorithm 3). `staleness` defines how far a party may run ahead. The method also works with one or two parties, but then
-masks hide nothing.
+behind masks (`aggregation`, VFB² Algorithm 1) and update their own blocks (a collaborative update: `party`,
+VFB² Algorithm 3). `staleness` defines how far a party may run ahead. The method also works with one or two parties, but
+then masks hide nothing.
 
 `interleaver` does the work of all parties in one compiled loop, and `compiled` is the role around it.
 """
