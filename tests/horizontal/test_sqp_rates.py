@@ -101,7 +101,7 @@ def test_the_servers_rates_are_counted_by_the_server() -> None:
 def test_where_no_model_has_them_the_nearest_is_returned_and_it_is_said() -> None:
     matrix, labels, frame = people("abcd", rows=200)
     model = HorizontalClassifier(solver="sqp", constraint=EqualizedOdds(0.01, "error"))
-    with pytest.warns(ExactRatesWarning, match="no model was found whose exact rates .* is missed by"):
+    with pytest.warns(ExactRatesWarning, match="no model was found with exact rates .* is missed by"):
         model.fit(matrix, labels, sensitive_features=frame, clients=np.arange(200) % 2)
     certificate, history = model.certificate_, model.history_
     assert not certificate.converged

@@ -1,4 +1,4 @@
-"""Programs across clients by a proximal augmented Lagrangian method with inexact ADMM."""
+"""Proximal augmented Lagrangian method with inexact ADMM across clients."""
 
 from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.prox_al.solver import SOLVER

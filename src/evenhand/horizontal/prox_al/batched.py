@@ -1,9 +1,9 @@
-"""Clients of one process whose local problems have one shape, solved side by side.
+"""Solve the local problems of one process side by side, if they have the same shape.
 
-A local solve of a few dozen rows of data costs less than the calls that make it up. Where many such clients live in one
-process, their chord steps (Newton steps with a kept inverse) are taken in one set of stacked operations; whoever needs
-more than that solves alone. Each client's numbers are the same, to the bit, whatever the company: numpy multiplies one
-client's matrices after the other, and each begins on an even place in memory, which the oldest kernels round by.
+A local solve of a few dozen rows of data costs less than its calls. If many such clients run in one process, their
+chord steps (Newton steps with a kept inverse) are stacked. A client that needs more than that solves alone. Each
+client's numbers are the same bit for bit, whatever the other clients: numpy multiplies client after client, and each
+matrix begins at an even offset in memory, on which rounding in the oldest kernels depends.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from evenhand.programs.program import Program
 from evenhand.programs.slices import SliceProgram
 
 CHORDS = 6
-"""Most chord steps before a client is left to itself."""
+"""Most chord steps before a client solves alone."""
 MOST_ALONE = 1 << 20
-"""Most features of a client here: they are kept a second time."""
+"""Most features of a client here, because they are stored a second time."""
 MOST_TOGETHER = 1 << 20
-"""About how many features clients have that are solved side by side: more are sooner fetched one after the other."""
+"""Approximate number of features of clients that are solved together; more are faster one after the other."""
 
 Standing: TypeAlias = tuple[AugmentedPoint | None, Array | None, float, Array, Array, Array]
-"""Where a client stands: u, the inverse, ρ, λ, μ and w^k, each as an object of its own."""
+"""State of a client: u, the inverse, ρ, λ, μ and w^k, each compared by identity."""
 
 
 def can_join(program: Program) -> TypeGuard[SliceProgram]:
-    """Whether a program is dense logistic losses with inequality rows on them, over not too many rows of data."""
+    """Return whether a program has dense logistic losses with inequalities on them, over not too many rows of data."""
     return (
         isinstance(program, SliceProgram)
         and program.all_loss
@@ -49,16 +49,16 @@ def can_join(program: Program) -> TypeGuard[SliceProgram]:
 
 
 class BatchedSolve:
-    """Members with equally many rows of data, `bounded_rows`, weights and scalar constraints.
+    """Members with equal numbers of rows of data, `bounded_rows`, weights and scalar constraints.
 
     Attributes
     ----------
     known
-        Of each member what its numbers in the stacked arrays are those of; None where they are nobody's.
+        State of each member that its numbers in the stacked arrays belong to; None if they are stale.
     asked_from
-        Of each member where it was when its result was found.
+        State of each member when its result was computed.
     results
-        Steps found, None for whoever has to solve alone; `waiting` says which have not been asked for yet.
+        Computed steps, None for members that must solve alone; `waiting` marks those not yet collected.
     """
 
     def __init__(self, members: Sequence[SteppingClient]) -> None:
@@ -81,7 +81,7 @@ class BatchedSolve:
     def step(self, member: SteppingClient, weights: Array, tolerance: float) -> LocalStep | None:
         place = self.place[id(member)]
         same = weights is self.weights or np.array_equal(weights, self.weights)
-        # It may have been restored since, or be asked out of turn.
+        # The member may have been restored since, or be asked out of order.
         still = self.waiting[place] and _stands(self.asked_from[place], member)
         if not (same and still and tolerance == self.tolerance):
             self._solve(weights, tolerance)
@@ -89,11 +89,11 @@ class BatchedSolve:
         return self.results[place]
 
     def _take_in(self) -> None:
-        """Bring the stacked arrays up to date with whoever has not gone on from the step that was found for it."""
+        """Update the stacked arrays for members that did not continue from the step that was computed for them."""
         stale = [place for place, member in enumerate(self.members) if not _stands(self.known[place], member)]
         if not stale:
             return
-        # Members hold parts of these three: their numbers must not change under them.
+        # Members hold views of these three, so their numbers must not change in place.
         self.points, self.pulls, self.gradients = self.points.copy(), self.pulls.copy(), self.gradients.copy()
         size = self.size
         for place in stale:
@@ -130,7 +130,7 @@ class BatchedSolve:
         pulled = self.gradients + pulls
         pulled -= apart
         residuals = abs(pulled_there - apart).max(axis=1)
-        # Both points are there; begin at the one that is nearer to the answer.
+        # Start from whichever of the two points is nearer to the solution.
         sizes, sizes_there = abs(pulled).max(axis=1), abs(pulled_there).max(axis=1)
         nearer = (sizes_there < sizes)[:, None]
         points, gradients = np.where(nearer, there, starts), np.where(nearer, slope, self.gradients)
@@ -144,7 +144,7 @@ class BatchedSolve:
             after = gradient + pulls
             after += strengths * (trial - there)
             largest = abs(after).max(axis=1)
-            # A member whose inverse no longer serves keeps its point and solves alone.
+            # A member with an inverse that no longer converges keeps its point and solves alone.
             good = going & (largest <= np.maximum(KEEP * sizes, tolerance))
             ready &= good | ~going
             passes += good
@@ -162,7 +162,7 @@ class BatchedSolve:
     def _hand_out(
         self, ready: Booleans, points: Array, gradients: Array, pulls: Array, residuals: Array, passes: Integers
     ) -> None:
-        """Steps for those who have arrived; the arrays stand for where these steps lead."""
+        """Store the steps of members that have converged, and update the arrays to these steps."""
         anchors, size = points + pulls / self.strengths, self.size
         arrived, sizes, counts = ready.tolist(), residuals.tolist(), passes.tolist()
         for place, member in enumerate(self.members):
@@ -178,7 +178,7 @@ class BatchedSolve:
 
 
 def _stands(standing: Standing | None, member: SteppingClient) -> bool:
-    """Whether a member is where it was, all of it: what it stands on is replaced, never changed."""
+    """Return whether a member's state is unchanged; its parts are replaced, never modified in place."""
     if standing is None:
         return False
     here, inverse, strength, consensus, multipliers, centre = standing
@@ -193,7 +193,7 @@ def _stands(standing: Standing | None, member: SteppingClient) -> bool:
 
 
 def solve_together(clients: Sequence[SteppingClient]) -> None:
-    """Let those be solved side by side whose local problems have one shape; one alone comes out as among many."""
+    """Let clients with local problems of the same shape be solved together; a single client gets the same numbers."""
     shapes: dict[tuple[int, ...], list[SteppingClient]] = {}
     for client in clients:
         program = client.program

@@ -1,4 +1,4 @@
-"""A client: the multipliers of proximal AL Algorithm 1, the local problems of proximal AL Algorithm 2."""
+"""Client: multipliers of proximal AL Algorithm 1, local problems of proximal AL Algorithm 2."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from evenhand.protocol.roles import SERVER, Sends
 
 
 class ProxALClient(HorizontalClient):
-    """Holds f_i, c_i and the multipliers μ_i of c_i.
+    """Client with f_i, c_i and the multipliers μ_i of c_i.
 
-    Where there are shared constraint rows, w stands for (w, z) and c_i has rows for its summands of them.
+    With shared constraint rows, w stands for (w, z), and c_i has rows for its summands of them.
 
     Parameters
     ----------
     clients
-        Names of all, in the order of their z.
+        Names of all clients, in the order of their z.
     shared
-        Bounds of the constraint rows that all have summands of.
+        Bounds of the shared constraint rows, of which all clients have summands.
 
     Attributes
     ----------
@@ -81,10 +81,10 @@ class ProxALClient(HorizontalClient):
         self.inner = 0
         self.weights: Array | None = None
         self.here: AugmentedPoint | None = None
-        # Whoever takes its steps for it, where that is quicker.
+        # Object that computes this client's steps, if that is faster.
         self.steps: LocalSteps | None = None
         self._augmented: Augmented | None = None
-        # Whether it has said where its z begins.
+        # Whether the client has sent the initial value of its z.
         self.placed = False
 
     def own_multipliers(self) -> Array:
@@ -118,14 +118,14 @@ class ProxALClient(HorizontalClient):
         return of
 
     def _place(self, weights: Array) -> Message:
-        """z_i begins at the client's own summand."""
+        """Send the client's own summands, at which z_i starts."""
         self.placed = True
         self.effort += self.program.effort
         summands = self.given.at(weights).constraints[self.given.own.n_rows :]
         return SUMMANDS.message(self.name, SERVER, summands=summands)
 
     def _begin(self, weights: Array, shared_net: Array) -> Message:
-        """w^k has come: take the multipliers' step (but for k = 0), measure, and begin the next subproblem."""
+        """Update the multipliers at w^k (unless k = 0), measure, and start the next subproblem."""
         bounds, beta = self.program.own, self.options.penalty
         self.outer, self.inner = self.outer + 1, 0
         self.centre = weights.copy()
@@ -150,7 +150,7 @@ class ProxALClient(HorizontalClient):
         )
 
     def _measured(self, point: ProgramPoint, shared_net: Array) -> dict[str, Any]:
-        """For the certificate: the program as it was given, at w^k and the multipliers of now."""
+        """Return measurements for the certificate: the original program at w^k with the current multipliers."""
         bounds, table = self.given.own, self.own_multipliers()
         values, summands = np.split(point.constraints, [bounds.n_rows])
         net = np.append(table[0] - table[1], shared_net)
@@ -164,7 +164,7 @@ class ProxALClient(HorizontalClient):
         }
 
     def _step(self, weights: Array, tolerance: float) -> Message:
-        """The client's part of a round of ADMM, from proximal AL Eq. 19 to proximal AL Eq. 22."""
+        """Take the client's step of an ADMM round, from proximal AL Eq. 19 to proximal AL Eq. 22."""
         assert self.here is not None
         rho, before = self.strength, self.here.weights
         found = None if self.steps is None else self.steps.step(self, weights, tolerance)
@@ -190,13 +190,13 @@ class ProxALClient(HorizontalClient):
         )
 
     def _solve(self, weights: Array, tolerance: float) -> Array:
-        """The local problem, proximal AL Eq. 19, on its own; returns ∇φ at the server's iterate."""
+        """Solve the local problem, proximal AL Eq. 19, alone, and return ∇φ at the server's iterate."""
         assert self.here is not None
         augmented, start = self.augmented, self.here
         there = augmented.at(weights)
         pull = Pull(self.consensus, weights, self.strength)
         slope = pull.gradient(there)
-        # Both points are there; begin at the one that is nearer to the answer.
+        # Start from whichever of the two points is nearer to the solution.
         nearer = there if largest(slope) < largest(pull.gradient(start)) else start
         found = self.minimiser.minimise(augmented, nearer, pull, tolerance)
         self.effort += self.program.effort + found.effort
@@ -204,14 +204,14 @@ class ProxALClient(HorizontalClient):
         return slope
 
     def _sample(self) -> Program | None:
-        """The program on some of its rows of data, drawn anew for each subproblem; None for all of them."""
+        """Return the program on some of its rows of data, drawn anew for each subproblem; None for all rows."""
         count, program = self.options.curvature_rows, self.program
         if count is None or not isinstance(program, SliceProgram):
             return None
         return program.sampled(count, generator(self.options.seed, self.name, self.outer, "batches"))
 
     def _balance(self, before: Array, weights: Array) -> None:
-        """Residual balancing: ρ_i up where the client disagrees with the server, down where it hardly moves for ρ_i."""
+        """Balance residuals: raise ρ_i if the client is far from the server, lower it if ρ_i · its move is large."""
         assert self.here is not None
         apart = float(np.linalg.norm(self.here.weights - weights))
         moved = self.strength * float(np.linalg.norm(self.here.weights - before))

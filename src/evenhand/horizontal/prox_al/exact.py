@@ -1,8 +1,8 @@
-"""Local problems with one Hessian throughout: quadratic programs whose constraint rows are equalities.
+"""Solve local problems with a constant Hessian: quadratic programs with equality constraints only.
 
-A Newton step from the server's iterate is then the solution, and ∇P there is −λ^{t+1}: two products with a d × d
-matrix a step, ∇P at the server's iterate and the step itself. What rounding leaves of the gradient is measured once
-for each inverse, on a vector of its own, instead of after every step.
+A Newton step from the server's iterate is then the solution, and ∇P there is −λ^{t+1}. A step takes two products with a
+d × d matrix: ∇P at the server's iterate, and the step itself. The rounding error of the gradient is measured once for
+each inverse, on a separate vector, instead of after every step.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from evenhand.programs.program import Program
 from evenhand.programs.quadratic import QuadraticProgram
 
 SAFETY = 100.0
-"""By how much a gradient may shrink less than the one that was measured."""
+"""Safety factor on the measured rounding error."""
 
 
 def is_quadratic(program: Program) -> TypeGuard[QuadraticProgram]:
-    """Whether P has one Hessian everywhere: no [·]₊ in it."""
+    """Return whether P has a constant Hessian: no [·]₊ in it."""
     return isinstance(program, QuadraticProgram) and bool(program.own.free.all())
 
 
 class ExactSolve:
-    """One client's steps."""
+    """Steps of one client."""
 
     def __init__(self, program: QuadraticProgram) -> None:
         self.program = program
         self.inverse: Array | None = None
-        # Which share of a gradient a step leaves.
+        # Share of a gradient that remains after a step.
         self.rounding = np.inf
 
     def step(self, member: SteppingClient, weights: Array, tolerance: float) -> LocalStep | None:
@@ -58,7 +58,7 @@ class ExactSolve:
         return LocalStep(point, consensus, reached + consensus / rho, residual, 2)
 
     def _measured(self, member: SteppingClient, inverse: Array) -> float:
-        """‖(∇²P + ρI)∘inverse − 1‖ on one vector: a restored client finds the same."""
+        """Return ‖(∇²P + ρI)∘inverse − 1‖ on one vector, which is equal after a restore."""
         program = self.program
         probe = np.cos(np.arange(float(program.weights)))
         solved = product(inverse, probe)
@@ -68,7 +68,7 @@ class ExactSolve:
 
 
 def lowest(augmented: Augmented, pull: Pull) -> Array:
-    """argmin of P plus the pull's square, for a quadratic program that is constraint rows alone: a system of m × m."""
+    """Return argmin of P plus the squared distance, for a quadratic program without objective, by an m × m system."""
     program, beta, near = augmented.program, augmented.penalty, augmented.proximity
     assert isinstance(program, QuadraticProgram)
     rows, total = program.rows, near + pull.strength
@@ -80,6 +80,6 @@ def lowest(augmented: Augmented, pull: Pull) -> Array:
 
 
 def product(matrix: Array, vector: Array) -> Array:
-    """A symmetric matrix times a vector, from one half of it: products of this size wait for memory."""
+    """Multiply a symmetric matrix with a vector, reading only one half: such products are limited by memory."""
     found: Array = blas.dsymv(1.0, matrix.T, vector, lower=1)
     return found

@@ -1,4 +1,4 @@
-"""A client's part of a round of ADMM as somebody else may take it: what is read of the client, and what comes out."""
+"""Interface of a client's ADMM step, for objects that compute it on the client's behalf."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LocalStep(NamedTuple):
 
 
 class SteppingClient(Protocol):
-    """What is read of a client; see `ProxALClient`."""
+    """Attributes of a client that its step needs; see `ProxALClient`."""
 
     program: Program
     options: ProxAL
@@ -43,8 +43,8 @@ class SteppingClient(Protocol):
 
 
 class LocalSteps(Protocol):
-    """Takes steps of clients that have an inverse Hessian."""
+    """Object that computes the steps of clients with an inverse Hessian."""
 
     def step(self, member: SteppingClient, weights: Array, tolerance: float) -> LocalStep | None:
-        """The client's step towards the server's iterate, or None if it has to solve by itself."""
+        """Return the client's step towards the server's iterate, or None if the client must solve alone."""
         ...

@@ -1,7 +1,7 @@
-"""What the roles of the proximal AL method say to each other.
+"""Messages of the proximal AL method, and what each reveals.
 
-Sizes: `model` is d, `weights` is d and the z of shared constraint rows, `own` the client's own constraint rows,
-`shared` those that all clients have summands of.
+Sizes: `model` is d, `weights` is d plus the z of shared constraint rows, `own` the client's own constraint rows,
+`shared` the shared ones, of which all clients have summands.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ BEGIN = Schema(
     "prox-al begin",
     {"weights": MODEL},
     direction=SERVER_TO_CLIENTS,
-    reveals="w⁰, where the run begins, to every client. Sent only where there are shared constraint rows.",
+    reveals="w⁰, the start of the run, to every client. Sent only with shared constraint rows.",
 )
 
 SUMMANDS = Schema(
     "prox-al summands",
     {"summands": SHARED},
     direction=CLIENT_TO_SERVER,
-    reveals="The client's summand of each shared constraint row at w⁰: where its z begins.",
+    reveals="The client's summand of each shared constraint row at w⁰, the start of its z.",
     adds=Adds(even=("summands",)),
 )
 
@@ -35,8 +35,8 @@ OUTER = Schema(
     {"outer": INTEGER, "weights": WEIGHTS, "shared_net": SHARED},
     direction=SERVER_TO_CLIENTS,
     reveals=(
-        "w^k, the model after k steps of the multipliers, to every client; of shared constraint rows also everybody's "
-        "z, which is close to everybody's summand, and the multipliers."
+        "w^k, the model after k steps of the multipliers, to every client. With shared constraint rows, also the z of "
+        "all clients, which are close to their summands, and the multipliers."
     ),
 )
 
@@ -58,13 +58,13 @@ OUTCOME = Schema(
     },
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "The paper's messages: by how much the client's multipliers changed (its worst excess, times beta), and its "
-        "first ADMM vector, a known point minus the gradient of its augmented Lagrangian. For certificate and history: "
-        "its objective, the gradient of its Lagrangian, the values of its own constraint rows and of its summands of "
-        "shared ones, how far they are missed and how steeply that would fall. From gradients of few rows of data "
-        "those can be reconstructed. Multipliers of its own constraint rows stay with the client."
+        "As in the paper: the change of the client's multipliers (its worst excess, times beta), and its first ADMM "
+        "vector, a known point minus the gradient of its augmented Lagrangian. For certificate and history: its "
+        "objective, the gradient of its Lagrangian, the values of its own constraint rows and of its summands of "
+        "shared ones, their violation and its gradient. From gradients of few rows of data, these rows can be "
+        "reconstructed. Multipliers of its own constraint rows stay with the client."
     ),
-    # What the certificate takes from whoever is worst off is then the sum over all, which is no less.
+    # With masks, the certificate's largest values over clients become sums over clients, which are no smaller.
     adds=Adds(alike=("outer",), means=("anchor",), weight="strength", even=("strength",)),
 )
 
@@ -72,7 +72,7 @@ STEP = Schema(
     "prox-al step",
     {"outer": INTEGER, "inner": INTEGER, "weights": WEIGHTS, "tolerance": NUMBER},
     direction=SERVER_TO_CLIENTS,
-    reveals="The server's iterate w^{t+1}, an average over clients, and how exactly the client is to answer.",
+    reveals="The server's iterate w^{t+1}, an average over clients, and the tolerance of the client's answer.",
 )
 
 ANSWER = Schema(
@@ -80,7 +80,7 @@ ANSWER = Schema(
     {"outer": INTEGER, "inner": INTEGER, "anchor": WEIGHTS, "strength": NUMBER, "residual": NUMBER},
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "The client's own iterate plus its scaled multiplier of consensus, its rho, and how far it is from agreeing "
+        "The client's own iterate plus its scaled multiplier of consensus, its rho, and its residual "
         "(proximal AL Eqs. 21 and 22). Differences between rounds are close to gradients of its augmented Lagrangian."
     ),
     adds=Adds(alike=("outer", "inner"), means=("anchor",), weight="strength", even=("strength",)),

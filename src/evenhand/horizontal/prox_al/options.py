@@ -1,4 +1,4 @@
-"""Settings of the proximal AL method with inexact ADMM."""
+"""Options of the proximal AL method with inexact ADMM."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ RhoRule = Literal["fixed", "balanced"]
 
 @dataclass(frozen=True)
 class ProxAL(ProxALTolerances):
-    """Beside the tolerances of both methods (β, s̄, ε₁, ε₂), those of proximal AL Algorithm 2.
+    """Options of `prox-al`: the tolerances of both methods (β, s̄, ε₁, ε₂), and those of proximal AL Algorithm 2.
 
     Parameters
     ----------
     rho
-        ρ_i of every client, to begin with.
+        Initial ρ_i of every client.
     rho_rule
-        ``"fixed"`` is the paper's. ``"balanced"``: each client doubles or halves its own ρ_i while its distance from
-        the server's iterate and its own movement times ρ_i are more than `balance` apart. The ρ_i of proximal AL Eq. 22
-        is then the one that the server used. After `balance_rounds` rounds of a subproblem ρ_i stays as it is, so
-        proximal AL Theorem 9 holds from there on.
+        ``"fixed"``: as in the paper. ``"balanced"``: each client doubles or halves its own ρ_i if its distance from the
+        server's iterate and its own movement times ρ_i differ by more than a factor of `balance`. The ρ_i of
+        proximal AL Eq. 22 is then the one that the server used. After `balance_rounds` rounds of a subproblem ρ_i is
+        fixed, so proximal AL Theorem 9 holds from there on.
     balance, balance_rounds
         See `rho_rule`.
     shrink
-        q of ε_{t+1} = q^t. What is asked of a local solve never falls below `floor` · τ_k / (n+1): more would be
-        lost in rounding and is not needed for proximal AL Eq. 23. With 0 every local solve is asked for `floor` from
-        the first round on: with a small `floor`, near-exact solves.
+        q of ε_{t+1} = q^t. The tolerance of a local solve is at least `floor` · τ_k / (n+1): less would be lost in
+        rounding and is not needed for proximal AL Eq. 23. With 0 every local solve has this tolerance from the first
+        round on; with a small `floor`, these are near-exact solves.
     floor
         See `shrink`.
     max_inner
-        Most ADMM rounds for one subproblem. Where this bites, the subproblem is not solved to τ_k, and the run cannot
-        end as converged on it.
+        Most ADMM rounds of one subproblem. If it is reached, the subproblem is not solved to τ_k, and the run cannot
+        converge on it.
     max_rounds
-        Most rounds in all.
+        Largest number of communication rounds.
     participation
-        Share of the clients asked in a round of ADMM, drawn anew each time; a subproblem ends only after a round of
-        everybody.
+        Share of the clients in a round of ADMM, drawn anew each time; a subproblem ends only after a round with all
+        clients.
     local_solver
-        ``"newton"``, ``"cg"``, ``"lbfgs"``, or ``"auto"`` by the size of w and the derivatives there are.
+        ``"newton"``, ``"cg"``, ``"lbfgs"``, or ``"auto"``: by the size of w and the available derivatives.
     curvature_rows
-        Of how many of its rows, drawn anew for each subproblem, a client takes second derivatives; None all. Gradients
-        and so the tolerances are always those of all its rows. Programs that are no slices of data ignore it.
+        Number of rows, drawn anew for each subproblem, from which a client computes second derivatives; None for all.
+        Gradients, and so the tolerances, always use all rows. Programs that are not slices of data ignore it.
     seed
-        Of the draws of participants and rows.
+        Seed of the draws of participants and rows.
     """
 
     rho: Positive = 0.01
@@ -66,6 +66,6 @@ class ProxAL(ProxALTolerances):
     seed: int = 0
 
     def tolerance(self, inner: int, outer: int, clients: int) -> float:
-        """ε_{t+1}."""
+        """Return ε_{t+1}."""
         least = self.floor * self.tau(outer) / (clients + 1)
         return max(self.shrink**inner, least) if self.shrink else least

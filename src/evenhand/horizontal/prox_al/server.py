@@ -36,13 +36,13 @@ from evenhand.protocol.messages import Message, Schema
 from evenhand.protocol.roles import SERVER, Sends
 
 _WITH_CLIENTS = ("complementarity", "distance")
-"""What the certificate takes from whoever is worst off, and only the client can know of its own constraint rows."""
+"""Fields of the certificate that are largest over clients, and that only a client knows of its own constraint rows."""
 
 
 class ProxALServer(ProgramServer):
-    """Holds w, h, and c_0 with its multipliers μ_0 if there is one.
+    """Server with w, h, and c_0 with its multipliers μ_0 if there is one.
 
-    Where there are shared constraint rows, w stands for (w, z) and c_0 has rows for the sums of the z.
+    With shared constraint rows, w stands for (w, z), and c_0 has rows for the sums of the z.
 
     Attributes
     ----------
@@ -53,9 +53,9 @@ class ProxALServer(ProgramServer):
     anchors, strengths, residuals
         ũ_i, ρ_i and ε̃_i of each client, as last received.
     placed
-        Whether the z have been given their first values.
+        Whether the z have initial values.
     change
-        By how much the last step changed μ_0.
+        Change of μ_0 in the last step.
     """
 
     vocabulary = VOCABULARY
@@ -104,7 +104,7 @@ class ProxALServer(ProgramServer):
         return self.weights[: self.inner_size]
 
     def tables(self) -> dict[str, Array]:
-        """Multipliers of clients' own constraint rows are with the clients."""
+        """Return the multipliers that the server knows; those of clients' own constraint rows stay with the clients."""
         whole = self.head.own.table(self.multipliers)
         own = whole.shape[1] - self.shared.n_rows
         return {**({} if self.program is None else {SERVER: whole[:, :own]}), SHARED: whole[:, own:]}
@@ -116,7 +116,7 @@ class ProxALServer(ProgramServer):
 
     def handle(self, message: Message) -> Sends:
         if message.sender not in self.asked or self.done:
-            raise ProtocolError(f"the server has asked {message.sender!r} for nothing; its message is refused")
+            raise ProtocolError(f"the server expects no message from {message.sender!r}; its message is refused")
         expected = self._expected()
         place = {name: message.integer(name) for name in ("outer", "inner") if name in message.body}
         if message.kind != expected.kind or any(value != getattr(self, name) for name, value in place.items()):
@@ -143,7 +143,7 @@ class ProxALServer(ProgramServer):
         return OUTCOME if self.inner == 0 else ANSWER
 
     def _place(self, bodies: Mapping[str, Body]) -> Sends:
-        """Each z_i begins at what client i's summand is."""
+        """Start each z_i at client i's summand."""
         wide = np.concatenate([self.answer, *(body["summands"] for body in bodies.values())])
         self.weights = self.centre = self.wide_simple.prox(wide, 0.0)
         self.placed = True
@@ -152,7 +152,7 @@ class ProxALServer(ProgramServer):
     # -- outer iterations
 
     def _broadcast_outer(self) -> Sends:
-        """Take the multipliers' step at w^k (but for k = 0), and ask everybody to."""
+        """Update the multipliers at w^k (unless k = 0), and ask all clients to do the same."""
         bounds, before = self.head.own, self.multipliers
         if self.outer > 0:
             excess = bounds.side_excess(self.head.at(self.weights).constraints)
@@ -165,7 +165,7 @@ class ProxALServer(ProgramServer):
         return OUTER.messages(SERVER, self.names, **body)
 
     def _after_outcome(self, bodies: Mapping[str, Body]) -> Sends:
-        """Everybody has taken the multipliers' step at w^k: judge, and end or begin the next subproblem."""
+        """Evaluate w^k, once all clients have updated their multipliers, and end or start the next subproblem."""
         change = max(self.change, *(float(body["change"]) for body in bodies.values()))
         moved = float(np.max(np.abs(self.weights - self.centre), initial=0.0))
         last, values = self.residual, self._row_values(bodies)
@@ -189,7 +189,7 @@ class ProxALServer(ProgramServer):
         return self._advance()
 
     def _row_values(self, bodies: Mapping[str, Body]) -> Array:
-        """Of everybody's constraint rows at w^k; of shared ones the sums of summands, not of the z."""
+        """Return all constraint values at w^k; those of shared rows are sums of summands, not of the z."""
         values = np.zeros(self.bounds.n_rows)
         for name, body in bodies.items():
             values[self.places[name]] = body["own"]
@@ -199,7 +199,7 @@ class ProxALServer(ProgramServer):
         return values
 
     def _measured(self, bodies: Mapping[str, Body], values: Array) -> Residual:
-        """The optimality conditions of the program as it was given, without z."""
+        """Return the residual of the original program, without z."""
         slope, value = np.zeros(self.inner_size), 0.0
         tables = self.tables()
         if self.program is not None:
@@ -218,7 +218,7 @@ class ProxALServer(ProgramServer):
         )
 
     def _missed(self, bodies: Mapping[str, Body]) -> tuple[float, Array]:
-        """½ Σ (what rows miss)² of the decoupled program at (w^k, z^k), and its slope."""
+        """Return ½ Σ violation² of the decoupled program at (w^k, z^k), and its gradient."""
         bounds, point = self.head.own, self.head.at(self.weights)
         by = bounds.missed(point.constraints)
         missed, slope = 0.5 * float(by @ by), bounds.net(by) @ point.jacobian
@@ -233,11 +233,11 @@ class ProxALServer(ProgramServer):
         assert now is not None
         if options.stop == "residual" and now.within(options.stationarity, options.feasibility):
             return SolveStatus.CONVERGED
-        # Another subproblem takes two rounds at the least.
+        # Another subproblem takes at least two rounds.
         at_cap = self.outer >= options.max_outer or self.rounds + 2 > options.max_rounds
         if self.outer == 0:
             return SolveStatus.LIMIT if at_cap else None
-        # A subproblem that met its cap does not count: without proximal AL Eq. 10 the rule means nothing.
+        # A subproblem that reached its limit does not count: without proximal AL Eq. 10 the rule does not apply.
         if self.solved and options.rule(self.outer - 1, moved, change):
             return SolveStatus.CONVERGED
         stuck = last is not None and now.violation > max(options.feasibility, 0.99 * last.violation)
@@ -248,7 +248,7 @@ class ProxALServer(ProgramServer):
     # -- inner iterations
 
     def _advance(self) -> Sends:
-        """The server's iterate (proximal AL Eq. 18), and the next round of ADMM."""
+        """Compute the server's iterate (proximal AL Eq. 18), and start the next round of ADMM."""
         options = self.options
         asked_tolerance = options.tolerance(self.inner, self.outer, len(self.names))
         self.weights, self.tolerance = self._average(asked_tolerance)
@@ -258,13 +258,13 @@ class ProxALServer(ProgramServer):
         return STEP.messages(SERVER, self.asked, **body)
 
     def _average(self, tolerance: float) -> tuple[Array, float]:
-        """argmin P_0 + h + Σ ρ_i/2 ‖ũ_i − w‖², and the residual it is solved to."""
+        """Return argmin P_0 + h + Σ ρ_i/2 ‖ũ_i − w‖², and the residual of this solution."""
         total = float(self.strengths.sum())
         mean = self.strengths @ self.anchors / total
         beta = self.options.penalty
         proximity = 1.0 / ((len(self.names) + 1) * beta)
         if self.alone:
-            # Without rows of the server's own this is one proximal step.
+            # Without constraint rows of the server's own, this is one proximal step.
             strength = total + proximity
             middle = (total * mean + proximity * self.centre) / strength
             found = self.wide_simple.prox(middle, 1.0 / strength)
@@ -280,7 +280,7 @@ class ProxALServer(ProgramServer):
 
     def _participants(self) -> tuple[str, ...]:
         count = max(1, round(self.options.participation * len(self.names)))
-        # The rule, proximal AL Eq. 23, speaks of everybody's residual at the same w.
+        # The rule, proximal AL Eq. 23, is about the residuals of all clients at the same w.
         confirming = self.inner == 1 or float(self.residuals.sum()) <= self.options.tau(self.outer)
         if count == len(self.names) or confirming:
             return self.names
@@ -288,7 +288,7 @@ class ProxALServer(ProgramServer):
         return tuple(self.names[place] for place in sorted(draw.choice(len(self.names), count, replace=False)))
 
     def _after_answers(self, bodies: Mapping[str, Body]) -> Sends:
-        """Whether the subproblem is solved (proximal AL Eq. 23)."""
+        """Check whether the subproblem is solved (proximal AL Eq. 23), and continue."""
         for name, body in bodies.items():
             self.residuals[self.names.index(name)] = float(body["residual"])
         bound = max(self.tolerance, self.options.tolerance(self.inner - 1, self.outer, len(self.names)))

@@ -1,4 +1,4 @@
-"""The proximal augmented Lagrangian method with inexact ADMM as a solver."""
+"""Proximal augmented Lagrangian method with inexact ADMM as a solver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from evenhand.protocol.terms import HorizontalTerms
 
 
 def from_job(job: Job) -> dict[str, Any]:
-    # With ρ as published, constraint rows that all clients share can take many times the rounds.
+    # With the published ρ, shared constraint rows can take many times the rounds.
     return {"max_rounds": job.max_rounds, "seed": job.seed, "rho_rule": "balanced", **tolerances(job)}
 
 

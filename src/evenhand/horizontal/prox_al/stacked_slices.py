@@ -1,4 +1,4 @@
-"""∇P of several clients' logistic losses under inequality rows, each at its own point, in one set of operations."""
+"""Compute ∇P of several clients' logistic losses under inequalities, each at its own point, in stacked operations."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from evenhand.arrays import Array
 from evenhand.programs.slices import SliceProgram
 
 LARGEST = 700.0
-"""Beyond this the logistic loss is its argument, and exp of it no number."""
+"""Above this, the logistic loss equals its argument, and exp would overflow."""
 
 
 class StackedSlices:
-    """Programs with equally many rows of data, `bounded_rows`, weights and scalar constraints.
+    """Programs with equal numbers of rows of data, `bounded_rows`, weights and scalar constraints.
 
-    The first axis of all arrays is theirs. Rows of data are multiplied by −y, so that losses are functions of one
-    number, and those that a constraint row is on come first: only of them the loss itself is needed.
+    The first axis of all arrays is that of the programs. Rows of data are multiplied by −y, so losses are functions of
+    one number. Rows of data in constraints come first, because only they need the loss itself.
 
     Attributes
     ----------
     size, sides, most
-        Weights, scalar constraints and rows of data that these are on, with what was added to make them even.
+        Numbers of weights, scalar constraints and rows of data in constraints, padded to be even.
     """
 
     def __init__(self, programs: Sequence[SliceProgram]) -> None:
@@ -37,7 +37,7 @@ class StackedSlices:
         self.sides, self.most = self.scalar.shape[1:]
 
     def gradients(self, points: Array, multipliers: Array, centres: Array, penalty: float, proximity: float) -> Array:
-        """∇P_i (proximal AL Eq. 14) of each client."""
+        """Return ∇P_i (proximal AL Eq. 14) of each client."""
         scores = (self.features @ points[:, :, None])[:, :, 0]
         far = float(scores.max()) > LARGEST
         tail = np.exp(np.minimum(scores, LARGEST) if far else scores)
@@ -59,13 +59,13 @@ class StackedSlices:
 
 
 def bounded_rows(program: SliceProgram) -> int:
-    """How many rows of data constraint rows are on, rounded up to quarters of all: few clients differ in that."""
+    """Return the number of rows of data in constraints, rounded up to a quarter of all, so that few clients differ."""
     rows, bounded = len(program.labels), int(program.combinations.any(axis=0).sum())
     return -(-rows * -(-4 * bounded // max(rows, 1)) // 4)
 
 
 def stacked(arrays: Sequence[Array]) -> Array:
-    """One under the other, with zeros up to an even number along each axis: each then begins 16 bytes after another."""
+    """Stack arrays, zero-padded to even sizes along each axis, so that each begins at a multiple of 16 bytes."""
     shape = np.shape(arrays[0])
     found: Array = np.zeros((len(arrays), *(size + size % 2 for size in shape)))
     found[:, *(slice(size) for size in shape)] = arrays

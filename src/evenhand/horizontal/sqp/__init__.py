@@ -1,4 +1,4 @@
-"""Programs across clients by sequential quadratic programming."""
+"""Sequential quadratic programming across clients."""
 
 from evenhand.horizontal.sqp.options import SQP
 from evenhand.horizontal.sqp.solver import SOLVER

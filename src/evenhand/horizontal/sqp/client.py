@@ -1,4 +1,4 @@
-"""A client of sequential quadratic programming: it judges models, and says how things change at the first."""
+"""Client of sequential quadratic programming: evaluates trial models, and derivatives at the first of them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from evenhand.protocol.roles import SERVER, Sends
 
 
 class SQPClient(HorizontalClient):
-    """Holds f_i, c_i and its summands of shared rows; nothing but the round's number changes in it.
+    """Client with f_i, c_i and its summands of shared constraint rows; only the round number changes.
 
     Parameters
     ----------
     exact
         Whether it sends second derivatives.
     counted
-        Its rows of data, where people are counted; None where nothing is.
+        Its rows of data, if people are counted; else None.
     """
 
     vocabulary = VOCABULARY
@@ -93,7 +93,7 @@ class SQPClient(HorizontalClient):
         )
 
     def _further(self, first: ProgramPoint, trials: Array) -> tuple[Array, Array]:
-        """Values and rows of all trials; one that repeats the first is a place not used this round."""
+        """Return values and constraint rows of all trials; a trial equal to the first is unused in this round."""
         program = self.program
         repeats = (trials == trials[0]).all(axis=1)
         values, rows = np.full(len(trials), first.value), np.empty((len(trials), len(first.constraints)))

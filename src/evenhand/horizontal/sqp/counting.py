@@ -1,4 +1,4 @@
-"""Exact values of constraint rows where rows of data are spread: people are counted in slices, and counts added up."""
+"""Compute exact values of constraint rows across clients: people are counted in slices, and the counts added."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from evenhand.protocol.terms import HorizontalTerms
 
 @dataclass(frozen=True, eq=False)
 class CountedParts:
-    """Whose slices are counted in a run, as everybody knows from the terms.
+    """Slices that are counted in a run, as all participants know from the terms.
 
     Attributes
     ----------
     own
         Parts of each holder's own constraint rows: clients by name, and the server.
     shared
-        Parts of the constraint rows that all clients have summands of.
+        Parts of the shared constraint rows, of which all clients have summands.
     shared_counts
-        How many rows of data everybody together has in them.
+        Number of rows of data of all clients in the shared parts.
     """
 
     own: Mapping[str, RowParts]
@@ -41,7 +41,7 @@ class CountedParts:
 
     @property
     def _holders(self) -> dict[str, RowParts]:
-        """In the order in which a server of programs numbers constraint rows."""
+        """Parts by holder, in the order in which a server of programs numbers constraint rows."""
         return {**self.own, SHARED: self.shared}
 
     @property
@@ -54,28 +54,28 @@ class CountedParts:
         return np.array([row.measure.name != "loss" for row in self.rows], dtype=bool)
 
     def values(self, told: Mapping[str, PartSums]) -> Array:
-        """Exact values of all constraint rows, from every holder's sums and the added up ones of the shared parts."""
+        """Return exact values of all constraint rows, from each holder's sums and the totals of shared parts."""
         found = [parts.values(told[name].sums, told[name].counts) for name, parts in self._holders.items()]
         return np.concatenate(found)
 
     def of_sums(self, own_counts: Array, own: Mapping[str, Array], shared: Array) -> Array:
-        """Exact values from other sums over the same parts; `own_counts` are of all holders, one after the other."""
+        """Return exact values from other sums over the same parts; `own_counts` concatenates all holders."""
         ends = np.cumsum([len(parts.parts) for parts in self.own.values()])
         counts = dict(zip(self.own, np.split(own_counts, ends[:-1]), strict=True))
         found = [parts.values(own[name], counts[name]) for name, parts in self.own.items()]
         return np.concatenate([*found, self.shared.values(shared, self.shared_counts)])
 
     def errors(self, told: Mapping[str, PartSums]) -> Array:
-        """Standard errors of these values."""
+        """Return the standard errors of these values."""
         return np.concatenate([parts.errors(told[name]) for name, parts in self._holders.items()])
 
     def grain(self, told: Mapping[str, PartSums]) -> Array:
-        """What one row of data at most weighs in each of them."""
+        """Return the largest weight of one row of data in each of these values."""
         return np.concatenate([parts.grain(told[name].counts) for name, parts in self._holders.items()])
 
 
 def counted_parts(terms: HorizontalTerms, options: SQP) -> CountedParts | None:
-    """What is counted; None where nothing has to be."""
+    """Return the slices to count, or None if there are none."""
     holders = (*terms.names, *([SERVER] if terms.server_rows else []))
     own = {name: RowParts(terms.own_rows(name)) for name in holders}
     shared = RowParts(terms.shared_rows)
@@ -88,18 +88,18 @@ def counted_parts(terms: HorizontalTerms, options: SQP) -> CountedParts | None:
 
 
 class CountedRows:
-    """A holder's rows of data, counted in slices at any model.
+    """Rows of data of one holder, counted in slices at any model.
 
     Parameters
     ----------
     program
-        Of these rows of data.
+        Program of these rows of data.
     rows
-        The same rows with their groups, as they were agreed on.
+        The same rows with their agreed groups.
     own, shared
-        Parts of the holder's own constraint rows, and of those that all have summands of.
+        Parts of the holder's own constraint rows, and of the shared ones.
     shared_counts
-        How many rows of data everybody together has in the shared parts.
+        Number of rows of data of all clients in the shared parts.
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class CountedRows:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many parts are counted, as messages name it."""
+        """Numbers of counted parts, by their names in messages."""
         own, shared = self._parts
         return {"own parts": len(own.parts), "shared parts": len(shared.parts)}
 
     def at(self, weights: Array) -> tuple[PartSums, PartSums]:
-        """Of the own parts, and of the shared ones."""
+        """Return the sums over the own parts and over the shared parts."""
         program = self._program
         scores: Array = program.features @ weights
         own, shared = (
@@ -128,16 +128,16 @@ class CountedRows:
         return own, shared
 
     def left_out(self, weights: Array, net: Array, response: Response, shared_smooth: Array) -> tuple[Array, Array]:
-        """Sums of the exact measures over own and shared parts, each row's at a model that was trained without it.
+        """Return sums of the exact measures over own and shared parts, with each row at a model trained without it.
 
         Parameters
         ----------
         net
-            Multipliers of the own rows and of the shared ones.
+            Multipliers of the own and the shared constraint rows.
         response
-            Of the weights that all share, to these constraint rows.
+            Response of the shared weights to these constraint rows.
         shared_smooth
-            Smooth sums of the shared parts over everybody's rows.
+            Smooth sums of the shared parts over all clients' rows.
         """
         program = self._program
         point = program.at(weights)

@@ -1,8 +1,8 @@
-"""What the roles of sequential quadratic programming say to each other.
+"""Messages of sequential quadratic programming, and what each reveals.
 
-Sizes: `weights` is d, `own` the client's own rows, `shared` the shared ones, `trials` the points judged in a round,
-`curvature` is d(d+1)/2, or zero where the server builds its own; `own parts` and `shared parts` are the slices of these
-rows that people are counted in, none where no rates are bounded.
+Sizes: `weights` is d, `own` the client's own constraint rows, `shared` the shared ones, `trials` the points evaluated
+in a round. `curvature` is d(d+1)/2, or zero if the server approximates it. `own parts` and `shared parts` are the
+slices in which people are counted, none if no rates are bounded.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TRIALS = Schema(
     },
     direction=SERVER_TO_CLIENTS,
     reveals=(
-        "Where to look: a few models, the multipliers of the client's own rows and of the shared ones. Models are "
-        "functions of sums over clients; with two clients each can tell the other's summand from its own."
+        "A few trial models, and the multipliers of the client's own constraint rows and of the shared ones. Models "
+        "are functions of sums over clients; with two clients, each can compute the other's summand from its own."
     ),
 )
 
@@ -49,12 +49,13 @@ JUDGED = Schema(
     },
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "The client's objective, its own rows and its summands of the shared rows at each model, and at the first "
-        "their derivatives and the second derivatives of its Lagrangian and objective. Where rates are bounded, also "
-        "how many people of each slice the first model errs on, or selects, and how many there are in slices of the "
-        "client's own rows (sums of smooth rates and of losses too, and of their squares). Of objective, shared rows, "
-        "curvature and counts of shared slices only sums over clients are used, so they could be masked; own rows are "
-        "the client's alone. From gradients of few rows of data those can be reconstructed."
+        "The client's objective, its own constraint rows and its summands of the shared ones at each model. At the "
+        "first model, also their derivatives and the second derivatives of its Lagrangian and objective. If rates are "
+        "bounded, also the first model's number of errors or positive decisions in each slice, the number of people "
+        "in slices of the client's own constraint rows, and sums of smooth rates, losses and their squares. Of "
+        "objective, shared constraint rows, curvature and counts of shared slices only sums over clients are used, so "
+        "they can be masked; own constraint rows belong to one client. From gradients of few rows of data, these rows "
+        "can be reconstructed."
     ),
     adds=Adds(alike=("round",)),
 )
@@ -73,9 +74,9 @@ LEAVE_OUT = Schema(
     },
     direction=SERVER_TO_CLIENTS,
     reveals=(
-        "Where a constraint is to hold among new people: a model with its multipliers, how the weights answer changes "
-        "of the gradient and of the client's constraint rows (from sums of everybody's second derivatives), and sums "
-        "of smooth rates over everybody's rows."
+        "For constraints on new people: a model with its multipliers, the response of its weights to changes of the "
+        "gradient and of the client's constraint rows (from sums of all clients' second derivatives), and sums of "
+        "smooth rates over all clients' rows."
     ),
 )
 
@@ -84,8 +85,8 @@ LEFT_OUT = Schema(
     {"round": INTEGER, "own_sums": Field("f8", ("own parts",)), "shared_sums": Field("f8", ("shared parts",))},
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "How many people of each slice a model would err on, or select, that was trained without each of them in turn. "
-        "Of shared slices only sums over clients are used."
+        "The number of errors or positive decisions in each slice, for each person by a model trained without that "
+        "person. Of shared slices only sums over clients are used."
     ),
     adds=Adds(alike=("round",)),
 )

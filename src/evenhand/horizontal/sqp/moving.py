@@ -1,8 +1,8 @@
-"""The bounds that an SQP server works under, where they move: exact rates are meant, or what holds among new people.
+"""Move the bounds of an SQP server, for constraints on exact rates or on new people.
 
-Whenever the program under the present bounds is solved, its solution is judged: it is right, or the bounds move by what
-it shows (`constraints/exact_rates.py`, `constraints/proving.py`), or it is the last that is tried. The best solution
-seen is remembered.
+Whenever the program under the current bounds is solved, its solution is evaluated. Either it is accepted, or the bounds
+move by what it shows (`constraints/exact_rates.py`, `constraints/proving.py`), or it is the last attempt. The best
+solution so far is kept.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from evenhand.protocol.answers import Body
 from evenhand.protocol.roles import SERVER
 
 PASSES = 8
-"""Most times that bounds move without a better model; most runs need two or three."""
+"""Most moves of the bounds without a better model; most runs need two or three."""
 
 
 class Verdict(Enum):
-    """What a solution is."""
+    """Result of evaluating a solution."""
 
-    RIGHT = "all that was asked for"
-    MOVED = "not that, and the bounds have moved"
-    UNKNOWN = "to be measured on rows left out first"
-    LAST = "not that, and no more is tried"
+    RIGHT = "accepted"
+    MOVED = "rejected, and the bounds have moved"
+    UNKNOWN = "leave-one-out measurements are needed"
+    LAST = "rejected, and no attempt is left"
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """The best solution seen while bounds move.
+    """Best solution while bounds move.
 
-    By how much its worst exact rate misses, then its objective, say which of two is the better.
+    Solutions are ordered by the violation of the worst exact rate, then by the objective.
     """
 
     excess: float
@@ -64,23 +64,23 @@ class Seen:
 
 
 class MovingBounds:
-    """Bounds, and what clients' counts say about them.
+    """Bounds, and how the clients' counts move them.
 
     Parameters
     ----------
     asked
-        Of all constraint rows, as a server of programs numbers them.
+        Bounds of all constraint rows, numbered as by a server of programs.
     counted
-        Where people are counted; None where nothing moves.
+        Slices in which people are counted; None if no bounds move.
     leaves_out
-        Whether clients can tell what rows left out would change, which takes second derivatives.
+        Whether clients can compute leave-one-out changes, which need second derivatives.
 
     Attributes
     ----------
     shifted, proving
-        Where bounds are moved to, and why.
+        The moved bounds, for exact rates and for new people.
     optimism
-        How much worse rows are with everybody left out in turn, at the last solution that was measured.
+        How much worse constraint rows are at leave-one-out scores, at the last solution that was measured.
     shared_smooth
         Smooth sums over the shared parts, at the last model that was counted.
     """
@@ -111,7 +111,7 @@ class MovingBounds:
         self._begin()
 
     def _begin(self) -> None:
-        """Bounds as they were asked for, with margins for what one person weighs."""
+        """Start from the given bounds, with margins for the weight of one person."""
         rates = np.zeros(self.asked.n_rows, dtype=bool) if self.counted is None else self.counted.rates
         self.shifted = ShiftedBounds(self.asked, rates, self.grain, self._exact_rates)
         self.proving = Proving([] if self.counted is None else self.counted.rows, self.asked)
@@ -121,7 +121,7 @@ class MovingBounds:
         return self.shifted.bounds
 
     def finest(self, feasibility: float) -> float:
-        """How exactly rows must hold for margins to mean anything."""
+        """Return the accuracy to which constraints must hold for margins to have an effect."""
         return min(feasibility, 0.5 * float(np.min(self.shifted.margin[self.shifted.exact], initial=np.inf)))
 
     # -- counts
@@ -129,7 +129,7 @@ class MovingBounds:
     def count(
         self, bodies: Mapping[str, Body], at_server: PartSums | None, smooth: Array, *, first: bool
     ) -> tuple[Array, Array]:
-        """Exact values of all rows at a model, and their standard errors, from what everybody has counted."""
+        """Return exact values of all constraint rows at a model, and their standard errors, from all counts."""
         self.measured = False
         if self.counted is None:
             return smooth, np.zeros_like(smooth)
@@ -151,26 +151,26 @@ class MovingBounds:
         return self.counted.values(told), self.counted.errors(told)
 
     def compare(self, exact: Array, own: Mapping[str, Array], shared: Array) -> None:
-        """Take in what has been counted with everybody left out in turn."""
+        """Update the optimism from leave-one-out sums."""
         assert self.counted is not None
         without = self.counted.of_sums(self.own_counts, own, shared)
         self.optimism, self.measured = optimism(self.asked, exact, without), True
-        # The most that was seen: it moves in steps, and aims that follow it might not settle.
+        # Use the largest value so far: it changes in steps, and aims that follow it might not converge.
         self.caution = np.maximum(self.caution, self.optimism)
 
     # -- solutions
 
     def judge(self, solution: Evaluation, net: Array, residual: Residual) -> Verdict:
-        """Say what a solution under the present bounds is, and move them if that helps."""
+        """Evaluate a solution under the current bounds, and move the bounds if that helps."""
         if self.proving.asks and self.proving.update(solution.errors, self.caution):
             self.shifted.take(self.proving.aim)
-            # What was seen under other aims is not to be compared.
+            # Solutions under other aims cannot be compared.
             self.seen, self.patience = None, PASSES
         elif self._right(solution, net, residual):
             if self._unmeasured:
                 return Verdict.UNKNOWN
             if self.measured:
-                # What is proven is proven of this model.
+                # The proof holds for this model only.
                 self.seen = None
             return Verdict.RIGHT
         if self.patience:
@@ -196,7 +196,7 @@ class MovingBounds:
         self.patience -= 1
         self.shifted.follow(at.exact, at.rows)
 
-    # -- what is said in the end
+    # -- results
 
     def shortfall(self, exact: Array, row_names: tuple[str, ...]) -> str:
         missed = self.shifted.shortfall(exact)
@@ -204,7 +204,7 @@ class MovingBounds:
             return ""
         beyond = np.where(self.shifted.exact, self.asked.excess(exact).max(axis=0), -np.inf)
         return (
-            "no model was found whose exact rates on the training rows meet their bounds: "
+            "no model was found with exact rates on the training rows within their bounds: "
             f"{row_names[int(np.argmax(beyond))]} is missed by {missed:.2g} at best. Its slices may be too small for "
             "the bound; widen it or merge groups"
         )

@@ -1,4 +1,4 @@
-"""Settings of sequential quadratic programming."""
+"""Options of sequential quadratic programming."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from evenhand.protocol.job import CheckedOptions, Count, Positive
 
 CurvatureRule = Literal["auto", "exact", "bfgs"]
 LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
-"""Fractions of a step that are judged in one round."""
+"""Fractions of a step that are evaluated in one round."""
 
 
 @dataclass(frozen=True)
@@ -21,18 +21,18 @@ class SQP(CheckedOptions):
     stationarity, feasibility
         ε₁ and ε₂ of proximal AL Definition 1, on the measured residual.
     max_rounds
-        Most exchanges of messages; meeting it is reported as not converged.
+        Largest number of communication rounds; a run that reaches it has not converged.
     curvature
-        ``"exact"``: clients send second derivatives, d(d+1)/2 numbers. ``"bfgs"``: the server builds its own from
-        gradients, which needs more rounds and d numbers a round. ``"auto"``: exact up to `exact_limit` weights.
+        ``"exact"``: clients send second derivatives, d(d+1)/2 numbers. ``"bfgs"``: the server approximates them from
+        gradients, which needs more rounds with d numbers each. ``"auto"``: exact up to `exact_limit` weights.
     exact_limit
         See `curvature`.
     penalty
-        ν of the merit function f + h + ν Σ (what rows miss), to begin with; raised as the rows need it.
+        Initial ν of the merit function f + h + ν Σ violation; it is raised if the constraints need it.
     exact_rates
-        Whether the bounds of measures ``"error"`` and ``"positive"`` are met by the exact rates of the training rows.
-        None: wherever lower and upper bound differ, since counts cannot be equal to the last digit. False keeps them
-        by the smooth rates only, which end on their bounds while the exact ones may be far beyond.
+        Whether exact rates on the training rows meet the bounds of the measures ``"error"`` and ``"positive"``. None:
+        if the lower and upper bounds differ, because counts cannot be equal to the last digit. False: only the smooth
+        rates meet them, and the exact rates may be far beyond.
     """
 
     stationarity: Positive = 1e-3

@@ -1,15 +1,15 @@
-"""Sequential quadratic programming without messages: from functions at a point to the next points to look at.
+"""Sequential quadratic programming without messages: from functions at a point to the next trial points.
 
-At w, with everybody's rows below each other, one elastic quadratic program gives a step p and multipliers y. Fractions
-of the step are judged by the merit function f + h + ν Σ (what rows miss). Safeguards:
+At w, with the constraint rows of all holders stacked, one elastic quadratic program gives a step p and multipliers y.
+Fractions of the step are evaluated by the merit function f + h + ν Σ violation. Safeguards:
 
-- *Curvature.* Second derivatives of the Lagrangian, lifted where they are less than a fraction of the objective's; a
-  damping grows when no fraction of a step is good and fades when full steps are.
-- *Rows that cannot hold together.* The quadratic programs are elastic and raise ν; where that ends at a point that is
-  flat in what is missed, the program is infeasible.
-- *Maratos' effect.* Where rows bend away, a corrected step is judged, along the arc that leads to it. A full step that
-  the merit function refuses is taken all the same if it halves the best residual so far, which can happen finitely
-  often only.
+- *Curvature.* Second derivatives of the Lagrangian are raised to at least a fraction of the objective's. A damping
+  grows if no fraction of a step is acceptable, and decays after full steps.
+- *Contradicting constraints.* The quadratic programs are elastic and raise ν. If that ends at a stationary point of the
+  violation, the program is infeasible.
+- *Maratos effect.* If curved constraints reject the step, a second-order correction is tried, along an arc. A full step
+  that the merit function rejects is still taken if it halves the best residual so far. This happens only finitely
+  often.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from evenhand.programs.optimality import Residual, is_infeasible, kkt_residual
 from evenhand.programs.regularisers import Regulariser
 
 NEGLIGIBLE = 1e-7
-"""Multipliers smaller than this, relative to the largest or to one, are an interior-point method's zeros."""
+"""Multipliers below this, relative to the largest or to one, count as zero: interior-point methods give no zeros."""
 
 LEAST = 0.2
 """Smallest curvature of the Lagrangian in a step's model, relative to the objective's."""
@@ -36,10 +36,10 @@ LEAST = 0.2
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """All functions at one w: value, gradient, rows, their Jacobian, second derivatives of Lagrangian and objective.
+    """All functions at one w: value, gradient, constraint rows, Jacobian, and curvature of Lagrangian and objective.
 
-    `exact` are the rows' values with people counted where rates are bounded; otherwise they are those of `rows`.
-    `errors` are their standard errors, where those are known.
+    `exact` holds the values of constraint rows with counted people if rates are bounded; else it equals `rows`.
+    `errors` holds their standard errors, if known.
     """
 
     weights: Array
@@ -55,17 +55,17 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class SQPModel:
-    """The program's constants.
+    """Constants of the program.
 
     Attributes
     ----------
     bounds
-        Of all rows.
+        Bounds of all constraint rows.
     regulariser
         h.
     allowed
-        What a row may miss without counting in the merit: near the end the bend of the rows, times ν, would otherwise
-        refuse every full step.
+        Violation of a constraint that does not count in the merit. Without it, the curvature of constraints, times ν,
+        would reject every full step near the end.
     """
 
     bounds: Bounds
@@ -76,11 +76,11 @@ class SQPModel:
         return float(np.maximum(np.abs(self.bounds.missed(rows)) - self.allowed, 0.0).sum())
 
     def merit(self, weights: Array, value: float, rows: Array, penalty: float) -> float:
-        """f + h + ν Σ (what rows miss)."""
+        """Return f + h + ν Σ violation."""
         return value + self.regulariser.value(weights) + penalty * self.missed(rows)
 
     def clean(self, net: Array) -> Array:
-        """Multipliers without an interior-point method's dust, and of the signs that bounds allow."""
+        """Set negligible multipliers to zero, and keep only signs that the bounds allow."""
         small = NEGLIGIBLE * max(1.0, float(np.max(np.abs(net), initial=0.0)))
         return self.bounds.net(self.bounds.of_net(np.where(np.abs(net) < small, 0.0, net)))
 
@@ -95,7 +95,7 @@ class SQPModel:
         )
 
     def step(self, evaluation: Evaluation, penalty: float, damping: float, rows: Array | None = None) -> QuadraticStep:
-        """The quadratic program at a point, with the rows' values there or others."""
+        """Solve the quadratic program at a point, with the values of constraint rows there or given ones."""
         rows = evaluation.rows if rows is None else rows
         found = elastic_step(
             positive(evaluation.curvature, evaluation.objective_curvature, damping),
@@ -111,11 +111,11 @@ class SQPModel:
         return replace(found, net=self.clean(found.net))
 
     def corrected(self, evaluation: Evaluation, found: QuadraticStep, damping: float, rows: Array) -> Array:
-        """A step that follows the bend of the rows: their values after the full step, less what their slope gave."""
+        """Return a second-order correction: constraint values after the full step, minus their linear change."""
         return self.step(evaluation, found.penalty, damping, rows - evaluation.jacobian @ found.step).step
 
     def predicted(self, evaluation: Evaluation, found: QuadraticStep) -> float:
-        """What a linear model says the full step changes the merit by."""
+        """Return the change of the merit by the full step, as predicted by a linear model."""
         near = self.regulariser.value(evaluation.weights + found.step) - self.regulariser.value(evaluation.weights)
         fall = self.missed(evaluation.rows + evaluation.jacobian @ found.step) - self.missed(evaluation.rows)
         return float(evaluation.gradient @ found.step) + near + found.penalty * fall
@@ -123,7 +123,7 @@ class SQPModel:
     def acceptable(
         self, evaluation: Evaluation, found: QuadraticStep, trials: Array, values: Array, rows: Array
     ) -> list[float]:
-        """The merit of each fraction of the step, infinite where it does not fall enough beyond rounding."""
+        """Return the merit of each fraction of the step; infinite if it does not decrease enough beyond rounding."""
         before = self.merit(evaluation.weights, evaluation.value, evaluation.rows, found.penalty)
         noise = 1e-13 * (abs(before) + found.penalty * 1e-3)
         fall = min(self.predicted(evaluation, found), 0.0)
@@ -135,10 +135,10 @@ class SQPModel:
         return merits
 
     def infeasible(self, evaluation: Evaluation, feasibility: float) -> bool:
-        """Whether what is missed, Σ (excess)₊, is flat here: whether it has a subgradient with next to no slope.
+        """Return whether the violation, Σ (excess)₊, is stationary here: whether it has a subgradient near zero.
 
-        Rows that are met or missed beyond doubt have one share in a subgradient, 0 or 1; the shares of the others are
-        chosen for the least slope.
+        Constraints that are clearly met or violated have a fixed share in a subgradient, 0 or 1. The shares of the
+        others minimise its norm.
         """
         bounds = self.bounds
         if bounds.violation(evaluation.rows) <= feasibility:
@@ -150,7 +150,7 @@ class SQPModel:
         slope = share[sure] @ slopes[sure]
         if not sure.all():
             least = np.where(bounds.free[~sure], -1.0, 0.0)
-            # Imported here: it takes long to load, and is needed only where constraints seem to contradict each other.
+            # Imported here, because it loads slowly and is needed only if constraints seem to contradict each other.
             from scipy.optimize import lsq_linear
 
             chosen = lsq_linear(slopes[~sure].T, -slope, (least, np.ones_like(least))).x
@@ -159,27 +159,26 @@ class SQPModel:
         return is_infeasible(total, slope, evaluation.weights)
 
     def stuck(self, evaluation: Evaluation, found: QuadraticStep, feasibility: float) -> bool:
-        """Whether rows are missed and yet, at this price ν, nothing is to be gained by a step."""
+        """Return whether constraints are violated and, with this penalty ν, no step improves the merit."""
         small = 1e-6 * (1.0 + float(np.linalg.norm(evaluation.weights)))
         missing = self.bounds.violation(evaluation.rows) > feasibility
         return missing and found.penalty < PENALTY_LIMIT and float(np.linalg.norm(found.step)) <= small
 
 
 def positive(curvature: Array, metric: Array, damping: float) -> Array:
-    """The curvature H, lifted where it is less than a fraction of the objective's M, plus a damping.
+    """Return the curvature H, raised to at least a fraction of the objective's M, plus a damping.
 
-    In the metric of M (itself made positive definite) the eigenvalues of H below `LEAST` become `LEAST`. Negative
-    curvature of tilted rows then costs a step of ordinary length, not a long one, and where H is safely positive
-    definite it stays as it is.
+    In the metric of M (made positive definite) the eigenvalues of H below `LEAST` become `LEAST`. So negative curvature
+    of the constraints gives steps of ordinary length, not long ones. If H is safely positive definite, it is unchanged.
     """
     size = len(curvature)
     bends, most = float(np.abs(metric.diagonal()).max()), float(np.abs(curvature.diagonal()).max())
-    # An objective without curvature of its own is measured by the rows', or by nothing in particular.
+    # If the objective has no curvature, use that of the constraints, or a constant.
     ridge = (1e-9 * bends if bends > 1e-9 * most else 1e-3 * most or 1e-3) * np.eye(size)
     metric, curvature = metric + ridge, curvature + 1e-9 * ridge
     factor, failed = lapack.dpotrf(metric, lower=1, clean=1)
     if not failed and not lapack.dpotrf(curvature - LEAST * metric, lower=1)[1]:
-        # Nothing to lift, which a factor tells a dozen times sooner than eigenvalues do.
+        # Nothing to raise; a factorisation shows this a dozen times faster than eigenvalues.
         return curvature + damping * metric
     if failed:
         factor = np.linalg.cholesky(convexified(metric, 1e-4))
@@ -191,7 +190,7 @@ def positive(curvature: Array, metric: Array, damping: float) -> Array:
 
 
 def bfgs(matrix: Array | None, step: Array, change: Array) -> Array:
-    """Powell's damped update of a positive definite matrix by a step and the change of the Lagrangian's gradient."""
+    """Return Powell's damped BFGS update, for a step and the change of the Lagrangian's gradient."""
     square = float(step @ step)
     if square == 0.0:
         return np.eye(len(step)) if matrix is None else matrix

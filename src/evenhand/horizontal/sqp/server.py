@@ -43,12 +43,12 @@ Stage: TypeAlias = Literal["first", "search", "corrected", "confirm", "left out"
 
 
 class SQPServer(ProgramServer):
-    """Holds w and the multipliers of all constraint rows.
+    """Server with w and the multipliers of all constraint rows.
 
     Parameters
     ----------
     counted
-        Where people are counted; None where no row bounds a rate.
+        Slices in which people are counted; None if no constraint bounds a rate.
     counting
         The server's own rows of data, if it has any.
     """
@@ -91,18 +91,18 @@ class SQPServer(ProgramServer):
         self.found: QuadraticStep | None = None
         self.stage: Stage = "first"
         self.penalty, self.damping, self.best = options.penalty, 0.0, np.inf
-        # The best acceptable fraction of the step at hand, while a correction of it is judged.
+        # The best acceptable fraction of the current step, while a correction of it is evaluated.
         self.fallback: Array = self.trials[0].copy()
         self.fallback_merit = np.inf
 
     def _remodel(self) -> None:
-        """The program under the present bounds."""
+        """Rebuild the program for the current bounds."""
         self.feasibility = self.moving.finest(self.options.feasibility)
         self.model = SQPModel(self.moving.bounds, self.regulariser, 0.5 * self.feasibility)
 
     @property
     def _last(self) -> Seen | Evaluation | None:
-        """What is returned if the run ends here."""
+        """The solution to return if the run ends here."""
         return self.moving.seen or self.evaluation
 
     @property
@@ -151,7 +151,7 @@ class SQPServer(ProgramServer):
         return [TRIALS.message(SERVER, name, own_net=self.net[self.places[name]], **body) for name in self.clients]
 
     def _gather(self, bodies: Mapping[str, Body]) -> tuple[Array, Array, Evaluation]:
-        """Values (T,) and rows (T, M) of all trials, and everything at the first of them."""
+        """Return values (T,) and constraint rows (T, M) of all trials, and all functions at the first of them."""
         count, size = len(LENGTHS), self.trials.shape[1]
         values, gradient = np.zeros(count), np.zeros(size)
         rows, jacobian = np.zeros((count, len(self.net))), np.zeros((len(self.net), size))
@@ -186,7 +186,11 @@ class SQPServer(ProgramServer):
         return values, rows, first
 
     def _decide(self, values: Array, rows: Array, first: Evaluation) -> Sends:
-        """Take the full step, or a corrected one, or a fraction (whose derivatives another round brings), or damp."""
+        """Choose the next move.
+
+        It takes the full step, a corrected step, or a fraction, which needs another round for its derivatives. If none
+        is acceptable, it increases the damping.
+        """
         if self.stage in ("first", "confirm"):
             return self._move(first)
         assert self.evaluation is not None
@@ -214,7 +218,7 @@ class SQPServer(ProgramServer):
         return self._step()
 
     def _correct(self, rows: Array) -> Sends:
-        """Judge a second-order correction, and the arc w + αp + α²(p′ − p) that leads to it."""
+        """Evaluate a second-order correction, and the arc w + αp + α²(p′ − p) that leads to it."""
         assert self.evaluation is not None
         assert self.found is not None
         bent = self.model.corrected(self.evaluation, self.found, self.damping, rows) - self.found.step
@@ -224,7 +228,7 @@ class SQPServer(ProgramServer):
         return self._ask()
 
     def _settled(self, trials: Array) -> Array:
-        """Exactly on the kinks and inside the domain of h, which an arc may leave."""
+        """Move trials exactly onto the kinks and into the domain of h, which an arc may leave."""
         regulariser = self.model.regulariser
         if isinstance(regulariser, Zero):
             return trials
@@ -232,7 +236,7 @@ class SQPServer(ProgramServer):
 
     def _move(self, to: Evaluation) -> Sends:
         if not np.isfinite(to.value):
-            raise DivergenceError("training left the finite numbers; scale the features, or start nearer to zero")
+            raise DivergenceError("the objective became infinite or NaN; scale the features, or start nearer to zero")
         if not self.exact:
             to = self._with_bfgs(to)
         self.evaluation = to
@@ -250,12 +254,12 @@ class SQPServer(ProgramServer):
         return replace(to, curvature=matrix, objective_curvature=matrix)
 
     def _step(self) -> Sends:
-        """Solve the quadratic program at w, judge (w, y), and go on or end."""
+        """Solve the quadratic program at w, evaluate (w, y), and continue or end."""
         assert self.evaluation is not None
         options, evaluation = self.options, self.evaluation
         self._solve(evaluation)
         present = self.model.residual(evaluation, self.net)
-        # Where nobody is counted, bounds stay where they were asked for.
+        # If nobody is counted, bounds do not move.
         self.residual = present if self.counted is None else self._as_asked(evaluation)
         self.best = min(self.best, self._badness(present))
         self._report(evaluation.rows, evaluation.exact)
@@ -269,7 +273,7 @@ class SQPServer(ProgramServer):
         return self._search(evaluation)
 
     def _search(self, evaluation: Evaluation) -> Sends:
-        """Have fractions of the step judged."""
+        """Request an evaluation of fractions of the step."""
         if self.rounds >= self.options.max_rounds:
             return self._finish(SolveStatus.LIMIT)
         assert self.found is not None
@@ -279,7 +283,7 @@ class SQPServer(ProgramServer):
         return self._ask()
 
     def _judge(self, evaluation: Evaluation) -> Sends:
-        """The program is solved: end, or go on under other bounds."""
+        """End after a solved program, or continue with other bounds."""
         assert self.residual is not None
         verdict = self.moving.judge(evaluation, self.net, self.residual)
         if verdict is Verdict.UNKNOWN:
@@ -290,15 +294,15 @@ class SQPServer(ProgramServer):
         return self._search(evaluation)
 
     def _moved(self, evaluation: Evaluation) -> None:
-        """Look for the solution under bounds that have moved."""
+        """Restart the search under moved bounds."""
         self._remodel()
         self.best, self.damping = np.inf, 0.0
         self._solve(evaluation)
 
-    # -- rows left out, where constraints are to hold among new people
+    # -- leave-one-out, for constraints on new people
 
     def _leave_out(self, evaluation: Evaluation) -> Sends:
-        """Ask how the model would do on rows that it was not trained on."""
+        """Request measurements of the model on rows as if it were trained without them."""
         self.stage = "left out"
         response = self._response(evaluation)
         free = upper_triangle(response.free)
@@ -319,7 +323,7 @@ class SQPServer(ProgramServer):
         ]
 
     def _response(self, evaluation: Evaluation) -> Response:
-        """How the weights answer, with nothing for rows that do not hold the model back."""
+        """Return the response of the weights, zero for constraint rows without a multiplier."""
         holding = self.net != 0.0
         found = Response.of(evaluation.curvature, evaluation.jacobian[holding])
         held = np.zeros_like(evaluation.jacobian)
@@ -327,7 +331,7 @@ class SQPServer(ProgramServer):
         return Response(found.free, held)
 
     def _compare(self, bodies: Mapping[str, Body]) -> Sends:
-        """How much better the model looks on its own rows, and on with it."""
+        """Compare the model on its training rows with leave-one-out measurements, and continue."""
         assert self.evaluation is not None
         own = {name: body["own_sums"] for name, body in bodies.items()}
         if self.counting is not None:
@@ -351,7 +355,7 @@ class SQPServer(ProgramServer):
         self.found, self.net, self.penalty = found, found.net, found.penalty
 
     def _as_asked(self, evaluation: Evaluation) -> Residual:
-        """The optimality conditions with the bounds that were asked for, and rates counted where those are meant."""
+        """Return the residual for the given bounds, with counted rates if these are bounded."""
         meant = self.moving.shifted.meant(evaluation.exact, evaluation.rows)
         return replace(self.model, bounds=self.bounds).residual(replace(evaluation, rows=meant), self.net)
 
@@ -365,7 +369,7 @@ class SQPServer(ProgramServer):
                 self.status = SolveStatus.CONVERGED
             self.net, self.residual = seen.net, seen.residual
             if self.evaluation is None or not np.array_equal(seen.weights, self.evaluation.weights):
-                # The history ends with the model that is returned.
+                # The history ends with the returned model.
                 self._report(seen.rows, seen.exact)
         return [FINISH.message(SERVER, name, weights=self.answer) for name in self.clients]
 

@@ -1,4 +1,4 @@
-"""Sequential quadratic programming as a solver: about a dozen rounds, one quadratic program each."""
+"""Sequential quadratic programming as a solver: about a dozen rounds, with one quadratic program each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def options_of(job: Job) -> SQP:
 
 
 def server(terms: HorizontalTerms, own: HorizontalServerData) -> SQPServer:
-    # Clarabel takes long to load, so only this server loads it.
+    # Clarabel loads slowly, so only this server imports it.
     from evenhand.horizontal.sqp.server import SQPServer
 
     options, program = options_of(terms.job), server_program(terms, own.rows)
@@ -54,7 +54,7 @@ def _counting(
     rows: ClientRows | None,
     counted: CountedParts | None,
 ) -> CountedRows | None:
-    """A holder's rows of data, where people are counted in them."""
+    """Return a holder's rows of data if people are counted, else None."""
     if program is None or rows is None or counted is None:
         return None
     parts, counts = (RowParts(()), np.zeros(0)) if name == SERVER else (counted.shared, counted.shared_counts)

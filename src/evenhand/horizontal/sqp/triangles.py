@@ -1,4 +1,4 @@
-"""Symmetric matrices on the wire: the upper triangle, row by row."""
+"""Pack symmetric matrices for messages as their upper triangles, row by row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evenhand.arrays import Array, Integers
 
 @lru_cache(maxsize=8)
 def _places(size: int) -> tuple[Integers, Integers]:
-    # Finding them takes longer than moving the numbers of a small matrix.
+    # Cached, because computing the indices takes longer than copying a small matrix.
     rows, columns = np.triu_indices(size)
     rows.setflags(write=False)
     columns.setflags(write=False)
@@ -23,7 +23,7 @@ def upper_triangle(matrix: Array) -> Array:
 
 
 def symmetric(triangle: Array, size: int) -> Array:
-    """The matrix of an upper triangle; zero where none was sent."""
+    """Return the matrix of an upper triangle, or zeros if none was sent."""
     matrix = np.zeros((size, size))
     if len(triangle):
         rows, columns = _places(size)
