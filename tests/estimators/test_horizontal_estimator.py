@@ -26,6 +26,7 @@ from evenhand import (
     NeymanPearson,
     VirtualClock,
 )
+from evenhand.constraints.scope import ConstraintScope
 from evenhand.data import PartyEncoder
 from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.privacy.accounting import PrivacyStatement, privacy_statement
@@ -148,7 +149,8 @@ def test_local_constraints_hold_at_each_client_and_limits_are_their_own() -> Non
         assert _gap(local, rows) <= 0.05 + 1e-4
     assert len(local.run_.row_names) == 3
     assert local.run_.row_names[1] == f"lyon: {ROW}"
-    own = HorizontalClassifier(constraint=EqualOpportunity(0.05), scope="both", limits={"turin": 0.25}, tol=1e-5)
+    scope = ConstraintScope("both", {"turin": 0.25})
+    own = HorizontalClassifier(constraint=EqualOpportunity(0.05), scope=scope, tol=1e-5)
     _fitted(own)
     assert len(own.run_.row_names) == 4
     assert _gap(own, inside["ghent"]) <= 0.05 + 1e-4
@@ -161,7 +163,11 @@ def test_the_server_may_have_rows_and_a_limit_of_its_own() -> None:
     theirs = {"X": X[40:], "y": LABELS[40:], "sensitive_features": GROUPS[40:], "clients": CLIENTS[40:]}
     rows = (X[:40], LABELS[:40], GROUPS[:40])
     model = HorizontalClassifier(
-        constraint=EqualOpportunity(0.3), limits={"server": 0.01}, tol=1e-5, solver="sqp", alpha=0.05
+        constraint=EqualOpportunity(0.3),
+        scope=ConstraintScope(limits={"server": 0.01}),
+        tol=1e-5,
+        solver="sqp",
+        alpha=0.05,
     )
     _fitted(model, **theirs, server_rows=rows)
     inside = np.arange(120) < 40
@@ -176,13 +182,13 @@ def test_a_client_without_a_slice_is_refused_or_left_out() -> None:
     model = HorizontalClassifier(constraint=EqualOpportunity(0.05), scope="local")
     with pytest.raises(ConstraintError, match=r"client 'turin' has no rows in the slice \[positives with group = b\]"):
         _fitted(model, sensitive_features=groups)
-    _fitted(model.set_params(missing_slices="leave out"), sensitive_features=groups)
+    _fitted(model.set_params(scope=ConstraintScope("local", missing_slices="leave out")), sensitive_features=groups)
     assert [name.split(":")[0] for name in model.run_.row_names] == ["ghent", "lyon"]
     assert model.run_.multipliers.shape == (2, 2)
 
 
 def test_neyman_pearson_limits_one_class_at_each_client() -> None:
-    model = HorizontalClassifier(constraint=NeymanPearson(0.6), scope="local", limits={"lyon": 0.3}, tol=1e-5)
+    model = HorizontalClassifier(constraint=NeymanPearson(0.6), scope=ConstraintScope("local", {"lyon": 0.3}), tol=1e-5)
     _fitted(model, sensitive_features=None)
     scores = model.decision_function(X)
     for name, limit in {"ghent": 0.6, "lyon": 0.3, "turin": 0.6}.items():
@@ -232,8 +238,8 @@ def test_the_order_of_rows_and_of_clients_does_not_matter() -> None:
 def test_the_seed_decides_and_a_clock_changes_the_time_only() -> None:
     settings = {"model": "mlp", "hidden": (6,), "options": {"step": 0.1, "batch_size": 8}}
     first, again, other, slow = (
-        _fitted(_averaging(**settings, random_state=seed, clock=clock))
-        for seed, clock in ((0, None), (np.int64(0), None), (1, None), (0, VirtualClock(latency=1.0)))
+        _fitted(_averaging(**settings, random_state=seed, runtime=clock))
+        for seed, clock in ((0, "auto"), (np.int64(0), "auto"), (1, "auto"), (0, VirtualClock(latency=1.0)))
     )
     np.testing.assert_array_equal(first.decision_function(X), again.decision_function(X))
     assert not np.allclose(first.decision_function(X), other.decision_function(X))
@@ -469,11 +475,12 @@ def test_data_that_cannot_be_used_are_refused_with_what_and_where(changes: dict[
         ({"solver": "fpfl", "scope": "local"}, "scope 'local' cannot be had with solver 'fpfl'"),
         ({"model": "mlp", "scope": "both"}, "scope 'both' cannot be had"),
         ({"scope": "near"}, "scope is 'near'"),
-        ({"missing_slices": "ignore"}, "missing_slices is 'ignore'"),
-        ({"limits": {"lyon": 0.1}}, "'lyon' has a limit of its own"),
-        ({"scope": "local", "limits": {"paris": 0.1}}, "'paris', which is not a client"),
-        ({"scope": "local", "limits": {"server": 0.1}}, "'server' has a limit"),
-        ({"scope": "local", "limits": {"lyon": -0.1}}, "limit of 'lyon' is -0.1"),
+        ({"scope": ConstraintScope(), "scope__missing_slices": "ignore"}, "missing_slices is 'ignore'"),
+        ({"runtime": "cloud"}, "runtime is 'cloud'"),
+        ({"scope": ConstraintScope(), "scope__limits": {"lyon": 0.1}}, "'lyon' has a limit of its own"),
+        ({"scope": ConstraintScope("local", {"paris": 0.1})}, "'paris', which is not a client"),
+        ({"scope": ConstraintScope("local"), "scope__limits": {"server": 0.1}}, "'server' has a limit"),
+        ({"scope": ConstraintScope("local"), "scope__limits": {"lyon": -0.1}}, "limit of 'lyon' is -0.1"),
         ({"solver": FedAvg(), "solver__speed": 3}, "FedAvg has no parameter 'speed'"),
         ({"solver": FairFedAvgALM(), "solver__step": -1.0}, "step is -1.0"),
         ({"solver": "fedavg", "solver__step": 1.0}, "solver__step needs one object as solver"),
@@ -564,7 +571,8 @@ def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
 
 
 def test_clone_and_params_go_both_ways() -> None:
-    model = HorizontalClassifier(constraint=EqualOpportunity(0.1), limits={"lyon": 0.2}, hidden=(3,))
+    scope = ConstraintScope("local", {"lyon": 0.2})
+    model = HorizontalClassifier(constraint=EqualOpportunity(0.1), scope=scope, hidden=(3,))
     copy = clone(model)
     assert copy.get_params() == model.get_params()
     assert copy.set_params(alpha=0.5).get_params()["alpha"] == 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from evenhand.auditing.horizontal import HorizontalScene
 from evenhand.auditing.views import listening
 from evenhand.constraints import Constraints, as_list
-from evenhand.constraints.scope import ConstraintScope, MissingSlices, Scope
+from evenhand.constraints.scope import ConstraintScope, Scope
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
 from evenhand.estimators.client_rows import ClientPool, class_codes, read_inputs, server_rows_of
@@ -72,14 +72,10 @@ class HorizontalClassifier(ScoresAcrossClients):
         arguments that makes one. With K > 2 classes a module has K outputs. Pictures of bytes are shown to it as
         numbers from 0 to 1.
     scope
-        Where constraints hold: ``"global"``, over everybody's rows; ``"local"``, over each client's on their own;
-        ``"both"``. The last two with ``"prox-al"`` and ``"sqp"``.
-    limits
-        Bounds in place of the constraint's own ε or limit, by client's name (its id as text), or ``"server"`` for the
-        global one; with ``"prox-al"`` and ``"sqp"``.
-    missing_slices
-        Whether a client without rows in a slice of a local constraint is refused (``"refuse"``), or that constraint
-        left out at that client (``"leave out"``).
+        Rows over which constraints hold: ``"global"``, over all clients' rows together; ``"local"``, over each client's
+        separately; or ``"both"``. The last two need ``"prox-al"`` or ``"sqp"``. A
+        :class:`~evenhand.constraints.scope.ConstraintScope` also sets bounds by client, and what happens at clients
+        without rows in a slice.
     alpha
         μ of (μ/2)‖w‖². None is zero for averaging solvers, where it is over all weights; for ``"prox-al"`` and
         ``"sqp"`` 2/n, and the intercept is left out.
@@ -111,8 +107,8 @@ class HorizontalClassifier(ScoresAcrossClients):
         ``"auto"``: every answer as it is.
     delta
         δ of the privacy statements.
-    clock
-        A :class:`~evenhand.VirtualClock` with speeds of machines and links.
+    runtime
+        ``"auto"``, or a :class:`~evenhand.VirtualClock` with the speeds of machines and links.
     device
         Where torch computes, ``"cuda"`` for instance; for averaging solvers and models that are no perceptrons.
     crop
@@ -156,9 +152,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         solver: Any = "auto",
         constraint: Constraints = None,
         model: Any = "linear",
-        scope: Scope = "global",
-        limits: Mapping[str, float] | None = None,
-        missing_slices: MissingSlices = "refuse",
+        scope: Scope | ConstraintScope = "global",
         alpha: float | None = None,
         max_rounds: int | None = None,
         tol: float = 1e-3,
@@ -170,7 +164,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         hidden: Sequence[int] = (32, 16),
         update_noise: UpdateNoise | Mapping[str, UpdateNoise] | None = None,
         delta: float = 1e-5,
-        clock: VirtualClock | None = None,
+        runtime: Literal["auto"] | VirtualClock = "auto",
         protection: Any = "auto",
         device: str = "cpu",
         crop: int | None = None,
@@ -183,8 +177,6 @@ class HorizontalClassifier(ScoresAcrossClients):
         self.constraint = constraint
         self.model = model
         self.scope = scope
-        self.limits = limits
-        self.missing_slices = missing_slices
         self.alpha = alpha
         self.max_rounds = max_rounds
         self.tol = tol
@@ -196,7 +188,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         self.hidden = hidden
         self.update_noise = update_noise
         self.delta = delta
-        self.clock = clock
+        self.runtime = runtime
         self.protection = protection
         self.device = device
         self.crop = crop
@@ -239,7 +231,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             (A ``sklearn.exceptions.ConvergenceWarning``.) If the solver did not converge, as far as clients were asked
             to measure it, or the model gives every training row the same label.
         """
-        where = ConstraintScope(self.scope, self.limits, self.missing_slices)
+        where = self.scope if isinstance(self.scope, ConstraintScope) else ConstraintScope(self.scope)
         self._check_plain()
         X = in_pandas(X)
         rows_given = getattr(X, "shape", (0,))[0]
@@ -267,7 +259,8 @@ class HorizontalClassifier(ScoresAcrossClients):
             Progress(job.max_rounds, enabled=self.verbose) as progress,
             recorded_fit(self.checkpoints, "horizontal") as folder,
         ):
-            run = train_together(together, clock=self.clock, folder=folder, on_round=progress.round)
+            clock = self.runtime if isinstance(self.runtime, VirtualClock) else None
+            run = train_together(together, clock=clock, folder=folder, on_round=progress.round)
         # Only now is anything kept: a fit that was refused leaves an earlier one as it was.
         self._keep(run, inputs.X, classes, pos_label)
         self.clients_, self.encoder_ = pool.names, pool.encoder
@@ -336,6 +329,8 @@ class HorizontalClassifier(ScoresAcrossClients):
             raise InputError(f"hidden is {self.hidden!r}; give the width of each hidden layer, for instance (32, 16)")
         if self.encoder is not None and not isinstance(self.encoder, PartyEncoder):
             raise InputError(f"encoder is a {type(self.encoder).__name__}; give a fitted evenhand.data.PartyEncoder")
+        if self.runtime != "auto" and not isinstance(self.runtime, VirtualClock):
+            raise InputError(f"runtime is {self.runtime!r}; choose 'auto' or give a VirtualClock")
         if not 0 < self.delta < 1:
             raise InputError(f"delta is {self.delta!r}; give a number between 0 and 1, such as 1e-5")
 
