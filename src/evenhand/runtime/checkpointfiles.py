@@ -1,6 +1,6 @@
-"""Checkpoints on disk: numbered folders with a state file for each role and a manifest, complete or not there at all.
+"""Write checkpoints to disk: numbered folders with a state file for each role and a manifest, complete or absent.
 
-The last two are kept. If the newest is damaged, the one before it serves, and a warning says so.
+The last two are kept. If the newest is damaged, the run resumes from the one before it, with a warning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEPT: Final = 2
 
 
 class Checkpoint(NamedTuple):
-    """Where a run can go on from: states by role (key ``""`` is the runtime's) and the rows recorded until then."""
+    """State to resume a run from: states by role (key ``""`` is the runtime's) and the rows recorded until then."""
 
     number: int
     states: dict[str, State]
@@ -34,7 +34,7 @@ class Checkpoint(NamedTuple):
 
 
 class CheckpointFolder:
-    """The checkpoints of one run."""
+    """Checkpoints of one run."""
 
     def __init__(self, path: Path, run: str, evenhand: str) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class CheckpointFolder:
     def save(self, states: Mapping[str, State], records: Mapping[str, FileEntry], number: int | None = None) -> None:
         """Write a new checkpoint, complete or not at all, and remove all but the one before it.
 
-        Its number is the next one, or where several participants have agreed on one, that.
+        `number` is the number that all participants have agreed on; by default it is the next one.
         """
         older = self._complete()
         name = f"{1 + (int(older[-1].name) if older else 0) if number is None else number:08d}"
@@ -69,7 +69,7 @@ class CheckpointFolder:
         self._remove(older[: -_KEPT + 1])
 
     def load(self, records: Mapping[str, Record]) -> Checkpoint | None:
-        """The newest checkpoint that is whole, with its records; None when there is no checkpoint at all."""
+        """Return the newest complete checkpoint with its records, or None if there is no checkpoint."""
         damage: list[str] = []
         for path in reversed(self._complete()):
             try:
@@ -92,7 +92,7 @@ class CheckpointFolder:
         return None
 
     def whole(self, records: Mapping[str, Record]) -> dict[int, Checkpoint]:
-        """All checkpoints that can be gone on from, by number."""
+        """Return all checkpoints from which a run can resume, by number."""
         found = {}
         for path in self._complete():
             with contextlib.suppress(RunError):
@@ -100,7 +100,7 @@ class CheckpointFolder:
         return found
 
     def clean(self, newest: int | None = None) -> None:
-        """Remove what kills have left and, if a number is given, checkpoints that are newer and were not whole."""
+        """Remove partial files of killed processes and, if a number is given, newer incomplete checkpoints."""
         for path in self.path.glob(f"*{PARTIAL}"):
             shutil.rmtree(path, ignore_errors=True)
         later = [path for path in self._complete() if newest is not None and int(path.name) > newest]
@@ -130,7 +130,7 @@ class CheckpointFolder:
 
     def _remove(self, paths: list[Path]) -> None:
         for path in paths:
-            # Renamed first: a kill in the midst of it leaves nothing that looks complete.
+            # Renamed first, so that a killed process leaves nothing that looks complete.
             doomed = path.with_name(path.name + PARTIAL)
             with contextlib.suppress(OSError):
                 os.replace(path, doomed)

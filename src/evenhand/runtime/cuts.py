@@ -1,9 +1,9 @@
-"""Checkpoints of a run whose participants are apart: everybody's state at one point of the run, though none sees all.
+"""Take checkpoints of a distributed run: a consistent state of all participants, though none sees all of them.
 
-The server begins. Whoever hears of a checkpoint for the first time keeps its state, and says so to everybody else
-before anything further (Chandy and Lamport, 1985). Links keep order, so what comes from somebody before its word was
-sent before its state was kept, and what was still under way is kept beside the state: nothing is lost, and nothing is
-counted twice.
+The server starts a checkpoint. A participant that first hears of it saves its state, and announces that to all others
+before it sends anything else (Chandy and Lamport, 1985). Links keep the order of messages. So a message that arrives
+before its sender's announcement was sent before the sender saved its state. Messages in flight are saved with the
+state. Nothing is lost, and nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from evenhand.protocol.state import State
 
 
 class CheckpointStore(Protocol):
-    """Where one participant's checkpoints go."""
+    """Storage of one participant's checkpoints."""
 
     def note(self) -> None:
-        """Write down what has been recorded so far: it belongs to the checkpoint that begins."""
+        """Save the records so far, which belong to the checkpoint that starts."""
 
     def keep(self, number: int, role: State, in_flight: Sequence[Message]) -> None:
         """Write a checkpoint, completely or not at all."""
 
 
 class CheckpointedRole:
-    """A role of which checkpoints are taken.
+    """Role with checkpoints.
 
     Parameters
     ----------
     number
-        Of the checkpoint that it was put back to; zero is none.
+        Number of the checkpoint from which the role was restored; zero for none.
     parties
-        At the server, which calls for checkpoints: everybody else. Nobody else has any.
+        All other participants, given only at the server, which starts checkpoints.
     every
-        Least seconds between two.
+        Least seconds between two checkpoints.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class CheckpointedRole:
         self.begun = number > 0
         self._parties = frozenset(parties)
         self._have = self._parties
-        """Who has the last checkpoint on its disk: as long as somebody lacks it, there is no next."""
+        """Participants with the last checkpoint on disk; the next one waits until all have it."""
         self._every = every
         self._last = time.monotonic()
 
@@ -69,19 +69,19 @@ class CheckpointedRole:
 
 
 class ConsistentCut:
-    """One participant's part of one checkpoint, until it has heard from everybody.
+    """One participant's part of one checkpoint, until all others have announced theirs.
 
     Parameters
     ----------
     state
-        Of its role.
+        State of its role.
     inbox
-        What has arrived, and the role has not taken.
+        Messages that have arrived, and that the role has not processed.
 
     Attributes
     ----------
     in_flight
-        The messages that were sent to the role before the checkpoint, and that it has not taken.
+        Messages that were sent to the role before the checkpoint, and that it has not processed.
     """
 
     def __init__(self, number: int, state: State, peers: Iterable[str], inbox: Iterable[Message]) -> None:
@@ -92,7 +92,7 @@ class ConsistentCut:
         self.arrived(*inbox)
 
     def arrived(self, *messages: Message) -> None:
-        """Note what was sent before its sender saved its state. Messages of each sender come in order."""
+        """Note messages that were sent before their sender saved its state; messages of each sender arrive in order."""
         for message in messages:
             if message.sender not in self._open:
                 continue

@@ -1,1 +1,1 @@
-"""Flower as a messenger: a server that lasts as long as a run, parties that are visited."""
+"""Flower as transport: a server that lasts as long as a run, and parties that are visited."""

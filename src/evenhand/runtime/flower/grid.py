@@ -1,7 +1,7 @@
-"""The server's end: packets for each party are brought to its node, and what it answers is brought back.
+"""Server side of Flower: carry packets for each party to its node, and its answers back.
 
-A node is visited when there is a message for its party, one visit at a time. Acknowledgements alone are worth no visit:
-they wait for the next. What a party sends to another passes through here.
+A node is visited when there is a message for its party, one visit at a time. Acknowledgements alone wait for the next
+visit. Messages between parties pass through here.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from evenhand.runtime.packets import Content, only_acknowledges
 from evenhand.runtime.site import Site
 
 _TRIES: Final = 3
-"""How often a visit is tried whose process Flower says has failed; its party's state is then that of the last one."""
+"""Attempts of a visit that Flower reports as failed; the party's state is then that of the last visit."""
 _PAUSE: Final = 0.1
-"""Seconds between two looks for answers."""
+"""Seconds between two polls for answers."""
 
 
 class GridPost:
-    """Carries packets between a site at the server and the parties' nodes.
+    """Carry packets between a site at the server and the parties' nodes.
 
     Parameters
     ----------
     nodes
-        Flower's number of each party's node, which it has bound to the node's key.
+        Flower's id of each party's node, which is bound to the node's key.
     at_once
-        Most nodes that are visited at the same time; 0 is all. Flower gives up a visit's process that has not begun
-        after half a minute and starts another: where many nodes share a machine, fewer at a time are sooner done.
+        Most nodes that are visited at the same time; 0 is all. Flower restarts the process of a visit that has not
+        begun after half a minute, so if many nodes share a machine, fewer at a time are faster.
     most_seconds
-        That a visit may take.
+        Most seconds of a visit.
 
     Attributes
     ----------
     visits
-        How often each party has answered.
+        Number of answers of each party.
     words
-        Why parties have stopped, as far as they say.
+        Reasons why parties have stopped, if they give any.
     """
 
     def __init__(self, grid: Grid, nodes: Mapping[str, int], at_once: int = 0, most_seconds: float = 3600.0) -> None:
@@ -56,14 +56,14 @@ class GridPost:
         self.visits = dict.fromkeys(nodes, 0)
         self._tries = dict.fromkeys(nodes, 0)
         self._under_way: dict[str, tuple[str, list[tuple[str, Content]]]] = {}
-        """By Flower's number of the message: whom it is for, and what."""
+        """Receiver and packets of each message, by Flower's id of the message."""
         self._news = threading.Condition()
         self._over = False
         self.words: dict[str, str] = {}
 
     @contextmanager
     def serves(self, site: Site) -> Iterator[None]:
-        """The time in which packets are carried to and from a site."""
+        """Carry packets to and from a site while this context is active."""
         thread = threading.Thread(target=self._carry, args=(site,), name="visits", daemon=True)
         thread.start()
         try:
@@ -81,7 +81,7 @@ class GridPost:
         with self._news:
             mail = self._mail[receiver]
             if only_acknowledges(content):
-                # The last such word says all that those before it did.
+                # The last acknowledgement includes all earlier ones.
                 mail[:] = [one for one in mail if one[0] != sender or not only_acknowledges(one[1])]
             mail.append((sender, content))
             self._news.notify_all()
@@ -120,7 +120,7 @@ class GridPost:
             message_type=MessageType.TRAIN,
             ttl=self._most_seconds,
         )
-        # One by one: of several that are pushed at once, some may be too much together.
+        # Push messages one by one: several at once may be too large together.
         pushed = list(self._grid.push_messages([message]))
         if not pushed or not pushed[0]:
             raise RunError(f"Flower did not take a message for {name} of {sum(len(one) for _, one in mail):,} bytes")
@@ -158,7 +158,7 @@ class GridPost:
 
 
 def registered_nodes(grid: Grid, parties: Iterable[str]) -> dict[str, int]:
-    """The node of each party: the one whose key was registered under the party's name."""
+    """Return the node of each party: the one with a key registered under the party's name."""
     found: dict[str, list[int]] = {}
     for node in grid.get_nodes():
         if node.name:

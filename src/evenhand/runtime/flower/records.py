@@ -1,4 +1,4 @@
-"""Packets, and what a party keeps between two visits, as Flower's records."""
+"""Convert packets, and a party's state between two visits, to Flower's records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATE: Final = Path("context.state")
 
 
 def to_records(packets: Iterable[tuple[str, Content]], **more: Any) -> RecordDict:
-    """Packets with the names of whom they are from, or for; `more` are texts, numbers and booleans."""
+    """Return packets with the names of their senders or receivers; `more` holds texts, numbers and booleans."""
     listed = list(packets)
     content = {"names": [name for name, _ in listed], "packets": [bytes(one) for _, one in listed], **more}
     return RecordDict({_NAME: ConfigRecord(content)})
@@ -40,7 +40,7 @@ def value_in(records: RecordDict, key: str, kind: type[Any]) -> Any:
 
 
 def kept_state(context: Context) -> State | None:
-    """What the last visit of this run left at this node."""
+    """Return the state that the last visit of this run left at this node."""
     found = context.state.get(_NAME)
     return state_from(bytes(found["state"]), _STATE) if isinstance(found, ConfigRecord) else None
 

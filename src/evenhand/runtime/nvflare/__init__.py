@@ -1,1 +1,1 @@
-"""NVIDIA FLARE between organisations: it brings certificates, processes and bytes; links and roles are ours."""
+"""NVIDIA FLARE between organisations: it provides certificates, processes and transport; links and roles are ours."""

@@ -1,8 +1,8 @@
-"""Send packets over NVIDIA FLARE's cells, on a channel of our own.
+"""Send packets over NVIDIA FLARE's cells, on a separate channel.
 
-FLARE's auxiliary messages name their sender themselves. The origin of a cell message cannot be chosen: the server
-compares it with the one that the sender's token was issued to. So only the origin counts here, and it must be a cell of
-this job.
+FLARE's auxiliary messages name their own sender. The origin of a cell message cannot be forged: the server compares it
+with the origin that the sender's token was issued to. So only the origin counts here, and it must be a cell of this
+job.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from evenhand.runtime.packets import Content
 CHANNEL: Final = "evenhand"
 _TOPIC: Final = "packet"
 _SIMULATED: Final = "simulate_job"
-"""The name of every job in FLARE's simulator; its server has one cell for all."""
+"""Name of every job in FLARE's simulator; its server has one cell for all."""
 
 
 class FlareTransport:
-    """The transport of one participant in one job.
+    """Transport of one participant in one job.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class FlareTransport:
     job_id
         FLARE's id of the job; every participant has its own cell in it.
     peers
-        Everybody else.
+        All other participants.
     """
 
     def __init__(self, engine: Any, job_id: str, peers: Sequence[str]) -> None:
@@ -52,7 +52,7 @@ class FlareTransport:
         self._cell.register_request_cb(channel=CHANNEL, topic=_TOPIC, cb=self._take)
 
     def open(self, arrived: Callable[[str, Content], None]) -> None:
-        """Deliver packets from now on; earlier ones are dropped, and will be sent again."""
+        """Deliver packets from now on; earlier packets are dropped, and will be sent again."""
         self._arrived = arrived
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether a start-up kit would work here and now: keys, certificates, what is closed, whether the server answers."""
+"""Check whether a start-up kit works here: keys, certificates, restrictions, and the connection to the server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATIENCE: Final = 10.0
 
 
 class KitFinding(NamedTuple):
-    """One thing that was looked at."""
+    """Result of one check."""
 
     what: str
     fine: bool
@@ -27,7 +27,7 @@ class KitFinding(NamedTuple):
 
 
 def check_kit(kit: Path) -> list[KitFinding]:
-    """What there is to say about the kit of a server, a party or whoever submits jobs."""
+    """Check the kit of a server, a party or an admin."""
     startup = kit / "startup"
     settings = next((startup / name for name in _SETTINGS if (startup / name).is_file()), None)
     if settings is None:
@@ -45,7 +45,7 @@ _SETTINGS: Final = ("fed_server.json", "fed_client.json", "fed_admin.json")
 
 
 def kit_name(kit: Path) -> str:
-    """Whose kit it is: the name that its certificate is for."""
+    """Return the name of the kit's owner, from its certificate."""
     path = next((kit / "startup").glob("*.crt"), None)
     if path is None:
         raise RunError(f"{kit} is no kit: it has no certificate")
@@ -136,7 +136,7 @@ def _listens(host: str, port: int) -> KitFinding:
 
 
 def _answers(startup: Path, host: str, port: int) -> KitFinding:
-    """Shake hands as the kit's owner: the server must show a certificate of the authority, and take ours."""
+    """Do a TLS handshake as the kit's owner: the server must show a certificate of the authority, and accept ours."""
     context = ssl.create_default_context(cafile=str(startup / "rootCA.pem"))
     try:
         context.load_cert_chain(startup / "client.crt", startup / "client.key")

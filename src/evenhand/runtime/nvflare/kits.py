@@ -1,7 +1,7 @@
-"""Start-up kits: made by `nvflare provision`, then closed, so that a site runs nothing but this package's roles.
+"""Make start-up kits with `nvflare provision`, and restrict them so that a site runs only this package's roles.
 
-As FLARE makes them, a project's admin may send code and shell commands to every site, and a site's error log streams to
-the server. Here nobody may, and nothing does; each site can see so in its own `local` folder, which is its to change.
+By default, FLARE lets a project's admin send code and shell commands to every site, and streams a site's error log to
+the server. Here neither is allowed. Each site can check this in its own `local` folder, which it may change.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ALLOWED: Final = (
     "evenhand.jobs.federation.components.FederationServer",
     "evenhand.jobs.federation.components.FederationParty",
 )
-"""All that a job may name."""
+"""All classes that a job may name."""
 _CERTIFICATES: Final = ("client.crt", "server.crt")
 _NOBODY: Final = ("clone_job", "shell_commands", "byoc", "server-predeployed-flwr")
 _STREAMS: Final = ("site_log_streamer", "log_receiver")
 
 
 def provision(name: str, host: str, port: int, parties: Sequence[str], out: Path) -> list[Path]:
-    """Make a kit for the server, one for each party and one for whoever submits jobs."""
+    """Make a kit for the server, one for each party and one for the admin, who submits jobs."""
     if out.exists() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; kits hold keys and are never written over: choose another folder")
     command = shutil.which("nvflare", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
@@ -53,7 +53,7 @@ def provision(name: str, host: str, port: int, parties: Sequence[str], out: Path
         for kit, folder in kits.items():
             shutil.move(made / folder, out / kit)
             _close(out / kit, kit)
-        # Whoever has this can make further participants: it goes to nobody's kit.
+        # The holder of this folder can make further participants, so it is in no kit.
         shutil.move(Path(scratch) / name / "state", out / "authority")
         _make_private(out / "authority")
     return [out / kit for kit in kits]
@@ -80,7 +80,7 @@ def _project(name: str, host: str, port: int, parties: Sequence[str]) -> dict[st
 
 
 def _close(kit: Path, name: str) -> None:
-    """Take away what FLARE allows by default."""
+    """Remove permissions that FLARE grants by default."""
     _make_private(kit)
     default = kit / "local" / "resources.json.default"
     if name == "admin" or not default.exists():
@@ -105,8 +105,8 @@ def _make_private(folder: Path) -> None:
 
 
 def check_certificate(kit: Path) -> None:
-    """Say here what the other side would not: that a certificate counts no more, or not yet."""
-    # FLARE brings it; who only makes kits may have it elsewhere.
+    """Refuse an expired or not yet valid certificate here, because the other side would not explain its refusal."""
+    # FLARE installs it; a machine that only makes kits may have FLARE in another environment.
     from cryptography import x509
 
     path = next((kit / "startup" / name for name in _CERTIFICATES if (kit / "startup" / name).is_file()), None)
@@ -127,9 +127,9 @@ def check_certificate(kit: Path) -> None:
 
 
 def settle(kit: Path) -> None:
-    """Have the server keep its jobs within its kit, wherever that is: by default others can read them.
+    """Make the server store its jobs in its own kit; by default other users can read them.
 
-    FLARE wants absolute paths here, and nobody knew them when the kit was made.
+    FLARE needs absolute paths here, which are unknown when the kit is made.
     """
     path = kit / "local" / "resources.json"
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""A kit's own start-up, in the foreground, and stopped with everything it has started."""
+"""Run a kit's start-up script in the foreground, and stop it with all processes that it has started."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from evenhand.runtime.nvflare.kits import check_certificate, settle
 
 
 class RunningKit:
-    """A server or a party, as long as it runs.
+    """Running server or party.
 
     Parameters
     ----------
     settings
         Environment variables for it and for the processes of its jobs.
     log
-        Where its output goes; None leaves it on the console.
+        File for its output; None leaves it on the console.
     """
 
     def __init__(self, kit: Path, settings: Mapping[str, str], log: Path | None = None) -> None:
@@ -33,9 +33,9 @@ class RunningKit:
         check_certificate(kit)
         settle(kit)
         self._kit = kit.absolute()
-        # Who was killed could not see to its jobs.
+        # A killed process could not end its jobs.
         end_all(_left_behind(self._kit))
-        # The kit calls python3: it is to be the one that this package is installed for.
+        # The kit calls python3, which must be the interpreter of this environment.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         with contextlib.ExitStack() as stack:
             out = None if log is None else stack.enter_context(log.open("ab"))
@@ -52,14 +52,14 @@ class RunningKit:
         return self._process.wait()
 
     def stop(self, patience: float = 10.0) -> None:
-        """End it and all it has started; jobs have sessions of their own, and would go on."""
+        """End it and all processes that it has started; jobs have their own sessions and would continue."""
         end_all(self.processes(), patience)
         self._process.wait()
-        # Those that it was starting just then, or that its own end had left without a parent.
+        # Processes that it was just starting, or that its own end left without a parent.
         end_all(_left_behind(self._kit), patience)
 
     def processes(self) -> list[psutil.Process]:
-        """The kit's own process, then all that it has started: one for each job it takes part in."""
+        """Return the kit's own process, then all that it has started: one for each of its jobs."""
         try:
             first = psutil.Process(self._process.pid)
             return [first, *first.children(recursive=True)]
@@ -68,7 +68,7 @@ class RunningKit:
 
 
 def end_all(processes: list[psutil.Process], patience: float = 10.0) -> None:
-    """End processes, those that do not listen by force."""
+    """End processes, by force if they do not react."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
@@ -80,7 +80,7 @@ def end_all(processes: list[psutil.Process], patience: float = 10.0) -> None:
 
 
 def _left_behind(kit: Path) -> list[psutil.Process]:
-    """Processes of FLARE that work in this kit."""
+    """Return FLARE's processes that work in this kit."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""Submit a job with the admin's kit, follow it to its end, and bring back what the server says of it."""
+"""Submit a job with the admin's kit, follow it to its end, and fetch the result from the server."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from evenhand.protocol.roles import Report
 from evenhand.runtime.nvflare.kits import ADMIN, ALLOWED
 
 OUTCOME: Final = "outcome.json"
-"""What the server leaves for whoever submitted the job: its result, or why there is none."""
+"""File that the server leaves for the submitter of the job: its result, or the reason why there is none."""
 PROGRESS: Final = "evenhand-progress"
-"""What a running job can be asked for: its last row of history."""
+"""Command that asks a running job for its last row of history."""
 _REFUSALS: Final = (api_spec.AuthorizationError, api_spec.InvalidJobDefinition, api_spec.InvalidArgumentError)
 _MUST_ANSWER: Final = 30.0
-"""Seconds after which a job that is said to run, and whose process is not there, is taken for gone."""
+"""Seconds after which a job that is reported as running, but has no process, counts as lost."""
 Answer = TypeVar("Answer")
 
 
 class Admin:
-    """Whoever submits jobs: asks the server, also one that was started again in between.
+    """Client of the server's admin interface, which reconnects if the server restarts.
 
     Parameters
     ----------
     patience
-        Seconds for which the server may be away.
+        Seconds for which the server may be unreachable.
     """
 
     def __init__(self, kit: Path, patience: float = 60.0) -> None:
@@ -59,7 +59,7 @@ class Admin:
         while True:
             try:
                 if self._session is None:
-                    # What it says of itself is no part of the result.
+                    # FLARE's own output is not part of the result.
                     with contextlib.redirect_stdout(io.StringIO()):
                         self._session = new_secure_session(ADMIN, str(self._kit.absolute()), timeout=10.0)
                 return question(self._session)
@@ -68,7 +68,7 @@ class Admin:
             except api_spec.JobNotRunning:
                 raise
             except Exception as error:
-                # FLARE has many words for a server that is not there; a new session finds out.
+                # FLARE has many errors for an unreachable server; a new session shows whether it is.
                 self.close()
                 if time.monotonic() > end:
                     raise LostError(
@@ -78,7 +78,7 @@ class Admin:
 
 
 def wait_for_parties(admin: Admin, parties: Sequence[str], patience: float) -> None:
-    """Until all of them have joined."""
+    """Wait until all of them have joined."""
     end, there = time.monotonic() + patience, set[str]()
     while missing := [name for name in parties if name not in there]:
         if time.monotonic() > end:
@@ -95,14 +95,14 @@ def submit(
     resume: str = "",
     components: tuple[str, str] = ALLOWED,
 ) -> str:
-    """Returns FLARE's name of the job.
+    """Submit a job, and return FLARE's id of it.
 
     Parameters
     ----------
     resume
-        The name of the job whose run is to go on.
+        Id of the job with the run to resume.
     components
-        The classes of server and party; closed kits run no others than those that this package has.
+        Classes of server and party; restricted kits run only those of this package.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = write_job(Path(scratch) / name, job, parties, resume, components)
@@ -116,10 +116,10 @@ def write_job(
     resume: str = "",
     components: tuple[str, str] = ALLOWED,
 ) -> Path:
-    """A job as FLARE takes it; it names our classes and brings no code."""
+    """Return a job in FLARE's form; it names our classes and contains no code."""
     config = folder / "app" / "config"
     config.mkdir(parents=True)
-    # As one text, so that nothing in it is taken for a component.
+    # One text, so that FLARE does not read parts of it as components.
     arguments = {"job": json.dumps(job), "resume": resume}
     meta = {
         "name": folder.name,
@@ -144,7 +144,7 @@ def write_job(
 def wait_for_end(
     admin: Admin, job_id: str, on_status: Callable[[str], None], on_report: Callable[[Report], None] | None = None
 ) -> str:
-    """The job's last status; a job that is gone without one, with the server's process, is a LostError."""
+    """Return the job's last status; raise LostError if the job vanished without one when the server restarted."""
     told, seen = "", time.monotonic()
     while True:
         status = str(admin.ask(lambda session: session.get_job_meta(job_id)).get("status", ""))
@@ -167,7 +167,7 @@ def _still_runs(admin: Admin, job_id: str, on_report: Callable[[Report], None] |
         try:
             found: Report = session.do_app_command(job_id, PROGRESS, None)
         except (api_spec.CommandError, api_spec.InternalError, api_spec.NoReply):
-            # Its process is there, and busy, or not yet ready to be asked.
+            # Its process exists, and is busy or not yet ready to answer.
             return {}
         return found
 
@@ -181,7 +181,7 @@ def _still_runs(admin: Admin, job_id: str, on_report: Callable[[Report], None] |
 
 
 def outcome(admin: Admin, job_id: str) -> dict[str, Any]:
-    """What the server left of a job that has ended well; why one has not is raised here."""
+    """Return the server's result of a finished job, or raise the reason why there is none."""
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(admin.ask(lambda session: session.download_job_result(job_id, scratch)))
         found = next(iter(place.rglob(OUTCOME)), None)
@@ -195,7 +195,7 @@ def outcome(admin: Admin, job_id: str) -> dict[str, Any]:
 
 
 def parties_of(admin: Admin, job_id: str) -> list[str]:
-    """Who took part in a job, by the server's record of it."""
+    """Return the participants of a job, by the server's record of it."""
     try:
         meta = admin.ask(lambda session: session.get_job_meta(job_id), patience=0.0)
     except LostError as error:
