@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("nvflare", reason="make federation runs these in an environment with NVIDIA FLARE")
 
 from support.clinics import CLIENTS, FAIR, write_clinics
+from support.federation import assert_told
 
 from evenhand.cli.demo_federation import free_port, wait_until_open
 from evenhand.cli.federation_client import run_submitted, start
@@ -42,4 +43,7 @@ def test_clients_train_the_model_of_one_process(tmp_path: Path) -> None:
     for name in CLIENTS:
         side = RunFolder.open(tmp_path / name / told["run"])
         np.testing.assert_array_equal(side.read_model("weights")["weights"], weights)
-        assert "counts-by-group: To the server" in (tmp_path / f"{name}.log").read_text()
+        log = (tmp_path / f"{name}.log").read_text()
+        assert "counts-by-group: To the server" in log
+        messages = side.read_lines("transcript.jsonl")
+        assert_told(name, log, [(one["kind"], one["sender"], one["receiver"]) for one in messages])

@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="make federation runs these in an environment with NVIDIA FLARE")
 
+from support.federation import assert_told
 from support.shops import PARTIES, Shops, job_processes, running_shops, wait_until
 
 from evenhand.cli.federation_client import ask, start
@@ -46,8 +47,8 @@ def test_the_run_is_that_of_one_process_and_each_side_keeps_its_own(shops: Shops
         sent = side.read_lines("transcript.jsonl")
         assert {name} == {one["sender"] for one in sent if one["receiver"] == "server"}
         log = (shops.folder / f"{name}.log").read_text()
-        assert "terms this party takes part on" in log
         assert "direction: What the party's direction would change" in log
+        assert_told(name, log, [(one["kind"], one["sender"], one["receiver"]) for one in sent])
     assert not (shops.side("server").path / "parties").exists()
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import queue
 import random
+import re
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,3 +152,23 @@ def servers_copy(holder: Path) -> Path:
     heading, *rows = table.read_text().splitlines()
     table.write_text("\n".join([heading, *rows[::-1]]) + "\n")
     return folder / holder.name
+
+
+def told_kinds(text: str) -> tuple[set[str], set[str]]:
+    """Return the kinds of messages that the last notice in a text says will leave its site, and reach it."""
+    _, _, last = text.rpartition("terms this party takes part on:")
+    found = [re.search(rf"what will {verb} this site.*\n((?:  .*\n?)*)", last) for verb in ("leave", "reach")]
+    assert all(found), "the text holds no complete notice"
+    leaving, reaching = ({line.strip().partition(": ")[0] for line in one[1].splitlines()} for one in found if one)
+    return leaving, reaching
+
+
+def assert_told(name: str, text: str, messages: Iterable[tuple[str, str, str]]) -> None:
+    """Check that a notice covers every message of a site's transcript, given as kind, sender and receiver."""
+    leaving, reaching = told_kinds(text)
+    messages = list(messages)
+    sent = {kind for kind, sender, _ in messages if sender == name}
+    received = {kind for kind, _, receiver in messages if receiver == name}
+    assert len(sent | received) > 5
+    assert sent <= leaving, f"{name} was not told that {sorted(sent - leaving)} will leave it"
+    assert received <= reaching, f"{name} was not told that {sorted(received - reaching)} will reach it"
