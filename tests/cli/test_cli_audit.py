@@ -50,7 +50,7 @@ def test_a_plan_says_what_goes_to_whom_without_any_table(here: Any, small: Small
         table.unlink()
     done = here("audit", "--plan", job)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "this message discloses labels and groups" in " ".join(done.stdout.split())
+    assert "This message discloses labels and groups" in " ".join(done.stdout.split())
     assert "server would receive:" in done.stdout
 
 

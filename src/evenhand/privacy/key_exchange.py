@@ -29,9 +29,9 @@ PUBLIC_KEYS = Schema(
     {"keys": Field("u1", (None, KEY_BYTES))},
     direction=SERVER_TO_PARTIES,
     reveals=(
-        "Nothing: everybody's public halves, from which each two have a secret in common that the server lacks. A "
-        "server that passed on keys of its own instead could unmask everything: masks are against a server that keeps "
-        "to the protocol and is curious."
+        "Nothing: all participants' public keys, from which each two derive a shared secret that the server does not "
+        "have. A server that sends its own keys instead can remove all masks: masks protect against a server that "
+        "follows the protocol and is curious."
     ),
 )
 VOCABULARY = Vocabulary(PUBLIC_KEY, PUBLIC_KEYS, title="Before training: agreeing on keys")

@@ -31,8 +31,8 @@ BLINDED_IDS = Schema(
     {"owner": TEXT, "passes": Field("i8"), "points": Field("u1", (None, 32))},
     direction=PARTY_TO_PARTY,
     reveals=(
-        "To the next party: how many rows the owner has. Points are blinded by the keys of all they have passed, the "
-        "owner's first; whoever lacks one of them can conclude nothing about ids."
+        "To the next party: the owner's number of rows. Points are blinded with the key of each party that they have "
+        "passed, the owner's first. Without all of these keys, they reveal nothing about ids."
     ),
 )
 FULLY_BLINDED_IDS = Schema(
@@ -40,8 +40,8 @@ FULLY_BLINDED_IDS = Schema(
     {"owner": TEXT, "points": Field("u1", (None, 32))},
     direction=PARTY_TO_SERVER,
     reveals=(
-        "To the server: how many rows the owner has, and which of them other parties have too, without their ids. Of "
-        "the party that holds the labels, whose ids the server knows, it learns which people each other party has."
+        "To the server: the owner's number of rows, and which of them other parties have too, without their ids. The "
+        "server knows the label holder's ids, so it learns which of these people each other party has."
     ),
 )
 LABELLED_IDS = Schema(
@@ -49,9 +49,9 @@ LABELLED_IDS = Schema(
     {"kind": TEXT, "sums": Field("i8", (None, 2))},
     direction=HOLDER_TO_SERVER,
     reveals=(
-        "To the server, from the party that holds the labels: a sum of each of its ids, or the id itself where it is a "
-        "number. The server reads labels from a copy of that party's table, so it knows these ids; it needs their sums "
-        "to find each label by its id."
+        "To the server, from the label holder: a hash of each of its ids, or the id itself if it is a number. The "
+        "server reads labels from a copy of the label holder's table, so it knows these ids; it needs the hashes to "
+        "find each label by its id."
     ),
 )
 VOCABULARY = Vocabulary(

@@ -26,12 +26,13 @@ SUMMARY = Schema(
     {"summary": TEXT},
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "What a client has, summed up. Where nothing was agreed beforehand: of each numeric column and date its number "
-        "of values, mean, sum of squares about it and range, of each other column the levels that occur (with "
-        "max_levels how often), of each whether values are missing and whether all differ, and the labels and "
-        "groups that occur; where a constraint crosses attributes, which crossings occur with which labels. For "
-        "solvers that weigh everybody's rows alike from the first round on: how many rows the client has, in all and "
-        "in each slice of the constraint rows. Only sums over clients are used."
+        "A summary of the client's data. If nothing was agreed beforehand: for each numeric column and date "
+        "the number of values, mean, sum of squared deviations and range; for each other column its levels "
+        "(with max_levels also their counts); for each column whether values are missing and whether all "
+        "differ; and the labels and groups that occur. If a constraint crosses attributes, also which "
+        "combinations occur with which labels. For solvers that weight all rows alike from the first round "
+        "on, also the number of rows, in total and in each slice of the constraints. Only sums over clients "
+        "are used."
     ),
     coverage=Coverage(noise_covers=True),
 )
@@ -40,15 +41,16 @@ AGREED = Schema(
     {"agreed": TEXT},
     direction=SERVER_TO_CLIENTS,
     reveals=(
-        "What came out, to every client: how columns are encoded (means and deviations over everybody's rows, all "
-        "levels), the classes and groups, the crossings that are compared, the number of rows in all and in each slice."
+        "The agreement, to every client: the encoding of columns (means and deviations over all clients' "
+        "rows, all levels), the classes and groups, the combinations that are compared, and the number of "
+        "rows in total and in each slice."
     ),
 )
 LABELS = Schema(
     "labels",
     {"labels": Field("f8", ("rows",)), "groups": Field("i8", ("attributes", "rows"))},
     direction=Direction("server", "active party"),
-    reveals="All labels, and everybody's groups, to a party that the terms name as active.",
+    reveals="All labels and all groups, to a party that the terms name as active.",
 )
 VOCABULARY = Vocabulary(SUMMARY, AGREED, LABELS, title="Before training: agreeing")
 

@@ -44,22 +44,22 @@ IDS = Schema(
     {"kind": TEXT, "n_rows": Field("i8"), "sums": Field("i8", (None, 2))},
     direction=PARTY_TO_SERVER,
     reveals=(
-        "To the server: how many rows the party has, what its ids are (integers, text, dates), and for each row a sum "
-        "of its id, or the id itself where it is a number. Whoever can list likely ids learns which of them the party "
-        "knows. Tables without ids say their number of rows only."
+        "To the server: the number of rows of the party, the type of its ids (integers, text, dates), and a "
+        "hash of each id, or the id itself if it is a number. A server with a list of likely ids learns which "
+        "of them the party has. Tables without ids send only their number of rows."
     ),
 )
 COMMON_ROWS = Schema(
     "common-rows",
     {"places": Field("i8", (None,))},
     direction=SERVER_TO_PARTIES,
-    reveals="Which of the receiver's own rows every other party has too, and the order in which all take them.",
+    reveals="Which of the receiver's own rows all other parties have too, and their common order.",
 )
 UNMATCHED = Schema(
     "unmatched",
     {"reason": TEXT, "places": Field("i8", (None,))},
     direction=SERVER_TO_PARTIES,
-    reveals="Why rows cannot be aligned, and which of the receiver's own rows some other party lacks.",
+    reveals="Why rows cannot be aligned, and which of the receiver's own rows some other party does not have.",
 )
 VOCABULARY = Vocabulary(IDS, COMMON_ROWS, UNMATCHED, title="Before training: aligning rows")
 

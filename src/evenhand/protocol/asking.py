@@ -24,21 +24,22 @@ ASKED = Schema(
     {"kind": TEXT, "sums": Field("i8", (None, 2))},
     direction=SERVER_TO_PARTIES,
     reveals=(
-        "To every party: of whom scores are wanted, as a sum of each id, or the id itself where it is a number. Who "
-        "can list likely ids learns which of them are meant, its own customers or not."
+        "To every party: the people to score, as a hash of each id, or the id itself if it is a number. A "
+        "party with a list of likely ids learns which of them are asked for, whether they are its own "
+        "customers or not."
     ),
 )
 HELD = Schema(
     "held",
     {"held": Field("u1", (None,))},
     direction=PARTY_TO_SERVER,
-    reveals="To the server: which of the people that were asked for the party has rows of.",
+    reveals="To the server: which of the people asked for are in the party's table.",
 )
 TAKEN = Schema(
     "taken",
     {"places": Field("i8", (None,))},
     direction=SERVER_TO_PARTIES,
-    reveals="Which of those that were asked for all parties have, and are scored now.",
+    reveals="Which of the people asked for are in every party's table and are scored now.",
 )
 VOCABULARY = Vocabulary(ASKED, HELD, TAKEN, title="After training: asking for new people")
 

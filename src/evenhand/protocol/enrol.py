@@ -23,30 +23,30 @@ OFFER = Schema(
     {"terms": TEXT},
     direction=SERVER_TO_PARTICIPANTS,
     reveals=(
-        "The terms, to every participant: what is trained, under which constraints and by which solver, who takes part "
-        "and in which part; in the second offer also how many rows there are, which groups, and of clients what was "
-        "agreed about columns and slices. Nothing else of anybody's rows."
+        "The terms, to every participant: the job with its constraints and solver, the participants and their "
+        "roles. The second offer also has the number of rows, the groups and, for clients, the agreement "
+        "about columns and slices. Nothing else about any participant's rows."
     ),
 )
 ACCEPTED = Schema(
     "accepted",
     {"terms": TEXT},
     direction=PARTICIPANT_TO_SERVER,
-    reveals="That the sender takes part on terms with this digest.",
+    reveals="That the sender accepts the terms with this digest.",
     coverage=Coverage(noise_covers=True),
 )
 REFUSED = Schema(
     "refused",
     {"reason": TEXT},
     direction=PARTICIPANT_TO_SERVER,
-    reveals="That the sender does not take part, and why, in its own words.",
+    reveals="That the sender does not take part, and its reason.",
     coverage=Coverage(noise_covers=True),
 )
 OUTCOME = Schema(
     "outcome",
     {"reason": TEXT},
     direction=SERVER_TO_PARTICIPANTS,
-    reveals="That everybody has accepted (no reason), or who has not, and why, to every participant.",
+    reveals="That all participants have accepted (no reason), or which one has not and why; to every participant.",
 )
 VOCABULARY = Vocabulary(OFFER, ACCEPTED, REFUSED, OUTCOME, title="Before training: enrolling")
 

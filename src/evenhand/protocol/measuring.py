@@ -28,12 +28,15 @@ CELLS = Schema(
     {"cells": TEXT},
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "To the server: in each combination of label and groups that a client has, of training rows and of held-out "
-        "ones, how many rows there are, how many the model decides positively, and the sums of their losses."
+        "To the server: for each combination of label and groups, of training rows and of held-out rows, the "
+        "client's number of rows, the number that the model decides positively, and the sums of their losses."
     ),
 )
 MEASURED = Schema(
-    "measured", {"clients": Field("i8")}, direction=SERVER_TO_CLIENTS, reveals="That the server has everybody's counts."
+    "measured",
+    {"clients": Field("i8")},
+    direction=SERVER_TO_CLIENTS,
+    reveals="That the server has all clients' counts.",
 )
 VOCABULARY = Vocabulary(MODEL, CELLS, MEASURED, title="After training: measuring across rows")
 

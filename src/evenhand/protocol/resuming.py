@@ -19,25 +19,25 @@ CHECKPOINT = Schema(
     "checkpoint",
     {"number": Field("i8")},
     direction=Direction("server or participant", "server or participant"),
-    reveals="That everybody now keeps where it is, and the number of that checkpoint.",
+    reveals="That all participants save their state now, and the number of this checkpoint.",
 )
 KEPT = Schema(
     "kept",
     {"number": Field("i8")},
     direction=PARTICIPANT_TO_SERVER,
-    reveals="That a party has the checkpoint of this number on its disk.",
+    reveals="That a party has written the checkpoint with this number to its disk.",
 )
 HAVE = Schema(
     "have",
     {"numbers": Field("i8", (None,))},
     direction=PARTICIPANT_TO_SERVER,
-    reveals="Of which numbers a party has checkpoints of the run that is to go on.",
+    reveals="The numbers of the party's checkpoints of the run to resume.",
 )
 GO_ON = Schema(
     "go-on",
     {"number": Field("i8")},
     direction=SERVER_TO_PARTICIPANTS,
-    reveals="The newest checkpoint that everybody has, from which all go on; zero is the beginning.",
+    reveals="The newest checkpoint that all participants have, from which the run resumes; zero is the start.",
 )
 CUTS = Vocabulary(CHECKPOINT, KEPT, title="Between machines: checkpoints")
 VOCABULARY = Vocabulary(HAVE, GO_ON, title="Between machines: resuming")

@@ -23,8 +23,10 @@ PARTIAL_SCORES = Schema(
     {"scores": Field("f8", ("rows",))},
     direction=PARTY_TO_SERVER,
     reveals=(
-        "To the server: what the party's columns add to the score of each common row, held-out rows too. One number a "
-        "row; as many such numbers as the party has columns, each under other weights, would tell its rows."
+        "To the server, in the clear at every protection level: the contribution of the party's columns to "
+        "the score of each common row, held-out rows included. Rows with equal columns have equal scores. One "
+        "number a row; as many such vectors as the party has columns, each under other weights, would reveal "
+        "its rows."
     ),
 )
 SIDES = Schema(
@@ -32,18 +34,21 @@ SIDES = Schema(
     {"sides": Field("u1", (None, None))},
     direction=Direction("party", "label holder"),
     reveals=(
-        "To the party that holds the labels, where trees cross parties: for each of the party's splits that were kept, "
-        "to which side each common row goes, held-out rows too. Neither column nor threshold is named."
+        "To the label holder, if trees cross parties: for each of the party's kept splits, the side of each "
+        "common row, held-out rows included. Neither column nor threshold is named."
     ),
 )
 ACROSS_SCORES = Schema(
     "across-scores",
     {"scores": Field("f8", ("rows",))},
     direction=Direction("label holder", "server"),
-    reveals="To the server: what trees that cross parties add to the score of each common row, held-out rows too.",
+    reveals=(
+        "To the server: the contribution of trees that cross parties to the score of each common row, "
+        "held-out rows included."
+    ),
 )
 SCORED = Schema(
-    "scored", {"rows": Field("i8")}, direction=SERVER_TO_PARTIES, reveals="That the server has everybody's scores."
+    "scored", {"rows": Field("i8")}, direction=SERVER_TO_PARTIES, reveals="That the server has all parties' scores."
 )
 VOCABULARY = Vocabulary(PARTIAL_SCORES, SIDES, ACROSS_SCORES, SCORED, title="After training: scoring")
 

@@ -38,8 +38,8 @@ JOINT_SCORES = Schema(
     {"scores": PER_ROW},
     direction=Direction("server", "label holder"),
     reveals=(
-        "The sum of all parties' scores at the end of a run with label privacy, to the party that holds the labels. It "
-        "fits its own part to the true labels, and answers nothing."
+        "The sum of all parties' scores at the end of a run with label privacy, to the label holder. It "
+        "refits its own part to the true labels, and sends no answer."
     ),
     coverage=Coverage(from_labels=True),
 )

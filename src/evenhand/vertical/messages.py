@@ -18,7 +18,9 @@ SPECTRUM = Schema(
     "spectrum",
     {"squared_norm": NUMBER},
     direction=PARTY_TO_SERVER,
-    reveals="One number: the squared spectral norm of the party's columns. Says how large and how correlated they are.",
+    reveals=(
+        "One number: the squared spectral norm of the party's columns, which depends on their size and correlation."
+    ),
     coverage=Coverage(summed=True),
 )
 
@@ -33,10 +35,11 @@ SCORES = Schema(
     },
     direction=PARTY_TO_SERVER,
     reveals=(
-        "The party's contribution X_k θ_k to every row's score, ‖θ_k‖² and the size of its last move. Rows with equal "
-        "columns have equal scores. Over as many rounds as the party has columns, the scores span its column space: "
-        "the receiver then knows X_k up to an unknown linear map. (The papers call this secure because infinitely "
-        "many X_k explain the scores; that is true of X_k itself, not of everything computed from it.)"
+        "The party's contribution X_k θ_k to every row's score, ‖θ_k‖² and the size of its last step. Rows "
+        "with equal columns have equal scores. Over as many rounds as the party has columns, the scores span "
+        "its column space: the receiver then knows X_k up to an unknown linear map. (The papers call this "
+        "secure because infinitely many X_k explain the scores; that is true of X_k itself, not of everything "
+        "computed from it.)"
     ),
     coverage=Coverage(summed=True),
 )
@@ -46,9 +49,10 @@ WEIGHTED_DERIVATIVE = Schema(
     {"round": INTEGER, "last": INTEGER, "step": NUMBER, "nu": PER_ROW},
     direction=Direction("server", "passive party"),
     reveals=(
-        "ν of FairVFL Eq. 12 to a passive party. With the logistic loss and a positive sample weight the sign of ν_i "
-        "is the opposite of the label, its size gives the whole score, and the tilt of the slices gives away the "
-        "sensitive group: this message discloses labels and groups, although the papers argue that it does not."
+        "ν of FairVFL Eq. 12, to a passive party. With the logistic loss and a positive sample weight, the "
+        "sign of ν_i is the opposite of the label, its size gives the whole score, and the tilt of the slices "
+        "reveals the sensitive group. This message discloses labels and groups, although the papers argue "
+        "that it does not."
     ),
     coverage=Coverage(from_labels=True, hides_nu=True),
 )
@@ -65,8 +69,8 @@ COMBINED_SCORES = Schema(
     },
     direction=Direction("server", "active party"),
     reveals=(
-        "The sum of all parties' scores and the multipliers, to an active party, which holds labels and groups anyway. "
-        "It learns the others' joint contribution to every row's score."
+        "The sum of all parties' scores and the multipliers, to an active party, which already has labels and "
+        "groups. It learns the other parties' joint contribution to every row's score."
     ),
     coverage=Coverage(from_labels=True),
 )
@@ -76,8 +80,8 @@ DERIVATIVE = Schema(
     {"round": INTEGER, "last": INTEGER, "nu": PER_ROW},
     direction=SERVER_TO_PARTIES,
     reveals=(
-        "ν, to every party, with which it forms a direction of its own. What is said of weighted-derivative holds "
-        "here too: to a passive party it discloses labels and groups. It is sent a dozen times rather than a thousand."
+        "ν, to every party, from which it computes its direction. As with weighted-derivative, it discloses "
+        "labels and groups to a passive party. It is sent about a dozen times rather than a thousand."
     ),
     coverage=Coverage(from_labels=True, hides_nu=True),
 )
@@ -87,9 +91,9 @@ OWN_COLUMNS = Schema(
     {"columns": Field("f8", (None, "rows")), "weights": Field("f8", (None,))},
     direction=Direction("label holder", "server"),
     reveals=(
-        "All columns and weights of the party that holds the labels, to the server, which works at its side: nothing "
-        "leaves the organisation. Where the server is with somebody else, own_columns = false keeps them; no columns "
-        "say that the party has too many."
+        "All columns and weights of the label holder, to the server at its side: nothing leaves the "
+        "organisation. If the server belongs to another organisation, set own_columns = false. A message "
+        "without columns says that the party has too many."
     ),
 )
 
@@ -98,8 +102,8 @@ PRODUCT = Schema(
     {"round": INTEGER, "last": INTEGER, "step": NUMBER, "product": Field("f8", ("columns",))},
     direction=Direction("server", "passive party"),
     reveals=(
-        "X_kᵀν to a passive party in place of ν: as many numbers as it has columns. Never sent as such: what hides ν "
-        "from the party finds it there."
+        "X_kᵀν to a passive party in place of ν: one number for each of its columns. Never sent in this form: "
+        "the protection level replaces it."
     ),
     coverage=Coverage(from_labels=True),
 )
@@ -117,10 +121,11 @@ DIRECTION = Schema(
     },
     direction=PARTY_TO_SERVER,
     reveals=(
-        "What the party's direction would change in every row's score, and inner products of its direction, its past "
-        "steps and its weights with each other. One such vector already has as many different values as the party has "
-        "different records, so it tells who is alike in all columns, and of columns of zeros and ones often which. "
-        "After as many rounds as the party has columns the receiver knows X_k up to a linear map."
+        "The change of every row's score along the party's direction, and inner products of its direction, "
+        "past steps and weights. One such vector has as many different values as the party has different "
+        "records, so it reveals which rows are equal in all columns and, for columns of zeros and ones, often "
+        "their values. After as many rounds as the party has columns, the receiver knows X_k up to a linear "
+        "map."
     ),
     coverage=Coverage(summed=True),
 )
@@ -136,8 +141,8 @@ COEFFICIENTS = Schema(
     },
     direction=SERVER_TO_PARTIES,
     reveals=(
-        "How far the party is to go along its own direction and past steps, and whether to keep the model that comes "
-        "of it as the best so far: a few numbers."
+        "The step along the party's own direction and past steps, and whether to keep the resulting model as "
+        "the best so far: a few numbers."
     ),
     coverage=Coverage(from_labels=True),
 )
@@ -146,7 +151,7 @@ GO_BACK = Schema(
     "go-back",
     {"round": INTEGER},
     direction=SERVER_TO_PARTIES,
-    reveals="That the best model was the one that the party was last told to keep; it takes it up again.",
+    reveals="That the best model is the one that the party was last told to keep; the party restores it.",
     coverage=Coverage(from_labels=True),
 )
 
@@ -154,7 +159,7 @@ GRADIENT_NORM = Schema(
     "gradient-norm",
     {"squared_gradient": NUMBER},
     direction=PARTY_TO_SERVER,
-    reveals="One number: how far the party's own weights are from stationary.",
+    reveals="One number: the distance of the party's weights from stationarity.",
     coverage=Coverage(summed=True),
 )
 

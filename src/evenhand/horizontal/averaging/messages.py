@@ -22,8 +22,8 @@ MODEL = Schema(
     {"round": INTEGER, "weights": WEIGHTS, "statistics": STATISTICS, "multipliers": MULTIPLIERS},
     direction=SERVER_TO_CLIENTS,
     reveals=(
-        "The model and the multipliers, to every client that takes part in the round. They are averages over clients; "
-        "with two clients each can tell the other's update from its own."
+        "The model and the multipliers, to every client of the round. Both are averages over clients. With "
+        "two clients, each can compute the other's update from its own."
     ),
 )
 
@@ -38,11 +38,12 @@ UPDATE = Schema(
     },
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "How local training changed the client's weights, and how many rows it has. Sums of gradients of the client's "
-        "own rows: from few rows and few steps, rows can be reconstructed, labels first. The change of a multiplier is "
-        "the client's own excess of a constraint row times a known step; for an equality, the difference of its "
-        "groups' mean losses. Zero usually means that the client has no rows of one of the groups. Noise on updates "
-        "covers weights, statistics and multipliers, but not the number of rows."
+        "The change of the client's weights by local training, and its number of rows. The change is a sum of "
+        "gradients of the client's rows: from few rows and few steps, rows can be reconstructed, labels "
+        "first. The change of a multiplier is the client's own excess of a constraint times a known step; for "
+        "an equality, the difference of its groups' mean losses. Zero usually means that the client has no "
+        "rows of one of the groups. With noise on updates, weights, statistics and multipliers are noisy; the "
+        "number of rows is not."
     ),
     adds=Adds(alike=("round",), means=("weights", "statistics", "multipliers"), weight="rows", even=("rows",)),
     coverage=Coverage(noise_covers=True),
@@ -60,9 +61,9 @@ SUMS = Schema(
     },
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "The received model's loss on the client's rows. For each slice of the constraint rows: the number of the "
-        "client's rows, the sum of their measure, and the sum of their exact errors or positive decisions. Only sums "
-        "over clients are used, for the history and the certificate. A run without reports does not send it."
+        "The received model's loss on the client's rows. For each slice of the constraints also the number of "
+        "rows, the sum of their measure, and the number of exact errors or positive decisions. Only sums over "
+        "clients are used, for the history and the certificate. A run without reports does not send it."
     ),
     adds=Adds(alike=("round",), even=("rows",)),
 )
@@ -80,9 +81,10 @@ RATES = Schema(
     },
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "FairFed: the client's number of rows of each group and class, the received model's decisions for each, and "
-        "its correct decisions. So it reveals group sizes, base rates, local fairness and accuracy. The authors "
-        "propose secure sums for the global rate, but the weights still need the counts of each client."
+        "FairFed: the number of rows of each group, by class, and how many of them the received model assigns "
+        "to each class, and how many correctly. These are the client's group sizes, base rates, local "
+        "fairness and accuracy. (The authors of FairFed propose secure sums for the global rate; the weights "
+        "still need each client's own rates.)"
     ),
     adds=Adds(alike=("round",), even=("rows",)),
 )
@@ -107,7 +109,9 @@ DIFFERENCE = Schema(
     "difference",
     {"round": INTEGER, "difference": NUMBER},
     direction=CLIENT_TO_SERVER,
-    reveals="FairFed in sums: the distance of the client's gap from the global gap. With masks: the sum.",
+    reveals=(
+        "FairFed in sums: the distance of the client's gap from the global gap. Under masks the server learns the sum."
+    ),
     adds=Adds(alike=("round",)),
 )
 
@@ -115,7 +119,7 @@ SHARE = Schema(
     "share",
     {"round": INTEGER, "mean": NUMBER, "rows": INTEGER},
     direction=SERVER_TO_CLIENTS,
-    reveals="FairFed in sums: the mean distance of clients from the global gap, and their total number of rows.",
+    reveals="FairFed in sums: the clients' mean distance from the global gap, and their total number of rows.",
 )
 
 SHARED_UPDATE = Schema(
@@ -123,8 +127,9 @@ SHARED_UPDATE = Schema(
     {"round": INTEGER, "share": NUMBER, "weights": WEIGHTS, "statistics": STATISTICS},
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "FairFed in sums: how local training changed the client's weights, and its share, which only the client knows. "
-        "With masks, the server learns the sum of shares and the mean of changes."
+        "FairFed in sums: the change of the client's weights by local training, and the client's weight in "
+        "the average, which only the client knows. Under masks the server learns the sum of weights and the "
+        "mean of changes."
     ),
     adds=Adds(alike=("round",), means=("weights", "statistics"), weight="share", even=("share",)),
 )
@@ -133,14 +138,17 @@ FINAL = Schema(
     "final",
     {"round": INTEGER, "weights": WEIGHTS, "statistics": STATISTICS, "measure": INTEGER},
     direction=SERVER_TO_CLIENTS,
-    reveals="The final model, to every client, and whether the client should measure it on its own rows.",
+    reveals="The final model, to every client, and whether the client must measure it on its own rows.",
 )
 
 TILT = Schema(
     "tilt",
     {"rows": INTEGER, "tilt": PER_PART},
     direction=SERVER_TO_CLIENTS,
-    reveals="The total number of rows, and one weight for each slice: its multipliers divided by its size.",
+    reveals=(
+        "The number of all clients' rows, and one weight for each slice: the multipliers divided by the size "
+        "of the slice."
+    ),
 )
 
 GRADIENT = Schema(

@@ -14,7 +14,7 @@ KEY = Schema(
     "masking-key",
     {"key": Field("u1", (32,))},
     direction=CLIENT_TO_SERVER,
-    reveals="The client's public key, which reveals nothing.",
+    reveals="Nothing: the public half of a client's key.",
     coverage=Coverage(noise_covers=True),
 )
 
@@ -22,14 +22,14 @@ KEYS = Schema(
     "masking-keys",
     {"keys": Field("u1", (None, 32))},
     direction=SERVER_TO_CLIENTS,
-    reveals="The public keys of all clients, to every client.",
+    reveals="Nothing: all clients' public keys, to every client.",
 )
 
 EXCHANGE = Schema(
     "exchange",
     {"exchange": INTEGER, "members": PLACES},
     direction=SERVER_TO_CLIENTS,
-    reveals="The clients of the exchange, so that they can agree on masks.",
+    reveals="Which other clients receive the same request, so that masks can be agreed on.",
 )
 
 MASKED = Schema(
@@ -37,10 +37,10 @@ MASKED = Schema(
     {"exchange": INTEGER, "kinds": TEXT, "alike": PLACES, "free": PLACES, "words": PLACES, "sealed": BOXES},
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "The client's answer in fixed point modulo 2⁶⁴ under masks that cancel only in the sum over clients: uniform "
-        "words, which reveal nothing alone, and shares of the masks' secrets, sealed for other clients. The server "
-        "learns the sum. The entry of the answer's own kind says what the sum reveals. A sum over few clients, or many "
-        "sums over changing clients, can reveal more about single clients."
+        "The client's answer in fixed point modulo 2⁶⁴, under masks that cancel only in the sum over clients: "
+        "uniform words, which reveal nothing by themselves. Also shares of the masks' secrets, encrypted for "
+        "other clients. The server learns the sum; the answer's own kind says what that reveals. A sum over "
+        "few clients, or many sums over changing sets of clients, can reveal a single client's answer."
     ),
     coverage=Coverage(noise_covers=True),
 )
@@ -49,7 +49,9 @@ UNMASK = Schema(
     "unmask",
     {"exchange": INTEGER, "present": PLACES, "sealed": BOXES},
     direction=SERVER_TO_CLIENTS,
-    reveals="The clients with received answers, and sealed shares of their masks' secrets, for this client to open.",
+    reveals=(
+        "Which clients have answered, and encrypted shares of the secrets of their masks, for this client to decrypt."
+    ),
 )
 
 OPENED = Schema(
@@ -57,8 +59,9 @@ OPENED = Schema(
     {"exchange": INTEGER, "shares": BYTES},
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "Shares of secrets of this exchange: of each present neighbour's own mask, and of the masks it shares with "
-        "clients without an answer. Enough of them remove the masks from the sum, but not from a single answer."
+        "Shares of secrets of this exchange: of the own mask of each neighbour that has answered, and of the "
+        "masks that it shares with clients that have not. Enough shares remove the masks from the sum, not "
+        "from any single answer."
     ),
     coverage=Coverage(noise_covers=True),
 )

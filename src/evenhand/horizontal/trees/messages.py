@@ -20,7 +20,7 @@ COUNT = Schema(
     "trees count",
     {"round": INTEGER},
     direction=SERVER_TO_CLIENTS,
-    reveals="Nothing: it requests counts of values.",
+    reveals="Nothing: a request to count values on a grid.",
 )
 
 COUNTED = Schema(
@@ -43,7 +43,7 @@ REFINE = Schema(
     "trees refine",
     {"round": INTEGER, "cells": Field("i8", ("columns", FULLEST))},
     direction=SERVER_TO_CLIENTS,
-    reveals="For each column, the intervals with most values of all clients.",
+    reveals="For each column, the grid intervals that contain most values of all clients together.",
 )
 
 REFINED = Schema(
@@ -63,7 +63,10 @@ EDGES = Schema(
         "intercept": Field("f8"),
     },
     direction=SERVER_TO_CLIENTS,
-    reveals="The bin edges of columns, about the quantiles of all clients' values, and the share of positive labels.",
+    reveals=(
+        "The edges of each column's bins, which are close to the quantiles of all clients' values, and the "
+        "shares of labels."
+    ),
 )
 
 ROOT = Schema(
@@ -94,7 +97,7 @@ SPLITS = Schema(
         "asked": Field("i8", (None,)),
     },
     direction=SERVER_TO_CLIENTS,
-    reveals="The splits of nodes of the growing tree, which are part of the model.",
+    reveals="The splits of the growing tree, which are part of the model.",
 )
 
 HISTOGRAMS = Schema(
@@ -128,14 +131,17 @@ VALUES = Schema(
         "multipliers": Field("f8", (2, "constraints")),
     },
     direction=SERVER_TO_CLIENTS,
-    reveals="Values of the new leaves, which are part of the model, their responses, and all multipliers.",
+    reveals=(
+        "The values of the new leaves, which are part of the model, their responses, and the multipliers of "
+        "all constraints."
+    ),
 )
 
 FINISH = Schema(
     "trees finish",
     {"trees": INTEGER},
     direction=SERVER_TO_CLIENTS,
-    reveals="The number of trees, which clients already have, in the final model.",
+    reveals="The number of trees that make up the model; clients have the trees.",
 )
 
 VOCABULARY = Vocabulary(

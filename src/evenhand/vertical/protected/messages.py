@@ -13,12 +13,13 @@ MASKED = Schema(
     {"kind": TEXT, "number": INTEGER, "integers": WORDS, "words": WORDS},
     direction=Direction("passive party", "server"),
     reveals=(
-        "One party's message of the kind it names, its numbers in fixed point behind masks that cancel in the sum over "
-        "all passive parties: to whoever lacks the masks, words that are uniform over all 64 bits. The server learns "
-        "the sum: what all passive parties together offer to change in every row's score, and inner products summed "
-        "over them. A sum still tells something: rows that are equal in everybody's columns have equal entries, and "
-        "with many sums the server can fit a part of the others' columns (privacy.md has figures; fewer rounds, or one "
-        "band in place of two, tell less). Of a single passive party a sum is its own message."
+        "One party's message of the kind it names, in fixed point behind masks that cancel in the sum over "
+        "all passive parties. Without the masks, its words are uniform over all 64 bits. The server learns "
+        "the sum: the change of every row's score that all passive parties together propose, and inner "
+        "products summed over them. Rows that are equal in all these columns have equal entries in the sum, "
+        "and from many sums the server can fit a part of the columns (privacy.md has measurements; fewer "
+        "rounds, or one band instead of two, reveal less). With a single passive party, the sum is its own "
+        "message."
     ),
 )
 DEALER_KEY = Schema(
@@ -31,29 +32,29 @@ JOINING = Schema(
     "joining",
     {"key": KEY, "columns": INTEGER},
     direction=Direction("server or passive party", "dealer"),
-    reveals="To the dealer: how many columns the sender has, and the public half of a key. The dealer has no data.",
+    reveals="To the dealer, which has no data: the sender's number of columns, and the public half of a key.",
 )
 HIDDEN_COLUMNS = Schema(
     "hidden-columns",
     {"words": Field("i8", (None, "rows"))},
     direction=Direction("passive party", "server"),
     reveals=(
-        "To the server, once: X_k − A_k modulo 2⁶⁴, with A_k that the party and the dealer have in common: how many "
-        "columns there are, and otherwise uniform words. With the dealer's A_k it is the party's table: who runs both "
-        "server and dealer knows everything."
+        "To the server, once: X_k − A_k modulo 2⁶⁴, with A_k known to the party and the dealer. It reveals "
+        "the number of columns; the words are uniform. With the dealer's A_k it is the party's table: an "
+        "organisation that runs both server and dealer knows everything."
     ),
 )
 CORRECTIONS = Schema(
     "corrections",
     {"number": INTEGER, "words": WORDS},
     direction=Direction("dealer", "server"),
-    reveals="To the server: A_kᵀb − c for each party; uniform words, since only that party and the dealer know c.",
+    reveals=("To the server: A_kᵀb − c for each party. Uniform words, because only that party and the dealer know c."),
 )
 NEXT_TRIPLE = Schema(
     "next-triple",
     {"number": INTEGER},
     direction=Direction("server", "dealer"),
-    reveals="To the dealer: how many rounds there are.",
+    reveals="To the dealer: the number of rounds.",
 )
 HIDDEN_DERIVATIVE = Schema(
     "hidden-derivative",
@@ -68,9 +69,10 @@ HIDDEN_DERIVATIVE = Schema(
     },
     direction=Direction("server", "passive party"),
     reveals=(
-        "ν − b modulo 2⁶⁴ to a passive party, uniform words, and what it needs to find X_kᵀν from them: as many "
-        "numbers as it has columns, and a power of two that says how large ν is at most. Nothing of a single row, "
-        "unless a column belongs to few rows: see the guards in privacy.md."
+        "ν − b modulo 2⁶⁴ to a passive party, uniform words, and what it needs to compute X_kᵀν from them: "
+        "one number for each of its columns, and a power of two that bounds the size of ν. The sums of sparse "
+        "columns can reveal labels, also of columns that pass the guards: see the known weaknesses in "
+        "privacy.md."
     ),
     coverage=Coverage(from_labels=True),
 )
@@ -78,7 +80,7 @@ ENCRYPTION_KEY = Schema(
     "encryption-key",
     {"context": Field("u1", (None,))},
     direction=Direction("server", "passive party"),
-    reveals="Nothing: the public key under which ν will be encrypted; the secret one stays with the server.",
+    reveals="Nothing: the public key for the encryption of ν; the secret key stays with the server.",
 )
 ENCRYPTED_DERIVATIVE = Schema(
     "encrypted-derivative",
@@ -93,8 +95,8 @@ ENCRYPTED_DERIVATIVE = Schema(
     },
     direction=Direction("server", "passive party"),
     reveals=(
-        "ν under BFV encryption, to a passive party, and a power of two that says how large ν is at most. Nothing else "
-        "to whoever lacks the server's secret key."
+        "ν under BFV encryption, to a passive party, and a power of two that bounds the size of ν. Nothing "
+        "else without the server's secret key."
     ),
     coverage=Coverage(from_labels=True),
 )
@@ -103,8 +105,9 @@ ENCRYPTED_PRODUCTS = Schema(
     {"number": INTEGER, "ciphertexts": Field("u1", (None,)), "lengths": WORDS},
     direction=Direction("passive party", "server"),
     reveals=(
-        "X_kᵀν by slots behind uniform masks, under encryption; decrypted it is uniform. How noisy a ciphertext is "
-        "depends on X_k, and an encryption of the masks does not drown that: circuit privacy is not promised."
+        "X_kᵀν by slots behind uniform masks, under encryption; decrypted, it is uniform. The noise of the "
+        "ciphertexts depends on X_k, and nothing drowns that dependence: the server can compute columns from "
+        "it (see the known weaknesses in privacy.md)."
     ),
 )
 BLINDED_SUMS = Schema(
@@ -112,8 +115,9 @@ BLINDED_SUMS = Schema(
     {"number": INTEGER, "words": Field("i8", ("columns",))},
     direction=Direction("server", "passive party"),
     reveals=(
-        "The sums of the slots, to the party whose masks are in them: X_kᵀν, as many numbers as it has columns. "
-        "Nothing of a single row, unless a column belongs to few rows: see the guards in privacy.md."
+        "The sums of the slots, to the party whose masks are in them: X_kᵀν, one number for each of its "
+        "columns. The sums of sparse columns can reveal labels, also of columns that pass the guards: see the "
+        "known weaknesses in privacy.md."
     ),
 )
 

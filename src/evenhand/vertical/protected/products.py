@@ -26,7 +26,7 @@ FIXED_DERIVATIVE = Schema(
     "fixed-derivative",
     {"round": INTEGER, "last": INTEGER, "step": Field("f8"), "scale": INTEGER, "nu": Field("i8", ("rows",))},
     direction=Direction("server", "passive party"),
-    reveals="ν in fixed point: what derivative reveals. For comparison with the levels that hide it.",
+    reveals="ν in fixed point, which reveals the same as derivative. For comparison with the levels that hide it.",
     coverage=Coverage(from_labels=True),
 )
 

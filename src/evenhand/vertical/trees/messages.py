@@ -24,11 +24,11 @@ DERIVATIVES = Schema(
     },
     direction=SERVER_TO_PARTIES,
     reveals=(
-        "First and second derivative of the Lagrangian in every row's score, to every party, in units that use the "
-        "range of two bytes; and whether whole trees are wanted, or a split or cells for one that crosses parties. The "
-        "sign of the first derivative is the opposite of the label, both together give the whole score, and the tilt "
-        "of the slices gives away the sensitive group: this message discloses labels and groups, as ν of the other "
-        "solvers does."
+        "First and second derivative of the Lagrangian with respect to every row's score, to every party, "
+        "scaled to two bytes; and whether whole trees are requested, or a split or cells for a tree that "
+        "crosses parties. The sign of the first derivative is the opposite of the label, both together give "
+        "the whole score, and the tilt of the slices reveals the sensitive group. This message discloses "
+        "labels and groups, as ν of the other solvers does."
     ),
     coverage=Coverage(from_labels=True),
 )
@@ -43,10 +43,11 @@ LEAVES = Schema(
     },
     direction=PARTY_TO_SERVER,
     reveals=(
-        "For each of the party's new trees, which rows share a leaf: a partition of the rows into a few sets. Neither "
-        "columns nor thresholds are named, but rows in one leaf have similar values in the columns that the tree asks, "
-        "and the leaves of many trees together say ever more closely which rows are alike. Of a party with monotone "
-        "columns also which proportions its leaves are to keep, which follow from the derivatives; else zeros."
+        "For each of the party's new trees, which rows share a leaf: a partition of the rows into a few sets. "
+        "Neither columns nor thresholds are named. But rows in one leaf have similar values in the columns "
+        "that the tree splits on, and the leaves of many trees reveal more and more closely which rows are "
+        "alike. For a party with monotone columns also the proportions of its leaf values, which follow from "
+        "the derivatives; otherwise zeros."
     ),
 )
 
@@ -55,9 +56,8 @@ NODES = Schema(
     {"round": INTEGER, "count": INTEGER, "nodes": Field("u1", ("rows",))},
     direction=SERVER_TO_PARTIES,
     reveals=(
-        "Of a tree that crosses parties, in which of its present nodes each row is. Every party so learns a partition "
-        "of the rows that the columns of all parties have made, and where it made none of the splits itself, that of "
-        "the others."
+        "The present node of each row in a tree that crosses parties. Every party learns a partition of the "
+        "rows by all parties' columns; if it made none of the splits, by the columns of the others."
     ),
     coverage=Coverage(from_labels=True),
 )
@@ -67,8 +67,9 @@ OFFER = Schema(
     {"round": INTEGER, "gains": Field("f8", ("leaves",)), "right": Field("u1", ("packed",))},
     direction=PARTY_TO_SERVER,
     reveals=(
-        "For each present node of a tree that crosses parties, what the party's best split gains, and which rows it "
-        "sends right: one bit a row, whether the split is taken or not. Neither column nor threshold is named."
+        "For each present node of a tree that crosses parties, the gain of the party's best split, and the "
+        "rows that it sends right: one bit a row, whether the split is taken or not. Neither column nor "
+        "threshold is named."
     ),
 )
 
@@ -84,8 +85,8 @@ RELAY = Schema(
     {"round": INTEGER, "count": INTEGER, "cells": Field("u1", ("rows",))},
     direction=SERVER_TO_PARTIES,
     reveals=(
-        "In which of at most four cells of another party's each row is: a coarse partition by columns that are not the "
-        "receiver's, whose name is not told."
+        "Which of at most four cells of another party each row is in: a coarse partition by columns of a "
+        "party that is not named."
     ),
     coverage=Coverage(from_labels=True),
 )
@@ -95,8 +96,8 @@ RELAYED = Schema(
     {"round": INTEGER, "leaves": Field("u1", ("rows",)), "counts": Field("i8", (None,))},
     direction=PARTY_TO_SERVER,
     reveals=(
-        "In each of these cells, which rows share a leaf of the party's tree there. As with leaves, rows in one are "
-        "alike in the columns that the tree asks."
+        "For each of these cells, which rows share a leaf of the party's tree there. As with leaves, rows in "
+        "one leaf are alike in the columns that the tree splits on."
     ),
 )
 
@@ -105,9 +106,9 @@ LEAF_VALUES = Schema(
     {"values": Field("f8", (None, "leaves")), "intercept": NUMBER, "splits": Field("i8", (None,))},
     direction=SERVER_TO_PARTIES,
     reveals=(
-        "The values of the leaves of the party's own trees that are kept, of the first active party the intercept, and "
-        "which of the splits that the party offered were taken: the party's own part of the model. With the rows in "
-        "each leaf, which the party knows, the values say how the labels of those rows differ from the average."
+        "The party's own part of the model: the values of its kept leaves, the intercept for the first active "
+        "party, and which of the offered splits were taken. The party knows the rows of each leaf, so the "
+        "values reveal how the labels of those rows differ from the average."
     ),
     coverage=Coverage(from_labels=True),
 )
@@ -117,8 +118,8 @@ ROUTES = Schema(
     {"sizes": Field("i8", (None,)), "nodes": Field("i8", (None, 4)), "values": Field("f8", (None,))},
     direction=Direction("server", "label holder"),
     reveals=(
-        "To the first active party, which holds the labels: how the splits of all parties hang together in trees that "
-        "cross them, and the values of those trees' leaves."
+        "To the first active party, which holds the labels: the structure of trees that cross parties, and "
+        "the values of their leaves."
     ),
     coverage=Coverage(from_labels=True),
 )

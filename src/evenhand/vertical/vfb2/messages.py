@@ -25,17 +25,18 @@ FULL_PASS = Schema(
     "full-pass",
     {"round": INTEGER, "what": INTEGER},
     direction=SERVER_TO_PARTIES,
-    reveals="That the server wants a sum over all rows: of squared norms (what = 0) or of scores (what = 1).",
+    reveals="That the server requests a sum over all rows: of squared norms (what = 0) or of scores (what = 1).",
 )
 MASKED_TOTALS = Schema(
     "masked-totals",
     {"round": INTEGER, "tree": INTEGER, "sum": MASKED_ROWS},
     direction=PARTY_TO_PARTY,
     reveals=(
-        "For every row the sum over the sender's subtree, of partial scores plus masks (tree 0) or of masks alone "
-        "(tree 1). Modulo 2⁶⁴ such a sum is uniform and says nothing by itself; no party sees both halves of any sum "
-        "but the whole one's, at the root. Between organisations those of tree 0 are also behind masks that each two "
-        "parties have agreed on (public-key): no group of parties learns more than the sum over all others."
+        "For every row the sum over the sender's subtree, of partial scores plus masks (tree 0) or of masks "
+        "alone (tree 1). Modulo 2⁶⁴ such a sum is uniform and reveals nothing by itself; no party sees both "
+        "halves of any sum except the total, at the root. Between organisations, sums of tree 0 also have "
+        "masks that each two parties have agreed on (public-key): no group of parties learns more than the "
+        "sum over all others."
     ),
 )
 TOTALS = Schema(
@@ -48,33 +49,36 @@ CHANCES = Schema(
     "chances",
     {"chances": PER_ROW},
     direction=SERVER_TO_PARTIES,
-    reveals="How often each row is drawn, and with it (unless sampling is uniform) the norm of its whole data row.",
+    reveals=(
+        "The sampling frequency of each row, and with it (unless sampling is uniform) the norm of the row "
+        "over all parties' columns."
+    ),
 )
 NORMS = Schema(
     "norms",
     {"round": INTEGER, "squared_gradient": NUMBER, "penalty": NUMBER},
     direction=PARTY_TO_SERVER,
-    reveals="Two numbers: how far the party's weights are from stationary, and the size of its regulariser.",
+    reveals=("Two numbers: the distance of the party's weights from stationarity, and the value of its regulariser."),
 )
 BEGIN = Schema(
     "begin",
     {"round": INTEGER, "keep": INTEGER},
     direction=SERVER_TO_PARTIES,
-    reveals="That an epoch begins, and whether the model so far is the best one: the party then keeps its weights.",
+    reveals=("That an epoch begins, and whether the model so far is the best one; the party then keeps its weights."),
 )
 SCORE_REQUEST = Schema(
     "score-request",
     {"request": INTEGER, "rows": BATCH_ROWS},
     direction=Direction("active party", "party"),
-    reveals="Which rows an active party wants the scores of; they follow from a seed that all parties know.",
+    reveals="The rows that an active party requests scores of; they follow from a seed that all parties know.",
 )
 MASKED_SCORES = Schema(
     "masked-scores",
     {"request": INTEGER, "tree": INTEGER, "sum": BATCH_ROWS},
     direction=PARTY_TO_PARTY,
     reveals=(
-        "The same as masked-totals for the rows of one step: uniform modulo 2⁶⁴. With two parties there is nothing to "
-        "hide behind: each has the other's partial score by subtraction."
+        "As masked-totals, for the rows of one step: uniform modulo 2⁶⁴. With two parties nothing is hidden: "
+        "each computes the other's partial score by subtraction."
     ),
 )
 THETA = Schema(
@@ -82,35 +86,35 @@ THETA = Schema(
     {"request": INTEGER, "theta": BATCH},
     direction=Direction("active party", "party"),
     reveals=(
-        "ϑ, the derivative of the loss at the whole score, to every party, passive ones too. For the logistic loss its "
-        "sign is the opposite of the label and its size gives back wᵀx_i, which the masks had hidden; VFB² Theorem 7 "
-        "says otherwise. Under constraints the tilt of a row's weight gives away its group as well. Whoever collects "
-        "wᵀx_i for many w learns about the other parties' data."
+        "ϑ, the derivative of the loss at the whole score, to every party, passive ones too. For the logistic "
+        "loss its sign is the opposite of the label and its size gives wᵀx_i, which the masks had hidden; "
+        "VFB² Theorem 7 claims otherwise. Under constraints the tilt of a row's weight reveals its group as "
+        "well. A party that collects wᵀx_i for many w learns about the other parties' data."
     ),
 )
 FINISHED = Schema(
     "finished",
     {"round": INTEGER},
     direction=Direction("active party", "server"),
-    reveals="That an active party has launched all its steps of the epoch.",
+    reveals="That an active party has started all its steps of the epoch.",
 )
 APPLIED = Schema(
     "applied",
     {"round": INTEGER, "step": INTEGER},
     direction=PARTY_TO_SERVER,
-    reveals="That a party has done a step: only with synchronous pace.",
+    reveals="That a party has applied a step: only with synchronous pace.",
 )
 PROCEED = Schema(
     "proceed",
     {"round": INTEGER, "step": INTEGER},
     direction=SERVER_TO_PARTIES,
-    reveals="That everybody has done a step and the next may begin: only with synchronous pace.",
+    reveals="That all parties have applied a step and the next may begin: only with synchronous pace.",
 )
 STALENESS = Schema(
     "staleness",
     {"staleness": Field("i8", ("delays",))},
     direction=PARTY_TO_SERVER,
-    reveals="How many of the party's updates were how stale, in updates, once, at the end.",
+    reveals="The distribution of the staleness of the party's updates, once, at the end.",
 )
 
 VOCABULARY = Vocabulary(
