@@ -77,9 +77,10 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         What messages hide, by name or as an object of `evenhand.privacy` (``"subspace"`` and ``"fairvfl"`` with linear
         parties). ``"none"``: messages as published, which disclose labels, scores and which records are equal.
         ``"masked"`` or ``Masked()``: the server learns sums over the passive parties only. ``"dealer"`` or
-        ``Dealer()``: passive parties learn nothing about single rows either, with the help of a third party that has no
-        data. ``"encrypted"`` or ``Encrypted()``: the same under encryption, without a third party (extra
-        ``encrypted``). ``"auto"``: ``"masked"`` for ``"subspace"`` with two or more passive parties, else ``"none"``.
+        ``Dealer()``: passive parties receive sums over rows, not one number a row, with the help of a third party that
+        has no data. ``"encrypted"`` or ``Encrypted()``: the same under encryption, without a third party (extra
+        ``encrypted``). Both have known weaknesses (docs/privacy.md). ``"auto"``: ``"masked"`` for ``"subspace"`` with
+        two or more passive parties, else ``"none"``.
     label_privacy
         A :class:`~evenhand.privacy.RandomizedResponse`: labels leave their holder as randomised responses only. Loss
         and constraints are then debiased estimates (``"subspace"``, ``"trees"``, ``"fairvfl"`` and ``"fedbcd"``).

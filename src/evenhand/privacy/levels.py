@@ -16,7 +16,7 @@ class Masked:
 
 @dataclass(frozen=True)
 class Dealer:
-    """Passive parties learn nothing about single rows: a third party without data deals random triples.
+    """Passive parties receive sums over rows only: a third party without data deals random triples.
 
     Vertical only. In one process the dealer is simulated.
     """
@@ -24,7 +24,7 @@ class Dealer:
 
 @dataclass(frozen=True)
 class Encrypted:
-    """Passive parties learn nothing about single rows: derivatives travel encrypted. Vertical only.
+    """Passive parties receive sums over rows only: derivatives travel encrypted. Vertical only.
 
     It needs no third party, but the ``encrypted`` extra and more time.
     """
