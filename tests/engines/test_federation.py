@@ -95,7 +95,7 @@ def test_terms_beyond_a_policy_are_refused_and_everybody_is_told(shops: Shops) -
 
 def test_a_party_keeps_what_its_policy_says_and_others_learn_only_that_it_stopped(shops: Shops) -> None:
     """FairVFL's parties say their scores; phone never does."""
-    with pytest.raises(RunError, match=r"phone: it stopped \(RunError\); its own console says why"):
+    with pytest.raises(RunError, match=r"phone: it stopped \(RunError\); see the log on its own console"):
         shops.submit(solver="fairvfl", max_rounds=3)
     assert "scores" not in {one["kind"] for one in shops.side("phone").read_lines("transcript.jsonl")}
     assert "messages of kind 'scores' never leave it" in (shops.folder / "phone.log").read_text()
@@ -119,7 +119,7 @@ def test_a_party_whose_process_is_killed_ends_the_run_and_not_the_federation(sho
         while not (found := job_processes(shops.running["shop"])):
             time.sleep(0.2)
         # Well after the beginning: enrolling takes a moment.
-        wait_until(lambda: "terms this party takes part on" in (shops.folder / "shop.log").read_text()[length:])
+        wait_until(lambda: "terms of this run" in (shops.folder / "shop.log").read_text()[length:])
         time.sleep(2.0)
         for process in found:
             process.kill()

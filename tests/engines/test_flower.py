@@ -228,7 +228,7 @@ def test_a_party_that_refuses_says_so_and_why_stays_with_it(tmp_path: Path) -> N
         file.write('\n[policy]\nnever_send = ["direction"]\n')
     text, runs = paths["job"].read_text(), tmp_path / "runs"
     server = server_app(text, asked, lambda: site_env(paths["bank"], str(runs / SERVER)))
-    with pytest.raises(RunError, match=r"shop: it stopped \(RunError\); its own console says why"):
+    with pytest.raises(RunError, match=r"shop: it stopped \(RunError\); see the log on its own console"):
         simulate(server, client_app(text, partial(file_of, paths, runs)), 3)
     assert "direction" not in {one["kind"] for one in side(tmp_path, "shop").read_lines("transcript.jsonl")}
 

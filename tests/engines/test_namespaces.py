@@ -162,7 +162,7 @@ def test_the_page_is_walked_through_and_a_line_that_is_cut_and_healed_costs_only
         running += [site.run(join.replace("kits/shop", f"kits/{name}"), "join.log") for name, site in sites.items()]
         submitted = bank.run(f"{submit} --patience 120 --retries 3 --result result.json", "submit.log")
         running.append(submitted)
-        wait_until(lambda: "terms this party takes part on" in sites["shop"].said("join.log"))
+        wait_until(lambda: "terms of this run" in sites["shop"].said("join.log"))
         ip("link", "set", "evh-shop", "down")
         time.sleep(20.0)
         ip("link", "set", "evh-shop", "up")

@@ -35,7 +35,7 @@ def assert_run_of_one_process(link: SuperLink, run: str, together: Path, tmp_pat
         side.check()
         assert state_bytes(side.read_party(name, "weights")) == state_bytes(alone.folder.read_party(name, "weights"))
         assert {path.name for path in (side.path / "parties").iterdir()} == {name}
-        assert "terms this party takes part on" in link.log(name)
+        assert "terms of this run" in link.log(name)
 
 
 def test_three_shops_on_a_superlink(tmp_path: Path) -> None:

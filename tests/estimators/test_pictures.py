@@ -135,8 +135,8 @@ def test_weights_of_a_run_and_of_a_module_are_begun_with(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "holds no weights to start from"),
-        (b"no such thing", "holds no weights to start from"),
+        (None, "is not a safetensors file with weights to start from"),
+        (b"no such thing", "is not a safetensors file with weights to start from"),
         ({"weights": np.zeros(5, dtype=np.float32)}, "the start has 5 weights"),
         ({"0.weight": np.zeros((2, 1, 3, 3), dtype=np.float32)}, "'0.bias' is not among its weights"),
         ({"strange": np.zeros(1)}, "0.bias"),

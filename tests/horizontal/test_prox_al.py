@@ -357,7 +357,7 @@ def test_programs_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(InputError, match="at least one client"):
         prox_al([])
     federated = constrained(samples(), LossParity(0.1), scope="global")
-    with pytest.raises(InputError, match="shared rows"):
+    with pytest.raises(InputError, match="shared inequalities"):
         prox_al(federated.clients)
     with pytest.raises(InputError, match="name"):
         prox_al({"server": clients[0]})

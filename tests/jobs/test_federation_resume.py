@@ -159,10 +159,10 @@ def test_a_run_goes_on_only_on_the_same_job_and_the_same_rows(tmp_path: Path, mo
     before = table.read_text()
     table.write_text(before.replace(",x,", ",y,", 1))
     ends = run(paths, Network(), tmp_path / "runs", True)
-    assert "was begun on other terms or other data" in str(ends["shop"])
+    assert "was started with other terms or other data" in str(ends["shop"])
     table.write_text(before)
     paths["job"].write_text(paths["job"].read_text().replace("20", "21"))
-    with pytest.raises(RunError, match="was begun with another job"):
+    with pytest.raises(RunError, match="was started with another job"):
         run(paths, Network(), tmp_path / "runs", True)
 
 

@@ -104,7 +104,7 @@ def test_weights_stay_with_the_label_and_count_as_in_one_process(tmp_path: Path)
         assert_same_state(to_state(ends[name].model), to_state(together.run.models[name]))
     assert not np.allclose(plain.run.models["phone"].weights, together.run.models["phone"].weights, atol=1e-3)  # type: ignore[attr-defined]
     paths["job"].write_text(paths["job"].read_text().replace('"passive"', '"active"'))
-    with pytest.raises(JobError, match="they go with one active party"):
+    with pytest.raises(JobError, match="a single active party"):
         next(server_program(read_federation_job(paths["job"]), read_party(paths["bank"]), tmp_path, lambda: None))  # type: ignore[arg-type,return-value]
 
 
@@ -322,8 +322,11 @@ def test_rows_that_do_not_match_end_the_run_everywhere_and_name_no_id(tmp_path: 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (("shop", 'role = "passive"', 'role = "active"'), "shop's own file says 'active'"),
-        (("job", 'name = "shop"', 'name = "shops"'), "it takes no part"),
+        (
+            ("shop", 'role = "passive"', 'role = "active"'),
+            "shop has the role 'passive' in the job; its own file says 'active'",
+        ),
+        (("job", 'name = "shop"', 'name = "shops"'), "shop is not a participant of the job"),
     ],
 )
 def test_a_file_that_does_not_fit_the_job_is_refused_at_once(

@@ -93,6 +93,19 @@ def test_what_is_stated_is_in_the_folder_and_on_the_page(job: SmallJob) -> None:
     assert all(one.value.value < 1.0 for one in told)
 
 
+def test_the_folder_lists_the_exchange_after_training(job: SmallJob) -> None:
+    """The joint scores for the label holder's finishing step are in the transcript, also after a crash."""
+    job.content["job"]["label_privacy"] = {"epsilon": 4.0, "finish": True}
+    with pytest.raises(Stopped):
+        job.run("crashed", on_round=stop, checkpoint_seconds=0.0)
+    for finished in (job.run("whole"), job.run("crashed", resume=True)):
+        lines = finished.folder.read_lines("transcript.jsonl")
+        assert [tuple(line.values()) for line in lines] == finished.run.transcript.entries
+        told = [line for line in lines if line["kind"] == "joint-scores"]
+        assert [(line["sender"], line["receiver"]) for line in told] == [("server", "bank")]
+        assert sum(line["nbytes"] for line in lines) == finished.result["bytes"]
+
+
 def test_without_a_secret_it_is_a_simulation(job: SmallJob) -> None:
     del job.party("bank")["label"]["secret"]
     stated = job.run().result["privacy"]["bank"]

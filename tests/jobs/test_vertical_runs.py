@@ -304,7 +304,7 @@ def test_resuming_with_another_job_or_data_is_refused(small: SmallJob, changed: 
         small.content["clock"] = {"latency": 1.0}
     else:
         small.frames["shop"]["spent"] += np.arange(120)
-    with pytest.raises(RunError, match="begun with another job"):
+    with pytest.raises(RunError, match="started with another job"):
         small.run(resume=True)
     assert files(small.folder / "run") == before
 

@@ -125,7 +125,7 @@ def test_checkpoints_of_a_finished_run_are_cleared_away(path: Path) -> None:
 def test_only_the_same_job_whole_counts_as_finished(path: Path) -> None:
     assert not has_finished(path, JOB)
     finished(path)
-    with pytest.raises(RunError, match="begun with another job file"):
+    with pytest.raises(RunError, match="started with another job file"):
         has_finished(path, {"job": {"seed": 2}})
     with pytest.raises(RunError, match="has finished; there is nothing to resume"):
         check_place(path, True)

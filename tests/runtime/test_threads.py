@@ -252,7 +252,7 @@ def test_a_threaded_run_is_recorded_but_not_resumed(tmp_path: Path) -> None:
     begun = RunFolder.create(tmp_path / "messages", {})
     with pytest.raises(KeyboardInterrupt):
         train(begun, "messages", on_round=stop)
-    with pytest.raises(RunError, match="threads cannot go on from"):
+    with pytest.raises(RunError, match="cannot resume"):
         train(begun, "threads")
 
 

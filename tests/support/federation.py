@@ -156,8 +156,8 @@ def servers_copy(holder: Path) -> Path:
 
 def told_kinds(text: str) -> tuple[set[str], set[str]]:
     """Return the kinds of messages that the last notice in a text says will leave its site, and reach it."""
-    _, _, last = text.rpartition("terms this party takes part on:")
-    found = [re.search(rf"what will {verb} this site.*\n((?:  .*\n?)*)", last) for verb in ("leave", "reach")]
+    _, _, last = text.rpartition("terms of this run")
+    found = [re.search(rf"messages that this site will {verb}.*\n((?:  .*\n?)*)", last) for verb in ("send", "receive")]
     assert all(found), "the text holds no complete notice"
     leaving, reaching = ({line.strip().partition(": ")[0] for line in one[1].splitlines()} for one in found if one)
     return leaving, reaching

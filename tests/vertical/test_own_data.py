@@ -137,12 +137,12 @@ def test_terms_agreed_beforehand_are_kept_to() -> None:
     assert agreed.row_names == ["mean loss among positives, b vs. a (group)"]
     derived = train_vertical(*given)
     assert agreed.certificate.objective == pytest.approx(derived.certificate.objective, rel=1e-6)
-    with pytest.raises(InputError, match="the terms are of p0, p1, p2; the parties are p0, p1"):
+    with pytest.raises(InputError, match="the terms are for p0, p1, p2; the parties are p0, p1"):
         train_vertical(JOB, PARTIES[:2], PROBLEM.labels, PROBLEM.sensitive, terms=TERMS)
 
 
 def test_two_parties_of_one_name_are_refused() -> None:
-    with pytest.raises(InputError, match="two parties have one name; the names are p0, p0"):
+    with pytest.raises(InputError, match="two parties have the same name; the names are p0, p0"):
         train_vertical(JOB, [PARTIES[0], PARTIES[0]], PROBLEM.labels, PROBLEM.sensitive)
 
 

@@ -296,7 +296,7 @@ def test_whoever_keeps_messages_has_them_sent() -> None:
     for how in hows:
         run = train_vertical(job, parties, problem.labels, **how)
         assert {"theta", "masked-scores"} <= {message.kind for message in run.transcript.messages or ()}
-        with pytest.raises(InputError, match="sends none that could be kept"):
+        with pytest.raises(InputError, match="so none can be kept"):
             train_vertical(job, parties, problem.labels, runtime="interleaved", **how)
 
 

@@ -1,1 +1,1 @@
-"""Jobs from files: reading and checking them, loading their tables, running them, and scoring with what they left."""
+"""Job files: read and check them, load their tables, run them, and score new rows with finished runs."""

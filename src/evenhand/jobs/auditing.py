@@ -1,4 +1,4 @@
-"""Audits of jobs: of a run that is finished, and of one that is planned."""
+"""Audits of jobs: attack a finished run, or list the messages of a planned one."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ from evenhand.training.vertical_steps import dealer_steps, party_steps, server_s
 
 Own = TypeVar("Own")
 REPEATS: Final = 1e-6
-"""How closely the run that is attacked must end where the recorded one ended."""
+"""Tolerance between the objective of the repeated run and that of the recorded run."""
 
 
 def audit_run(folder: RunFolder, coalitions: Sequence[Sequence[str]] = ()) -> Audit:
     """Attack a finished run.
 
-    A run folder keeps who sent what to whom, not the numbers themselves. So the run is gone through again, from the
-    job in the folder and the tables it names: the messages are those that were sent (masks aside, which are drawn anew
-    and say nothing either way). Tables that have changed since are noticed.
+    A run folder records sender, receiver and size of each message, not its numbers. So the run is repeated, from the
+    job in the folder and the tables it names. The messages are the same, except for masks, which are drawn again and
+    carry no information. The audit refuses tables that have changed since.
     """
     recorded = folder.result["certificate"]
     with warnings.catch_warnings():
@@ -68,7 +68,7 @@ def audit_run(folder: RunFolder, coalitions: Sequence[Sequence[str]] = ()) -> Au
             audit, found = _vertical(own_job(folder, VerticalJobFile, parse_vertical), folder, coalitions)
     if found.rounds != recorded["rounds"] or _apart(found.objective, recorded["objective"]) > REPEATS:
         raise RunError(
-            f"{folder.path} cannot be audited: gone through again, the run ends at {found.objective:.9g} after "
+            f"{folder.path} cannot be audited: repeated, the run ends at {found.objective:.9g} after "
             f"{found.rounds} rounds, not at {recorded['objective']} after {recorded['rounds']}; the tables have changed"
         )
     return audit
@@ -107,7 +107,7 @@ def _horizontal(
 
 
 class PlannedMessage(NamedTuple):
-    """A kind of message that would go from one to another, and what it reveals."""
+    """A kind of message, its sender and receiver, and what it reveals."""
 
     sender: str
     receiver: str
@@ -118,11 +118,11 @@ class PlannedMessage(NamedTuple):
 REHEARSED_ROWS: Final = 60
 REHEARSED_EPSILON: Final = 8.0
 REHEARSED_ROUNDS: Final = 12
-"""Enough for every solver to have said all that it has to say, but for what depends on the rows."""
+"""Rounds after which every solver has sent each kind of message, except those that depend on the rows."""
 
 
 def read_planned(path: Path) -> JobFile | AnyJob:
-    """A job of one process, or one between organisations, which says of nobody where its table is."""
+    """A job in one process, or between organisations. The latter does not name any table."""
     content = read_toml(path)
     sections = [one for name in ("party", "client") for one in content.get(name, ()) if isinstance(one, dict)]
     if sections and not any({"table", "database"} & one.keys() for one in sections):
@@ -131,7 +131,7 @@ def read_planned(path: Path) -> JobFile | AnyJob:
 
 
 def plan_of(job: JobFile | AnyJob) -> list[PlannedMessage]:
-    """Which messages a job would send to whom, from its terms alone: no table is opened.
+    """List the messages that a job would send, from its terms alone; no table is opened.
 
     The run is rehearsed on made-up rows for some rounds, and its messages are listed.
     """
@@ -143,7 +143,7 @@ def plan_of(job: JobFile | AnyJob) -> list[PlannedMessage]:
 
 
 def _with_privacy(job: JobFile | AnyJob, kind: str) -> str:
-    """What label privacy makes of a message that tells labels."""
+    """Say how label privacy changes a message that reveals labels."""
     asked = None if isinstance(job, HorizontalJobFile) else job.to_job().label_privacy
     return "" if asked is None or not schemas()[kind].coverage.from_labels else f" {asked.words}"
 
@@ -155,7 +155,7 @@ def _made_up(rows: int, seed: int) -> tuple[Array, Array]:
 
 
 def _groups(rows: int, names: Sequence[str]) -> pd.DataFrame | None:
-    """Each attribute with two groups that occur with both labels, whatever the others are."""
+    """Return made-up groups: each attribute has two, and each group occurs with both labels."""
     places = np.arange(rows)
     return pd.DataFrame({name: (places >> shift) & 1 for shift, name in enumerate(names)}) if names else None
 
@@ -187,13 +187,13 @@ class _MadeUpRows:
 def _rehearse_vertical(job: VerticalJobFile | FederationJob) -> Transcript:
     trained = replace(job.to_job(), max_rounds=REHEARSED_ROUNDS)
     if trained.label_privacy is not None:
-        # What is said does not depend on ε, but slices of so few rows would drown in answers.
+        # The messages do not depend on ε, but randomised responses would swamp slices of so few rows.
         trained = replace(trained, label_privacy=replace(trained.label_privacy, epsilon=REHEARSED_EPSILON, groups=None))
     between = job if isinstance(job, FederationJob) else None
     parts: dict[str, Part]
     ids: pd.Index | int = REHEARSED_ROWS
     if isinstance(job, FederationJob):
-        # Which attributes are sensitive only their holder knows.
+        # Only the label holder knows which attributes are sensitive.
         parts, sensitive, alignment = job.parts, ["group"], alignment_of(job)
         ids = pd.Index([f"person {number}" for number in range(REHEARSED_ROWS)])
     else:
@@ -215,7 +215,7 @@ def _rehearse_vertical(job: VerticalJobFile | FederationJob) -> Transcript:
 
 
 def _then_score(steps: Steps[Any], role: Role | Callable[..., Role]) -> Steps[Any]:
-    """Add to somebody's steps that the model is measured, as between organisations."""
+    """Add the measuring of the model to a participant's steps, as between organisations."""
     end = yield from steps
     yield role if isinstance(role, Role) else role(model=end.model)
     return end
@@ -248,6 +248,6 @@ def _rehearse_horizontal(job: HorizontalJobFile) -> Transcript:
 
 
 def _holding(own: Own) -> Steps[Own]:
-    """Return what a participant has, which it need not agree on with anybody."""
+    """Return a participant's data without any exchange."""
     yield from ()
     return own

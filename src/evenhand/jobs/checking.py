@@ -1,4 +1,4 @@
-"""All that can be found out about a job before it is trained: what its tables hold, and everything that is wrong."""
+"""Check a job before training: report what its tables hold, and everything that is wrong."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def check_job_file(job: JobFile, base: Path) -> Checkup:
-    """Read everything a job needs as training would; where that is refused, look at each part on its own."""
+    """Read everything that training would read; if that fails, check each part on its own."""
     problems = Problems()
     with problems.noted():
         _require_extras(job)
@@ -57,7 +57,7 @@ def check_job_file(job: JobFile, base: Path) -> Checkup:
 
 
 class Problems(list[str]):
-    """What is wrong, each thing once."""
+    """Return all problems, each once."""
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -67,7 +67,7 @@ class Problems(list[str]):
             self.extend(one for one in problems_of(error) if one not in self)
 
     def of(self, what: Callable[[], T]) -> T | None:
-        """What comes of something, or None, and then it is known why."""
+        """Return the result of a call; on an error, record the problem and return None."""
         found: list[T] = []
         with self.noted():
             found.append(what())
@@ -75,7 +75,7 @@ class Problems(list[str]):
 
 
 def _require_extras(job: JobFile) -> None:
-    """Refuse a job whose solver needs a part that is not installed."""
+    """Refuse a job if its solver needs an extra that is not installed."""
     trained = job.to_job()
     needs = {"lightgbm": "trees"} if trained.model == "trees" else {}
     averaging = isinstance(job, HorizontalJobFile) and trained.solver not in ("sqp", "prox-al")
@@ -116,7 +116,7 @@ def _clients(rows: HorizontalTables, problems: Problems) -> Checkup:
 
 
 def _columns(owner: str, encoder: PartyEncoder, matrix: Any) -> list[ColumnFound]:
-    """What was made of each raw column; gaps are counted where they are features."""
+    """Return how each raw column is encoded; missing values are counted if they become features."""
     if encoder.sparse_columns is not None:
         return [ColumnFound(owner, "(numbered)", "number", encoder.sparse_columns, 0)]
     missing, widths = encoder.missing_features, encoder.widths
@@ -158,7 +158,7 @@ def _parts_of_parties(job: VerticalJobFile, base: Path, problems: Problems) -> C
     if len(opened) == len(job.party):
         aligned = problems.of(lambda: align_parties(opened, job.job.ids))
         if aligned is None and job.job.ids == "equal":
-            # What is common says how much ids = "inner" would leave.
+            # The number of common rows tells how many ids = "inner" would keep.
             aligned = Problems().of(lambda: align_parties(opened, "inner"))
     used = None if aligned is None else len(next(iter(aligned.values())).known)
     for party in job.party:
@@ -198,7 +198,7 @@ def _parts_of_clients(job: HorizontalJobFile, base: Path, problems: Problems) ->
 
 
 def _encode_alone(job: HorizontalJobFile, frame: pd.DataFrame) -> None:
-    """Whether a client's columns are there and can be features at all."""
+    """Check that a client's columns exist and can be features."""
     data = job.data
     beside = [data.label.column, *data.sensitive]
     for name in [*(data.columns or []), *data.sensitive]:

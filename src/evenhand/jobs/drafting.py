@@ -1,4 +1,4 @@
-"""A first job file for tables that nobody has described yet: id, label and groups are guessed, and said to be."""
+"""Draft a job file for new tables: guess id, label and groups, and mark each guess."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from evenhand.printing import listed, quoted, toml_key
 
 Split = Literal["vertical", "horizontal"]
 
-# Names that say what a column is, in the order in which they are looked for.
+# Column names that reveal a column's role, in order of preference.
 _LABELS: Final = (
     "label",
     "target",
@@ -44,7 +44,7 @@ _KEPT_LEVELS: Final = 100
 
 @dataclass(frozen=True, eq=False)
 class DraftTable:
-    """A table, how it is written, and what its columns are taken for."""
+    """A table, its file format, and the guessed roles of its columns."""
 
     name: str
     source: TableSource
@@ -53,7 +53,7 @@ class DraftTable:
 
     @classmethod
     def look(cls, path: Path) -> DraftTable:
-        """Read a table; of a CSV file encoding and decimal sign are guessed."""
+        """Read a table; guess encoding and decimal sign of a CSV file."""
         source = TableSource(table=path)
         if is_csv(path):
             source = replace(source, encoding=_encoding(local_file(str(path))))
@@ -64,7 +64,7 @@ class DraftTable:
         return cls(path.stem, source, frame)
 
     def with_types(self, features: Iterable[str]) -> DraftTable:
-        """With the types of columns that need saying."""
+        """Return the table with the column types that must be stated."""
         types = {name: kind for name in features if (kind := self._type(name)) is not None}
         return replace(self, types=types)
 
@@ -101,7 +101,7 @@ def _has_decimal_commas(frame: pd.DataFrame) -> bool:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a job file will say."""
+    """Content of a drafted job file."""
 
     split: Split
     tables: Sequence[DraftTable]
@@ -121,7 +121,7 @@ def draft_job(
     label: str | None = None,
     sensitive: Sequence[str] | None = None,
 ) -> Draft:
-    """Guess what is not given; what cannot be guessed is an error that says how to give it."""
+    """Guess what is not given; if that fails, raise an error that names the option to use."""
     names = [table.name for table in tables]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"two files are called {twice[0]!r}; a party is called by its file, so names must differ")
@@ -157,7 +157,7 @@ def _texts(column: pd.Series) -> set[str]:
 
 
 def _ids(tables: Sequence[DraftTable], given: str | None) -> dict[str, str]:
-    """By table the column by which its people are known: unique, and with most values in common with the others'."""
+    """Return each table's id column: unique, and with the most values in common with the other tables."""
     candidates = {table.name: _unique_columns(table, given) for table in tables}
     best: tuple[int, dict[str, str]] = (0, {})
     first, *others = tables
@@ -189,7 +189,7 @@ def _unique_columns(table: DraftTable, given: str | None) -> dict[str, set[str]]
 
 
 def _same_id(tables: Sequence[DraftTable], given: str | None) -> dict[str, str]:
-    """Of clients: a column that is unique in each table and called like an id; none is needed."""
+    """Return the clients' id column: unique in each table, and text unless it is given. Empty if there is none."""
     unique = [set(_unique_columns(table, None)) for table in tables]
     common = [str(name) for name in tables[0].frame.columns if all(str(name) in one for one in unique)]
     if given is not None and given not in common:
@@ -200,7 +200,7 @@ def _same_id(tables: Sequence[DraftTable], given: str | None) -> dict[str, str]:
 
 
 def _label(tables: Sequence[DraftTable], ids: Mapping[str, str], given: str | None) -> tuple[str, str]:
-    """Who holds the label, and which column it is."""
+    """Return the label holder and its label column."""
     if given is not None:
         holder = next((table.name for table in tables if given in table.frame.columns), None)
         if holder is None:
@@ -239,7 +239,7 @@ def _groups(frame: pd.DataFrame, taken: set[str]) -> list[str]:
 
 
 def draft_text(draft: Draft, base: Path) -> str:
-    """The job file, with a comment on each guess; paths are relative to its folder."""
+    """Return the text of the job file, with a comment on each guess; paths are relative to its folder."""
     lines = [
         "# A first draft by `evenhand init`: what is marked (guessed) was not said by anybody.",
         "# `evenhand check` reads the tables and says what it makes of them, `evenhand train` trains.",
@@ -298,7 +298,7 @@ def _where(table: DraftTable, base: Path) -> list[str]:
 
 
 def _taken(tables: Sequence[DraftTable]) -> list[str]:
-    """What columns are taken for, where that needs saying."""
+    """Return the column types that must be stated."""
     types = {name: kind for table in tables for name, kind in table.types.items()}
     lines = []
     if types:
@@ -314,5 +314,5 @@ def _many(column: pd.Series) -> bool:
 
 
 def _value(value: Any) -> str:
-    """As TOML writes it, which is as JSON does for these."""
+    """Return a value as TOML text, which equals JSON for these types."""
     return json.dumps(value, ensure_ascii=False)

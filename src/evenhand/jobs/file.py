@@ -16,7 +16,7 @@ JobFile: TypeAlias = VerticalJobFile | HorizontalJobFile
 
 
 def read_job(path: Path) -> JobFile:
-    """Read and check a job file; whatever is wrong with it is a JobError that names file and key."""
+    """Read and check a job file; every problem is a JobError that names file and key."""
     content = read_toml(path)
     section = content.get("job")
     if isinstance(section, dict) and section.get("split") == "horizontal":
@@ -31,7 +31,7 @@ def read_job(path: Path) -> JobFile:
 
 
 def with_epsilon(job: JobFile, epsilon: float | None) -> JobFile:
-    """The job with this ε in each of its constraints that has one; None is without any constraint."""
+    """Return the job with this ε in each constraint that has an ε; None removes all constraints."""
     varied = [one for one in job.job.constraint if "limit" not in one]
     if not varied:
         raise JobError("the job has no constraint with an epsilon that could be varied; add one to [job]")

@@ -1,4 +1,4 @@
-"""The folder of a job's run: begun, gone on with, read again; passwords stay out of it."""
+"""Run folders of jobs: create, resume and read them; they never hold passwords."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Run = TypeVar("Run")
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun(Generic[Run]):
-    """A run and its folder; `result` is what `result.json` holds."""
+    """A run and its folder; `result` is the content of `result.json`."""
 
     run: Run
     folder: RunFolder
@@ -29,19 +29,19 @@ class FinishedRun(Generic[Run]):
 
 
 def run_folder(job: BaseModel, base: Path, out: Path, resume: bool) -> AbstractContextManager[RunFolder]:
-    """The folder of a job's new run, or of one that goes on."""
+    """Return the folder of a new or resumed run."""
     return run_location.record_in(out, _kept(job), base, resume)
 
 
 def has_finished(job: BaseModel, out: Path) -> bool:
-    """Whether `out` holds the run of this job, finished and whole; the run of another job is an error."""
+    """Return whether `out` holds a complete, finished run of this job; raise an error for another job's run."""
     return run_location.has_finished(out, _kept(job))
 
 
 def own_job(
     folder: RunFolder, file: type[JobFile], parse: Callable[[dict[str, Any], str], JobFile], **changes: Any
 ) -> JobFile:
-    """The job that a run's folder keeps, but for some keys."""
+    """Return the job from a run folder, without some keys."""
     kept = {key: value for key, value in folder.description.items() if key in file.model_fields}
     content = kept | changes
     try:
@@ -51,12 +51,12 @@ def own_job(
 
 
 def _kept(job: BaseModel) -> dict[str, Any]:
-    """What a run folder keeps of a job file: all but passwords, which addresses do not show."""
+    """Return the content of a job file for the run folder, with passwords removed from addresses."""
     return job.model_dump(exclude_unset=True)
 
 
 def require_password(database: Address | None) -> None:
-    """Refuse an address out of a run folder, where its password was not kept."""
+    """Refuse an address from a run folder if its password was removed."""
     if database is not None and database.lacks_password:
         raise DataError(
             "the run folder does not keep the password of its database; say where the new rows are with a job "

@@ -1,4 +1,4 @@
-"""What scores of new rows are worth, where the tables have labels, and what is said about the rows."""
+"""Quality of the scores of new rows, if the tables have labels, and remarks about the rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SCORED = "scored"
 
 
 class NewRows(NamedTuple):
-    """Scores, what there is to say about the rows, and the quality of the scores if labels are there.
+    """Scores of new rows, remarks about the rows, and the quality of the scores if there are labels.
 
-    `measured` is as in a run's result, with the part ``"scored"``.
+    `measured` has the form of a run's result, with the part ``"scored"``.
     """
 
     scores: pd.DataFrame
@@ -29,7 +29,7 @@ class NewRows(NamedTuple):
 
 
 def read_beside(source: TableSource, label: str, sensitive: list[str]) -> pd.DataFrame | None:
-    """Labels and groups of a table by id, if it has labels; groups only if all are there."""
+    """Return labels and groups of a table by id, if it has labels; groups only if all sensitive columns exist."""
     frame = read_table(replace(source, types={}))
     if label not in frame.columns:
         return None
@@ -40,7 +40,7 @@ def read_beside(source: TableSource, label: str, sensitive: list[str]) -> pd.Dat
 def measured(
     scored: pd.DataFrame, beside: pd.DataFrame | None, label: str, labels: Mapping[str, Any]
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """The quality of scores on the rows that have a label, and what there is to say about it."""
+    """Return the quality of scores on the rows with a label, and remarks about it."""
     if beside is None:
         return None, []
     known = beside[beside[label].notna()]
@@ -49,7 +49,7 @@ def measured(
     if strange := known[label][~known[label].isin(list(said))].unique().tolist():
         return None, [f"{label!r} has values that the model does not know, such as {strange[0]!r}: nothing is measured"]
     known = known.set_axis(known.index.map(str))
-    # Of three classes or more what counts is which was chosen.
+    # With three classes or more, only the predicted class counts.
     column = names.signs(scored["prediction"]) if isinstance(names, Classes) else scored["score"].to_numpy()
     scores = pd.Series(column, scored.index)
     there = scores.set_axis(scores.index.map(str))
@@ -65,5 +65,5 @@ def measured(
 
 
 def file_in_place(source: TableSource, table: Path | None) -> TableSource:
-    """The same table, or the file that is read in its place."""
+    """Return a table's source, or the given file in its place."""
     return source if table is None else replace(source, table=table.absolute(), database=None, sql=None)

@@ -1,4 +1,4 @@
-"""How many rows parties have in common, found as in a job with private ids: no list of people is put together."""
+"""Find the rows that parties have in common, as in a job with private ids: nobody collects a list of ids."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from evenhand.runtime.inprocess import InProcess
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """What parties have in common.
+    """Common rows of parties.
 
     Attributes
     ----------
     rows
-        How many each party has.
+        Number of rows of each party.
     common
-        Each party's own ids of the rows that all have, in the order in which a job would take them.
+        Each party's own ids of the common rows, in the order that a job would use.
     """
 
     rows: dict[str, int]
@@ -38,10 +38,10 @@ class Overlap:
 
 
 def find_overlap(files: Sequence[Path], least: int = 1) -> Overlap:
-    """The overlap of the tables that parties' own files name.
+    """Return the overlap of the tables that the parties' own files name.
 
-    Every party's role has nothing but its own ids, and sends points that are blinded by its own key. With fewer common
-    rows than `least`, or than a party's own policy asks for, nothing is found out but that.
+    Each party's role has only its own ids, and sends points that are blinded by its own key. If there are fewer common
+    rows than `least`, or than a party's own policy requires, the parties learn only that.
     """
     if len(files) < 2:
         raise InputError("give the files of at least two parties, whose common rows are to be counted")
@@ -50,7 +50,7 @@ def find_overlap(files: Sequence[Path], least: int = 1) -> Overlap:
     check_names("party", names)
     ids = {}
     for own, path in zip(owners, files, strict=True):
-        # Ids that are missing or occur twice are refused where a table is read.
+        # Missing and duplicate ids are refused when a table is read.
         ids[own.party.name] = open_party(own.party, path.absolute().parent).known.index
     check_same_kind(list(ids.values()), names)
     least = max(least, *(own.policy.least_rows for own in owners))

@@ -1,4 +1,4 @@
-"""What is measured of a model's scores, and how they are handed over; the same for both splits."""
+"""Quality of a model's scores, the table of scores, and remarks on bounds; the same for both splits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class QualityRows(LabelledRows):
 
 
 def check_measurable(parts: Mapping[str, QualityRows]) -> None:
-    """Find out before training, not after it, that the quality on some rows would have no value."""
+    """Refuse, before training, rows on which the quality would be undefined."""
     for name, rows in parts.items():
         try:
             _quality(rows, rows.labels if isinstance(rows.names, Classes) else np.zeros(len(rows.labels)))
@@ -63,15 +63,16 @@ def quality(
     *,
     constraints: Sequence[Constraint] = (),
 ) -> dict[str, Any]:
-    """Metrics of each part of the rows with what they say of new people, and how far constraints hold there.
+    """Return metrics of each part of the rows, their uncertainty, and how well constraints hold there.
 
-    ``intervals`` are at 95 %, low and high, by bootstrap; ``standard_errors`` are of the metrics; no gap among new
-    people is above its ``bounds``, at 95 %. A number that these rows do not give (one row in a slice) is None.
+    ``intervals`` are 95 % bootstrap intervals, low and high; ``standard_errors`` belong to the metrics; ``bounds`` are
+    upper 95 % confidence bounds of gaps in the population. A value that these rows cannot give (one row in a slice) is
+    None.
 
     Parameters
     ----------
     constraints
-        Those over all rows together.
+        Constraints over all rows together.
     """
     said = {name: _population(rows, scores[name]) for name, rows in parts.items()}
     return {
@@ -91,7 +92,7 @@ def _counts(rows: QualityRows, scores: Array) -> list[dict[str, Any]]:
 
 
 def right_decisions(rows: QualityRows, scores: Array) -> Booleans:
-    """Of each row, whether its label is what the scores say."""
+    """Return whether each row's label equals the decision."""
     if isinstance(rows.names, Classes):
         return (scores.argmax(axis=1) if scores.ndim == 2 else scores) == rows.labels
     return (scores > 0) == (rows.labels > 0)
@@ -102,19 +103,19 @@ def _quality(rows: QualityRows, scores: Array) -> dict[str, float]:
         return {"accuracy": float(np.mean(right_decisions(rows, scores)))}
     if isinstance(rows.names, Classes):
         return {str(name): float(value) for name, value in _of_classes(rows, scores)["estimate"].items()}
-    # Labels by their own names, which error messages then use.
+    # Pass labels by their own names, so that error messages use them.
     return summary(rows.named_labels, scores, **rows.keywords)
 
 
 def _of_classes(rows: QualityRows, scores: Array) -> pd.DataFrame:
-    """Of three classes or more: each against the rest, and the worst of them."""
+    """Return the metrics of three classes or more: each class against the rest, and the worst of them."""
     told, decided = rows.named_labels, rows.names.named(scores)
     found = decision_intervals(told, decided, sensitive_features=rows.groups, skip_unmeasurable=True)
     return found.rename(index={"demographic_parity": "DP", "equal_opportunity": "DFN"}).loc[["accuracy", "DP", "DFN"]]
 
 
 def _population(rows: QualityRows, scores: Array) -> dict[str, dict[str, Any]]:
-    """What these rows say of new people: intervals, standard errors and bounds of the metrics that have them."""
+    """Return what these rows imply for the population: intervals, standard errors and bounds of metrics."""
     if rows.groups is None:
         right = float(np.sum(right_decisions(rows, scores)))
         error = float(np.sqrt(rate_variance(right, len(scores))))
@@ -131,7 +132,7 @@ def _population(rows: QualityRows, scores: Array) -> dict[str, dict[str, Any]]:
 
 
 def _held(constraints: Sequence[Constraint], rows: QualityRows, scores: Array) -> list[dict[str, Any]]:
-    """How far each constraint holds on these rows, exactly, and what that says of new people."""
+    """Return how well each constraint holds on these rows, and in the population."""
     if isinstance(rows.names, Classes) or (rows.groups is None and any(one.compares_groups for one in constraints)):
         return []
     names = rows.named_labels
@@ -140,7 +141,7 @@ def _held(constraints: Sequence[Constraint], rows: QualityRows, scores: Array) -
         try:
             table = constraint_gaps(constraint, names, scores, **rows.keywords)
         except (ConstraintError, DataError):
-            # Few test rows may leave a slice empty, over which nothing can be said.
+            # With few test rows a slice may be empty, and its constraint has no value.
             continue
         line = {str(name): plain(value) for name, value in table.reset_index().iloc[0].items()}
         found.append({name: _number(value) if isinstance(value, float) else value for name, value in line.items()})
@@ -148,14 +149,14 @@ def _held(constraints: Sequence[Constraint], rows: QualityRows, scores: Array) -
 
 
 def _number(value: float) -> float | None:
-    """JSON has no infinity."""
+    """Return None for infinity, which JSON does not have."""
     return float(value) if np.isfinite(value) else None
 
 
 def scored(scores: Array, labels: Mapping[str, Any], index: pd.Index) -> pd.DataFrame:
-    """Scores of new rows with probabilities and predictions; `labels` are those of a run's result.
+    """Return scores of new rows with probabilities and predictions; `labels` are those of a run's result.
 
-    Of more than two classes, the probability of each and the most probable one.
+    With more than two classes, return the probability of each class and the most probable class.
     """
     known = labels_of(labels)
     predicted = known.named(scores)
@@ -167,7 +168,7 @@ def scored(scores: Array, labels: Mapping[str, Any], index: pd.Index) -> pd.Data
 
 
 def default_bounds(job: JobFile) -> list[str]:
-    """Bounds that the job file leaves to the constraint's default."""
+    """Return a remark for each bound that the job file leaves at its default."""
     said = []
     for given, constraint in zip(job.job.constraint, job.to_job().constraints, strict=True):
         for name in ("epsilon", "limit"):
@@ -177,7 +178,7 @@ def default_bounds(job: JobFile) -> list[str]:
 
 
 def beyond_bounds(result: Mapping[str, Any]) -> list[str]:
-    """Where test rows have more than was asked for, and whether that may be chance."""
+    """Return a remark for each bound that the test rows exceed, and whether this may be chance."""
     said = []
     for one in result.get("constraints", {}).get("test", ()):
         value, error = one["estimate"], one["standard_error"]

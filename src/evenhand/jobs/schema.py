@@ -1,4 +1,4 @@
-"""What job files of both kinds of split are checked with: strict sections, and messages that name the key."""
+"""Schema of job files of both splits: strict sections, and error messages that name the key."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def key(meaning: str, example: Any, default: Any = ..., **limits: Any) -> Any:
 
 
 class Strict(BaseModel):
-    """A section that knows its keys and takes no others."""
+    """A section that refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     def __copy__(self) -> Self:
-        """Copy the keys only: what `once` keeps may not fit the copy."""
+        """Copy the keys only: values cached by `once` may not fit the copy."""
         copied = super().__copy__()
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
@@ -73,7 +73,7 @@ class Strict(BaseModel):
 
 
 def once(method: Callable[[File], T]) -> Callable[[File], T]:
-    """Call a method once for each section, which never changes, and return the same value from then on."""
+    """Cache a method's value for each section; sections never change."""
     name = f"once {method.__name__}"
 
     @wraps(method)
@@ -86,7 +86,7 @@ def once(method: Callable[[File], T]) -> Callable[[File], T]:
     return kept
 
 
-# Recorded as it is shown, so that no run folder can hold a password.
+# Record the address as it is shown, so that no run folder can hold a password.
 DatabaseAddress = Annotated[Address | None, PlainValidator(as_address), PlainSerializer(_recorded)]
 ConstraintTables = Annotated[list[dict[str, Any]], PlainValidator(as_tables)]
 
@@ -114,7 +114,7 @@ class LabelSection(Strict):
 
 
 class TableSection(Strict):
-    """A section that says where a table is."""
+    """A section with the location of a table."""
 
     table: str | None = key("File with the rows: CSV, Parquet, LIBSVM or DuckDB.", "bank.parquet", None)
     database: DatabaseAddress = key(
@@ -131,7 +131,7 @@ class TableSection(Strict):
 
 
 class EncodedSection(Strict):
-    """What a section with features says of how they are taken."""
+    """Keys of a section that say how features are encoded."""
 
     types: dict[str, TypeName] = key(
         "Type of columns, by name, instead of the type they look like.", {"zip": "category", "note": "leave out"}, {}
@@ -151,7 +151,7 @@ class EncodedSection(Strict):
 
 
 class TrainingSection(Strict):
-    """What `[job]` says of training, whichever the split."""
+    """Keys of `[job]` that both splits share."""
 
     split: str
     solver: str = key("Solver by name; `auto` chooses by model and constraint.", "trees", "auto")
@@ -185,7 +185,7 @@ class TrainingSection(Strict):
     )
 
     def to_job(self, **more: Any) -> Job:
-        """Return the job with what the split's own keys say."""
+        """Return the job, with the values of the split's own keys."""
         return Job(
             constraints=tuple(to_constraint(one) for one in self.constraint),
             alpha=self.alpha,
@@ -198,7 +198,7 @@ class TrainingSection(Strict):
 
 
 class ClockedFile(Strict):
-    """A whole job file, with a clock if its run is to have one."""
+    """A whole job file, with an optional virtual clock."""
 
     clock: ClockSection | None = None
 
@@ -207,7 +207,7 @@ class ClockedFile(Strict):
 
 
 class Columned(Protocol):
-    """A section that says what columns of a table are there for."""
+    """A section with the roles of a table's columns."""
 
     @property
     def id(self) -> str | None: ...
@@ -222,7 +222,7 @@ class Columned(Protocol):
 
 
 def read_toml(path: Path, what: str = "job file") -> dict[str, Any]:
-    """The content of a job file, or of another that is written as one, not yet checked."""
+    """Return the unchecked content of a job file or another TOML file."""
     if not path.is_file():
         raise JobError(f"there is no {what} {path}")
     try:
@@ -231,12 +231,12 @@ def read_toml(path: Path, what: str = "job file") -> dict[str, Any]:
         problem = str(error)
     except OSError as error:
         raise JobError(f"{path} cannot be read: {error.strerror}") from error
-    # Raised outside the handler: such errors hold the whole file, which may hold a password.
+    # Raise outside the handler: such errors contain the whole file, which may hold a password.
     raise JobError(f"{path}: not valid TOML: {problem}")
 
 
 class SeveralProblems(JobError):
-    """More than one thing is wrong."""
+    """Several problems at once."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -244,7 +244,7 @@ class SeveralProblems(JobError):
 
 
 def every(*checks: Callable[[], None]) -> None:
-    """Make all checks, whatever comes of those before; then raise what was found."""
+    """Run all checks, even if some fail; then raise all problems together."""
     found: list[InputError] = []
     for check in checks:
         try:
@@ -262,12 +262,12 @@ def problems_of(error: Exception) -> list[str]:
 
 
 def parsed(section: type[Section], check: Callable[[Section], None], content: dict[str, Any], where: str) -> Section:
-    """A whole file as its sections; whatever is wrong is a JobError that names file and keys, and shows no password.
+    """Return a file as its sections; every problem is a JobError that names file and keys, and shows no password.
 
     Parameters
     ----------
     check
-        Refuses, with an InputError, what no section can see on its own.
+        Raises an InputError for problems that no single section can see.
     """
     try:
         job = section.model_validate(content)
@@ -278,14 +278,14 @@ def parsed(section: type[Section], check: Callable[[Section], None], content: di
         problems = problems_of(error)
     else:
         return job
-    # Raised outside the handler: pydantic's error holds its input, which may be an address with a password. An address
-    # that was put where it does not belong is not shown by what was in its place either.
+    # Raise outside the handler: pydantic's error contains its input, which may be an address with a password. An
+    # address under the wrong key is not shown either.
     scrub = Scrubber.of_addresses(_texts(content))
     raise SeveralProblems([f"{where}: {scrub(problem)}" for problem in problems])
 
 
 def _texts(content: Any) -> Iterator[str]:
-    """Every text in a file's content, which may be deeper than functions can call themselves."""
+    """Yield every text in a file's content; without recursion, because nesting may exceed the recursion limit."""
     rest = [content]
     while rest:
         one = rest.pop()
@@ -298,7 +298,7 @@ def _texts(content: Any) -> Iterator[str]:
 
 
 def check_columns(section: Columned) -> None:
-    """Each column has one part to play; only sensitive ones may be features as well."""
+    """Refuse a column with two roles; only sensitive columns may also be features."""
     label = None if section.label is None else section.label.column
     weight = getattr(section, "weight", None)
     named = {
@@ -327,7 +327,7 @@ def check_columns(section: Columned) -> None:
 
 
 def check_names(kind: Literal["party", "client"], names: list[str]) -> None:
-    """Refuse names that cannot be a folder's, and one name for two."""
+    """Refuse names that cannot be folder names, and duplicate names."""
     for number, name in enumerate(names):
         try:
             check_name(kind, name)
@@ -339,7 +339,7 @@ def check_names(kind: Literal["party", "client"], names: list[str]) -> None:
 
 
 def check_clock(clock: ClockSection | None, kind: str, names: list[str]) -> None:
-    """Refuse speeds and latencies of somebody who is not there."""
+    """Refuse speeds and latencies of unknown participants."""
     if clock is None:
         return
     known = [SERVER, *names]
@@ -361,7 +361,7 @@ def located(
     first_index: Any = 1,
     types: Mapping[str, TypeName] | None = None,
 ) -> TableSource:
-    """Where a table is; paths, an SQLite file's too, are relative to the job file's folder."""
+    """Return the location of a table; paths, also of SQLite files, are relative to the job file's folder."""
     table, database = None, section.database
     if section.table is not None:
         require_file_name(section.table)
@@ -390,12 +390,12 @@ def to_constraint(given: dict[str, Any]) -> Constraint:
 
 
 def build(what: type[T], given: Mapping[str, Any], where: str, owner: str, make: Callable[[], T] | None = None) -> T:
-    """Make a dataclass from a table of the file, with its types checked before its own checks run.
+    """Make a dataclass from a table of the file; check types before the dataclass's own checks run.
 
     Parameters
     ----------
     make
-        How the dataclass is made; None calls it with what is given.
+        Function that makes the dataclass; None calls the class itself.
     """
     kinds = {field.name: get_type_hints(what)[field.name] for field in fields(what)}  # type: ignore[arg-type]
     for key, value in given.items():
@@ -412,7 +412,7 @@ def build(what: type[T], given: Mapping[str, Any], where: str, owner: str, make:
 
 
 def _explain(problem: Any, whole: type[BaseModel]) -> str:
-    """One pydantic problem in words, with the key's full path."""
+    """Return one pydantic problem as a sentence, with the key's full path."""
     path = [str(part) for part in problem["loc"]]
     key = ".".join(path)
     if problem["type"] == "extra_forbidden":
@@ -425,14 +425,14 @@ def _explain(problem: Any, whole: type[BaseModel]) -> str:
 
 
 def _said(*problems: Any) -> str:
-    """What pydantic says of one value, which is shown only where it is short."""
+    """Return pydantic's message about one value; the value is shown only if it is short."""
     text = " or ".join(problem["msg"] for problem in problems).replace(" or Input should be", " or")
     value = problems[0]["input"]
     return f"{text} (it is {quoted(value)})" if isinstance(value, (str, bool, int, float)) else text
 
 
 def _known_keys(path: list[str], whole: type[BaseModel]) -> list[str]:
-    """The keys allowed at a place in the file."""
+    """Return the allowed keys at a place in the file."""
     section = whole
     for part in path:
         if part.isdigit():

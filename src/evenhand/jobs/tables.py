@@ -1,4 +1,4 @@
-"""What tables of both splits have in common: an error says whose table it is about, and test rows are held out."""
+"""Tables of both splits: owners in errors, held-out rows, and labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evenhand.printing import listed, quoted
 
 @contextmanager
 def naming(owner: str) -> Iterator[None]:
-    """Say whose table an error is about."""
+    """Add the owner of the table to errors."""
     try:
         yield
     except (DataError, ConstraintError) as error:
@@ -27,21 +27,23 @@ def naming(owner: str) -> Iterator[None]:
 
 
 def tell(owner: str, remarks: Iterable[str]) -> None:
-    """Warn of what was made of somebody's columns."""
+    """Warn about how an owner's columns were encoded."""
     for remark in remarks:
         warnings.warn(f"{owner}: {remark}", ColumnWarning, stacklevel=3)
 
 
 def not_used(sizes: Mapping[str, int], used: int, what: str) -> list[str]:
-    """In words how many of each party's rows are not used, where there are any."""
+    """Return a remark on how many of each party's rows are not used, if there are any."""
     lacking = [f"{rows - used:,} of {name}'s {rows:,} rows" for name, rows in sizes.items() if rows > used]
     if not lacking:
         return []
-    return [f"{used:,} rows are in all tables and {what}; {', '.join(lacking)} are not, since somebody lacks them"]
+    return [
+        f"{used:,} rows are in all tables and {what}; {', '.join(lacking)} are not, because not every party has these rows"
+    ]
 
 
 def hold_out(ids: pd.Index | Sequence[Any], fraction: float, seed: int, *, none_is_fine: bool = False) -> Booleans:
-    """Which rows are test rows, by a hash of the id; some must be left to train on."""
+    """Return which rows are held out, by a hash of the id; refuse to hold out all rows."""
     if fraction == 0:
         return np.zeros(len(ids), dtype=bool)
     test = held_out(ids, fraction, seed)
@@ -52,55 +54,55 @@ def hold_out(ids: pd.Index | Sequence[Any], fraction: float, seed: int, *, none_
 
 
 def parts_of(test: Booleans) -> dict[str, Booleans]:
-    """Which rows are ``"train"`` and which ``"test"`` rows, if there are any."""
+    """Return the masks of ``"train"`` and ``"test"`` rows, without empty parts."""
     return {name: rows for name, rows in {"train": ~test, "test": test}.items() if rows.any()}
 
 
-# A job file may say "true" in quotes of a column that holds booleans.
+# A job file may write "true" in quotes for a column of booleans.
 _WORDS: Final = {"true": True, "false": False}
 
 
 class Labels(NamedTuple):
-    """The two labels, as the table has them."""
+    """The two labels, with the table's own values."""
 
     negative: Any
     positive: Any
 
     def signs(self, values: pd.Series) -> Array:
-        """±1 for each row, +1 for the positive label."""
+        """Return ±1 for each row, +1 for the positive label."""
         return np.where(values.to_numpy() == self.positive, 1.0, -1.0)
 
     def named(self, signs: Array) -> list[Any]:
-        """Labels of rows by the signs of anything, scores for instance."""
+        """Return the label of each row from a sign or score."""
         return [self.positive if sign > 0 else self.negative for sign in signs]
 
 
 class Classes(NamedTuple):
-    """Three labels or more, as the job names them: the order of a model's scores."""
+    """Three or more labels, in the order of the job and of the model's scores."""
 
     classes: tuple[Any, ...]
 
     def signs(self, values: pd.Series) -> Array:
-        """Each row's place among the classes."""
+        """Return the index of each row's class."""
         places = {value: float(place) for place, value in enumerate(self.classes)}
         found = [places.get(value, np.nan) for value in values.tolist()]
         if strange := [value for value, place in zip(values.tolist(), found, strict=True) if np.isnan(place)]:
-            raise DataError(f"there is the label {quoted(strange[0])}, which is not among {listed(self.classes)}")
+            raise DataError(f"unknown label {quoted(strange[0])}; it is not among {listed(self.classes)}")
         return np.array(found)
 
     def named(self, scores: Array) -> list[Any]:
-        """Labels of rows by scores, a column for each class, or by places."""
+        """Return the label of each row, from scores with a column for each class, or from class indices."""
         places = scores.argmax(axis=1) if scores.ndim == 2 else scores.astype(np.int64)
         return [self.classes[place] for place in places]
 
 
 def labels_of(content: Mapping[str, Any]) -> Labels | Classes:
-    """What a run's result says its labels are."""
+    """Return the labels from a run's result."""
     return Classes(tuple(content["classes"])) if "classes" in content else Labels(**content)
 
 
 def common_labels(columns: Sequence[pd.Series], label: LabelSection, over: str = "") -> Labels | Classes:
-    """The labels of all columns together: the classes that the job names, or two."""
+    """Return the labels of all columns together: the job's classes, or two labels."""
     if label.classes is None:
         return two_labels(columns, label, over)
     classes = Classes(tuple(label.classes))
@@ -110,7 +112,7 @@ def common_labels(columns: Sequence[pd.Series], label: LabelSection, over: str =
 
 
 def label_column(table: pd.DataFrame, label: LabelSection, names: Sequence[str]) -> pd.Series:
-    """A table's labels, of which none is missing; `names` are all columns there are, for the error message."""
+    """Return a table's labels; refuse missing values. `names` lists all columns for the error message."""
     where = f"label column {label.column!r}"
     if label.column not in table.columns:
         raise DataError(f"{where} is not in the table; there is {listed(names)}")
@@ -121,12 +123,12 @@ def label_column(table: pd.DataFrame, label: LabelSection, names: Sequence[str])
 
 
 def two_labels(columns: Iterable[pd.Series], label: LabelSection, over: str = "") -> Labels:
-    """The two labels of all columns together; one of them may lack one.
+    """Return the two labels of all columns together; a single column may have only one of them.
 
     Parameters
     ----------
     over
-        Whose columns they are, for the error message: ``" over all clients"``.
+        Owners of the columns, for the error message: ``" over all clients"``.
     """
     where, positive = f"label column {label.column!r}", label.positive
     found: set[Any] = set().union(*(values.unique().tolist() for values in columns))
@@ -144,6 +146,6 @@ def two_labels(columns: Iterable[pd.Series], label: LabelSection, over: str = ""
     positive = classes[1] if positive is None else positive
     if positive not in classes:
         raise DataError(f"{where}: positive is {quoted(positive)}, the values are {' and '.join(map(quoted, classes))}")
-    # The table's own value: a job file may say 1 where the table holds 1.0 or true.
+    # Use the table's own value: a job file may say 1 if the table holds 1.0 or true.
     place = classes.index(positive)
     return Labels(classes[1 - place], classes[place])

@@ -86,7 +86,7 @@ def check_version(folder: RunFolder) -> None:
 
 def _check_same(folder: RunFolder, content: Mapping[str, Any]) -> None:
     if not folder.describes(content):
-        raise RunError(f"the run in {folder.path} was begun with another job file; start a new run in another folder")
+        raise RunError(f"the run in {folder.path} was started with another job file; start a new run in another folder")
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The path of horizontal runs: clients come to terms, each builds its role, a runtime runs them, a run comes out."""
+"""Train horizontally: clients agree on terms, each builds its role, and a runtime runs the roles."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class HorizontalRun:
     record: Mapping[str, Any] = field(default_factory=dict)
 
     def as_start(self) -> ModelStart:
-        """Where this run ended, for another to begin from."""
+        """Return the final weights and multipliers, as the start of another run."""
         return ModelStart(self.weights, self.statistics, self.raw_multipliers)
 
 
@@ -166,9 +166,9 @@ def train_together(
     checkpoint_seconds: float = 10.0,
     on_round: Callable[[Report], None] | None = None,
 ) -> HorizontalRun:
-    """Run everybody's steps in this process, from wherever they are to their ends.
+    """Run all participants' remaining steps in this process.
 
-    Parameters are those of `train_clients`.
+    The parameters are those of `train_clients`.
     """
     stages = together.to_training()
     terms = stages[SERVER].terms
@@ -185,11 +185,12 @@ def train_together(
     if unproven := [str(proof) for proof in finished.server.proofs() if not proof.holds]:
         warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=3)
     together.to_the_end({SERVER: finished.server})
+    finished.recorder.flush()
     return _run(terms, finished)
 
 
 def _own_data(stages: Mapping[str, HorizontalTraining]) -> Iterator[Any]:
-    """Return what everybody brings to training, for a fingerprint."""
+    """Yield all participants' data, for a fingerprint."""
     for name, stage in stages.items():
         yield name
         yield repr(getattr(stage.own, "update_noise", None))
@@ -199,13 +200,13 @@ def _own_data(stages: Mapping[str, HorizontalTraining]) -> Iterator[Any]:
 def build_roles(
     terms: HorizontalTerms, server: HorizontalServerData, clients: Mapping[str, ClientData]
 ) -> tuple[HorizontalServer, Sequence[HorizontalClient]]:
-    """Everybody's role, where everybody is in one process."""
+    """Build all participants' roles in one process."""
     return solver_roles.clients_server(terms, server), solver_roles.clients(terms, clients)
 
 
 def _run(terms: HorizontalTerms, finished: Finished[HorizontalServer, HorizontalClient]) -> HorizontalRun:
     certificate, found = certified(finished.server.certificate), finished.server.outcome()
-    # What the server does not know is with the clients.
+    # Clients hold the multipliers that the server does not know.
     tables = {client.name: client.own_multipliers() for client in finished.others} | dict(found.multipliers)
     order = [tables[name] for name in (*terms.names, SERVER, SHARED) if name in tables]
     multipliers = np.concatenate([np.zeros((2, 0)), *order], axis=1)
@@ -229,7 +230,7 @@ def _run(terms: HorizontalTerms, finished: Finished[HorizontalServer, Horizontal
 def update_noise_of(
     update_noise: UpdateNoise | Mapping[str, UpdateNoise] | None, names: Sequence[str]
 ) -> dict[str, UpdateNoise]:
-    """Return what each client does to its updates, by name; clients that do nothing are left out."""
+    """Return each client's update noise by name; clients without noise are left out."""
     if update_noise is None:
         return {}
     if not isinstance(update_noise, Mapping):

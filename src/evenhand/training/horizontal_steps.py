@@ -67,7 +67,7 @@ class HorizontalTraining(Training):
         if rows is None:
             return
         shown = rows.features
-        # A few pictures at a time: all of them may be more than memory holds.
+        # Hash a few pictures at a time: all of them may not fit into memory.
         yield from itertools.chain([shown.crop], shown.blocks()) if isinstance(shown, Pictures) else [shown]
         yield from (rows.labels, rows.groups)
 
@@ -205,19 +205,21 @@ def combine_encoders(names: Sequence[str], scale: bool, as_is: bool, rules: Mapp
 
 
 def start_from(path: Path, job: Job, shape: tuple[int, ...], classes: int | None, network: Any = None) -> ModelStart:
-    """Where a run begins whose weights are in a safetensors file.
+    """Return the start of a run from weights in a safetensors file.
+
+    The file holds the weights of an earlier run, or those of a torch module by the names of its parameters.
 
     Parameters
     ----------
     shape, classes
-        Of a row as the model sees it, and how many classes there are; None for two.
+        Shape of a row as the model sees it; number of classes, or None for two.
     network
-        The module, or a function that makes one, where the job's model is ``"module"``.
+        The module, or a function that makes one, if the job's model is ``"module"``.
     """
     try:
         found = load_file(path)
     except (OSError, SafetensorError, ValueError, TypeError) as error:
-        raise DataError(f"{path} holds no weights to start from, as a safetensors file does: {error}") from error
+        raise DataError(f"{path} is not a safetensors file with weights to start from: {error}") from error
     if found.keys() <= {"weights", "statistics"} and "weights" in found:
         return ModelStart(found["weights"], found.get("statistics", np.zeros(0, dtype=np.float32)))
     return _named(path, found, job.model if network is None else network, shape, classes, job)

@@ -167,7 +167,7 @@ def _named(clients: Clients) -> dict[str, Program]:
     for name in clients:
         check_name("client", name)
         if name == SHARED:
-            raise InputError(f"a client is called {SHARED!r}, which is the name of what all share; rename it")
+            raise InputError(f"a client is called {SHARED!r}, which is a reserved name; rename the client")
     return dict(sorted(clients.items()))
 
 
@@ -175,12 +175,12 @@ def _check_fit(clients: Mapping[str, Program], server: Program | None, shared: B
     """d, if all programs are functions of as many weights and of the same shared constraint rows."""
     sizes = {program.weights for program in [*clients.values(), *([] if server is None else [server])]}
     if len(sizes) > 1:
-        raise InputError(f"programs are functions of {sorted(sizes)} weights; all need the same number")
+        raise InputError(f"programs have {sorted(sizes)} weights; all need the same number")
     for name, program in clients.items():
         if program.shared != shared.n_rows:
             raise InputError(
-                f"client {name!r} has summands of {program.shared} shared rows, bounds are given for {shared.n_rows}"
+                f"client {name!r} has {program.shared} shared inequalities, but bounds are given for {shared.n_rows}"
             )
     if server is not None and server.shared:
-        raise InputError("the server's program has shared rows; its rows are its own")
+        raise InputError("the server's program has shared inequalities; only clients may have them")
     return sizes.pop()

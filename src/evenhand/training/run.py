@@ -1,4 +1,4 @@
-"""The skeleton of every run: roles are built, a runtime carries them to the end, and what happened is written down."""
+"""Run roles to the end and record the run: history, transcript, checkpoints, and warnings about the result."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.threads import Threads
 
 FLUSH_SECONDS: Final = 1.0
-"""At most so long a finished round is known to the run alone: people may be watching its folder."""
+"""Maximum seconds before a finished round is written to the run folder, because users may watch it."""
 
 
 class Recorder:
-    """Collects history, and writes it and checkpoints to the run folder if there is one."""
+    """Collect history; write history, transcript and checkpoints to the run folder if there is one."""
 
     def __init__(
         self, folder: RunFolder | None, checkpoint_seconds: float, on_round: Callable[[Report], None] | None
@@ -43,25 +43,25 @@ class Recorder:
         self._last = self._last_flush = time.monotonic()
 
     def attach(self, runtime: InProcess | Threads, fingerprint: str) -> None:
-        """Go on from the folder's last checkpoint, if it has one. A run of threads has none and begins anew."""
+        """Resume from the folder's last checkpoint, if it has one. Runs in threads have none and start again."""
         self._runtime = runtime
         self._fingerprint = fingerprint
         if self._folder is None:
             return
         checkpoint = self._folder.last_checkpoint()
         if checkpoint is not None:
-            # The recorder's own note travels with the runtime's state: any other key could be the name of a party.
+            # The fingerprint is stored with the runtime's state, under "": any other key could be the name of a party.
             if checkpoint.states.get("", {}).pop("fingerprint", None) != fingerprint:
-                raise RunError(f"{self._folder.path} was begun with another job or other data; start a new run")
+                raise RunError(f"{self._folder.path} was started with another job or other data; start a new run")
             if isinstance(runtime, Threads):
                 raise RunError(
-                    f"{self._folder.path} holds a checkpoint, which threads cannot go on from; use 'messages'"
+                    f"{self._folder.path} holds a checkpoint, which runtime 'threads' cannot resume; use 'messages'"
                 )
             runtime.restore(checkpoint.states)
         self.history, entries = self._folder.go_on(checkpoint)
         self._written = (len(self.history), len(entries))
         if entries:
-            # Exchanges before training are gone through again; the record has them from the first time.
+            # Exchanges before training are repeated; the record has them from the first time.
             runtime.transcript.restart(entries)
 
     def report(self, row: Report) -> None:
@@ -88,7 +88,7 @@ class Recorder:
         if self._folder is None:
             return
         rows, entries = self._written
-        # Threads may be adding to the transcript meanwhile: what is written is what is counted.
+        # Threads may add to the transcript meanwhile, so count the entries that are written here.
         sent = self._runtime.transcript.entries[entries:]
         self._last_flush = time.monotonic()
         self._folder.append(self.history[rows:], sent)
@@ -101,24 +101,24 @@ Other = TypeVar("Other", bound=Role)
 
 @dataclass(frozen=True, eq=False)
 class RunSettings:
-    """How a run is carried out and recorded; nothing here changes its result.
+    """How a run is executed and recorded; nothing here changes its result.
 
     Attributes
     ----------
     clock
-        Speeds of machines and links; None where nobody asks.
+        Speeds of machines and links, to simulate time; None for no simulation.
     folder
-        Where to record the run. If it holds a checkpoint of the same run, it goes on from there.
+        Where to record the run. If it holds a checkpoint of the same run, training resumes from it.
     checkpoint_seconds
-        Least time between two checkpoints.
+        Minimum time between two checkpoints.
     on_round
         Called with each row of history as it appears.
     keep_messages
-        Keep the arrays of all messages in the transcript.
+        Whether to keep the arrays of all messages in the transcript.
     threads
-        How many each party has, where they run in parallel; None where participants take turns.
+        Number of threads of each party, if parties run in parallel; None if participants take turns.
     transcript
-        Of the exchanges before, to be gone on with; None begins one.
+        Transcript of the exchanges before training, to append to; None starts a new one.
     """
 
     clock: VirtualClock | None = None
@@ -131,12 +131,14 @@ class RunSettings:
 
 
 class Finished(NamedTuple, Generic[Server, Other]):
-    """Roles that have come to their end, and the record of it."""
+    """Finished roles, and the record of their run."""
 
     server: Server
     others: Sequence[Other]
     history: list[Report]
     transcript: Transcript
+    recorder: Recorder
+    """Writes messages that are sent after training to the run folder: call its `flush` once the last one is sent."""
 
 
 def carry_out(
@@ -149,8 +151,8 @@ def carry_out(
     Parameters
     ----------
     identity
-        What makes this run the same as one before, for `fingerprint`: terms, data, where the server begins. Asked for
-        only where there is a folder.
+        Returns what identifies the run when it is resumed, for `fingerprint`: terms, data, the server's initial state.
+        Called only if there is a folder.
     """
     recorder = Recorder(settings.folder, settings.checkpoint_seconds, settings.on_round)
     with one_blas_thread():
@@ -167,7 +169,7 @@ def carry_out(
             recorder.attach(runtime, fingerprint(repr(clock), *identity(server)))
         runtime.run()
     recorder.flush()
-    return Finished(server, others, recorder.history, runtime.transcript)
+    return Finished(server, others, recorder.history, runtime.transcript, recorder)
 
 
 def certified(certificate: Certificate | None) -> Certificate:
@@ -178,10 +180,10 @@ def certified(certificate: Certificate | None) -> Certificate:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """One thread for products, and no warnings about numbers that overflow.
+    """Limit BLAS to one thread, and silence warnings about overflow.
 
-    Products are short and bound by memory, waiting threads cost more than they bring, and sums come out the same
-    whatever the machine. Numbers that overflow are a DivergenceError of the role that sees them first.
+    Products are short and limited by memory, so waiting threads cost more than they gain. With one thread, sums are the
+    same on every machine. The first role that sees an overflow raises a DivergenceError.
     """
     with _libraries().limit(limits=1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
         yield
@@ -189,12 +191,12 @@ def one_blas_thread() -> Iterator[None]:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """The numerical libraries of this process; looking for them takes milliseconds."""
+    """Return the numerical libraries of this process, cached because finding them takes milliseconds."""
     return ThreadpoolController()
 
 
 def fingerprint(*parts: Any) -> str:
-    """A sum over settings, data and where the server begins: resuming with anything else would not be resuming."""
+    """Return a checksum of settings, data and the server's initial state; a run resumes only if it is unchanged."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         _add(digest, part)
@@ -214,7 +216,7 @@ def _add(digest: Any, part: Any) -> None:
             _add(digest, array)
     elif isinstance(part, np.ndarray):
         digest.update(repr(part.shape).encode())
-        # Some rows at a time: an array that is stored by column is not copied whole.
+        # Hash some rows at a time, so that an array stored by column is not copied as a whole.
         for rows in np.array_split(part, -(-len(part) // 2**16)) if part.ndim > 1 and part.size else [part]:
             digest.update(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
     else:
@@ -222,26 +224,28 @@ def _add(digest: Any, part: Any) -> None:
 
 
 def shortfalls(certificate: Certificate, tol: float, decisions: Iterable[Any] | None = None) -> list[str]:
-    """One line for each thing that is not as one would take it to be; none where all is well.
+    """Return a warning for each shortfall of a finished run; empty if there is none.
+
+    Estimators warn with these lines; the command line has an exit code for them.
 
     Parameters
     ----------
     tol
-        What the solver was to stop at.
+        Tolerance at which the solver was to stop.
     decisions
-        The labels that the model gives to the rows it was trained on; None for a regression. Training needs rows of two
-        classes, so a model that gives all of them one label has not learned to tell anybody apart.
+        Labels that the model gives to its training rows; None for a regression. Training rows have two classes, so a
+        model that gives all of them the same label has not learned to separate them.
     """
     found = []
-    # Where clients were not asked to measure, nobody knows.
+    # The objective is NaN if clients did not measure the model; convergence is then unknown.
     if not certificate.converged and not np.isnan(certificate.objective):
         found.append(
             f"the solver did not converge in {certificate.rounds} rounds (stationarity {certificate.stationarity:.1e}, "
-            f"violation {certificate.violation:.1e}, tol {tol:g}): give it more rounds (max_rounds), or a larger tol; "
-            "a violation that stays means that the constraint cannot be met"
+            f"violation {certificate.violation:.1e}, tol {tol:g}): raise max_rounds or tol; "
+            "if the violation does not shrink, the constraint cannot be met"
         )
     given = Counter(() if decisions is None else decisions)
     if len(given) == 1:
         [(label, rows)] = given.items()
-        found.append(f"the model gives all {rows} rows the same label, {label}: it tells nobody apart")
+        found.append(f"the model gives all {rows} rows the same label, {label}: it does not separate the classes")
     return found

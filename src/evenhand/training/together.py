@@ -143,7 +143,7 @@ class Together(Generic[Stage]):
             What training leaves with each participant, by name.
         """
         if self._ends:
-            raise RunError("these steps have been taken to their end; begin anew")
+            raise RunError("these steps have already run to their end; create new ones")
         for name in self._steps:
             self._advance(name, outcomes.get(name))
         while self._at:

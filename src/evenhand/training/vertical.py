@@ -1,4 +1,4 @@
-"""The one path everybody takes: a job and the parties' columns become roles, a runtime runs them, a run comes out."""
+"""Train vertically in one process: build roles from a job and the parties' columns, and run them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class VerticalRun:
     label_privacy: LabelStatement | None = None
 
     def as_start(self) -> Start:
-        """Where this run ended, for another to begin from."""
+        """Return the final weights and multipliers, as the start of another run."""
         return Start({name: model.weights for name, model in self.models.items()}, self.multipliers)
 
 
@@ -126,7 +126,7 @@ def train_vertical(
     holdings = Holdings.of(job, parties, labels, sensitive, start, terms, sample_weight, key)
     steps = holdings.steps(key)
     transcript = Transcript(keep_messages) if transcript is None else transcript
-    # Models come out in the order in which parties were given.
+    # Return models in the order of the given parties.
     ordered = {name: steps[name] for name in (SERVER, *(one.name for one in parties))} | steps
     return train_together(
         Together(ordered, transcript),
@@ -149,16 +149,16 @@ def train_together(
     checkpoint_seconds: float = 10.0,
     on_round: Callable[[Report], None] | None = None,
 ) -> VerticalRun:
-    """Run everybody's steps in this process, from wherever they are to their ends.
+    """Run all participants' remaining steps in this process.
 
-    Parameters are those of `train_vertical`.
+    The parameters are those of `train_vertical`.
     """
     if runtime not in RUNTIMES:
         raise InputError(f"runtime is {runtime!r}; choose one of {', '.join(map(repr, RUNTIMES))}")
     stages, transcript = together.to_training(), together.transcript
     terms = stages[SERVER].terms
     if workers is not None and runtime != "threads":
-        raise InputError(f"workers are the threads of runtime 'threads'; runtime {runtime!r} has none")
+        raise InputError(f"workers applies to runtime 'threads' only; the runtime is {runtime!r}")
     threads = None if runtime != "threads" else len(terms.active) if workers is None else workers
     finished = carry_out(
         lambda: _build_roles(runtime, clock, transcript.messages is not None, stages),
@@ -172,6 +172,7 @@ def train_together(
         warnings.warn("; ".join(unproven), UnprovenWarning, stacklevel=3)
     models = server.models if isinstance(server, CompiledRun) else _models(finished.others, terms)
     ends = together.to_the_end({SERVER: server, **models})
+    finished.recorder.flush()
     return VerticalRun(
         models={name: ends[name].model for name in stages if name in terms.names},
         history=pd.DataFrame(finished.history),
@@ -187,13 +188,13 @@ def train_together(
 
 @dataclass(frozen=True, eq=False)
 class Holdings:
-    """The terms of a run, and what each participant holds: all of it is in this process, no role sees all of it."""
+    """The terms of a run, and each participant's data. All of it is in this process, but no role sees all of it."""
 
     terms: VerticalTerms
     server: ServerData
     parties: Mapping[str, PartyData]
     truth: LabelledRows | None = None
-    """Where labels have privacy and their holder ends with the truth: what it is."""
+    """True labels and groups, if labels are private and their holder fits its part to the truth at the end."""
 
     @classmethod
     def of(
@@ -207,7 +208,7 @@ class Holdings:
         sample_weight: Array | None = None,
         key: AnswerKey | None = None,
     ) -> Holdings:
-        """Deal out what was given in one place; terms that were not agreed on follow from it."""
+        """Split data that is in one place among the participants; derive the terms if none are given."""
         if sample_weight is not None:
             check_weights(job, sample_weight, len(labels))
         if terms is None:
@@ -226,9 +227,9 @@ class Holdings:
             for one in parties
         }
         if len(dealt) != len(parties):
-            raise InputError(f"two parties have one name; the names are {', '.join(one.name for one in parties)}")
+            raise InputError(f"two parties have the same name; the names are {', '.join(one.name for one in parties)}")
         if set(terms.names) != set(dealt):
-            raise InputError(f"the terms are of {', '.join(terms.names)}; the parties are {', '.join(dealt)}")
+            raise InputError(f"the terms are for {', '.join(terms.names)}; the parties are {', '.join(dealt)}")
         in_order = {name: dealt[name] for name in terms.names}
         multipliers = None if start is None else start.multipliers
         own = ServerData(
@@ -238,7 +239,7 @@ class Holdings:
         return cls(terms, own, in_order, truth if asked is not None and asked.finish else None)
 
     def steps(self, key: AnswerKey) -> dict[str, Steps[Any]]:
-        """Return everybody's steps from training on; terms and rows are agreed on already."""
+        """Return all participants' steps from training on; terms and rows are already agreed on."""
         terms, holder = self.terms, self.terms.active[0]
         parties: dict[str, Steps[Any]] = {
             name: train_as_party(terms, name, own, self.truth if name == holder else None)
@@ -248,13 +249,13 @@ class Holdings:
         return {SERVER: train_as_server(terms, self.server, key), **parties, **dealer}
 
     def roles(self) -> tuple[Role, list[Role]]:
-        """Each from the terms and what it holds; whoever helps without data comes last."""
+        """Build each participant's role from the terms and its data; participants without data come last."""
         parties = [solver_roles.party(self.terms, name, own) for name, own in self.parties.items()]
         return solver_roles.server(self.terms, self.server), [*parties, *solver_roles.helpers(self.terms)]
 
 
 def label_statement(terms: VerticalTerms, key: AnswerKey) -> LabelStatement | None:
-    """What can be stated of a run's labels; None where they are used as they are."""
+    """Return the privacy statement of a run's labels; None if true labels are used."""
     asked = terms.job.label_privacy
     if asked is None:
         return None
@@ -263,11 +264,11 @@ def label_statement(terms: VerticalTerms, key: AnswerKey) -> LabelStatement | No
 
 
 def check_weights(job: Job, weights: Array, rows: int) -> None:
-    """Refuse weights of rows that the solver does not take, or that are no weights."""
+    """Refuse row weights that the solver does not support, and invalid weights."""
     check_takes_weights(job)
     if weights.shape != (rows,) or not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
         raise DataError(
-            f"sample_weight has the shape {weights.shape}; give each of the {rows} rows zero or more, some above"
+            f"sample_weight must be {rows} finite numbers of zero or more, not all zero; its shape is {weights.shape}"
         )
 
 
@@ -276,7 +277,7 @@ def _models(roles: Sequence[Role], terms: VerticalTerms) -> dict[str, Scorer]:
 
 
 def _identity(stages: Mapping[str, VerticalTraining]) -> Iterator[Any]:
-    """Return all that makes the run what it is."""
+    """Yield what identifies the run: terms and data."""
     terms = stages[SERVER].terms
     yield terms.to_plain()
     for name in (SERVER, *terms.names):
@@ -286,17 +287,20 @@ def _identity(stages: Mapping[str, VerticalTraining]) -> Iterator[Any]:
 def _build_roles(
     runtime: RuntimeName, clock: VirtualClock | None, kept: bool, stages: Mapping[str, VerticalTraining]
 ) -> tuple[Role, Sequence[Role]]:
-    """Build the role that does everybody's work, alone, or server and parties; kept messages have to be sent."""
+    """Build the compiled role that does all participants' work, or the server and the parties.
+
+    To keep messages they must be sent, so the compiled role is then not used.
+    """
     terms = stages[SERVER].terms
     solver, name = solver_roles.solver_of(terms), terms.job.solver
     if clock is not None and runtime in ("interleaved", "threads"):
-        raise InputError(f"a virtual clock tells the time of roles; runtime {runtime!r} has none")
+        raise InputError(f"runtime {runtime!r} has no virtual clock; choose 'messages'")
     if runtime == "interleaved" and "interleaved" not in solver.runtimes:
         raise InputError(f"solver {name!r} does not run interleaved; choose a VFB² solver, or 'messages'")
     if runtime == "threads" and "threads" not in solver.runtimes:
         raise InputError(f"solver {name!r} does not run in threads; choose VFB², FairVFL or FedBCD, or 'messages'")
     if kept and runtime == "interleaved":
-        raise InputError("runtime 'interleaved' counts messages and sends none that could be kept; choose 'messages'")
+        raise InputError("runtime 'interleaved' only counts messages, so none can be kept; choose 'messages'")
     if runtime == "interleaved" or (runtime == "auto" and clock is None and not kept):
         own = {one: stages[one].own for one in (SERVER, *terms.names)}
         whole = solver_roles.compiled(terms, own.pop(SERVER), own)  # type: ignore[arg-type]

@@ -164,7 +164,7 @@ def party_steps(
     del aligned
     terms = yield from _enrolled(name, accepted, policy)
     if terms.n_rows != n_rows:
-        raise RunError(f"the terms are about {terms.n_rows} rows, {name} has {n_rows} to train on")
+        raise RunError(f"the terms state {terms.n_rows} training rows, but {name} has {n_rows}")
     known = truth = None
     if name == alignment.holder:
         truth, key = source.labels()

@@ -1,4 +1,4 @@
-"""The training of one side, so that it outlasts its process: checkpoints as it goes, and from one that all have on."""
+"""Checkpoints of one participant's training, which resumes from the newest one that all participants have."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _NOT_OF_TRAINING: Final = (CUTS, resuming.VOCABULARY, scoring.VOCABULARY, measur
 
 
 class CheckpointManager:
-    """Checkpoints of one side's training.
+    """Take checkpoints of one participant's training, and resume from them.
 
     Parameters
     ----------
     parties
-        Everybody but the server.
+        All participants but the server.
     every
-        At the server, which calls for them: least seconds between two.
+        Minimum seconds between two checkpoints. Only the server uses it, because the server requests checkpoints.
     """
 
     def __init__(self, site: Site, folder: SideFolder, parties: Sequence[str], every: float) -> None:
@@ -40,23 +40,23 @@ class CheckpointManager:
 
     @property
     def gone_through_again(self) -> set[int]:
-        """Places in the transcript of what the run had behind it already when it went on."""
+        """Return the positions of transcript entries that a resumed run sent a second time."""
         return {place for first, end in self._folder.again for place in range(first, end)}
 
     def secret(self) -> bytes:
-        """32 bytes that nobody else knows; a run that goes on has the same again."""
+        """Return 32 random bytes that only this participant knows; a resumed run gets the same bytes."""
         path = self._folder.folder.path / "secret"
         if not path.exists():
             write_bytes(path, os.urandom(32), private=True)
         return path.read_bytes()
 
     def trained(self, role: Role, identity: str) -> Program[None]:
-        """The role to its end; of a run that goes on, from the newest checkpoint that all have.
+        """Run the training role to its end; a resumed run starts from the newest checkpoint that all participants have.
 
         Parameters
         ----------
         identity
-            A sum over terms and data: with others it would be another run.
+            Checksum of terms and data. Checkpoints with another checksum belong to another run.
         """
         found, number, seconds = self._folder.checkpoints(identity), 0, 0.0
         at_server = role.name == SERVER
@@ -76,20 +76,22 @@ class CheckpointManager:
 
 
 def own_secret(keeping: CheckpointManager | None) -> bytes:
-    """A secret of this side's own, the same for as long as the run lasts."""
+    """Return this participant's own secret, which stays the same when the run is resumed."""
     return os.urandom(32) if keeping is None else keeping.secret()
 
 
 def keeper(keeping: CheckpointManager | None) -> Keeper:
-    """Return what runs the training role at this site, with checkpoints or without."""
+    """Return the function that runs the training role at this site, with checkpoints or without."""
     if keeping is None:
         return without_checkpoints
     return lambda role, identity: keeping.trained(role, fingerprint(*identity))
 
 
 def messages_of(transcript: Transcript, keeping: CheckpointManager | None) -> Transcript:
-    """The messages of a training and of what led to it, once: without checkpoints, without what a run that went on has
-    gone through again, and without the measuring, which some may have begun before others had ended the training.
+    """Return each message of training and of the exchanges before it, once.
+
+    Three kinds of message are left out: those of checkpoints, those that a resumed run has sent again, and those of
+    measuring. Some participants may start measuring before others have finished training.
     """
     again = set() if keeping is None else keeping.gone_through_again
     entries = [entry for place, entry in enumerate(transcript) if place not in again]

@@ -1,7 +1,7 @@
-"""Each one's part of a job across rows: a client has its own table, the server has none.
+"""Horizontal jobs between organisations: a client has its own table, the server has none.
 
-Both take the same steps as in one process (`training/horizontal_steps.py`), so models come out the same. In the end
-everybody has the model, and the server the counts that quality is made of.
+Both take the same steps as in one process (`training/horizontal_steps.py`), so the models are the same. At the end
+all participants have the model, and the server has the counts from which quality is computed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from evenhand.training.together import Steps, alone
 
 @dataclass(frozen=True, eq=False)
 class ClientEnd:
-    """What a client has when the run is over, for its own run folder."""
+    """What a client has at the end of the run, for its own run folder."""
 
     terms: HorizontalTerms
     encoder: PartyEncoder
@@ -44,20 +44,20 @@ class ClientEnd:
     labels: Labels
 
     def write(self, folder: RunFolder) -> dict[str, Any]:
-        """Keep the model that all share; return what the client's `result.json` says."""
+        """Write the shared model; return the content of the client's `result.json`."""
         folder.write_model("encoder", self.encoder.to_state())
         folder.write_model("weights", self.state)
         return {"terms": self.terms.digest, "labels": self.labels._asdict()}
 
 
 class _OwnTable(ClientTable):
-    """A client's table at the client itself, which agrees with the others on labels and on an encoder."""
+    """A client's table at its own site; clients agree on labels and on an encoder."""
 
     labels: Labels
     encoder: PartyEncoder
 
     def steps(self, own: PartyFile, secret: Callable[[], bytes]) -> Steps[ClientData]:
-        """Read the table, agree, and encode; columns that the client's policy keeps out are refused."""
+        """Read the table, agree with others, and encode; refuse columns that the client's policy does not allow."""
         data = self._job.data
         self.look()
         self.open()
@@ -81,12 +81,12 @@ def client_program(
     keeping: CheckpointManager | None = None,
     secret: bytes | None = None,
 ) -> Program[ClientEnd]:
-    """Return what a client does; parameters are those of a party's.
+    """Return a client's program; see `party_program` for the other parameters.
 
     Parameters
     ----------
     secret
-        The client's own, for its noise; None takes that of `keeping`.
+        The client's own secret, for its noise; None takes the one from `keeping`.
     """
     return alone(_client(job, own, base, on_terms, lambda: secret or own_secret(keeping)), keeper(keeping))
 
@@ -100,7 +100,9 @@ def _client(
 ) -> Steps[ClientEnd]:
     name = own.party.name
     if own.party.role != "client" or name not in job.parts:
-        raise JobError(f"by the job, clients are {', '.join(job.parts)}; {name}'s own file says {own.party.role!r}")
+        raise JobError(
+            f"the clients of the job are {', '.join(job.parts)}; the file of {name} has the role {own.party.role!r}"
+        )
     table = _OwnTable(own.party, name, f"client {name!r}", job, base)
     terms = yield from client_steps(
         name,
@@ -122,7 +124,7 @@ def _client(
 def clients_server_program(
     job: ClientsJob, transcript: Callable[[], Transcript], keeping: CheckpointManager | None = None
 ) -> Program[dict[str, Any]]:
-    """Return what the server does, which has no rows; it ends with what `result.json` holds."""
+    """Return the server's program, which ends with the content of `result.json`. The server has no rows."""
     return alone(_server(job, lambda: messages_of(transcript(), keeping)), keeper(keeping))
 
 
@@ -148,11 +150,11 @@ def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, 
 
 
 def _state(model: bytes) -> State:
-    """Read the model that the server has handed out."""
+    """Read the model that the server has sent."""
     try:
         return state_from(model, Path("the model"))
     except RunError as error:
-        raise ProtocolError(f"what the server handed out is no model: {error}") from error
+        raise ProtocolError(f"the server sent a model that cannot be read: {error}") from error
 
 
 def _draft(job: ClientsJob) -> HorizontalTerms:

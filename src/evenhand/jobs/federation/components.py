@@ -1,4 +1,4 @@
-"""What NVIDIA FLARE starts: the server's part of a job, and a party's. All that a closed site lets a job name."""
+"""Components that NVIDIA FLARE starts: the server's and a party's. A locked-down site allows a job only these."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ from evenhand.training.run import one_blas_thread
 _RUN: Final = "run"
 _WORD: Final = "evenhand-word"
 _LOST: Final = "evenhand-lost"
-"""Whether a party stopped only because others did."""
+"""Header: whether a party stopped only because another participant did."""
 _FAREWELL: Final = 60.0
-"""Seconds for which the server waits for parties that have everything to say so."""
+"""Seconds that the server waits for parties to confirm that their models are saved."""
 
 
 class FederationServer(Controller):
-    """The server's part.
+    """Run the server of a job.
 
     Parameters
     ----------
     job
-        What to do, as JSON.
+        The job as JSON.
     resume
-        The run that is to go on; the empty text is none.
+        Name of the run to resume; empty for a new run.
     """
 
     def __init__(self, job: str, resume: str = "") -> None:
@@ -89,7 +89,7 @@ class FederationServer(Controller):
         try:
             content = self._train(abort_signal, fl_ctx)
         except EvenhandError as error:
-            # What the server found itself says most; else whoever stopped first: all others have only missed it.
+            # Report the server's own error, else the first participant's: the others stopped because of it.
             lost = isinstance(error, LostError)
             said = "; ".join(f"{name}: {word}" for name, word in self._words.items()) if lost else ""
             content = {"error": said or str(error), "again": lost and len(self._lost) == len(self._words)}
@@ -137,14 +137,16 @@ class FederationServer(Controller):
         return {"result": for_submitter(job, result), "folder": str(folder.folder.path)}
 
     def _wait_for_parties(self, parties: Sequence[str], abort_signal: Signal) -> None:
-        """Until all have said that their part is on their disks: with that, and not before, the run is over."""
+        """Wait until all parties confirm that their models are on disk; only then is the run finished."""
         end = time.monotonic() + _FAREWELL
         while missing := [name for name in parties if name not in self._ended]:
             if self._words or abort_signal.triggered or time.monotonic() > end:
-                raise LostError(f"the training is done, but {', '.join(missing)} did not say that it has its part")
+                raise LostError(
+                    f"training is complete, but {', '.join(missing)} did not confirm that its model is saved"
+                )
             time.sleep(0.05)
         if self._words:
-            raise RunError("the training is done, but not everybody has its part")
+            raise RunError("training is complete, but not every participant has saved its model")
 
     def _party_ended(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
         name, result = client_task.client.name, client_task.result
@@ -158,12 +160,12 @@ class FederationServer(Controller):
             self._site.gone(name)
 
     def _tell_progress(self, _topic: str, _data: Any, _fl_ctx: FLContext) -> dict[str, Any]:
-        """To whoever submitted the job, and asks."""
+        """Answer the submitter of the job."""
         return {name: value for name, value in self._last.items() if math.isfinite(value)}
 
 
 class FederationParty(Executor):
-    """A party's part; parameters are those of the server's."""
+    """Run a party, client or dealer of a job; the parameters are those of the server's component."""
 
     def __init__(self, job: str, resume: str = "") -> None:
         super().__init__()
@@ -178,7 +180,7 @@ class FederationParty(Executor):
             with self._one_at_a_time:
                 self._train(fl_ctx, abort_signal)
         except Exception as error:
-            # What went wrong is told here; elsewhere only that something did. An error may quote a row.
+            # The full error stays in this site's log. Others learn only its kind, because the text may quote a row.
             self.log_error(fl_ctx, f"{fl_ctx.get_prop(FLContextKey.CLIENT_NAME)} stopped: {error}")
             headers = {_WORD: public_error(error), _LOST: isinstance(error, LostError)}
             return make_reply(ReturnCode.EXECUTION_EXCEPTION, headers)
@@ -190,7 +192,9 @@ class FederationParty(Executor):
         job = _parsed(self.job) if asked is None else asked[1]
         job_id, name, parties = fl_ctx.get_job_id(), own.party.name, list(job.parts)
         if fl_ctx.get_identity_name() != name:
-            raise RunError(f"this kit is that of {fl_ctx.get_identity_name()}, the file is that of {name}")
+            raise RunError(
+                f"this start-up kit belongs to {fl_ctx.get_identity_name()}, but the party file belongs to {name}"
+            )
         cells = FlareTransport(fl_ctx.get_engine(), job_id, peers_of(name, parties))
         with side_folder(run_place(env.runs, self.resume or job_id), name, job, env, bool(self.resume)) as folder:
             site = Site(
@@ -213,12 +217,12 @@ class FederationParty(Executor):
 
 
 def _servers_runs(kit: str) -> Path:
-    """Across rows a server needs no file; its run folders are then where it was told, or in its kit."""
+    """Return the folder of runs; the server of a horizontal job has no party file and uses a setting, or its kit."""
     return this_site().runs if os.environ.get(PARTY_FILE) else Path(os.environ.get(RUNS) or Path(kit) / "runs")
 
 
 def _asked(job: str, runs: Path, *, at_server: bool = False) -> tuple[RunFolder, FederationJob, Question] | None:
-    """The run that is asked, its job and the question, if a job is one."""
+    """Return the finished run, its job and the question, if this job asks for scores; else None."""
     content = json.loads(job)
     if "question" not in content:
         return None

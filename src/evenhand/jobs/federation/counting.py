@@ -1,8 +1,8 @@
-"""What a model does on rows that nobody else sees: counts and sums of losses, and quality from everybody's.
+"""Quality of a model from clients' counts and sums of losses, without their rows.
 
 Every metric is a function of three sums over each combination of label and groups: rows, rows decided positively, and
-loss. So the server gets them as exactly as if it had the rows. What rows differ by within a combination it does not
-get: of metrics of the loss there are no intervals.
+loss. So the server's metrics are exact. It does not learn how losses vary within a combination, so metrics of the
+loss have no intervals.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OF_LOSS: Final = ("DEO", "FR", "HM", "log_loss")
 
 
 def counted_cells(rows: EncodedRows, scores: Array) -> Summary:
-    """A client's own counts, by part of its rows: sign, groups, whether decided positively, rows, sum of losses."""
+    """Return a client's counts for its training and test rows: sign, groups, decision, rows, sum of losses."""
     frame = pd.DataFrame({"sign": rows.labels, "positive": scores > 0})
     groups: list[str] = []
     for name, column in () if rows.groups is None else rows.groups.items():
@@ -43,11 +43,11 @@ def counted_cells(rows: EncodedRows, scores: Array) -> Summary:
 
 
 def measured_quality(job: HorizontalJobFile, labels: Labels, cells: Mapping[str, Summary]) -> dict[str, Any]:
-    """What `result.json` says of the model's quality, from every client's counts."""
+    """Return the quality entries of `result.json`, from all clients' counts."""
     try:
         parts = {part: _rows(job, cells, part) for part in ("train", "test")}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"a client has said nothing that its counts could be: {error!r}") from error
+        raise DataError(f"a client sent counts that cannot be read: {error!r}") from error
     parts = {part: one for part, one in parts.items() if len(one)}
     rows = {part: _quality_rows(job, labels, one) for part, one in parts.items()}
     scores = {part: one["score"].to_numpy() for part, one in parts.items()}
@@ -57,7 +57,7 @@ def measured_quality(job: HorizontalJobFile, labels: Labels, cells: Mapping[str,
         for one in found[kind].values():
             for name in _OF_LOSS:
                 one.pop(name, None)
-    # Nobody has said how scores are spread.
+    # The spread of the scores is unknown.
     for groups in found["groups"].values():
         for one in groups:
             del one["calibration"]
@@ -70,13 +70,13 @@ def measured_quality(job: HorizontalJobFile, labels: Labels, cells: Mapping[str,
 
 
 def scores_of(cells: Mapping[str, Summary], job: HorizontalJobFile) -> Array:
-    """Scores of training rows that are decided as the true ones are."""
+    """Return stand-in scores of the training rows, with the same decisions as the true scores."""
     found: Array = _rows(job, cells, "train")["score"].to_numpy()
     return found
 
 
 def _rows(job: HorizontalJobFile, cells: Mapping[str, Summary], part: str) -> pd.DataFrame:
-    """As many rows as there are, each with its combination's mean loss as its own; decisions are the same."""
+    """Return one stand-in row for each counted row, with its combination's mean loss and the same decision."""
     names = job.data.sensitive
     columns = ["sign", *names, "positive", "rows", "loss"]
     listed = []
@@ -89,7 +89,7 @@ def _rows(job: HorizontalJobFile, cells: Mapping[str, Summary], part: str) -> pd
         return frame.assign(score=[])
     signs, counts, losses = (frame[name].to_numpy(dtype=np.float64) for name in ("sign", "rows", "loss"))
     score: Array = -signs * np.log(np.maximum(np.expm1(losses / counts), 1e-300))
-    # Losses of one decision lie on one side of log 2, and so does their mean, but for its last bit.
+    # Losses with the same decision lie on one side of log 2. So does their mean, except for rounding in its last bit.
     tiny = np.finfo(np.float64).tiny
     positive = frame["positive"].to_numpy(dtype=bool)
     frame = frame.assign(score=np.where(positive, np.maximum(score, tiny), np.minimum(score, 0.0)))
@@ -102,7 +102,7 @@ def _quality_rows(job: HorizontalJobFile, labels: Labels, rows: pd.DataFrame) ->
 
 
 def _of_client(job: HorizontalJobFile, cells: Mapping[str, Summary], name: str) -> dict[str, Any]:
-    """How many rows a client has, and the model's accuracy on them."""
+    """Return a client's number of rows, and the model's accuracy on them."""
     found = {}
     for part in ("train", "test"):
         rows = _rows(job, {name: cells[name]}, part)

@@ -1,4 +1,4 @@
-"""Whose part is which program, whatever engine carries it: across columns and across rows."""
+"""Choose each participant's program, vertical or horizontal; every engine (NVIDIA FLARE, Flower) uses this."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.site import Program
 
 End: TypeAlias = PartyEnd | ClientEnd | DealerEnd
-"""What somebody other than the server has when a run is over."""
+"""What a participant other than the server has at the end of a run."""
 
 
 def server_part(
@@ -23,7 +23,13 @@ def server_part(
     transcript: Callable[[], Transcript],
     keeping: CheckpointManager | None = None,
 ) -> Program[dict[str, Any]]:
-    """What the server does; `find` says where the file of the party that holds the labels is, if there is one."""
+    """Return the server's program.
+
+    Parameters
+    ----------
+    find
+        Returns the file of the party that holds the labels, and its folder. Horizontal jobs do not call it.
+    """
     if isinstance(job, ClientsJob):
         return clients_server_program(job, transcript, keeping)
     env = find()
@@ -37,7 +43,13 @@ def party_part(
     keeping: CheckpointManager | None = None,
     secret: bytes | None = None,
 ) -> Program[End]:
-    """What a party, client or dealer does; its secret is that of `keeping` if it is given none."""
+    """Return the program of a party, client or dealer.
+
+    Parameters
+    ----------
+    secret
+        A client's own secret; None takes the one from `keeping`.
+    """
     if isinstance(job, ClientsJob):
         return client_program(job, env.own, env.base, on_terms, keeping, secret)
     if env.own.party.role == "dealer":

@@ -1,4 +1,4 @@
-"""Two files: the job, which everybody has and which holds nothing private, and each party's own."""
+"""Files of a federation: the job, which all participants have, and each participant's own private file."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.terms import Part
 
-# Names become those of machines and of their addresses.
+# Names are used as host names and addresses.
 _SITE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 _RUN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 
 
 PARTY_FILE: Final = "EVENHAND_PARTY_FILE"
-"""Where a site's processes find its own file; at the server, that of the party that holds the labels."""
+"""Environment variable with the path of a site's own file; at the server, the file of the label holder."""
 RUNS: Final = "EVENHAND_RUNS"
-"""Where a site keeps its run folders."""
+"""Environment variable with the folder of a site's runs."""
 CHECKPOINT_SECONDS: Final = "EVENHAND_CHECKPOINT_SECONDS"
-"""At the server: least time between two checkpoints."""
+"""Environment variable of the server: minimum seconds between two checkpoints."""
 
 
 class FederationSection(Strict):
@@ -42,7 +42,7 @@ class FederationSection(Strict):
 
 
 class FederationFile(Strict):
-    """What start-up kits are made from."""
+    """The file from which start-up kits are made."""
 
     federation: FederationSection
 
@@ -80,23 +80,23 @@ class FederationJob(Strict):
 
     @property
     def parts(self) -> dict[str, Part]:
-        """Of everybody who takes part."""
+        """Role of each participant by name."""
         known: dict[str, Part] = {"active": "active", "dealer": "dealer"}
         return {one.name: known.get(one.role, "passive") for one in self.party}
 
     @property
     def parties(self) -> list[str]:
-        """Those that have columns."""
+        """Names of the parties that have columns."""
         return [name for name, part in self.parts.items() if part != "dealer"]
 
     @property
     def crosses_trees(self) -> bool:
-        """Whether trees may ask columns of several parties, and rows are scored together."""
+        """Whether a tree may split on columns of several parties, so that parties score rows together."""
         return self.job.options.get("interactions", "none") != "none"
 
     @property
     def holder(self) -> str:
-        """Who holds the labels: the first active party. The server is where it is, or where it is trusted."""
+        """Name of the label holder, the first active party. The server runs at its site, or at one it trusts."""
         return next(one.name for one in self.party if one.role == "active")
 
 
@@ -108,7 +108,7 @@ class ClientMember(Strict):
 
 
 class ClientsJob(HorizontalJobFile):
-    """A job across rows that is submitted to a federation: what all agree on, and nothing of what a client has."""
+    """A horizontal job that is submitted to a federation; it contains nothing about any client's table."""
 
     client: list[ClientMember] = Field(min_length=1)  # type: ignore[assignment]
 
@@ -147,13 +147,13 @@ class PolicySection(Strict):
         return OwnPolicy(**self.model_dump(exclude={"columns"}))
 
     def check_columns(self, wanted: Iterable[str]) -> None:
-        """Refuse a job across rows that asks for columns which this client keeps out."""
+        """Refuse a horizontal job that uses columns which this client's policy does not allow."""
         if self.columns is not None and (others := [name for name in wanted if name not in self.columns]):
             raise RunError(f"the job asks for column {others[0]!r}, which this party's policy does not allow")
 
 
 class PartyFile(Strict):
-    """What is a party's own: where its table is, what is in it, and on which terms it takes part."""
+    """A participant's own file: its table, the table's columns, and its policy on jobs."""
 
     party: OwnSection
     policy: PolicySection = Field(default_factory=PolicySection)
@@ -179,17 +179,17 @@ def read_party(path: Path) -> PartyFile:
 
 
 def run_place(runs: Path, run: str, *, at_server: bool = False) -> Path:
-    """The folder of a run by its name, which came from elsewhere and leads nowhere else.
+    """Return the folder of a run; refuse names that could lead outside the folder of runs.
 
-    The server may run beside a party, on the same file: its side has a name of its own.
+    The server may run beside a party and use the same file, so its side of a run has another name.
     """
     if not _RUN.fullmatch(run):
-        raise JobError(f"{run!r} cannot be the name of a run; it has letters, digits and '-'")
+        raise JobError(f"{run!r} cannot be the name of a run; use letters, digits and '-' only")
     return runs / (f"{run}-server" if at_server else run)
 
 
 def site_name(name: str) -> str:
-    """The name of a party's machine, which is the party's own."""
+    """Check that a participant's name can be the name of its site; return it."""
     if not _SITE.fullmatch(name) or name == "server":
         raise JobError(
             f"{name!r} cannot be the name of a site; between organisations a name has letters, digits, '-' and '_', "
@@ -214,7 +214,7 @@ def _check_job(job: FederationJob) -> None:
         if one.role not in ("active", "passive", "dealer"):
             raise JobError(f'key party.{number}.role is {one.role!r}; it is "active", "passive" or "dealer"')
     if "active" not in job.parts.values():
-        raise JobError("no party is active; the one that holds the labels must be")
+        raise JobError('no party is active; give the party that holds the labels role = "active"')
     dealers = [one.name for one in job.party if one.role == "dealer"]
     if len(dealers) != (1 if job.job.protection == "dealer" else 0):
         raise JobError(
@@ -223,7 +223,7 @@ def _check_job(job: FederationJob) -> None:
             'is "encrypted"'
         )
     if job.job.runtime != "auto":
-        raise JobError("key job.runtime: between organisations there is only one way to run; leave it out")
+        raise JobError("key job.runtime is for runs in one process; remove it from a job between organisations")
     check_training(job.to_job())
 
 
@@ -232,9 +232,15 @@ def _check_clients_job(job: ClientsJob) -> None:
     for name in job.parts:
         site_name(name)
     if job.server.has_rows or job.clock is not None:
-        raise JobError("keys server and clock: between organisations the server has no rows, and time is what it is")
+        raise JobError(
+            "remove the keys server and clock: between organisations the server has no rows, and the virtual clock "
+            "exists only in simulation"
+        )
     if job.n_classes is not None or job.job.model == "resnet18":
-        raise JobError("between organisations models have two classes, over columns of tables")
+        raise JobError(
+            "between organisations, horizontal jobs train two classes on columns of tables; remove data.label.classes, "
+            'and choose another model than "resnet18"'
+        )
     check_agreed(job)
 
 
@@ -242,17 +248,19 @@ def _check_own(own: PartyFile) -> None:
     site_name(own.party.name)
     if own.party.role == "dealer":
         if more := sorted(own.party.model_fields_set - {"name", "role"}):
-            raise JobError(f"key party.{more[0]}: a dealer has no data; leave it out")
+            raise JobError(f"key party.{more[0]}: a dealer has no data; remove this key")
     elif own.party.role != "client":
         check_party(own.party, "party")
     elif {"id", "columns", "label", "sensitive", "weight"} & own.party.model_fields_set:
-        raise JobError("key party: of a client, the job says in [data] what id, columns, label and sensitive ones are")
+        raise JobError(
+            "key party: remove id, columns, label, sensitive and weight from a client's file; see [data] in the job"
+        )
     else:
         located(own.party, Path())
 
 
 class SiteEnv(NamedTuple):
-    """A side's own file, the folder that relative paths in it start from, and where its run folders go."""
+    """A site's own file, the folder that its relative paths start from, and the folder of its runs."""
 
     own: PartyFile
     base: Path
@@ -260,7 +268,7 @@ class SiteEnv(NamedTuple):
 
 
 def this_site() -> SiteEnv:
-    """As whoever started this site has said."""
+    """Return the environment of this site, from the environment variables that were set when it was started."""
     path = os.environ.get(PARTY_FILE)
     if not path:
         raise RunError(

@@ -1,7 +1,7 @@
-"""What a Flower app runs: the server's part of a job, and a party's, one visit after the other.
+"""Flower apps of a job: the server's, and a party's, which handles one message at a time.
 
-A party's process ends after every message; what it has to remember is in Flower's `context.state`, which stays at its
-node, and its record is in its run folder.
+A party's process ends after every message. Its state is in Flower's `context.state`, which stays at its node, and
+its records are in its run folder.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from evenhand.training.run import one_blas_thread
 
 FindNodes: TypeAlias = Callable[[Grid, Iterable[str]], Mapping[str, int]]
 _PATIENCE: Final = 60.0
-"""Seconds for which the server waits for nodes that have not connected."""
+"""Seconds that the server waits for nodes to connect."""
 
 
 def server_app(
     job: str, find_nodes: FindNodes = registered_nodes, find: Callable[[], SiteEnv] = this_site
 ) -> ServerApp:
-    """The server's part of a job, given as the text of its file.
+    """Return the server's app for a job, which is given as the text of its file.
 
     Parameters
     ----------
     find_nodes
-        Which node is whose.
+        Returns the node of each participant.
     find
-        Where the file of the party that holds the labels is; across rows there is none.
+        Returns the site environment with the label holder's file. Horizontal jobs have none.
     """
 
     def main(grid: Grid, context: Context) -> None:
@@ -69,7 +69,7 @@ def server_app(
 
 
 def client_app(job: str, find: Callable[[Context], SiteEnv] = lambda _: this_site()) -> ClientApp:
-    """A party's part of a job."""
+    """Return a party's app for a job."""
 
     def train(message: Message, context: Context) -> Message:
         try:
@@ -110,7 +110,7 @@ def _serve(
             try:
                 result = site.run(server_part(job, find, lambda: site.transcript))
             except EvenhandError as error:
-                # Whoever stopped first says most; all others have only missed it.
+                # Report the participant that stopped first: the others stopped because of it.
                 why = "; ".join(f"{name}: {word}" for name, word in post.words.items()) or str(error)
                 raise RunError(f"the run ended: {why}") from error
             folder.finish(result)
@@ -135,14 +135,14 @@ def _visited(job: AnyJob, records: RecordDict, context: Context, env: SiteEnv) -
     own, name = env.own, env.own.party.name
     state = kept_state(context)
     if value_in(records, "name", str) != name:
-        raise RunError(f"this node is registered under another name than {name}, whose file it has")
+        raise RunError(f"this node has the party file of {name}, but is registered under another name")
     if state is None and value_in(records, "visit", int) > 0:
-        raise RunError("this node has forgotten the run, as it does when it is started again; submit the job again")
-    # A dealer has none.
+        raise RunError("this node was restarted and has lost the state of the run; submit the job again")
+    # A dealer has no table.
     table = "" if own.party.role == "dealer" else SeenTable.of(located(own.party, env.base)).digest
     if state is not None and state["table"] != table:
-        raise RunError("the table changed while the run was on; submit the job again")
-    # Terms are shown once, while the first role, which hears of them, is not in the past.
+        raise RunError("the table changed during the run; submit the job again")
+    # Terms are shown once: only while the first role, which receives them, is still running.
     new = state is None or state["roles"] == 1
     secret = os.urandom(32) if state is None else bytes.fromhex(state["secret"])
     program = party_part(job, env, announcer(job, name) if new else None, secret=secret)
@@ -162,9 +162,9 @@ def _visited(job: AnyJob, records: RecordDict, context: Context, env: SiteEnv) -
 
 @contextmanager
 def _folder(job: AnyJob, env: SiteEnv, run: str, state: State | None) -> Iterator[SideFolder]:
-    """Begun at the first visit; what a visit wrote whose answer was lost is dropped."""
+    """Open the run folder, created at the first message; drop records of a message if its answer was lost."""
     path, name = run_place(env.runs, run), env.own.party.name
-    # Flower may have given up a process that was slow, which writes here still; its answer does not count.
+    # Flower may have abandoned a slow process that still writes here; its answer is ignored.
     wait_until_free(path)
     if state is None:
         if is_run(path):

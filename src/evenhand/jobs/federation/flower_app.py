@@ -1,4 +1,4 @@
-"""A job as a Flower app: a folder that `flwr run` takes. It brings the job, and two lines of code that name ours."""
+"""Write a job as a Flower app: a folder for `flwr run`, with the job and two lines of code that import this package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evenhand.solvers.registry import VERTICAL
 
 FLOWER: Final = "flwr>=1.41,<1.42"
 AT_ONCE: Final = "visits-at-once"
-"""Setting of a run: most nodes that are visited at the same time, where several share a machine; 0 is all."""
+"""Run setting: maximum number of nodes that compute at the same time, if several share a machine; 0 for no limit."""
 _PACKAGE: Final = "evenhand_job"
 _CODE: Final = '''"""Written by `evenhand federation flower`: {whose} part of the job beside it."""
 
@@ -28,7 +28,7 @@ app = {make}(Path(__file__).with_name("job.toml").read_text(encoding="utf-8"))
 
 
 def write_app(job: AnyJob, name: str, out: Path) -> None:
-    """Write the app of a job that Flower can carry; a folder with anything in it is left alone."""
+    """Write the Flower app of a job; refuse a folder that is not empty, and solvers that Flower cannot run."""
     if out.exists() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; choose another folder")
     solver = None if isinstance(job, ClientsJob) else VERTICAL.get(job.to_job().solver)
@@ -58,7 +58,7 @@ def _project(name: str) -> dict[str, Any]:
             "name": name,
             "version": "1.0.0",
             "description": "A job of evenhand",
-            # What every node has installed already: nothing is installed for a job.
+            # Every node must have this installed already: nothing is installed for a job.
             "dependencies": [FLOWER, f"evenhand>={own}.dev0"],
         },
         "tool": {"flwr": {"app": {"publisher": "evenhand", "components": components, "config": {AT_ONCE: 0}}}},

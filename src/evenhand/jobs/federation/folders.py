@@ -1,4 +1,4 @@
-"""One side's run folder: what is its own and no more, kept so that a run that was cut short can go on."""
+"""One participant's run folder: only its own data, saved so that an interrupted run can resume."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from evenhand.runtime.lock import check_not_held, hold
 from evenhand.runtime.run_location import check_version
 
 _LETS_GO: Final = 60.0
-"""Seconds that the process of a run that was cut short may take to end."""
+"""Seconds that the process of an interrupted run may take to end."""
 
 
 class SideFolder:
-    """Where one participant keeps its side of a run.
+    """One participant's record of a run.
 
     Parameters
     ----------
     transcript
-        Of its site.
+        Transcript of the participant's site.
     on_report
-        Called with each row of history, beside writing it down.
+        Called with each row of history, after it is recorded.
 
     Attributes
     ----------
     resumed
-        Whether a run goes on here that was begun before.
+        Whether this is a resumed run.
     again
-        From where to where in the transcript things stand that the run had behind it when it went on.
+        Ranges of transcript positions that hold messages which the resumed run sent a second time.
     in_flight
-        Of the last checkpoint: the messages that had been sent to the role, and that it had not taken.
+        Messages in flight at the last checkpoint: sent to the role, but not yet handled.
     """
 
     state_fields: ClassVar = {"identity": str, "again": list[list[int]], "in_flight": list[Message]}
@@ -67,7 +67,7 @@ class SideFolder:
     # -- checkpoints
 
     def note(self) -> None:
-        """Write down what has happened so far."""
+        """Write history and transcript up to now."""
         rows, entries = self._written
         self.folder.append(self._history[rows:], self.transcript.entries[entries:])
         self._written = (len(self._history), len(self.transcript))
@@ -77,21 +77,23 @@ class SideFolder:
         self.folder.checkpoint({self.name: role, "": snapshot(self)}, number)
 
     def checkpoints(self, identity: str) -> Mapping[int, Checkpoint]:
-        """Those that are whole, and of a run on just these terms and data."""
+        """Return the complete checkpoints of a run with the same terms and data."""
         self.identity = identity
         found = self.folder.whole_checkpoints()
         if any(one.states[""].get("identity") != identity for one in found.values()):
-            raise RunError(f"{self.folder.path} was begun on other terms or other data; submit the job anew")
+            raise RunError(
+                f"{self.folder.path} was started with other terms or other data; submit the job as a new run"
+            )
         return found
 
     def go_on(self, checkpoint: Checkpoint | None) -> float:
-        """Take up the record where a checkpoint has it; the seconds that the run had taken by then."""
+        """Cut the record back to a checkpoint; return the seconds that the run had taken by then."""
         new = len(self.transcript)
         self._history, entries = self.folder.go_on(checkpoint)
         self._written = (len(self._history), len(entries))
         if checkpoint is not None:
             restore(self, checkpoint.states[""])
-            # Exchanges before training happen again: they left this site twice, and are in the record twice.
+            # Exchanges before training are repeated: they left this site twice, and the record lists them twice.
             self.again.append([len(entries), len(entries) + new])
         self.transcript.restart([*entries, *self.transcript])
         return entries[-1].time if entries else 0.0
@@ -100,7 +102,7 @@ class SideFolder:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Whatever comes of the run, what left this site is written down."""
+        """Record what left this site, even if the run fails."""
         try:
             yield
         finally:
@@ -121,7 +123,7 @@ def side_folder(
     resume: bool,
     on_report: Callable[[Report], None] | None = None,
 ) -> Iterator[SideFolder]:
-    """The folder of a new run, or of one that goes on, which nobody else writes to meanwhile."""
+    """Open the folder of a new or resumed run, and lock it against other processes."""
     content: dict[str, Any] = {"side": name, **job.model_dump(exclude_none=True, mode="json")}
     description = dict(content)
     if env is not None:
@@ -136,7 +138,7 @@ def side_folder(
         folder = RunFolder.open(path)
         check_version(folder)
         if {key: folder.description.get(key) for key in content} != content:
-            raise RunError(f"the run in {path} was begun with another job; submit this one without --resume")
+            raise RunError(f"the run in {path} was started with another job; submit this one without --resume")
         if folder.finished:
             if name == SERVER:
                 raise RunError(f"the run in {path} has finished; there is nothing to resume")
@@ -146,7 +148,7 @@ def side_folder(
 
 
 def wait_until_free(path: Path) -> None:
-    """Until nobody holds a folder, for as long as a process that was given up may take to end."""
+    """Wait until no process holds a folder, for as long as an abandoned process may take to end."""
     end = time.monotonic() + _LETS_GO
     while True:
         try:

@@ -1,6 +1,6 @@
-"""Scores of new people by a run that a federation has finished: each party by its own weights, summed at the server.
+"""Scores of new rows from a finished run of a federation: each party uses its own weights, the server adds them up.
 
-Who asks sends sums of ids. Each party reads its table anew, so people may have been added since the training.
+The question holds hashes of ids. Each party reads its table again, so rows may have been added since training.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from evenhand.runtime.site import Program
 from evenhand.training.together import accepted_terms, check_enrolled
 
 BATCH: Final = 10_000
-"""People who are scored at once."""
+"""Number of rows that are scored in one exchange."""
 
 
 class Question(Strict):
-    """Of whom scores are wanted, by which run; ids as `id_sums` has them."""
+    """Rows to score, and the run to score them with; ids are hashed by `id_sums`."""
 
     run: str
     kind: str
@@ -46,7 +46,7 @@ class Question(Strict):
 
 
 def asked_run(path: Path) -> tuple[RunFolder, FederationJob]:
-    """The finished run that is asked, and its job, from this side's own folder."""
+    """Return the finished run and its job, from this participant's own folder."""
     folder = RunFolder.open(path)
     if not folder.finished:
         raise RunError(
@@ -54,12 +54,14 @@ def asked_run(path: Path) -> tuple[RunFolder, FederationJob]:
         )
     job = parse_federation_job({key: folder.description.get(key) for key in ("job", "party")}, str(folder.path))
     if not isinstance(job, FederationJob):
-        raise RunError("after a run across rows every client has the whole model; there is nobody to ask")
+        raise RunError(
+            "after a horizontal run every client has the whole model; score the rows locally with: evenhand predict"
+        )
     return folder, job
 
 
 def asking_program(folder: RunFolder, job: FederationJob, question: Question) -> Program[dict[str, Any]]:
-    """What the server does; it ends with a score for each that was asked for, None where somebody lacks a person."""
+    """Run the server's steps; return a score for each row, or None if a party does not have the row."""
     names = job.parties
     enrolled = EnrolServer(draft_terms(job))
     yield enrolled
@@ -77,7 +79,7 @@ def asking_program(folder: RunFolder, job: FederationJob, question: Question) ->
 
 @dataclass(frozen=True)
 class Answered:
-    """What a party keeps of having been asked: nothing but that."""
+    """A party's record of a question: the run, and how many of its rows were scored."""
 
     run: str
     people: int
@@ -94,7 +96,7 @@ def answering_program(
     base: Path,
     on_terms: Callable[[Terms], None] | None = None,
 ) -> Program[Answered]:
-    """What a party does; its policy is asked as before a training."""
+    """Run a party's steps; its policy decides on the terms, as before training."""
     name = own.party.name
     enrolled = EnrolParty(name, VerticalTerms, own.policy.to_policy(), draft_terms(job))
     yield enrolled

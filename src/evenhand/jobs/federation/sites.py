@@ -42,7 +42,7 @@ from evenhand.training.vertical_steps import dealer_steps, party_steps, server_s
 
 @dataclass(frozen=True, eq=False)
 class PartyEnd:
-    """What a party has when the run is over, for its own run folder."""
+    """What a party has at the end of the run, for its own run folder."""
 
     name: str
     terms: VerticalTerms
@@ -50,7 +50,7 @@ class PartyEnd:
     model: Scorer
 
     def write(self, folder: RunFolder) -> dict[str, Any]:
-        """Keep it; what the party's `result.json` says. A party is told no result."""
+        """Write encoder and model; return the content of `result.json`. The party is not told the result."""
         write_party(folder, self.name, self.encoder, self.model)
         return {"terms": self.terms.digest}
 
@@ -62,24 +62,26 @@ def party_program(
     on_terms: Callable[[Terms], None] | None = None,
     keeping: CheckpointManager | None = None,
 ) -> Program[PartyEnd]:
-    """What a party does.
+    """Run a party's steps, then score the rows.
 
     Parameters
     ----------
     base
-        Folder that relative paths of the party's file start from.
+        Folder that relative paths in the party's file start from.
     on_terms
-        Called with terms that the party's policy has accepted, before anything about its rows is said.
+        Called with terms that the party's policy has accepted, before anything about its rows is sent.
     keeping
         Takes checkpoints of the training.
     """
     name = own.party.name
     if job.parts.get(name) != own.party.role:
         part = job.parts.get(name)
-        said = f"it is {part!r}" if part else "it takes no part"
-        raise JobError(f"by the job {said}; {name}'s own file says {own.party.role!r}")
+        said = f"has the role {part!r} in the job" if part else "is not a participant of the job"
+        raise JobError(f"{name} {said}; its own file says {own.party.role!r}; change one of the two files")
     if (own.party.label is not None) != (name == job.holder):
-        raise JobError(f"the label is at {job.holder}, the first active party of the job; {name}'s own file differs")
+        raise JobError(
+            f"the label must be at {job.holder}, the first active party; correct [party.label] in {name}'s file"
+        )
     if name == job.holder:
         _require_secret(job, own)
     _check_weight(job, own)
@@ -106,24 +108,24 @@ def server_program(
     transcript: Callable[[], Transcript],
     keeping: CheckpointManager | None = None,
 ) -> Program[dict[str, Any]]:
-    """What the server does; it ends with what `result.json` holds.
+    """Run the server's steps, then score the rows; return the content of `result.json`.
 
     Parameters
     ----------
     holder
-        The file of the party that holds the labels; nothing but ids, labels and groups is read from its table.
+        File of the party that holds the labels. Only ids, labels and groups are read from its table.
     transcript
-        Of this site.
+        Returns the transcript of this site.
     """
     if holder.party.name != job.holder or holder.party.label is None:
-        raise JobError(f"the server needs the file of {job.holder}, who holds the label by the job")
+        raise JobError(f"the server needs the party file of {job.holder}, which holds the label in this job")
     _check_weight(job, holder)
     _require_secret(job, holder)
     rows = ServerRows(table_rows(job, holder, base))
     steps = server_steps(draft_terms(job), rows, alignment_of(job))
     terms, server, key = yield from alone(steps, keeper(keeping))
     told = ServersWord(certified(server.certificate), server.proofs(), server.statistics())
-    # A solver's server holds much that is not needed any more.
+    # Release the solver's server: it holds large arrays that are no longer needed.
     del server
     scoring = scoring_server(job, len(rows.test))
     yield scoring
@@ -153,21 +155,23 @@ def table_rows(job: FederationJob, own: PartyFile, base: Path) -> TableRows:
 
 
 def _require_secret(job: FederationJob, holder: PartyFile) -> None:
-    """Label privacy between organisations draws from what nobody else knows; party and server read the same file."""
+    """Refuse label privacy without a secret file; party and server draw randomised responses from the same file."""
     if job.job.label_privacy is not None and (holder.party.label is None or holder.party.label.secret is None):
         raise JobError(
-            f"the job has label_privacy, and {job.holder}'s own file names no secret to draw answers from: "
-            'secret = "labels.secret" beside column, in [party.label]; the file is made where there is none'
+            f"the job has label_privacy, but {job.holder}'s own file names no secret for the randomised responses; "
+            'add secret = "labels.secret" to [party.label]; the file is created if it does not exist'
         )
 
 
 def _check_weight(job: FederationJob, own: PartyFile) -> None:
-    """Refuse a weight that somebody who needs it would not be told."""
+    """Refuse row weights that another participant needs but does not receive."""
     if own.party.weight is None:
         return
     check_takes_weights(job.to_job())
     if list(job.parts.values()).count("active") > 1:
-        raise JobError("between organisations, weights of rows are told to nobody: they go with one active party")
+        raise JobError(
+            "row weights are not sent between organisations; a weight column needs a job with a single active party"
+        )
 
 
 def scoring_server(job: FederationJob, n_rows: int) -> ScoreServer:
@@ -176,7 +180,7 @@ def scoring_server(job: FederationJob, n_rows: int) -> ScoreServer:
 
 
 def scoring_party(job: FederationJob, name: str, model: Scorer, matrix: Matrix) -> ScoreParty:
-    """A party's part of the scores; of trees that cross parties, only the holder of the labels knows how."""
+    """Return a party's role in scoring; only the label holder can evaluate trees that cross parties."""
     if not job.crosses_trees:
         return ScoreParty(name, model.predict(matrix))
     assert isinstance(model, TreesModel)
@@ -190,12 +194,12 @@ def scoring_party(job: FederationJob, name: str, model: Scorer, matrix: Matrix) 
 
 @dataclass(frozen=True, eq=False)
 class DealerEnd:
-    """What a dealer has when the run is over."""
+    """What a dealer has at the end of the run."""
 
     terms: VerticalTerms
 
     def write(self, _: RunFolder) -> dict[str, Any]:
-        """What the dealer's `result.json` says: it keeps nothing else."""
+        """Return the content of the dealer's `result.json`; the dealer saves nothing else."""
         return {"terms": self.terms.digest}
 
 
@@ -205,9 +209,13 @@ def dealer_program(
     on_terms: Callable[[Terms], None] | None = None,
     keeping: CheckpointManager | None = None,
 ) -> Program[DealerEnd]:
-    """What the dealer does; parameters are those of a party's."""
+    """Run the dealer's steps; see `party_program` for the parameters.
+
+    The dealer has no data: it gives the parties correlated random numbers. It accepts the terms by its own policy, and
+    learns the number of rows and each party's number of columns.
+    """
     name = own.party.name
     if job.parts.get(name) != "dealer":
-        raise JobError(f"by the job {name} is not the dealer, as its own file says")
+        raise JobError(f"{name} is not the dealer of this job, but its own file says so; change one of the two files")
     steps = dealer_steps(name, draft_terms(job), policy=own.policy.to_policy(), on_terms=on_terms)
     return DealerEnd((yield from alone(steps, keeper(keeping))))
