@@ -38,7 +38,8 @@ def not_used(sizes: Mapping[str, int], used: int, what: str) -> list[str]:
     if not lacking:
         return []
     return [
-        f"{used:,} rows are in all tables and {what}; {', '.join(lacking)} are not, because not every party has these rows"
+        f"{used:,} rows are in all tables and {what}; {', '.join(lacking)} are not, "
+        "because not every party has these rows"
     ]
 
 
