@@ -62,7 +62,7 @@ class HorizontalTraining(Training):
         yield from self.data()
 
     def data(self) -> Iterator[object]:
-        """The participant's own rows, for a fingerprint."""
+        """Yield the participant's own rows, for a fingerprint."""
         rows = self.own.rows
         if rows is None:
             return
@@ -173,7 +173,7 @@ def server_steps(
 
 
 def _enrolled(name: str, draft: HorizontalTerms, policy: Policy) -> Steps[HorizontalTerms]:
-    """Decide on terms that are offered; return them once everybody has accepted."""
+    """Decide on the offered terms; return them once all participants have accepted."""
     enrolling = EnrolParty(name, HorizontalTerms, policy, draft)
     yield enrolling
     return accepted_terms(enrolling, HorizontalTerms)
@@ -183,14 +183,14 @@ def _enrolled(name: str, draft: HorizontalTerms, policy: Policy) -> Steps[Horizo
 
 
 def agree_on_encoder(name: str, learned: PartyEncoder) -> Steps[PartyEncoder]:
-    """Say what a client's training rows show of its columns; return the encoder that all share."""
+    """Send a summary of a client's columns in its training rows; return the shared encoder."""
     shared = AgreeClient(name, learned.to_summary())
     yield shared
     return PartyEncoder.from_state(dict(shared.agreed or {}))
 
 
 def combine_encoders(names: Sequence[str], scale: bool, as_is: bool, rules: Mapping[str, Any]) -> Steps[PartyEncoder]:
-    """Make one encoder of what all clients say of their columns; return it with its remarks."""
+    """Make one encoder from all clients' summaries of their columns; return it with its remarks."""
     made: list[PartyEncoder] = []
 
     def together(told: Mapping[str, Summary]) -> Summary:

@@ -67,7 +67,7 @@ def deal(
     shared: Bounds = NO_BOUNDS,
     start: npt.ArrayLike | None = None,
 ) -> DealtProgram:
-    """Put a program together, or refuse what does not fit."""
+    """Assemble a program; refuse parts that do not fit together."""
     programs = _named(clients)
     size = _check_fit(programs, server, shared)
     first: Array = np.zeros(size) if start is None else np.array(start, dtype=np.float64)
@@ -124,7 +124,7 @@ def sqp(
 
 
 def prox_al_roles(dealt: DealtProgram, options: ProxAL) -> tuple[ProxALServer, list[ProxALClient]]:
-    """The roles of a run of `prox_al`."""
+    """Build the roles of a run of `prox_al`."""
     head = ProxALServer(dealt.server_part(), options)
     names = list(dealt.clients)
     clients = [ProxALClient(name, own, names, dealt.shared, options) for name, own in dealt.clients.items()]
@@ -133,7 +133,7 @@ def prox_al_roles(dealt: DealtProgram, options: ProxAL) -> tuple[ProxALServer, l
 
 
 def sqp_roles(dealt: DealtProgram, options: SQP) -> tuple[SQPServer, list[SQPClient]]:
-    """The roles of a run of `sqp`."""
+    """Build the roles of a run of `sqp`."""
     exact = options.is_exact(len(dealt.start))
     lacking = [name for name, program in dealt.clients.items() if program.curvature == "none"]
     if exact and lacking:
@@ -143,22 +143,22 @@ def sqp_roles(dealt: DealtProgram, options: SQP) -> tuple[SQPServer, list[SQPCli
 
 
 def solve(build: Callable[[], tuple[ProgramServer, Sequence[HorizontalClient]]]) -> Solution:
-    """Run roles to the end, and read their answer."""
+    """Run roles to the end, and return their solution."""
     finished = carry_out(build, RunSettings(), lambda _: ())
     return solution(finished.server, finished.others, finished.history)
 
 
 def solution(server: ProgramServer, clients: Sequence[HorizontalClient], history: Sequence[Report] = ()) -> Solution:
-    """What finished roles found."""
+    """Return the solution of finished roles."""
     if server.status is None or server.residual is None:
         raise InputError("the run has not ended; there is no solution yet")
-    # What the server does not know is with the clients.
+    # Clients hold the multipliers that the server does not know.
     tables = {client.name: client.own_multipliers() for client in clients} | server.tables()
     return Solution(server.answer, tables, server.residual, server.status, server.rounds, server.outer, history)
 
 
 def _named(clients: Clients) -> dict[str, Program]:
-    """Clients by name, in the order of names; those without a name become c00, c01, ..."""
+    """Return clients by name, in the order of names; unnamed clients are called c00, c01, ..."""
     if not clients:
         raise InputError("a program needs at least one client")
     if not isinstance(clients, Mapping):
@@ -172,7 +172,7 @@ def _named(clients: Clients) -> dict[str, Program]:
 
 
 def _check_fit(clients: Mapping[str, Program], server: Program | None, shared: Bounds) -> int:
-    """d, if all programs are functions of as many weights and of the same shared constraint rows."""
+    """Return d, if all programs have the same number of weights and the same shared inequalities."""
     sizes = {program.weights for program in [*clients.values(), *([] if server is None else [server])]}
     if len(sizes) > 1:
         raise InputError(f"programs have {sorted(sizes)} weights; all need the same number")

@@ -73,7 +73,7 @@ class VerticalTraining(Training):
         yield from self.data()
 
     def data(self) -> Iterator[object]:
-        """The participant's own data, for a fingerprint."""
+        """Yield the participant's own data, for a fingerprint."""
         if isinstance(self.own, ServerData):
             yield from (self.own.labels, self.own.groups, self.own.multipliers)
             yield from () if self.own.sample_weight is None else (self.own.sample_weight,)
@@ -232,7 +232,7 @@ def dealer_steps(
     policy: Policy = anything,
     on_terms: Callable[[Terms], None] | None = None,
 ) -> Steps[VerticalTerms]:
-    """Take the steps of the dealer, which has no data: it deals out random numbers that fit together."""
+    """Take the steps of the dealer, which has no data: it deals out correlated random numbers."""
     accepted = yield from _enrolled(name, draft, policy)
     if on_terms is not None:
         on_terms(accepted)
@@ -263,7 +263,7 @@ def steps_together(
 
 
 def _enrolled(name: str, draft: VerticalTerms, policy: Policy) -> Steps[VerticalTerms]:
-    """Decide on terms that are offered; return them once everybody has accepted."""
+    """Decide on the offered terms; return them once all participants have accepted."""
     enrolling = EnrolParty(name, VerticalTerms, policy, draft)
     yield enrolling
     return accepted_terms(enrolling, VerticalTerms)
@@ -279,24 +279,24 @@ def _pairs(terms: VerticalTerms, name: str) -> Steps[PairwiseMasks | None]:
 
 
 def _attributes(terms: VerticalTerms) -> list[str]:
-    """The sensitive attributes themselves, without their crossing."""
+    """Return the sensitive attributes, without their crossing."""
     return [name for name in terms.groups if name != crossed_name(terms.groups)]
 
 
 def _groups(terms: VerticalTerms, codes: dict[str, Integers]) -> pd.DataFrame | None:
-    """Groups by value, from their places among the agreed ones."""
+    """Return groups by value, from their indices among the agreed groups."""
     if not codes:
         return None
     return pd.DataFrame({name: pd.Index(terms.groups[name]).take(places) for name, places in codes.items()})
 
 
 def _as_held(terms: VerticalTerms, sensitive: pd.DataFrame | None) -> VerticalTerms:
-    """The terms with groups as the holder's own table has them, where JSON only has their text."""
+    """Return the terms with group values of the holder's own table; JSON has only their text."""
     if sensitive is None:
         return terms
     found: dict[str, tuple[Hashable, ...]] = {}
     for name, values in terms.groups.items():
-        # A crossing is no column of the table, and text already.
+        # A crossing is not a column of the table, and is already text.
         column = sensitive[name].unique() if name in sensitive else ()
         held: dict[Hashable, Hashable] = {group_name(value): value for value in column}
         found[name] = tuple(held.get(value, value) for value in values)

@@ -122,14 +122,14 @@ class ClientSection(TableSection):
 
 
 QUIETER: Final = 10.0
-"""How much more noise, over its sensitivity, is on what is said of slices than on gradients: there are far fewer."""
+"""Ratio of noise to sensitivity on slice statistics, relative to gradients: there are far fewer of them."""
 _KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "gaussian": (("weight_noise",), ("multiplier_noise",)),
     "clipped-gaussian": (("clip",), ("dual_clip", "noise_multiplier", "epsilon")),
     "shared-gaussian": (("clip",), ("dual_clip", "noise_multiplier", "epsilon", "shares")),
     "record-gaussian": (("clip", "rate", "steps"), ("measure_clip", "noise_multiplier", "epsilon")),
 }
-"""Of `[privacy]`: the keys that a mechanism needs, and those that it takes."""
+"""Keys of `[privacy]` that a mechanism requires, and keys that it allows."""
 
 
 class PrivacySection(Strict):
@@ -162,7 +162,7 @@ class PrivacySection(Strict):
 
     @property
     def bounds_multipliers(self) -> str:
-        """The key that bounds what is said of multipliers."""
+        """The key that bounds the messages about multipliers."""
         return "measure_clip" if self.mechanism == "record-gaussian" else "dual_clip"
 
 
@@ -177,12 +177,12 @@ class HorizontalJobFile(ClockedFile):
 
     @property
     def has_images(self) -> bool:
-        """Whether rows are pictures, of which tables hold labels and groups only."""
+        """Whether rows are pictures; tables then hold only labels and groups."""
         return any(getattr(client, "images", None) is not None for client in self.client)
 
     @property
     def n_classes(self) -> int | None:
-        """How many classes there are; None for two."""
+        """Number of classes; None for two."""
         return None if self.data.label.classes is None else len(self.data.label.classes)
 
     @once
@@ -213,7 +213,7 @@ class HorizontalJobFile(ClockedFile):
 
     @once
     def to_protection(self) -> UpdateNoise | None:
-        """The mechanism, with noise for the asked-for ε where it is given instead of a noise multiplier."""
+        """Return the mechanism; if ε is given instead of a noise multiplier, compute the noise for it."""
         section = self.privacy
         if section is None:
             return None
@@ -233,7 +233,7 @@ class HorizontalJobFile(ClockedFile):
             return record_noise_for(unit, section.epsilon, lambda one: privacy_statement(one, rounds, delta).epsilon)
         if noise is None:
             assert section.epsilon is not None
-            # Whoever takes part in fewer rounds than there are spends less.
+            # A client that takes part in only some of the rounds spends less.
             releases = 1 if section.dual_clip is None else 2
             noise = noise_for(section.epsilon, section.delta, self.to_job().max_rounds, releases=releases)
         if section.mechanism == "shared-gaussian":
@@ -244,7 +244,7 @@ class HorizontalJobFile(ClockedFile):
 
     @property
     def _settings(self) -> Any:
-        """The solver's own options."""
+        """Return the solver's own options."""
         job = self.to_job()
         return HORIZONTAL[job.solver].settings(job)
 
@@ -263,7 +263,7 @@ def _check(job: HorizontalJobFile) -> None:
 
 
 def check_agreed(job: HorizontalJobFile) -> None:
-    """Refuse what a job cannot mean, wherever its clients' tables are."""
+    """Refuse contradictory keys; no table is needed for this."""
     every(lambda: check_columns(job.data), lambda: _check_training(job))
 
 
@@ -371,7 +371,7 @@ def _check_privacy(job: HorizontalJobFile, trained: Job) -> None:
         needs = "has no use" if given else "is missing: clients also send changes of multipliers"
         raise JobError(f"key privacy.{dual} {needs}, with solver {trained.solver!r}")
     if section.mechanism == "record-gaussian":
-        # How much noise an ε takes is found when the job runs.
+        # The noise for an ε is computed when the job runs.
         job.model_copy(update={"privacy": section.model_copy(update={"epsilon": None})}).to_protection()
         return
     assert section.clip is not None

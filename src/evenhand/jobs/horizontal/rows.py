@@ -1,4 +1,4 @@
-"""One holder's rows in a horizontal job: a table is read, test rows are held out, columns encoded as all agree."""
+"""One participant's rows in a horizontal job: read the table, hold out test rows, encode with the agreed encoder."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class ClientTable:
         self.training: ClientRows | None = None
 
     def look(self) -> None:
-        """Note what the table is before anything is read from it."""
+        """Record the state of the table before reading it."""
         with naming(self.owner):
             self.seen = SeenTable.of(located(self._section, self._base))
 
@@ -108,19 +108,19 @@ class ClientTable:
             return label_column(self.frame, self._job.data.label, list(self.frame.columns))
 
     def agree_on_labels(self) -> Steps[Labels]:
-        """Say which labels occur here; return the two that occur anywhere."""
+        """Send the labels that occur here; return the two labels of all clients."""
         told = AgreeClient(self.name, {"labels": self.label_values().unique().tolist()})
         yield told
         return Labels(**(told.agreed or {}))
 
     def agree_on_encoder(self) -> Steps[PartyEncoder]:
-        """Say what the training rows show of the columns; return the encoder that all share."""
+        """Send a summary of the columns in the training rows; return the shared encoder."""
         with naming(self.owner):
             learned = learned_encoder(self.frame, self.test, self.columns, self._job.data, self._trees)
         return (yield from agree_on_encoder(self.name, learned))
 
     def agree_on_given_encoder(self) -> Steps[PartyEncoder]:
-        """Return the encoder that the job names, if everybody has the same."""
+        """Return the encoder that the job names, if all clients have the same one."""
         given, path = given_encoder(self._job, self._base, self.columns), _encoder_path(self._job, self._base)
         yield AgreeClient(self.name, {"encoder": hashlib.sha256(path.read_bytes()).hexdigest()})
         return given
@@ -188,7 +188,7 @@ class ServerSide:
         return found.scale or bool(found.categorical) or found.feature_names_out != found.columns_in
 
     def steps(self) -> Steps[HorizontalServerData]:
-        """Agree on labels and on an encoder, as far as they are not known; return what the server has of its own."""
+        """Agree on labels and on an encoder if they are not known; return the server's own data."""
         data = self._job.data
         if self.labels is None:
             found = AgreeServer(self._names, self._two_labels)
@@ -255,7 +255,7 @@ def numbers_read(
 
 
 def client_pictures(client: ClientSection, frame: pd.DataFrame, data: DataSection, base: Path) -> Pictures:
-    """A client's pictures, a row of its table each."""
+    """Return a client's pictures, one for each row of its table."""
     assert client.images is not None
     files = None
     if data.file is not None:
@@ -270,7 +270,7 @@ def client_pictures(client: ClientSection, frame: pd.DataFrame, data: DataSectio
 def encoded_rows(
     encoder: PartyEncoder, frame: pd.DataFrame, labels: Labels | Classes, data: DataSection, test: Booleans, trees: bool
 ) -> EncodedRows:
-    """A holder's rows as training has them."""
+    """Return a participant's rows in the form for training."""
     sensitive = groups_frame(frame[data.sensitive], len(frame)) if data.sensitive else None
     signs = labels.signs(frame[data.label.column])
     categorical = encoder.categorical if trees else None
@@ -283,7 +283,7 @@ def encoded(encoder: PartyEncoder, frame: pd.DataFrame) -> Array:
 
 
 def feature_columns(frames: Mapping[str, pd.DataFrame], data: DataSection) -> list[str]:
-    """The feature columns, which every client must have."""
+    """Return the feature columns, which every client must have."""
     first, beside = next(iter(frames)), [data.label.column, *data.sensitive]
     columns = data.columns
     if columns is None:
@@ -310,7 +310,7 @@ def _require(columns: Sequence[str], frame: pd.DataFrame) -> None:
 
 
 def client_test_rows(ids: pd.Index, name: str, job: HorizontalJobFile) -> Booleans:
-    """A client's test rows, by a hash of the id, or of the client's name and the row's number."""
+    """Return a client's test rows, by a hash of the id, or of the client's name and the row's number."""
     known = ids if job.data.id is not None else [f"{name} {number}" for number in range(len(ids))]
     with naming(f"client {name!r}"):
         return hold_out(known, job.job.test_fraction, job.job.seed, none_is_fine=True)
@@ -319,6 +319,6 @@ def client_test_rows(ids: pd.Index, name: str, job: HorizontalJobFile) -> Boolea
 def learned_encoder(
     frame: pd.DataFrame, test: Booleans, columns: Sequence[str], data: DataSection, as_is: bool
 ) -> PartyEncoder:
-    """What one client's training rows say of its columns."""
+    """Return the summary of one client's columns, from its training rows."""
     encoder = PartyEncoder(scale=data.scale, as_is=as_is, **vars(data.to_rules()))
     return encoder.partial_fit(frame.loc[~test, list(columns)])

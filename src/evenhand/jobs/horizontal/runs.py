@@ -78,14 +78,14 @@ def run_horizontal_job(
 
 
 def learned_before(job: HorizontalJobFile, columns_learned: bool) -> list[str]:
-    """What is learned from the clients' rows before the first round."""
+    """Return the names of statistics that are learned from the clients' rows before the first round."""
     columns = [LEARNED_COLUMNS] if columns_learned else []
     unknown = job.data.groups is None or learns_crossings(job.to_job().constraints, job.data.groups)
     return columns + ([LEARNED_GROUPS] if job.data.sensitive and unknown else [])
 
 
 def check_epsilon(job: HorizontalJobFile, columns_learned: bool) -> None:
-    """Refuse an ε that is asked for and could not be stated in the end."""
+    """Refuse a requested ε that could not be stated at the end of the run."""
     if job.privacy is None or job.privacy.epsilon is None:
         return
     trained, others = job.to_job(), learned_before(job, columns_learned)
@@ -130,8 +130,8 @@ def servers_result(
     scores: Array,
     transcript: Transcript,
 ) -> dict[str, Any]:
-    """What the server says of a run, beside the quality of the model; scores are of the training rows."""
-    # JSON has no NaN: what was not measured is null.
+    """Return the server's part of the result, without quality; scores belong to the training rows."""
+    # JSON has no NaN: values that were not measured become null.
     measured = {
         name: None if isinstance(value, float) and np.isnan(value) else value
         for name, value in certificate.as_dict().items()
@@ -155,7 +155,7 @@ def stated_privacy(
     *,
     secret_noise: bool = False,
 ) -> dict[str, Any]:
-    """What is stated of each client's privacy."""
+    """Return the privacy statement of each client."""
     assert job.privacy is not None
     learned = learned_before(job, columns_learned)
     delta = job.privacy.delta
@@ -164,13 +164,13 @@ def stated_privacy(
 
 
 def constraints_over_all(job: HorizontalJobFile) -> tuple[Constraint, ...]:
-    """The constraints that hold over everybody's rows together, with their bounds."""
+    """Return the constraints over all clients' rows together, with their bounds."""
     where = job.to_scope()
     return () if where.scope == "local" else where.constraints_of(SERVER, job.to_job().constraints)
 
 
 def _of_client(rows: EncodedRows, labelled: QualityRows, scores: Array) -> dict[str, Any]:
-    """How many rows a client has, and the model's accuracy on them."""
+    """Return a client's number of rows, and the model's accuracy on them."""
     right = right_decisions(labelled, scores)
     parts = {"train": ~rows.test, "test": rows.test}
     return {
@@ -184,7 +184,7 @@ def _of_client(rows: EncodedRows, labelled: QualityRows, scores: Array) -> dict[
 
 
 def model_state(job: HorizontalJobFile, shape: tuple[int, ...], model: Any, weights: Any, statistics: Any) -> State:
-    """The model that all clients share, as it is kept; the shape is that of a row: encoded columns, or a picture."""
+    """Return the shared model as it is saved; the shape is that of a row: encoded columns, or a picture."""
     state: State = {
         "model": job.to_job().model,
         **({"columns": shape[0]} if len(shape) == 1 else {"shape": list(shape)}),
@@ -197,7 +197,7 @@ def model_state(job: HorizontalJobFile, shape: tuple[int, ...], model: Any, weig
 
 
 def read_model(folder: RunFolder) -> tuple[PartyEncoder | None, Callable[[Any], Array]]:
-    """The encoder all clients share, which pictures have none of, and what scores encoded rows."""
+    """Return the shared encoder (None for pictures), and the function that scores encoded rows."""
     place = folder.path / "model"
     encoder = None
     if (place / "encoder.json").exists():
@@ -223,7 +223,7 @@ def read_model(folder: RunFolder) -> tuple[PartyEncoder | None, Callable[[Any], 
 
 
 def _check_widths(state: State, columns: int) -> None:
-    """Refuse weights of another size than the model's, and widths that nothing should be made of."""
+    """Refuse weights that do not fit the model's size, and invalid layer widths."""
     if state["model"] == "trees":
         return
     size = state["weights"].size
@@ -234,7 +234,7 @@ def _check_widths(state: State, columns: int) -> None:
 
 
 def scorer(state: State) -> Callable[[Any], Array]:
-    """What scores encoded rows with saved weights; a linear model needs no torch for it."""
+    """Return a function that scores encoded rows with saved weights; linear models do not need torch."""
     classes = None if state.get("classes") is None else int(state["classes"])
     if state["model"] == "linear" and classes is None:
         return SharedLinear(np.asarray(state["weights"], dtype=np.float64)).predict
@@ -254,7 +254,7 @@ def scorer(state: State) -> Callable[[Any], Array]:
 
 
 def _kept_job(folder: RunFolder) -> HorizontalJobFile:
-    """The job of a run; of a client's side of a run between organisations, about that client's table alone."""
+    """Return the job of a run; for a client's side between organisations, with that client's table only."""
     own = folder.description.get("own")
     if own is None:
         return own_job(folder, HorizontalJobFile, parse_horizontal)
@@ -269,10 +269,10 @@ def score_new_clients(
     *,
     base: Path | None = None,
 ) -> NewRows:
-    """Score rows with a finished run, and measure the scores where the tables have labels.
+    """Score rows with a finished run, and measure the scores if the tables have labels.
 
-    The index of the scores has the client's name and the row's id, or its number. Parameters are those of
-    `score_new_parties`, but `tables` may name any client, known to the run or not.
+    The index of the scores has the client's name and the row's id, or its number. The parameters are those of
+    `score_new_parties`, except that `tables` may name any client, known to the run or not.
     """
     labels = folder.labels
     encoder, score = read_model(folder)

@@ -1,4 +1,4 @@
-"""From clients' tables to training: all clients of a horizontal job in one process."""
+"""Load the tables of a horizontal job, with all clients in one process."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class HorizontalTables:
 
     @property
     def encoder(self) -> PartyEncoder | None:
-        """The one that all share; None of pictures, which need none."""
+        """The shared encoder; None for pictures, which need none."""
         return self.side.encoder
 
     @property
@@ -73,12 +73,12 @@ class HorizontalTables:
 
     @property
     def encoded(self) -> bool:
-        """Whether everybody's rows are encoded."""
+        """Whether all participants' rows are encoded."""
         return all(table.rows is not None for table in self.tables.values())
 
     @property
     def seen(self) -> dict[str, SeenTable]:
-        """What each table was when it was read, by its owner."""
+        """The state of each table when it was read, by owner."""
         everybody = [*self.tables.values(), *([] if self.server_table is None else [self.server_table])]
         return {one.owner: one.seen for one in everybody}
 
@@ -89,7 +89,7 @@ class HorizontalTables:
         return {name: rows for name, rows in found.items() if rows is not None}
 
     def labelled(self) -> dict[str, QualityRows]:
-        """Everybody's ``"train"`` rows and ``"test"`` rows, if there are any, to measure quality on."""
+        """All clients' ``"train"`` and ``"test"`` rows, without empty parts, to measure quality on."""
         frames = [one.groups for one in self.clients.values() if one.groups is not None]
         everybody = QualityRows(
             self.pooled({name: one.labels for name, one in self.clients.items()}),
@@ -99,11 +99,11 @@ class HorizontalTables:
         return {part: everybody.some(rows) for part, rows in self.parts().items()}
 
     def parts(self) -> dict[str, Booleans]:
-        """Which of everybody's rows are of which part."""
+        """Masks of all clients' rows, by part."""
         return parts_of(self.pooled({name: one.test for name, one in self.clients.items()}))
 
     def pooled(self, of_clients: Mapping[str, Any]) -> Any:
-        """What every client has of its rows, one after the other."""
+        """Concatenate an array over all clients' rows."""
         return np.concatenate([of_clients[name] for name in self.tables])
 
 
@@ -125,7 +125,7 @@ def load_horizontal_tables(
 def open_horizontal_tables(
     job: HorizontalJobFile, base: Path, transcript: Transcript | None = None
 ) -> HorizontalTables:
-    """Read everybody's tables; clients have not come to terms yet."""
+    """Read all tables, before clients agree on terms."""
     data, trained = job.data, job.to_job()
     tables = {one.name: ClientTable(one, one.name, f"client {one.name!r}", job, base) for one in job.client}
     server = ClientTable(job.server, SERVER_ROWS, "[server]", job, base) if job.server.has_rows else None

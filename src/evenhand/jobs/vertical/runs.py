@@ -81,7 +81,7 @@ def run_vertical_job(
 
 
 def write_party(folder: RunFolder, name: str, encoder: PartyEncoder, model: Scorer) -> None:
-    """A party's part of the model, in its own place."""
+    """Write a party's part of the model to the party's own folder."""
     folder.write_party(name, "encoder", encoder.to_state())
     folder.write_party(name, "weights", to_state(model))
     if isinstance(model, TreesModel):
@@ -98,7 +98,7 @@ def _result(run: VerticalRun, tables: VerticalTables) -> dict[str, Any]:
 
 
 class ServersWord(NamedTuple):
-    """What the server of a run says at its end."""
+    """What the server reports at the end of a run."""
 
     certificate: Certificate
     proofs: Sequence[Proof]
@@ -112,7 +112,7 @@ def vertical_result(
     rows: Mapping[str, QualityRows],
     transcript: Transcript,
 ) -> dict[str, Any]:
-    """What `result.json` holds of a vertical run, by whoever holds the labels; scores and rows by part of the data."""
+    """Return the content of `result.json` for a vertical run; scores and rows are by part of the data."""
     labels = rows["train"].names
     return {
         "certificate": told.certificate.as_dict(),
@@ -187,7 +187,7 @@ def _is_sparse(source: TableSource) -> bool:
 
 
 def party_encoder(folder: RunFolder, name: str) -> PartyEncoder:
-    """How a party's columns are encoded, from a finished run."""
+    """Return a party's encoder from a finished run."""
     state = folder.read_party(name, "encoder")
     try:
         return PartyEncoder.from_state(state)
@@ -196,7 +196,7 @@ def party_encoder(folder: RunFolder, name: str) -> PartyEncoder:
 
 
 def party_model(folder: RunFolder, name: str, encoder: PartyEncoder) -> Scorer:
-    """A party's model from a finished run; one that does not belong to its encoder is refused."""
+    """Return a party's model from a finished run; refuse a model that does not fit the party's encoder."""
     state = folder.read_party(name, "weights")
     try:
         model = from_state(state, *(_texts(folder, name, state) if state_is_of_trees(state) else ()))
@@ -211,7 +211,7 @@ def party_model(folder: RunFolder, name: str, encoder: PartyEncoder) -> Scorer:
 
 
 def _texts(folder: RunFolder, name: str, state: State) -> tuple[str, str]:
-    """The texts of a party's trees, and of its splits of trees across parties if it has any."""
+    """Return the texts of a party's trees, and of its splits in trees across parties if it has any."""
     return folder.read_trees(name, "trees"), folder.read_trees(name, "splits") if state.get("splits") else ""
 
 

@@ -1,4 +1,4 @@
-"""From parties' tables to training: all of a vertical job's parties in one process."""
+"""Load the tables of a vertical job, with all parties in one process."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class VerticalTables:
 
     @property
     def stages(self) -> Mapping[str, VerticalTraining]:
-        """What everybody brings to training."""
+        """Each participant's training stage, by name."""
         return self.together.to_training()
 
     @property
     def terms(self) -> VerticalTerms:
-        """The terms that everybody has accepted."""
+        """The terms that all participants have accepted."""
         return self.stages[SERVER].terms
 
     @property
@@ -73,7 +73,7 @@ class VerticalTables:
 
     @property
     def encoders(self) -> dict[str, PartyEncoder]:
-        """Each party's own, fitted on its training rows."""
+        """Each party's own encoder, fitted on its training rows."""
         return {name: one.encoder for name, one in self.rows.items()}
 
     @property
@@ -83,12 +83,12 @@ class VerticalTables:
 
     @property
     def seen(self) -> dict[str, SeenTable]:
-        """What each table was when it was read, by its owner."""
+        """The state of each table when it was read, by owner."""
         return {one.owner: one.seen for one in self.rows.values()}
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many rows each party's own table has."""
+        """Number of rows of each party's own table."""
         return {name: one.size for name, one in self.rows.items()}
 
     def training_columns(self) -> list[PartyColumns]:
@@ -104,12 +104,12 @@ class VerticalTables:
         return parts_of(self.test)
 
     def labelled(self) -> dict[str, QualityRows]:
-        """The rows of each part, to measure quality on."""
+        """Rows of each part, to measure quality on."""
         return self.rows[self.holder].labelled()
 
 
 class _RowsHere(TableRows):
-    """A party's rows where all parties are in this process, so that an error can name ids."""
+    """A party's rows if all parties are in this process, so that an error can name ids."""
 
     everybody: Mapping[str, TableRows]
 
@@ -124,7 +124,7 @@ def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcrip
     Parameters
     ----------
     transcript
-        Records the messages; None is a new one.
+        Records the messages; None creates a new one.
     """
     trained, holder = job.to_job(), job.label_party.name
     rows = {party.name: _RowsHere(party, job.job, base, trained) for party in job.party}
@@ -144,7 +144,7 @@ def load_vertical_tables(job: VerticalJobFile, base: Path, transcript: Transcrip
 
 
 def align_parties(tables: Mapping[str, PartyTable], how: How) -> dict[str, PartyTable]:
-    """Bring tables onto the same rows in the same order, by an exchange between the parties."""
+    """Align tables to the same rows in the same order, by an exchange between the parties."""
     tables = with_one_kind_of_ids(tables)
     try:
         places = common_rows({name: table.known.index for name, table in tables.items()}, how)
@@ -154,5 +154,5 @@ def align_parties(tables: Mapping[str, PartyTable], how: How) -> dict[str, Party
 
 
 def _in_words_of_a_job(error: DataError) -> DataError:
-    """Say with a key of the job file what the function that aligns says with an argument."""
+    """Replace the function's argument in an error message by the key of the job file."""
     return DataError(str(error).replace('how="inner"', 'ids = "inner" in [job]'))
