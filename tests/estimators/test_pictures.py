@@ -183,7 +183,8 @@ def test_a_fit_that_was_interrupted_is_gone_on_with(tmp_path: Path, monkeypatch:
 
     with monkeypatch.context() as patch:
         patch.setattr(run.Recorder, "_checkpoint", third)
-        patch.setattr("evenhand.training.run.Recorder", lambda folder, _, told: run.Recorder(folder, 0.0, told))
+        recorder = run.Recorder
+        patch.setattr(run, "Recorder", lambda folder, _, told: recorder(folder, 0.0, told))
         with pytest.raises(Interrupted):
             fitted(max_rounds=6, checkpoints=place)
     assert place.is_dir()

@@ -77,7 +77,7 @@ def test_the_command_reports_the_overlap_and_writes_each_partys_own_ids(
 
 def test_it_takes_two_parties_of_different_names(tmp_path: Path) -> None:
     bank = party(tmp_path, "bank", [1])
-    with pytest.raises(InputError, match="two parties or more"):
+    with pytest.raises(InputError, match="at least two parties"):
         find_overlap([bank])
     with pytest.raises(JobError):
         find_overlap([bank, bank])

@@ -169,7 +169,7 @@ def test_files_that_hold_no_pictures_are_refused(file: str, content: Any, messag
         ("data", "size", 8, "data.file and data.size go together"),
         ("data", "crop", 21, "a crop of 21 does not fit"),
         ("data", "label", {"column": "mood", "classes": ["calm", "glad"]}, "three or more labels"),
-        ("data", "label", {"column": "mood", "classes": ["calm", "glad", "mad"]}, "the label 'sad', which is not"),
+        ("data", "label", {"column": "mood", "classes": ["calm", "glad", "mad"]}, "unknown label 'sad'"),
         ("data", "label", {"column": "mood", "classes": MOODS, "positive": "sad"}, "goes with two labels"),
         ("client", 0, {"name": "north", "table": "north.csv"}, "client 'north' has no images"),
         ("client", 0, {"name": "north", "table": "north.csv", "images": "few.npy"}, "3 pictures in few.npy and 12"),
