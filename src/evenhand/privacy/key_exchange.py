@@ -1,7 +1,7 @@
-"""Parties agree on keys, two by two, before a run in which they hide from each other what they send.
+"""Exchange keys between parties before a run with masked messages.
 
-Everybody draws an X25519 key and sends the server the public half; the server passes all of them on. Each two then have
-a secret in common (`pairwise.py`) that neither the server nor anybody else has.
+Each party draws an X25519 key and sends the public half to the server, which forwards all of them. Each pair then
+shares a secret (`pairwise.py`) that neither the server nor any other party has.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class KeyParty(Role):
 
 
 class KeyServer(Role):
-    """Passes public keys on."""
+    """Forward public keys."""
 
     vocabulary = VOCABULARY
     state_fields: ClassVar = {"_keys": dict[str, bytes]}

@@ -20,21 +20,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 SECRET_WORDS: Final = 4
-"""Of a party's own secret: 256 bits."""
+"""Words of a party's secret: 256 bits."""
 
 
 def fresh_masks(rows: int) -> NDArray[np.uint64]:
-    """Masks from the operating system's cryptographic generator: for deployments."""
+    """Draw masks from the operating system's cryptographic generator, for deployments."""
     return np.frombuffer(os.urandom(8 * rows), dtype=np.uint64).copy()
 
 
 def secret_masks(secret: NDArray[np.uint64], number: int, rows: int) -> NDArray[np.uint64]:
-    """Masks of which each `number` has its own, by SHAKE-256: uniform to whoever lacks the secret (four words)."""
+    """Return masks by number from SHAKE-256; they are uniform without the secret (four words)."""
     key = secret.astype("<u8").tobytes() + number.to_bytes(8, "little")
     drawn = hashlib.shake_256(b"evenhand masks 1" + key).digest(8 * rows)
     return np.frombuffer(drawn, dtype="<u8").astype(np.uint64)
 
 
 def mask_states(seed: int, parties: int) -> NDArray[np.uint64]:
-    """Where the parties' streams start, for `next_mask` (`compiled.py`)."""
+    """Return the initial states of the parties' streams, for `next_mask` (`compiled.py`)."""
     return np.random.SeedSequence(seed).generate_state(parties, dtype=np.uint64).astype(np.uint64)

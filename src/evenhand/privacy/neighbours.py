@@ -1,14 +1,15 @@
-"""Who masks against whom, and how many of them must stay: SecAgg+ (Bell, Bonawitz, Gascón, Lepoint, Raykova, 2020).
+"""Choose neighbours for masking: SecAgg+ (Bell, Bonawitz, Gascón, Lepoint, Raykova, 2020).
 
-With everybody masking against everybody, work grows with the square of their number. A ring in random order, in which
-each masks against the k/2 before and the k/2 after, is enough if, except with a small probability,
+If all participants mask against all others, work grows with the square of their number. A ring in random order, in
+which each masks against the k/2 before and the k/2 after it, is enough if three things hold except with a small
+probability:
 
-- no one's holders of shares hold a majority of those who tell the server what they know (secrecy),
-- every one's holders keep a majority that is still there at the end (nothing is lost),
-- those who neither tell nor have gone stay connected: no k/2 in a row are among the others.
+- colluding participants are not a majority of anyone's share holders (secrecy),
+- a majority of everyone's share holders stays until the end (nothing is lost),
+- the honest participants that stay are connected: no k/2 in a row collude or drop out.
 
-The number of either among k others is hypergeometric. The least even k that meets all three is taken; where there is
-none, everybody masks against everybody, and a majority of all must stay.
+The number of either among k others is hypergeometric. The least even k that meets all three is taken. If there is none,
+all mask against all, and a majority of all must stay.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ import numpy as np
 from evenhand.errors import ProtocolError
 
 TELLING: Final = 0.1
-"""Share of the participants that may tell the server all they know."""
+"""Share of the participants that may collude with the server."""
 GONE: Final = 0.1
-"""Share of them that may go away during an exchange."""
+"""Share of the participants that may drop out during an exchange."""
 SECRECY: Final = 40
-"""Chances of a breach are below 2⁻⁴⁰, of an exchange that must be given up below 2⁻²⁰."""
+"""A breach has a probability below 2⁻⁴⁰, an exchange that must be abandoned one below 2⁻²⁰."""
 LOSS: Final = 20
 
 
 @cache
 def degree(count: int) -> int:
-    """How many others each masks against."""
-    # Imported here: it takes longer to load than all else that a site needs, and few runs hide among neighbours.
+    """Return the number of neighbours of each participant."""
+    # Imported here: it takes longer to load than everything else a site needs, and few runs use neighbours.
     from scipy.stats import hypergeom
 
     telling, gone = int(TELLING * count), int(GONE * count)
     for each in range(4, count - 1, 2):
         needed = majority(each + 1)
-        # One's own share is with oneself: of the others a breach needs all that are needed, a loss one fewer.
+        # A participant holds its own share: a breach needs `threshold` of the others, a loss one fewer.
         breach = count * float(hypergeom.sf(needed - 1, count - 1, telling, each))
         loss = count * float(hypergeom.cdf(needed - 2, count - 1, count - 1 - gone, each))
         cut = count * (TELLING + GONE) ** (each // 2)
@@ -55,20 +56,20 @@ def majority(count: int) -> int:
 
 
 def least_of(count: int) -> int:
-    """Of how many at least a sum may be learned, where so many were asked."""
+    """Return the minimum number of members of a sum, out of those asked."""
     return max(2, majority(count))
 
 
 @dataclass(frozen=True)
 class Company:
-    """Those who take part in one exchange.
+    """The participants of one exchange.
 
     Parameters
     ----------
     members
-        Their places in the terms, in that order.
+        Their positions in the terms, in that order.
     label
-        Names the exchange: another one has another ring.
+        Names the exchange: each exchange has its own ring.
     """
 
     members: tuple[int, ...]
@@ -80,16 +81,16 @@ class Company:
 
     @property
     def threshold(self) -> int:
-        """How many of one's holders (its neighbours and itself) must stay, and are needed to learn anything."""
+        """Return how many share holders must stay; as many are needed to learn a secret."""
         return majority(degree(len(self.members)) + 1)
 
     @property
     def least(self) -> int:
-        """Of how many at least a sum may be learned."""
+        """Return the minimum number of members of a sum."""
         return least_of(len(self.members))
 
     def neighbours(self, place: int) -> list[int]:
-        """Whom this one masks against, in the order of places."""
+        """Return the neighbours that a member masks against, in the order of positions."""
         ring, each = self._ring(), degree(len(self.members))
         if each == len(self.members) - 1:
             return [other for other in self.members if other != place]
@@ -98,7 +99,7 @@ class Company:
         return sorted(ring[(here + step) % len(ring)] for step in steps)
 
     def holders(self, place: int) -> list[int]:
-        """Who has a share of this one's secrets."""
+        """Return the holders of shares of a member's secrets."""
         return sorted([place, *self.neighbours(place)])
 
     def _ring(self) -> Sequence[int]:
@@ -107,7 +108,7 @@ class Company:
 
 @cache
 def _ring(members: tuple[int, ...], label: str) -> list[int]:
-    """In an order that everybody can work out, and that nobody chose."""
+    """Return an order that everyone can compute and that no participant chooses."""
     seed = hashlib.blake2b(f"{label} {members}".encode(), digest_size=16).digest()
     order = np.random.Generator(np.random.PCG64(int.from_bytes(seed, "big"))).permutation(len(members))
     return [members[place] for place in order]

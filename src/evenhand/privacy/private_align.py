@@ -1,10 +1,10 @@
-"""Aligning without a list of people at the server: every id passes through every party's secret key.
+"""Align rows by private set intersection: the server sees no list of ids.
 
-A private set intersection by commutative blinding on the group of ed25519 (PyNaCl): party k multiplies points by a
-secret a_k, and a_1 a_2 … a_K · H(id) is the same whatever the order. Sets go round a ring of parties, one key a stop,
-and arrive at the server under all keys; equal points are equal ids, and who lacks a key cannot try out guesses.
+The protocol blinds ids commutatively on the group of ed25519 (PyNaCl). Party k multiplies points by a secret a_k, and
+a_1 a_2 … a_K · H(id) does not depend on the order. Sets pass round a ring of parties, one key at each stop, and
+arrive at the server under all keys. Equal points are equal ids, and no one without all keys can test guesses.
 
-Against parties that follow the protocol and are curious. What the server may conclude is said with the messages.
+It protects against curious parties that follow the protocol. The messages say what the server can conclude.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class PrivateAlignParty(Role):
         self.ring = tuple(ring)
         self._key = key or bindings.crypto_core_ed25519_scalar_reduce(secrets.token_bytes(64))
         self._holds_labels = holds_labels
-        # The order of a sorted table would tell much: it is drawn.
+        # The order of a sorted table would reveal much, so it is shuffled.
         self._order = np.random.default_rng(secrets.randbits(128)).permutation(len(ids))
         self._passed: list[str] = []
         self.places: Integers | None = None
@@ -118,7 +118,7 @@ class PrivateAlignParty(Role):
         return [*self._labelled(), self._onwards(self.name, 1, points)]
 
     def _labelled(self) -> Sends:
-        """Sums of its ids in the order in which points are sent, where this party holds the labels."""
+        """Return checksums of the label holder's ids in the order of the points it sends."""
         if not self._holds_labels:
             return ()
         kind, sums = id_sums(self._ids[self._order])
@@ -157,21 +157,21 @@ class PrivateAlignParty(Role):
 
 
 class PrivateAlignServer(Role):
-    """Finds the rows all have in common, in an order that says nothing: that of their points.
+    """Find the rows that all parties have, in an order that reveals nothing: that of their points.
 
     Parameters
     ----------
     least
-        With fewer common rows than this nobody is told any.
+        Minimum number of common rows; with fewer, no party is told any.
     holder
-        The party that holds the labels, which sends sums of its ids as well; None where there is none.
+        The label holder, which sends checksums of its ids as well; None if there is none.
 
     Attributes
     ----------
     problem
         Why rows cannot be aligned; empty if they can.
     places
-        Once all sets are there: for each party the rows to take among those it sent, in order.
+        For each party the positions of the common rows among those it sent, in order.
     """
 
     vocabulary = VOCABULARY
@@ -196,7 +196,7 @@ class PrivateAlignServer(Role):
         owner = message.text("owner") if message.kind == FULLY_BLINDED_IDS.kind else ""
         if owner not in self.parties or owner in self.points:
             raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
-        # Whoever comes before the owner in the ring has had its set last.
+        # The party before the owner in the ring was the last to blind its set.
         if message.sender != self.parties[self.parties.index(owner) - 1]:
             raise ProtocolError(f"{message.sender} brings ids of {owner!r}, which are another's to bring; refused")
         self._check_count(message["points"], self.sums if owner == self.holder else None)
@@ -244,7 +244,7 @@ class PrivateAlignServer(Role):
 
 
 def _points(ids: pd.Index) -> Points:
-    """H: each id as a point that nobody knows the logarithm of."""
+    """Map each id to a point with unknown discrete logarithm (H)."""
     kind = id_kind(ids)
     found = bytearray()
     for one in ids:
@@ -264,7 +264,7 @@ def _times(key: bytes, points: Points) -> Points:
     try:
         blinded = b"".join(multiply(key, point.tobytes()) for point in points)
     except Exception as error:
-        # The library refuses points of small order, and bytes that are none.
+        # The library refuses points of small order and invalid bytes.
         raise ProtocolError("blinded ids are not points of the group; they are refused") from error
     return np.frombuffer(blinded, dtype=np.uint8).reshape(-1, 32)
 

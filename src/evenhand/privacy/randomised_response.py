@@ -1,9 +1,8 @@
-"""Drawing randomised responses, so that who asks again is told the same.
+"""Draw randomised responses that stay the same when they are asked for again.
 
-Whoever hears many answers about one label, each drawn anew, finds the label by averaging. So an answer is a function of
-the holder's secret, of the row's id, of the label's name, of ε and of the true value: other runs, other rows beside it,
-a run that goes on after a crash have the same answer, and a label that has changed since has one of its own. To whoever
-lacks the secret, it is as good as drawn (BLAKE2b, keyed).
+Averaging many independent answers about one label would reveal it. So an answer is a function of the label holder's
+secret, the row's id, the label's name, ε and the true value. Another run, other rows beside it and a resumed run give
+the same answer, and a changed label has its own. Without the secret, answers look random (keyed BLAKE2b).
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ class AnswerKey:
     Attributes
     ----------
     secret
-        Of whoever holds the labels.
+        The label holder's secret.
     ids
-        Of the rows, in their order; None numbers them.
+        Ids of the rows, in order; None numbers them.
     simulated
-        Whether others may know the secret: it follows from the job's seed.
+        Whether others may know the secret, because it follows from the job's seed.
     label
-        Which label it is. With one draw for two of them, answers that differ would tell that the labels do.
+        Name of the label. One draw for two labels would reveal whether they differ.
     """
 
     secret: bytes
@@ -55,36 +54,36 @@ class AnswerKey:
 
     @classmethod
     def from_seed(cls, seed: int, ids: Iterable[Hashable] | None = None) -> AnswerKey:
-        """For simulations, which are to be repeated by anybody."""
+        """Return a key for simulations, which must be repeatable."""
         return cls(blake2b(str(seed).encode(), digest_size=SECRET_BYTES).digest(), ids, simulated=True)
 
 
 def answers(codes: Integers, response: ResponseMechanism, key: AnswerKey, what: str) -> Integers:
-    """The answers of all rows, as places among the values.
+    """Return the answers of all rows, as positions among the values.
 
     Parameters
     ----------
     codes
-        The true value of each row, as its place.
+        The true value of each row, as a position.
     what
-        The question: answers to different ones are drawn independently.
+        The question: answers to different questions are independent.
     """
     drawn = _words(codes, response, key, what)
-    # 64 bits each: whether to tell the truth, and else which of the other values to name.
+    # 64 bits each: whether to answer truthfully, and which other value to name otherwise.
     honest = drawn[:, 0] < np.uint64(int(response.keep * 2.0**64))
     away = 1 + (drawn[:, 1] % np.uint64(response.values - 1)).astype(np.int64)
     return np.where(honest, codes, (codes + away) % response.values)
 
 
 def _words(codes: Integers, response: ResponseMechanism, key: AnswerKey, what: str) -> NDArray[np.uint64]:
-    """Two words for each row, that nobody can tell from noise without the secret."""
+    """Return two words for each row that look random without the secret."""
     question = f"{key.label}\0{what}\0{response.epsilon!r}\0{response.values}\0".encode()
     head = blake2b(question, key=key.secret[:64], digest_size=16)
     ids = range(len(codes)) if key.ids is None else key.ids
     seen: Counter[str] = Counter()
     found = bytearray()
     for name, code in zip(map(str, ids), codes.tolist(), strict=True):
-        # Two rows must never have the same draw: what one of them says would tell about the other.
+        # Two rows must never share a draw: the answer of one would reveal the other.
         again, one = seen[name], head.copy()
         seen[name] += 1
         one.update(f"{code}\0{again}\0{name}".encode())
@@ -94,20 +93,20 @@ def _words(codes: Integers, response: ResponseMechanism, key: AnswerKey, what: s
 
 @dataclass(frozen=True)
 class LabelStatement:
-    """What all that is said of the labels, and of groups where they are drawn too, reveals about a person at most.
+    """The privacy of a person's label, and of groups if they are randomised too.
 
     Attributes
     ----------
     epsilon
-        Of the label.
+        ε of the label.
     groups
-        ε of each attribute's group; where there is none, groups are said as they are.
+        ε of each attribute's group; attributes without one are sent as they are.
     by_accountant
-        ε of label and groups together: the sum, and where dp-accounting is there what it says.
+        ε of label and groups together: the sum, and dp-accounting's value if it is installed.
     simulated
         Whether answers came from a seed that others may know.
     finish
-        Whether the label holder's own part of the model knows the true labels.
+        Whether the label holder's own part of the model uses the true labels.
     """
 
     epsilon: float
@@ -128,7 +127,7 @@ class LabelStatement:
 
     @property
     def words(self) -> str:
-        """The statement for people, with what it rests on."""
+        """The statement in words, with its assumptions."""
         accountants = ", ".join(f"{name} {epsilon:.4g}" for name, epsilon in self.by_accountant.items())
         groups = (
             "; of each group " + ", ".join(f"{name} {epsilon:.4g}" for name, epsilon in self.groups.items())
@@ -153,7 +152,7 @@ class LabelStatement:
 
 
 def accounted(responses: Iterable[ResponseMechanism]) -> float:
-    """ε at δ = 0 of several responses about one person, by dp-accounting's privacy loss distributions."""
+    """Return ε at δ = 0 of several responses about one person, by dp-accounting's privacy loss distributions."""
     accounting = accounting_package()
     relation = accounting.NeighboringRelation.REPLACE_ONE
     accountant = accounting.pld.PLDAccountant(neighboring_relation=relation, value_discretization_interval=_GRID)

@@ -1,14 +1,14 @@
-"""Noise at every step of local training, against what one record gives away: DP-SGD with Poisson sampling.
+"""DP-SGD with Poisson sampling: noise at every local step protects single records.
 
-Each step takes every row of the client with the same chance, independently; shortens each row's own gradient to a
-norm of at most ``clip``; adds Gaussian noise to the sum; and divides by the rows that were to be expected. What the
-step of the multipliers needs of the rows is released with noise as well: how many are in each slice, once, and the sum
-of each slice's measure, cut off at ``measure_clip`` for every row, twice a round (where training begins, for the
-penalty, and where it ends, for Δλ). All else that a client does is made of these and of what the server sent.
+Each step samples every row of the client independently with the same probability, clips each row's gradient to a norm
+of at most ``clip``, adds Gaussian noise to the sum, and divides by the expected number of rows. The multipliers' step
+uses noisy values too: the number of rows in each slice, once, and the sum of each slice's measure, clipped at
+``measure_clip`` for every row, twice a round (at the start of training, for the penalty, and at its end, for Δλ).
+Everything else is post-processing of these and of what the server sent.
 
-Two data sets are neighbours here if one has a record blanked that the other has: the number of rows is the same, and
-taken to be known. That is weaker than what :class:`~evenhand.privacy.mechanism.ClippedGaussian` promises, which is
-about *all* of a client's records at once; but with more rows this noise matters less, and that one does not.
+Two data sets are neighbours if one has a record blanked that the other has; the number of rows is the same and public.
+That is weaker than :class:`~evenhand.privacy.mechanism.ClippedGaussian`, which covers *all* records of a client at
+once. But with more rows this noise matters less, and that noise does not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evenhand.errors import InputError
 from evenhand.numbers import is_number, is_whole
 
 MEASURED_A_ROUND: Final = 2
-"""Releases of the slices' sums."""
+"""Number of releases of the slices' sums."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class RecordGaussian:
 
     @property
     def noise_multipliers(self) -> tuple[float, ...]:
-        """Of a step's gradients, and of what is said of slices if anything is."""
+        """Return noise multipliers of a step's gradients, and of slice sums if they are released."""
         dual = self.dual_noise_multiplier
         return (self.noise_multiplier,) if dual is None else (self.noise_multiplier, dual)
 
     def event(self, accounting: Any, rounds: int) -> Any:
-        """All that a client released in these rounds, for dp-accounting."""
+        """Return everything that a client released in these rounds, for dp-accounting."""
         gaussian = accounting.GaussianDpEvent
         steps = accounting.PoissonSampledDpEvent(self.rate, gaussian(self.noise_multiplier))
         events = [accounting.SelfComposedDpEvent(steps, rounds * self.steps)]
@@ -85,12 +85,12 @@ class RecordGaussian:
 def record_noise_for(
     mechanism: RecordGaussian, epsilon: float, spent: Callable[[RecordGaussian], float]
 ) -> RecordGaussian:
-    """The mechanism with the least noise, to one in a hundred, that keeps within ``epsilon``; all noise grows together.
+    """Return the mechanism with the least noise, to one per cent, that stays within ``epsilon``.
 
     Parameters
     ----------
     spent
-        What a mechanism spends in the run it is for: ``lambda one: privacy_statement(one, rounds, 1e-5).epsilon``.
+        Returns the ε of a mechanism in the run: ``lambda one: privacy_statement(one, rounds, 1e-5).epsilon``.
     """
     if not (isfinite(epsilon) and epsilon > 0):
         raise InputError(f"epsilon is {epsilon}: give a finite number above 0")

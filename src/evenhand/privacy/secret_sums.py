@@ -1,18 +1,18 @@
-"""Sums that nobody sees the terms of, and that outlive those who go away: masks of one exchange.
+"""Secure sums that tolerate dropouts: the masks of one exchange.
 
 Each member i adds to its words, modulo 2⁶⁴,
 
-- a stream from a secret of its own, b_i, and
-- for each neighbour j a stream from s_ij, which both work out from their keys (X25519): added by the one whose place
-  is lower, subtracted by the other.
+- a stream from its own secret b_i, and
+- for each neighbour j a stream from s_ij, which both derive from their keys (X25519): the member with the lower
+  position adds it, the other subtracts it.
 
-Both secrets are of this exchange only. i deals out shares of b_i and of each s_ij to its neighbours, sealed for each of
-them, and sends them with its words. When it is known whose words have come, the neighbours open their shares: of b_l
-for everybody whose words are there, and of s_ld for its neighbours d whose words are not. So the sum comes out exactly,
-whoever went away meanwhile, and of those whose words came late b_d stays closed: they are masked still.
+Both secrets belong to this exchange only. Member i sends shares of b_i and of each s_ij to its neighbours, sealed for
+each of them, with its words. When the server knows whose words have arrived, the neighbours open their shares: of b_l
+for every member l with words, and of s_ld for its neighbours d without. So the sum is exact despite dropouts. For
+words that arrive late, b_d stays secret and they remain masked.
 
-This holds against a server that keeps to the protocol and whoever tells it what they know, as long as these are not a
-majority of anyone's holders. A server that lies about whose words have come is another matter.
+This protects against a server that follows the protocol and against colluding members, unless these are a majority of
+someone's share holders. It does not protect against a server that lies about whose words have arrived.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Member:
     Parameters
     ----------
     place
-        Its place in the terms.
+        Its position in the terms.
     secret
-        Its key's secret half; all else follows from it, so that whoever was interrupted goes on with the same masks.
+        Secret half of its key. Everything else follows from it, so that a resumed participant uses the same masks.
     keys
-        Everybody's public halves, by place.
+        Public halves of all participants, by position.
     context
-        Of the run: another run has other masks.
+        The run: each run has other masks.
     """
 
     def __init__(self, place: int, secret: bytes, keys: Mapping[int, bytes], context: bytes) -> None:
@@ -74,7 +74,7 @@ class Member:
         return _derived(self._seed(other), f"pair {company.label}")
 
     def mask(self, company: Company, size: int) -> Words:
-        """What is added to one's words."""
+        """Return what is added to the member's words."""
         total = np.zeros(size, dtype=np.uint64)
         _add(total, self._own(company), company.label)
         for other in company.neighbours(self.place):
@@ -82,7 +82,7 @@ class Member:
         return total
 
     def sealed(self, company: Company) -> list[bytes]:
-        """Shares of one's secrets for each neighbour, in the order of places."""
+        """Return the shares of the member's secrets for each neighbour, in the order of positions."""
         dealt = self._shares(company)
         return [
             bytes(
@@ -92,7 +92,7 @@ class Member:
         ]
 
     def _shares(self, company: Company) -> list[dict[int, bytes]]:
-        """By holder, of one's own secret, then of those with each neighbour."""
+        """Return shares by holder: of the member's own secret, then of those with each neighbour."""
         secrets = [self._own(company), *(self._pair(company, other) for other in company.neighbours(self.place))]
         holders = company.holders(self.place)
         return [
@@ -109,17 +109,17 @@ class Member:
         ]
 
     def _box(self, company: Company, other: int, from_me: bool) -> tuple[bytes, bytes]:
-        """Nonce and key: the key is of this exchange and these two, the nonce says who seals."""
+        """Return nonce and key: the key belongs to this exchange and these two members, the nonce to the sender."""
         sender = self.place if from_me else other
         return sender.to_bytes(24, "big"), _derived(self._seed(other), f"seal {company.label}")
 
     def opened(self, company: Company, present: Sequence[int], sealed: Sequence[bytes]) -> bytes:
-        """One's shares of what is to be opened: see `wanted` for their order.
+        """Return the member's shares of the secrets to open; see `wanted` for their order.
 
         Parameters
         ----------
         sealed
-            Of each neighbour that is present, in the order of places.
+            Sealed shares of each present neighbour, in the order of positions.
         """
         if len(present) < company.least or not {self.place, *present} <= set(company.members):
             raise ProtocolError(f"a sum over {len(present)} of {len(company.members)} is not opened")
@@ -140,17 +140,17 @@ class Member:
 
 
 def _add(total: Words, secret: bytes, label: str, adds: bool = True) -> None:
-    """Put a stream on words, or, as the other of two neighbours does, take it off."""
+    """Add a stream to words or, as the other of two neighbours does, subtract it."""
     (np.add if adds else np.subtract)(total, stream(secret, label, total.size), out=total)
 
 
 def sealed_bytes(company: Company) -> int:
-    """How long a neighbour's sealed shares are."""
+    """Return the length of a neighbour's sealed shares."""
     return _SEAL_BYTES + SHARE_BYTES * (1 + len(company.neighbours(company.members[0])))
 
 
 def wanted(company: Company, holder: int, present: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Whose secrets a holder opens, and which: 0 is b, 1 and up are those with its neighbours, by place."""
+    """Return which secrets a holder opens: 0 is b, 1 and up are those shared with neighbours, by position."""
     here = set(present)
     for owner in company.holders(holder):
         if owner in here:
@@ -161,17 +161,17 @@ def wanted(company: Company, holder: int, present: Sequence[int]) -> Iterator[tu
 
 
 def left_over(company: Company, size: int, present: Sequence[int], told: Mapping[int, bytes]) -> Words:
-    """What the masks in the sum of all present words add up to.
+    """Return the sum of the masks in the sum of all present words.
 
     Parameters
     ----------
     told
-        By holder, what `Member.opened` gave.
+        Opened shares by holder, from `Member.opened`.
 
     Raises
     ------
     RunError
-        If too few have told.
+        If too few holders opened their shares.
     """
     shares: dict[tuple[int, int], dict[int, bytes]] = {}
     for holder, content in told.items():

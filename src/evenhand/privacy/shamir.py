@@ -1,7 +1,7 @@
-"""Secrets dealt out so that enough holders together have them back, and fewer know nothing (Shamir, 1979).
+"""Shamir's secret sharing (1979): enough holders recover the secret, fewer learn nothing.
 
 A secret of 32 bytes is the value at zero of a polynomial modulo the first prime above 2²⁵⁶; a share is its value
-elsewhere. With a threshold of t, any t shares give the polynomial, and t − 1 leave every secret equally likely.
+elsewhere. With a threshold of t, any t shares determine the polynomial, and t − 1 leave every secret equally likely.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _PURPOSE: Final = b"evenhand shares"
 
 
 def deal(secret: bytes, places: Iterable[int], threshold: int, randomness: bytes) -> dict[int, bytes]:
-    """A share for each place.
+    """Return a share for each holder.
 
     Parameters
     ----------
     places
-        Whole numbers above zero, one for each holder.
+        Positive integers, one for each holder.
     randomness
-        32 bytes that nobody else knows, and that deal out nothing else: the same ones give the same shares again, so
-        that whoever was interrupted says nothing new.
+        32 secret bytes, used for nothing else. The same bytes give the same shares again, so that a resumed participant
+        reveals nothing new.
     """
     holders = list(places)
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= len(set(holders)) == len(holders) or min(holders) < 1:
@@ -38,7 +38,7 @@ def deal(secret: bytes, places: Iterable[int], threshold: int, randomness: bytes
 
 
 def join(shares: Mapping[int, bytes]) -> bytes:
-    """The secret, from as many shares as the threshold or more; fewer give another one, and nobody can tell."""
+    """Recover the secret from at least `threshold` shares; fewer give a wrong secret without notice."""
     if not shares:
         raise ProtocolError("there is no share to put a secret together from")
     values = {place: int.from_bytes(share, "big") for place, share in shares.items()}
@@ -59,7 +59,7 @@ def join(shares: Mapping[int, bytes]) -> bytes:
 
 def _coefficient(randomness: bytes, power: int) -> int:
     drawn = hashlib.blake2b(power.to_bytes(4, "big"), key=randomness, person=_PURPOSE, digest_size=64).digest()
-    # Twice as long as the prime: what is left over is uniform to 2⁻²⁵⁵.
+    # Twice as long as the prime, so that the remainder is uniform to 2⁻²⁵⁵.
     return int.from_bytes(drawn, "big") % PRIME
 
 

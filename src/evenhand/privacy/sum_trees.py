@@ -48,16 +48,16 @@ SMALL: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """Who passes its sum to whom.
+    """A tree of partial sums: which party passes its sum to which.
 
     Attributes
     ----------
     root
-        The party that launches the aggregation and ends with the sum.
+        The party that starts the aggregation and ends with the sum.
     parent
         Each party's parent; −1 for the root.
     order
-        All parties, children before parents: adding along it leaves the whole sum at the root.
+        All parties, children before parents: adding in this order leaves the whole sum at the root.
     """
 
     root: int
@@ -66,7 +66,7 @@ class Tree:
 
     @classmethod
     def from_parents(cls, parent: Iterable[int]) -> Tree:
-        """The tree with these parents; refused unless there is one root and every party reaches it."""
+        """Return the tree with these parents; refuse them unless there is one root that every party reaches."""
         parents = [int(value) for value in parent]
         roots = [party for party, above in enumerate(parents) if above == ROOT]
         if len(roots) != 1 or not all(ROOT <= above < len(parents) for above in parents):
@@ -93,17 +93,17 @@ class Tree:
         return tuple(int(child) for child in np.flatnonzero(self.parent == party))
 
     def covered(self, party: int) -> frozenset[int]:
-        """The parties whose values are in the sum that `party` passes on: itself and all below it."""
+        """Return the parties in the sum that `party` passes on: itself and all below it."""
         return self._subtrees[party]
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """The parties that are neither the root nor a leaf."""
+        """Return the parties that are neither the root nor a leaf."""
         return tuple(k for k in range(self.parties) if k != self.root and len(self.covered(k)) > 1)
 
     @cached_property
     def depth(self) -> int:
-        """Messages one after another until the root has the sum: what latency is paid for."""
+        """Return the number of sequential messages until the root has the sum: the latency."""
         steps = np.zeros(self.parties, dtype=np.int64)
         for party in self.order[::-1][1:]:
             steps[party] = steps[self.parent[party]] + 1
@@ -184,17 +184,16 @@ def coalition_learns(first: Tree, second: Tree, coalition: Iterable[int]) -> tup
 
 
 def leaks(first: Tree, second: Tree) -> dict[int, tuple[frozenset[int], ...]]:
-    """The parties who learn, alone, more than the total (threat model 1), each with the blocks whose sums it learns.
+    """Return parties that learn more than the total alone (threat model 1), with the blocks whose sums they learn.
 
-    Empty for every pair from `two_trees`; with two parties, too, where the total itself gives the other away
-    (`protects`).
+    Empty for every pair from `two_trees`; also for two parties, where the total itself reveals the other (`protects`).
     """
     learned = {party: coalition_learns(first, second, (party,)) for party in range(first.parties)}
     return {party: blocks for party, blocks in learned.items() if len(blocks) > 1}
 
 
 def _general(parties: int) -> tuple[list[int], list[int]]:
-    """Parents by place for five parties and more."""
+    """Return parents by position for five or more parties."""
     half = (parties - 1) // 2
     one, two = list(range(1, half + 1)), list(range(half + 1, parties))
     first = _heap_with_leaves(parties, inner=one, leaves=two, tops=1)
@@ -214,7 +213,7 @@ def _heap_with_leaves(parties: int, inner: list[int], leaves: list[int], tops: i
 
 
 def _placed(parent: Iterable[int], root: int) -> Tree:
-    """The tree by places, with place 0 at `root` and the others after it in cyclic order."""
+    """Return the tree by positions, with position 0 at `root` and the others after it in cyclic order."""
     by_place = list(parent)
     parties = len(by_place)
     moved = [ROOT] * parties
@@ -225,11 +224,11 @@ def _placed(parent: Iterable[int], root: int) -> Tree:
 
 
 def _pieces(tree: Tree, members: frozenset[int]) -> list[set[int]]:
-    """Disjoint sets that span what `members` hear in this tree: each heard subtree less those heard inside it."""
+    """Return disjoint sets that span what `members` receive in this tree: each subtree less those inside it."""
     heard = {tree.covered(child) for member in members for child in tree.children(member)}
     heard |= {frozenset((member,)) for member in members}
     pieces, taken = [], set[int]()
-    # From the small to the large: what an inner subtree has taken is missing from those around it.
+    # From small to large: an outer subtree lacks what an inner one has taken.
     for subtree in sorted(heard, key=len):
         pieces.append(set(subtree - taken))
         taken |= subtree
