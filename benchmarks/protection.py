@@ -24,7 +24,7 @@ from rich.table import Table
 from subspace_rounds import arrival, optimum, with_gap
 
 from evenhand.auditing.vertical import audit_vertical
-from evenhand.auditing.views import Scene, listening
+from evenhand.auditing.views import AuditInput, listening
 from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity
 from evenhand.protocol.job import Job, Protection
 from evenhand.runtime.inprocess import InProcess
@@ -129,7 +129,7 @@ def attacks(console: Console, source: Path | None) -> None:
         job = job_with(level, tol=0.0, max_rounds=10)  # type: ignore[arg-type]
         terms = Holdings.of(job, given.parties, given.labels, given.sensitive).terms
         run = train_vertical(job, given.parties, given.labels, given.sensitive, transcript=listening())
-        scene = Scene.of(run.transcript, given.parties, given.labels, given.sensitive, run.models, terms)
+        scene = AuditInput.of(run.transcript, given.parties, given.labels, given.sensitive, run.models, terms)
         found = audit_vertical(scene).findings
         cells = [level]
         for target, measure in (("each person's label", "AUC"), ("the columns of", "R²")):

@@ -48,7 +48,7 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class HorizontalScene:
+class HorizontalAuditInput:
     """Input of an audit: a horizontal run with all clients' rows, in one process.
 
     Attributes
@@ -89,7 +89,7 @@ class HorizontalScene:
         return np.asarray(np.logaddexp(0.0, -labels * scores), dtype=np.float64)
 
 
-def audit_horizontal(scene: HorizontalScene, *, coalitions: Sequence[Sequence[str]] = (), seed: int = 0) -> Audit:
+def audit_horizontal(scene: HorizontalAuditInput, *, coalitions: Sequence[Sequence[str]] = (), seed: int = 0) -> Audit:
     """Attack a run as the server, alone and with colluding clients."""
     if unknown := sorted({name for names in coalitions for name in names} - {SERVER, *scene.clients}):
         raise InputError(f"{unknown[0]!r} takes no part in this run; the participants are {', '.join(scene.clients)}")
@@ -112,7 +112,7 @@ def audit_horizontal(scene: HorizontalScene, *, coalitions: Sequence[Sequence[st
     return Audit("horizontal", scene.terms.job.protection.replace("auto", "none"), findings, remarks)
 
 
-def _seen(scene: HorizontalScene, victim: str) -> list[Change]:
+def _seen(scene: HorizontalAuditInput, victim: str) -> list[Change]:
     """Return the observed changes of one client's model; under masks, the change of the sum."""
     masked = any(message.kind == MASKED.kind for message in scene.messages)
     changes: list[Change] = []
@@ -137,7 +137,7 @@ def _seen(scene: HorizontalScene, victim: str) -> list[Change]:
 
 
 def _membership(
-    scene: HorizontalScene, who: str, victim: str, changes: Sequence[Change], rng: np.random.Generator
+    scene: HorizontalAuditInput, who: str, victim: str, changes: Sequence[Change], rng: np.random.Generator
 ) -> Iterator[Finding]:
     """Infer membership: tell rows of the client from rows of others."""
     features, labels, inside = _candidates(scene, victim, rng)
@@ -172,7 +172,7 @@ def _membership(
         )
 
 
-def _candidates(scene: HorizontalScene, victim: str, rng: np.random.Generator) -> tuple[Array, Array, Booleans]:
+def _candidates(scene: HorizontalAuditInput, victim: str, rng: np.random.Generator) -> tuple[Array, Array, Booleans]:
     own = scene.clients[victim]
     others = [rows for name, rows in scene.clients.items() if name != victim]
     pools = [(np.asarray(own.features), own.labels)]
@@ -191,7 +191,7 @@ def _some(count: int, rng: np.random.Generator) -> Integers:
 
 
 def _inversion(
-    scene: HorizontalScene, who: str, victim: str, changes: Sequence[Change], rng: np.random.Generator
+    scene: HorizontalAuditInput, who: str, victim: str, changes: Sequence[Change], rng: np.random.Generator
 ) -> Iterator[Finding]:
     """Reconstruct the row that a change of weights is proportional to, and compare it with the client's nearest row."""
     if not scene.linear:

@@ -12,7 +12,7 @@ from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.auditing import column_attacks, controls, evidence, gradient_attacks, row_attacks
 from evenhand.auditing.evidence import Estimate
 from evenhand.auditing.findings import Audit, Finding
-from evenhand.auditing.views import Scene, View, side_by_side
+from evenhand.auditing.views import AuditInput, View, side_by_side
 from evenhand.errors import InputError
 from evenhand.protocol.roles import SERVER
 from evenhand.vertical.trees.messages import LEAVES
@@ -24,7 +24,7 @@ MOST_ROWS = 20_000
 
 
 def audit_vertical(
-    scene: Scene, *, coalitions: Sequence[Sequence[str]] = (), seed: int = 0, most_rows: int = MOST_ROWS
+    scene: AuditInput, *, coalitions: Sequence[Sequence[str]] = (), seed: int = 0, most_rows: int = MOST_ROWS
 ) -> Audit:
     """Attack a run as every participant.
 

@@ -60,7 +60,7 @@ def listening() -> Transcript:
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class AuditInput:
     """Input of an audit: a vertical run with all parties' data, in one process.
 
     Attributes
@@ -104,7 +104,7 @@ class Scene:
         sensitive: pd.DataFrame | None,
         models: Mapping[str, Scorer],
         terms: VerticalTerms,
-    ) -> Scene:
+    ) -> AuditInput:
         """Build the input of an audit from a finished run."""
         columns = {party.name: party.matrix for party in parties}
         return cls(
@@ -126,11 +126,11 @@ class View:
     The server runs at the first active party, which holds labels and groups: a member that is one of the two is both.
     """
 
-    scene: Scene
+    scene: AuditInput
     members: frozenset[str]
 
     @classmethod
-    def of(cls, scene: Scene, names: Sequence[str]) -> View:
+    def of(cls, scene: AuditInput, names: Sequence[str]) -> View:
         members = frozenset(names)
         if members & {SERVER, scene.active[0]}:
             members |= {SERVER, scene.active[0]}

@@ -1,4 +1,4 @@
-"""`evenhand.audit`: what training an estimator would give away, and to whom."""
+"""`evenhand.audit`: measure what training an estimator would disclose to each participant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.base import clone
 from evenhand.auditing.findings import Audit
 from evenhand.auditing.horizontal import audit_horizontal
 from evenhand.auditing.vertical import audit_vertical
-from evenhand.auditing.views import Scene
+from evenhand.auditing.views import AuditInput
 from evenhand.errors import InputError
 from evenhand.estimators.horizontal import HorizontalClassifier
 from evenhand.estimators.vertical import VerticalClassifier
@@ -51,7 +51,7 @@ def audit(
     if not isinstance(estimator, (VerticalClassifier, HorizontalClassifier)):
         raise InputError(f"cannot audit a {type(estimator).__name__}; give a classifier of evenhand's")
     scene = trained_for_audit(estimator, X, y, sensitive_features, clients)[1]
-    if isinstance(scene, Scene):
+    if isinstance(scene, AuditInput):
         return audit_vertical(scene, coalitions=coalitions)
     return audit_horizontal(scene, coalitions=coalitions)
 
@@ -62,7 +62,7 @@ def trained_for_audit(
     """A trained copy of an estimator, and what an audit needs of its run."""
     copy = clone(estimator)
     scenes: list[Any] = []
-    copy._scenes = scenes
+    copy._audit_inputs = scenes
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if isinstance(copy, VerticalClassifier):

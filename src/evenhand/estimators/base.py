@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array
-from evenhand.auditing.views import Scene, listening
+from evenhand.auditing.views import AuditInput, listening
 from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.errors import DataError, InputError
@@ -46,7 +46,7 @@ class VerticalEstimator(NestedParameters):
     """Base of the classifier and the regressor."""
 
     _loss: LossName
-    _scenes: list[Scene] | None = None
+    _audit_inputs: list[AuditInput] | None = None
     """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
 
     def __init__(
@@ -122,7 +122,7 @@ class VerticalEstimator(NestedParameters):
             return last.multipliers
 
         alignment = Alignment(list(rows), holder, ids)
-        transcript = None if self._scenes is None else listening()
+        transcript = None if self._audit_inputs is None else listening()
         together: Together[VerticalTraining] = Together(steps_together(draft, rows, alignment, multipliers), transcript)
         terms = together.to_training()[SERVER].terms
         recorded = recorded_fit(self.checkpoints, "vertical")
@@ -130,10 +130,12 @@ class VerticalEstimator(NestedParameters):
             run = train_together(together, runtime=runtime, clock=clock, folder=folder, on_round=progress.round)
         self.encoders_ = {name: own.encoder for name, own in rows.items()}
         self._keep(run)
-        if self._scenes is not None:
+        if self._audit_inputs is not None:
             truth = rows[holder].labels().truth
             parties = [PartyColumns(name, own.matrix, parts[name] == "active") for name, own in rows.items()]
-            self._scenes.append(Scene.of(run.transcript, parties, truth.labels, truth.groups, run.models, terms))
+            self._audit_inputs.append(
+                AuditInput.of(run.transcript, parties, truth.labels, truth.groups, run.models, terms)
+            )
         return joint_scores(run.models, {name: own.matrix for name, own in rows.items()})
 
     def _rows(

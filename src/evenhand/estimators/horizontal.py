@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from evenhand.auditing.horizontal import HorizontalScene
+from evenhand.auditing.horizontal import HorizontalAuditInput
 from evenhand.auditing.views import listening
 from evenhand.constraints import Constraints, as_list
 from evenhand.constraints.scope import ConstraintScope, Scope
@@ -121,7 +121,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         Begin where the last `fit` ended, if its model had as many weights.
     checkpoints
         A folder to keep checkpoints in. If it holds those of an unfinished `fit` of the same estimator on the same
-        rows, that one is gone on with, and ends as if it had not been interrupted.
+        rows, training resumes from it and gives the same result.
     verbose
         Show progress.
 
@@ -143,7 +143,7 @@ class HorizontalClassifier(ScoresAcrossClients):
     run_ : the whole run, with its transcript.
     """
 
-    _scenes: list[HorizontalScene] | None = None
+    _audit_inputs: list[HorizontalAuditInput] | None = None
     """Where an audit wants to find what was trained on and what was said; None where nobody asks."""
 
     def __init__(
@@ -264,9 +264,9 @@ class HorizontalClassifier(ScoresAcrossClients):
         # Only now is anything kept: a fit that was refused leaves an earlier one as it was.
         self._keep(run, inputs.X, classes, pos_label)
         self.clients_, self.encoder_ = pool.names, pool.encoder
-        if self._scenes is not None:
+        if self._audit_inputs is not None:
             messages = run.transcript.messages or ()
-            self._scenes.append(HorizontalScene(messages, pool.rows, run.model, run.statistics, run.terms))
+            self._audit_inputs.append(HorizontalAuditInput(messages, pool.rows, run.model, run.statistics, run.terms))
         self.privacy_ = None
         if protected:
             unknown = self.groups is None or learns_crossings(job.constraints, self.groups)
@@ -314,7 +314,7 @@ class HorizontalClassifier(ScoresAcrossClients):
         for name in pool.names:
             rows = pool.client(name, network, protections.get(name), self.device)
             steps[name] = client_steps(name, draft, known, rows)
-        return Together(steps, None if self._scenes is None else listening())
+        return Together(steps, None if self._audit_inputs is None else listening())
 
     # -- what is asked for
 

@@ -102,7 +102,7 @@ def frontier(
             for place, epsilon in enumerate(path):
                 model.set_params(constraint=with_settings(estimator.constraint, epsilon, temperature))
                 with warnings.catch_warnings():
-                    # Of all rows, not of each fold's: said by whoever fits with the chosen settings.
+                    # The final fit on all rows warns about small slices; those of single folds do not matter.
                     warnings.simplefilter("ignore", SmallSliceWarning)
                     model.fit(_rows(tables, train), labels[train], sensitive_features=_take(sensitive, train))
                 part = model.decision_function(_rows(tables, test))

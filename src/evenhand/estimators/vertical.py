@@ -90,7 +90,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         Begin where the last `fit` ended, if it saw the same features: for a neighbouring ε or alpha.
     checkpoints
         A folder to keep checkpoints in. If it holds those of an unfinished `fit` of the same estimator on the same
-        rows, that one is gone on with, and ends as if it had not been interrupted.
+        rows, training resumes from it and gives the same result.
     verbose
         Show progress.
 

@@ -15,6 +15,6 @@ class ShortfallWarning(EvenhandWarning, ConvergenceWarning):  # type: ignore[mis
 
 
 def warn_of(shortfalls: Sequence[str]) -> None:
-    """Warn whoever called `fit`; the last thing that it does, so that the fit is kept where warnings are errors."""
+    """Warn the caller of `fit` last, so that the fitted model is kept if warnings are errors."""
     for one in shortfalls:
         warnings.warn(one, ShortfallWarning, stacklevel=3)

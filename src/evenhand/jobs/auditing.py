@@ -14,9 +14,9 @@ import pandas as pd
 
 from evenhand.arrays import Array, Integers
 from evenhand.auditing.findings import Audit
-from evenhand.auditing.horizontal import HorizontalScene, audit_horizontal
+from evenhand.auditing.horizontal import HorizontalAuditInput, audit_horizontal
 from evenhand.auditing.vertical import audit_vertical
-from evenhand.auditing.views import Scene, listening
+from evenhand.auditing.views import AuditInput, listening
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.errors import DataError, RunError
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
@@ -88,7 +88,9 @@ def _vertical(
     tables = load_vertical_tables(job, folder.base, listening())
     run = train_together(tables.together, runtime="messages")
     truth = tables.rows[tables.holder].labels().truth
-    scene = Scene.of(run.transcript, tables.training_columns(), truth.labels, truth.groups, run.models, tables.terms)
+    scene = AuditInput.of(
+        run.transcript, tables.training_columns(), truth.labels, truth.groups, run.models, tables.terms
+    )
     return audit_vertical(scene, coalitions=coalitions), run.certificate
 
 
@@ -99,7 +101,7 @@ def _horizontal(
         require_password(client.database)
     tables = load_horizontal_tables(job, folder.base, listening())
     run = horizontal.train_together(tables.together)
-    scene = HorizontalScene(run.transcript.messages or (), tables.training, run.model, run.statistics, run.terms)
+    scene = HorizontalAuditInput(run.transcript.messages or (), tables.training, run.model, run.statistics, run.terms)
     return audit_horizontal(scene, coalitions=coalitions), run.certificate
 
 

@@ -1,4 +1,4 @@
-"""Say of a kind of message from whom to whom it goes, and which protections cover it.
+"""Direction of a kind of message, and the protections that cover it.
 
 Schemas declare both where they are defined. Notices to participants, privacy statements, audits and the documentation
 read them from there.

@@ -57,7 +57,7 @@ class Training(ABC):
 
     @abstractmethod
     def outcome(self, role: Role) -> Any:
-        """Return what the participant goes on with once its role is done."""
+        """Return what the participant continues with once its role is done."""
 
     @abstractmethod
     def identity(self) -> Iterable[Any]:
@@ -114,7 +114,7 @@ class Together(Generic[Stage]):
     steps
         Everybody's steps by name, the server's under `SERVER`.
     transcript
-        Records the messages of all exchanges; None is a new one. Training goes on with it.
+        Records the messages of all exchanges; None makes a new one. Training continues it.
     """
 
     def __init__(self, steps: Mapping[str, Steps[Any]], transcript: Transcript | None = None) -> None:

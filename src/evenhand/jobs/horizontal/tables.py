@@ -43,7 +43,7 @@ class HorizontalTables:
     server_table
         Rows of the server's own; None where it has none.
     together
-        Everybody's steps; training goes on with them.
+        Steps of all participants; training continues them.
     """
 
     tables: Mapping[str, ClientTable]

@@ -36,7 +36,7 @@ class VerticalTables:
     rows
         Each party's own rows, in the order of the job.
     together
-        Everybody's steps; training goes on with them.
+        Steps of all participants; training continues them.
     """
 
     rows: Mapping[str, TableRows]
