@@ -531,7 +531,7 @@ def test_threads_have_as_many_workers_as_asked_for(
 
 
 def test_only_threads_have_workers() -> None:
-    with pytest.raises(InputError, match="runtime 'messages' has none"):
+    with pytest.raises(InputError, match="the runtime is 'messages'"):
         train(make_job("vfb2-svrg", {}), runtime="messages", workers=2)
 
 
