@@ -24,6 +24,7 @@ from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
 from evenhand.runtime.nvflare import submitting
 from evenhand.runtime.nvflare.kits import ALLOWED, provision
 from evenhand.runtime.statefiles import state_bytes
+from evenhand.vertical.messages import DIRECTION
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -47,7 +48,7 @@ def test_the_run_is_that_of_one_process_and_each_side_keeps_its_own(shops: Shops
         sent = side.read_lines("transcript.jsonl")
         assert {name} == {one["sender"] for one in sent if one["receiver"] == "server"}
         log = (shops.folder / f"{name}.log").read_text()
-        assert "direction: What the party's direction would change" in log
+        assert f"direction: {DIRECTION.reveals[:40]}" in log
         assert_told(name, log, [(one["kind"], one["sender"], one["receiver"]) for one in sent])
     assert not (shops.side("server").path / "parties").exists()
 
