@@ -44,7 +44,7 @@ def find_overlap(files: Sequence[Path], least: int = 1) -> Overlap:
     rows than `least`, or than a party's own policy requires, the parties learn only that.
     """
     if len(files) < 2:
-        raise InputError("give the files of at least two parties, whose common rows are to be counted")
+        raise InputError("give the files of at least two parties to count their common rows")
     owners = [read_party(path) for path in files]
     names = [own.party.name for own in owners]
     check_names("party", names)
