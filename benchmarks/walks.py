@@ -39,7 +39,7 @@ SET_UP = (
     "Subspace.__post_init__",
     "SQP.__post_init__",
     "to_job",
-    "constraint_rows",
+    "inequalities",
     "bind",
     "vertical_terms",
     "horizontal_terms",

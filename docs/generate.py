@@ -28,7 +28,7 @@ def messages_page() -> str:
         "# What each message reveals",
         "",
         "Made from the schemas in `src/evenhand/protocol/`, `vertical/` and `horizontal/` by",
-        "`python docs/generate.py`. `n` is the number of aligned rows, `R` the number of constraint rows, `h` the",
+        "`python docs/generate.py`. `n` is the number of aligned rows, `R` the number of inequalities, `h` the",
         "number of past steps that `subspace` keeps, `b` of the bands of its directions, `B` the most rows in a step",
         "of VFB²; other sizes are named. A number or integer takes 8 bytes, a short number 4.",
         "",

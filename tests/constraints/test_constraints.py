@@ -29,7 +29,7 @@ from evenhand.constraints.binding import BoundConstraints
 from evenhand.constraints.lagrangian import Lagrangian, net_multipliers
 from evenhand.constraints.losses import MEASURES
 from evenhand.constraints.scope import ConstraintScope
-from evenhand.constraints.slices import ConstraintRow, Slice
+from evenhand.constraints.slices import Inequality, Slice
 from evenhand.errors import ConstraintError, DataError, InputError
 
 PARITIES = {EqualOpportunity: (1,), EqualizedOdds: (1, -1), LossParity: (None,), DemographicParity: (None,)}
@@ -316,7 +316,9 @@ def test_groups_that_cannot_be_used_say_why() -> None:
 
 
 def test_a_row_says_its_coefficients() -> None:
-    row = ConstraintRow(((0.5, Slice(1)), (-1.0, Slice())), -1.0, 1.0, EVERY_KIND[1].rows({"g": ["a", "b"]})[0].measure)
+    row = Inequality(
+        ((0.5, Slice(1)), (-1.0, Slice())), -1.0, 1.0, EVERY_KIND[1].inequalities({"g": ["a", "b"]})[0].measure
+    )
     assert str(row) == "+0.5· loss(y=+1) − loss(all)"
 
 
@@ -335,13 +337,13 @@ def test_a_row_says_its_coefficients() -> None:
     ],
 )
 def test_a_row_reads_as_a_person_would_say_it(constraint: Constraint, said: list[str]) -> None:
-    assert [str(row) for row in constraint.rows({"age": ["60+", "under 30"]})] == said
+    assert [str(row) for row in constraint.inequalities({"age": ["60+", "under 30"]})] == said
 
 
 def test_names_differ_where_formulas_do() -> None:
     """Names are keys of histories: no two kinds of rows may share one."""
     groups = {"age": ["a", "b", "c"], "sex": ["a", "b"]}
     kinds = [kind(measure=measure) for kind in PARITIES for measure in MEASURES]  # type: ignore[call-arg]
-    rows = [row for one in kinds for row in one.rows(groups)]
-    rows += [row for label in (1, -1) for name in MEASURES for row in NeymanPearson(0.1, label, name).rows({})]
+    rows = [row for one in kinds for row in one.inequalities(groups)]
+    rows += [row for label in (1, -1) for name in MEASURES for row in NeymanPearson(0.1, label, name).inequalities({})]
     assert len({str(row) for row in rows}) == len({row.formula for row in rows})

@@ -19,7 +19,7 @@ from evenhand.constraints import (
     NeymanPearson,
     bind,
 )
-from evenhand.constraints.binding import compared_groups, constraint_rows
+from evenhand.constraints.binding import compared_groups, inequalities
 from evenhand.constraints.groups import crossed_name, with_crossing
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import ConstraintError, DataError
@@ -98,7 +98,7 @@ def test_what_cannot_be_crossed_is_refused() -> None:
     with pytest.raises(DataError, match="two or more sensitive attributes; there is 'sex'"):
         bind(EqualOpportunity(0.1, cross=True), labels, PEOPLE[["sex"]])
     with pytest.raises(ConstraintError, match="cross=True, without a crossing of sex, race"):
-        constraint_rows(EqualOpportunity(0.1, cross=True), {"sex": ["f", "m"], "race": [1, 2]})
+        inequalities(EqualOpportunity(0.1, cross=True), {"sex": ["f", "m"], "race": [1, 2]})
     with pytest.raises(DataError, match="'sex × race' has no group that can be compared"):
         bind(EqualizedOdds(0.1, cross=True), np.array([1.0, 1.0, -1.0, -1.0, -1.0, 1.0]), PEOPLE)
 

@@ -10,11 +10,11 @@ from scipy.optimize import minimize
 from support.problems import Problem, small
 
 from evenhand.constraints import DemographicParity, EqualizedOdds, EqualOpportunity, NeymanPearson, bind
-from evenhand.constraints.binding import constraint_rows
+from evenhand.constraints.binding import inequalities
+from evenhand.constraints.inequality_parts import InequalityParts
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.leave_one_out import Response, measured
 from evenhand.constraints.proving import Proving, critical_value
-from evenhand.constraints.row_parts import RowParts
 from evenhand.constraints.slices import bounds_of
 from evenhand.errors import ConstraintError
 from evenhand.protocol.state import restore, snapshot
@@ -23,12 +23,12 @@ GROUPS = {"sex": ["f", "m"]}
 
 
 def proving(*constraints: object) -> Proving:
-    rows = constraint_rows(constraints, GROUPS)  # type: ignore[arg-type]
+    rows = inequalities(constraints, GROUPS)  # type: ignore[arg-type]
     return Proving(rows, bounds_of(rows))
 
 
 def test_rows_reach_as_far_as_all_of_their_constraint_need_at_once() -> None:
-    rows = constraint_rows([EqualizedOdds(0.1, confidence=0.9), EqualOpportunity(0.1)], GROUPS)
+    rows = inequalities([EqualizedOdds(0.1, confidence=0.9), EqualOpportunity(0.1)], GROUPS)
     assert [row.reach for row in rows] == [critical_value(0.9, 2)] * 2 + [0.0]
     for wrong in (0.0, 1.0, 95, "high", True):
         with pytest.raises(ConstraintError, match="confidence is"):
@@ -82,7 +82,7 @@ def test_standard_errors_from_sums_are_those_of_the_rows() -> None:
     for constraint in (EqualizedOdds(0.1, "error"), EqualOpportunity(0.1), DemographicParity(0.1)):
         bound = bind(constraint, problem.labels, problem.sensitive)
         lagrangian = Lagrangian(problem.labels, bound)
-        parts = RowParts(bound.rows)
+        parts = InequalityParts(bound.rows)
         inside = parts.inside(problem.labels, problem.sensitive)
         # In two halves, as two clients would say them.
         halves = [

@@ -20,12 +20,12 @@ GROUPS = {"race": ["black", "other", "white"]}
 
 def sizes(constraint: Constraint, other: int, rest: int = 10_000) -> dict[Slice, int]:
     """Rows of each slice of a constraint."""
-    parts = {part for row in constraint.rows(GROUPS) for _, part in row.terms}
+    parts = {part for row in constraint.inequalities(GROUPS) for _, part in row.terms}
     return {part: other if part.group == "other" else rest for part in parts}
 
 
 def named(constraint: Constraint, other: int) -> list[str]:
-    return [str(one.part) for one in small_slices(constraint.rows(GROUPS), sizes(constraint, other))]
+    return [str(one.part) for one in small_slices(constraint.inequalities(GROUPS), sizes(constraint, other))]
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.05, 0.01])
@@ -58,7 +58,7 @@ def test_a_slice_that_no_model_could_prove_epsilon_on_is_too_small() -> None:
 def test_an_epsilon_of_zero_and_a_limit() -> None:
     assert named(LossParity(0.0), 20) == []
     assert named(LossParity(0.0), 19) == ["race = other"]
-    assert [one.rows for one in small_slices(NeymanPearson(0.01).rows({}), {Slice(1): 50})] == [50]
+    assert [one.rows for one in small_slices(NeymanPearson(0.01).inequalities({}), {Slice(1): 50})] == [50]
 
 
 def test_an_empty_slice_has_no_size_to_speak_of() -> None:

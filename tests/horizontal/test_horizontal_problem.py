@@ -106,7 +106,7 @@ def test_a_client_or_server_that_lacks_a_slice_is_named() -> None:
         horizontal_terms(job, clients, scope=ConstraintScope("local"))
     left_out = horizontal_terms(job, clients, scope=ConstraintScope("both", None, "leave out"))
     assert left_out.left_out == {"c0": (0,)}
-    assert [str(row) for row in left_out.own_rows("c0")] == ["mean loss among positives"]
+    assert [str(row) for row in left_out.own_inequalities("c0")] == ["mean loss among positives"]
     assert left_out.row_names == (
         "c0: mean loss among positives",
         "c1: mean loss, a vs. b (group)",
@@ -162,7 +162,7 @@ def test_rows_need_each_slice_mean_once() -> None:
     clients = deal_rows(problem, [list(range(30)), list(range(30, 90))])
     job = Job("fairalm", (LossParity(0.0), GroupAgainstOverall(0.1)))
     rows = SliceMeans(horizontal_terms(job, clients))
-    assert len(rows.constraint_rows) == 4 + 5
+    assert len(rows.inequalities) == 4 + 5
     # Three groups, two sexes and everybody: six means, although the rows name them eighteen times.
     assert len(rows.parts) == 6
     whole = ClientRows("all", problem.matrix, problem.labels, problem.sensitive)

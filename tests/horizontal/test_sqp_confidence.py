@@ -15,7 +15,7 @@ from support.problems import small
 
 from evenhand import HorizontalClassifier
 from evenhand.constraints import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity
-from evenhand.constraints.binding import bind_rows
+from evenhand.constraints.binding import bind_inequalities
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.leave_one_out import measured
 from evenhand.errors import InputError, UnprovenWarning
@@ -77,7 +77,7 @@ def test_rows_left_out_by_clients_are_those_of_the_pooled_rows() -> None:
     case = Case("sqp")
     run = case.train(job, deal_rows(problem, parts))
     terms, weights = run.terms, np.asarray(run.weights)
-    bound = bind_rows(terms.constraint_rows, terms.groups, problem.labels, problem.sensitive)
+    bound = bind_inequalities(terms.inequalities, terms.groups, problem.labels, problem.sensitive)
     design = np.column_stack([problem.matrix, np.ones(240)])
     penalty = 0.02 * np.diag([1.0] * 4 + [0.0])
     lagrangian = Lagrangian(problem.labels, bound)

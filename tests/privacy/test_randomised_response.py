@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from support.problems import small
 
-from evenhand.constraints.binding import bind, constraint_rows
+from evenhand.constraints.binding import bind, inequalities
 from evenhand.constraints.debiased import DebiasedLagrangian, debiased
 from evenhand.constraints.kinds import Constraint, DemographicParity, EqualOpportunity, LossParity
 from evenhand.constraints.lagrangian import Lagrangian
@@ -104,7 +104,7 @@ def all_answers(truth: np.ndarray, response: ResponseMechanism) -> list[tuple[np
 def test_over_all_answers_the_debiased_gradient_has_the_true_one_for_its_mean(constraint: Constraint) -> None:
     problem, response = small(3, rows=8), ResponseMechanism(0.8)
     groups = {"group": ("a", "b")}
-    rows = constraint_rows([constraint], groups)
+    rows = inequalities([constraint], groups)
     scores, multipliers = np.random.default_rng(0).normal(size=8), np.array([[0.7], [0.2]] * 1)
     multipliers = np.tile(multipliers, (1, len(rows)))
     true = Lagrangian(problem.labels, bind([constraint], problem.labels, problem.sensitive)).at(scores)
@@ -142,7 +142,7 @@ def test_over_all_answers_slices_of_labels_and_groups_have_their_true_sums() -> 
 
 def test_the_weights_of_slices_are_those_products() -> None:
     problem = small(1, rows=4000, groups="abc")
-    rows = constraint_rows([EqualOpportunity(0.1)], {"group": ("a", "b", "c")})
+    rows = inequalities([EqualOpportunity(0.1)], {"group": ("a", "b", "c")})
     response, of_groups = ResponseMechanism(3.0), ResponseMechanism(3.0, 3)
     drawn = debiased(
         rows, {"group": ("a", "b", "c")}, problem.labels, problem.sensitive, Logistic(), response, {"group": of_groups}
@@ -176,6 +176,6 @@ def test_debiased_loss_stays_convex_and_its_parts_add_up() -> None:
 
 def test_a_slice_that_drowns_in_answers_is_refused() -> None:
     problem = small(0, rows=60)
-    rows = constraint_rows([EqualOpportunity(0.1)], {"group": ("a", "b")})
+    rows = inequalities([EqualOpportunity(0.1)], {"group": ("a", "b")})
     with pytest.raises(ConstraintError, match=r"positives with group = a.*too few to constrain"):
         debiased(rows, {"group": ("a", "b")}, problem.labels, problem.sensitive, Logistic(), ResponseMechanism(0.1), {})

@@ -36,7 +36,7 @@ def test_terms_come_through_json_unchanged(terms: Terms) -> None:
     again = type(terms).from_plain(json.loads(json.dumps(terms.to_plain())))
     assert again == terms
     assert again.digest == terms.digest
-    assert [str(row) for row in again.constraint_rows] == [str(row) for row in terms.constraint_rows]
+    assert [str(row) for row in again.inequalities] == [str(row) for row in terms.inequalities]
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_rows_at_a_client_have_its_own_bound_and_lack_what_it_lacks() -> None:
     limits = ConstraintScope("both", {"c0": 0.5, "server": 0.7})
     job = Job("sqp", (NeymanPearson(0.2),))
     terms = HorizontalTerms(job, {"c0": "client", "c1": "client"}, 9, scope=limits, left_out={"c1": (0,)})
-    assert [row.upper for row in terms.rows_at("c0")] == [0.5]
-    assert terms.rows_at("c1") == ()
-    assert [row.upper for row in terms.rows_at("server")] == [0.7]
+    assert [row.upper for row in terms.inequalities_at("c0")] == [0.5]
+    assert terms.inequalities_at("c1") == ()
+    assert [row.upper for row in terms.inequalities_at("server")] == [0.7]
 
 
 def test_a_run_needs_an_active_party_and_groups_that_json_lacks_are_named() -> None:

@@ -40,7 +40,7 @@ def test_a_page_does_what_it_says(page: str) -> None:
         for number, block in enumerate(blocks):
             exec(compile(block, f"{page}, block {number + 1}", "exec", dont_inherit=True), names)
     if "WorstGroup" in names:
-        rows = names["WorstGroup"](0.4).rows({"sex": ["female", "male"]})
+        rows = names["WorstGroup"](0.4).inequalities({"sex": ["female", "male"]})
         assert [(row.lower, row.upper) for row in rows] == [(float("-inf"), 0.4)] * 2
 
 

@@ -50,7 +50,7 @@ class Outside:
     gradient
         Of the Lagrangian in the weights (the intercept last).
     excess
-        (2, R): of the constraint rows, in the order of the run's names.
+        (2, R): of the inequalities, in the order of the run's names.
     """
 
     objective: float
@@ -83,7 +83,7 @@ def from_outside(
     everybody
         All clients' rows: the mean loss is over them.
     held
-        The constraint rows, each with the data it is over.
+        The inequalities, each with the data it is over.
     regulariser
         μ of each weight.
     counted
@@ -123,7 +123,7 @@ def held_rows(
     scope: str,
     limits: Mapping[str, float] | None = None,
 ) -> list[tuple[Problem, ReferenceRow]]:
-    """Constraint rows with the data they are over: each client's own, then the global ones, as a run names them."""
+    """Inequalities with the data they are over: each client's own, then the global ones, as a run names them."""
     limits, found = limits or {}, []
     places = [(clients[name], limits.get(name)) for name in sorted(clients)] if scope != "global" else []
     if scope != "local":

@@ -9,7 +9,7 @@ import pytest
 from support.problems import Problem, small, train
 
 from evenhand.constraints import DemographicParity, EqualOpportunity
-from evenhand.constraints.binding import bind_rows, constraint_rows
+from evenhand.constraints.binding import bind_inequalities, inequalities
 from evenhand.constraints.groups import groups_of
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.lagrangian import Lagrangian
@@ -30,8 +30,8 @@ LOSS, PARITY = EqualOpportunity(0.02), DemographicParity(0.05)
 
 def bound(problem: Problem, constraint: Constraint, people: Any = None) -> Lagrangian:
     groups = groups_of(problem.sensitive)
-    rows = constraint_rows(constraint, groups)
-    return Lagrangian(problem.labels, bind_rows(rows, groups, problem.labels, problem.sensitive, people))
+    rows = inequalities(constraint, groups)
+    return Lagrangian(problem.labels, bind_inequalities(rows, groups, problem.labels, problem.sensitive, people))
 
 
 @pytest.mark.parametrize("constraint", [LOSS, PARITY, EqualOpportunity(0.1, measure="error")])

@@ -26,13 +26,13 @@ from evenhand.constraints.groups import (
 from evenhand.constraints.kinds import Constraint, Constraints, as_list
 from evenhand.constraints.losses import by_measure
 from evenhand.constraints.proving import critical_value
-from evenhand.constraints.slices import ConstraintRow, bounds_of
+from evenhand.constraints.slices import Inequality, bounds_of
 from evenhand.errors import ConstraintError, DataError
 from evenhand.printing import quoted
 
 
 class BoundConstraints(SliceWeights):
-    """Constraint rows on given data.
+    """Inequalities on given data.
 
     Rows of data that share label and groups form a *stratum*. Slices are then a small matrix over strata, and only one
     sum and one look-up pass over all n rows of data.
@@ -40,7 +40,7 @@ class BoundConstraints(SliceWeights):
     Parameters
     ----------
     rows
-        The R constraint rows.
+        The R inequalities.
     stratum
         The stratum of each row of data.
     weights
@@ -51,17 +51,17 @@ class BoundConstraints(SliceWeights):
     Attributes
     ----------
     bounds
-        Lower and upper bounds of the constraint rows.
+        Lower and upper bounds of the inequalities.
     """
 
     def __init__(
-        self, rows: tuple[ConstraintRow, ...], stratum: Integers, weights: Array, sample_weight: Array | None = None
+        self, rows: tuple[Inequality, ...], stratum: Integers, weights: Array, sample_weight: Array | None = None
     ) -> None:
         super().__init__(weights, by_measure(row.measure for row in rows), stratum, sample_weight)
         self.rows = rows
         self.bounds = bounds_of(rows)
 
-    def with_rows(self, rows: tuple[ConstraintRow, ...]) -> BoundConstraints:
+    def with_inequalities(self, rows: tuple[Inequality, ...]) -> BoundConstraints:
         """Replace the rows by rows over the same slices with other bounds or temperatures."""
         return BoundConstraints(rows, self.stratum, self.weights, self.sample_weight)
 
@@ -79,7 +79,7 @@ def bind(constraints: Constraints, labels: Array, sensitive: pd.DataFrame | None
     """Bind constraints to labels (±1) and the groups that occur; refuse empty slices by name."""
     labels = _numbers(labels)
     frame, groups = compared_groups(constraints, labels, groups_frame(sensitive, len(labels)))
-    return bind_rows(constraint_rows(constraints, groups), groups, labels, frame)
+    return bind_inequalities(inequalities(constraints, groups), groups, labels, frame)
 
 
 def _numbers(labels: Array) -> Array:
@@ -114,12 +114,12 @@ def compared_groups(
     if name is None or name in groups:
         return frame, groups
     groups = {**groups, **groups_of(frame[[name]])}
-    parts = {part for row in constraint_rows(constraints, groups) for _, part in row.terms if part.attribute == name}
+    parts = {part for row in inequalities(constraints, groups) for _, part in row.terms if part.attribute == name}
     empty = {part.group for part in parts if not part.inside(labels, frame).any()}
     return frame, {**groups, name: tuple(value for value in groups[name] if value not in empty)}
 
 
-def constraint_rows(constraints: Constraints, groups: Groups) -> tuple[ConstraintRow, ...]:
+def inequalities(constraints: Constraints, groups: Groups) -> tuple[Inequality, ...]:
     """Return the rows of all constraints, when the sensitive attributes take these values.
 
     Only constraints that ask for the crossing see it.
@@ -137,23 +137,23 @@ def constraint_rows(constraints: Constraints, groups: Groups) -> tuple[Constrain
     return tuple(row for constraint in wanted for row in _rows(constraint, groups if constraint.crosses else plain))
 
 
-def _rows(constraint: Constraint, groups: Groups) -> list[ConstraintRow]:
+def _rows(constraint: Constraint, groups: Groups) -> list[Inequality]:
     """Return one constraint's rows; a confidence holds for all of them at once."""
-    rows = constraint.rows(groups)
+    rows = constraint.inequalities(groups)
     if constraint.level is None:
         return rows
     reach = critical_value(constraint.level, len(rows))
     return [replace(row, reach=reach) for row in rows]
 
 
-def bind_rows(
-    rows: Sequence[ConstraintRow],
+def bind_inequalities(
+    rows: Sequence[Inequality],
     groups: Groups,
     labels: Array,
     sensitive: pd.DataFrame,
     sample_weight: Array | None = None,
 ) -> BoundConstraints:
-    """Bind constraint rows to labels (±1) and to groups with agreed values."""
+    """Bind inequalities to labels (±1) and to groups with agreed values."""
     stratum, (label, *codes) = strata([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
     # Code -1, of crossings that are left out, takes the last entry: None.
     values = {

@@ -1,4 +1,4 @@
-"""Bounds of constraint rows, `lower ≤ value ≤ upper`, and how far values violate them.
+"""Bounds of inequalities, `lower ≤ value ≤ upper`, and how far values violate them.
 
 A row has two *sides*, value − upper ≤ 0 and lower − value ≤ 0; an infinite bound makes no side.
 Multipliers come in two shapes. A *table* (2, R) has λ⁺ and λ⁻ of each row, which is how certificates and histories

@@ -21,7 +21,7 @@ from evenhand.constraints.groups import Groups, group_codes
 from evenhand.constraints.lagrangian import Lagrangian, Point, TiltedSums
 from evenhand.constraints.losses import Loss
 from evenhand.constraints.responses import ResponseMechanism
-from evenhand.constraints.slices import ConstraintRow, Slice
+from evenhand.constraints.slices import Inequality, Slice
 from evenhand.errors import ConstraintError
 
 LEAST_SURE = 3.0
@@ -34,7 +34,7 @@ class DebiasedLagrangian(Lagrangian):
     Attributes
     ----------
     constraints
-        Constraint rows with the sum of both parts' weights, which does not depend on true labels.
+        Inequalities with the sum of both parts' weights, which does not depend on true labels.
     """
 
     def __init__(self, positive: Lagrangian, negative: Lagrangian) -> None:
@@ -50,7 +50,7 @@ class DebiasedLagrangian(Lagrangian):
 
     def with_constraints(self, constraints: BoundConstraints) -> DebiasedLagrangian:
         positive, negative = (
-            part.with_constraints(part.constraints.with_rows(constraints.rows)) for part in self.parts
+            part.with_constraints(part.constraints.with_inequalities(constraints.rows)) for part in self.parts
         )
         return DebiasedLagrangian(positive, negative)
 
@@ -107,7 +107,7 @@ class DebiasedPoint(Point):
 
 
 def debiased(
-    rows: Sequence[ConstraintRow],
+    rows: Sequence[Inequality],
     groups: Groups,
     labels: Array,
     sensitive: pd.DataFrame,
@@ -115,7 +115,7 @@ def debiased(
     of_labels: ResponseMechanism,
     of_groups: Mapping[str, ResponseMechanism],
 ) -> DebiasedLagrangian:
-    """Bind constraint rows to randomised responses about labels (±1) and about the groups of named attributes."""
+    """Bind inequalities to randomised responses about labels (±1) and about the groups of named attributes."""
     stratum, (label, *codes) = strata([labels.astype(np.int64), *group_codes(sensitive, groups).values()])
     found = dict(zip(groups, codes, strict=True))
     sizes = np.bincount(stratum, minlength=len(label)).astype(np.float64)

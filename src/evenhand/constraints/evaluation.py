@@ -18,14 +18,14 @@ from evenhand.constraints.proving import mean_variance, rate_variance
 
 
 class SliceWeights:
-    """What each row of data weighs in each constraint row.
+    """What each row of data weighs in each inequality.
 
     Parameters
     ----------
     weights
-        (R, strata): the weight of one row of data of each stratum in each of the R constraint rows.
+        (R, strata): the weight of one row of data of each stratum in each of the R inequalities.
     measures
-        Which constraint rows average which measure.
+        Which inequalities average which measure.
     stratum
         The stratum of each row of data. None makes each row of data a stratum of its own, so that `weights` is (R, n).
     sample_weight
@@ -51,16 +51,16 @@ class SliceWeights:
 
     @cached_property
     def _of_measure(self) -> dict[Measure, Array]:
-        # A measure of all constraint rows needs no copy of their weights.
+        # A measure of all inequalities needs no copy of their weights.
         every = len(self.weights)
         return {one: self.weights if len(rows) == every else self.weights[rows] for one, rows in self.measures.items()}
 
     def of_measure(self, measure: Measure) -> Array:
-        """Return the weights of the constraint rows that average this measure."""
+        """Return the weights of the inequalities that average this measure."""
         return self._of_measure[measure]
 
     def means(self, measure: Measure, measured: Array) -> Array:
-        """Return the values of a measure's constraint rows, from the measure on each row of data."""
+        """Return the values of a measure's inequalities, from the measure on each row of data."""
         return self.of_measure(measure) @ self.stratum_sums(measured)
 
     def stratum_sums(self, values: Array) -> Array:
@@ -85,16 +85,16 @@ class SliceWeights:
 
     @property
     def grain(self) -> Array:
-        """The most that one row of data weighs in each constraint row."""
+        """The most that one row of data weighs in each inequality."""
         return (np.abs(self.weights) * self.largest_sample_weight).max(axis=1, initial=0.0)
 
     def tilt(self, net: Array, measure: Measure, some: Rows = ALL) -> Array:
-        """Return Σ_r net_r a_ri over the measure's constraint rows: what multipliers add to each row's weight."""
+        """Return Σ_r net_r a_ri over the measure's inequalities: what multipliers add to each row's weight."""
         by_stratum: Array = net[self.measures[measure]] @ self.of_measure(measure)
         return self.weighted(by_stratum[some if self._stratum is None else self._stratum[some]], some)
 
     def reported(self, labels: Array, scores: Array, loss: Loss | None = None) -> tuple[Array, Array]:
-        """Return each constraint row's value as one would report it, and its standard error.
+        """Return each inequality's value as one would report it, and its standard error.
 
         Rates are exact, not smooth; a mean loss is itself. Standard errors are for given sizes of the slices.
         """
@@ -165,7 +165,7 @@ class EvaluatedScores:
 
     @cached_property
     def _of_loss(self) -> tuple[float, dict[Measure, Array]]:
-        """The mean loss, and the values of the constraint rows that average losses.
+        """The mean loss, and the values of the inequalities that average losses.
 
         Losses of single rows are not kept: with a million rows they would double the memory of a point.
         """
@@ -197,7 +197,7 @@ class EvaluatedScores:
 
     @cached_property
     def values(self) -> Array:
-        """The value of each constraint row, with smooth rates."""
+        """The value of each inequality, with smooth rates."""
         slices = self.evaluator.slices
         values = np.zeros(len(slices))
         for measure, rows in slices.measures.items():
@@ -209,7 +209,7 @@ class EvaluatedScores:
 
     @cached_property
     def exact(self) -> Array:
-        """The value of each constraint row with exact rates: error rates, or selection rates for ``positive``."""
+        """The value of each inequality with exact rates: error rates, or selection rates for ``positive``."""
         of = self.evaluator
         values = np.zeros(len(of.slices))
         for measure, rows in of.slices.measures.items():

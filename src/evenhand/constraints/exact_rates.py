@@ -6,7 +6,7 @@ training rows meet the bounds, the bounds of the smooth rates are shifted by δ,
     lower + m − δ ≤ smooth rate ≤ upper − m − δ,    δ ← δ + 0.6 (exact − smooth − δ)    after each solution,
 
 with a margin m of a twentieth of the bound, or of one row of the smallest slice if that is more. Exact rates move in
-steps, so δ can oscillate; the step of that constraint row is then halved.
+steps, so δ can oscillate; the step of that inequality is then halved.
 
 A solver reports the rates it reached, solves again under `bounds`, and keeps the best solution.
 """
@@ -39,7 +39,7 @@ class ShiftedBounds:
     rates
         Which rows bound rates; all others keep their bounds.
     grain
-        The most that one row of data weighs in each constraint row.
+        The most that one row of data weighs in each inequality.
     exact_rates
         Whether bounds on rates apply to the exact rates. None applies them to all but equalities, which counts of rows
         cannot meet exactly.
@@ -47,7 +47,7 @@ class ShiftedBounds:
     Attributes
     ----------
     exact
-        Which constraint rows bound exact rates.
+        Which inequalities bound exact rates.
     aim
         The bounds that exact rates must meet: the requested ones, or tighter ones.
     margin

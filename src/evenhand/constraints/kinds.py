@@ -1,7 +1,7 @@
 """The constraints a model can be trained under, each a list of rows `lower ≤ a·g ≤ upper` over slice means.
 
 Every constraint of the five papers is linear in slice means, so a constraint only has to define its rows
-(`Constraint.rows`). `binding` binds them to labels and groups, and all solvers take them from there.
+(`Constraint.inequalities`). `binding` binds them to labels and groups, and all solvers take them from there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from evenhand.constraints.groups import Groups
 from evenhand.constraints.losses import Measure, MeasureName
-from evenhand.constraints.slices import ConstraintRow, Slice
+from evenhand.constraints.slices import Inequality, Slice
 from evenhand.errors import ConstraintError
 from evenhand.numbers import is_number
 from evenhand.printing import quoted
@@ -41,7 +41,7 @@ class Constraint(ABC):
         return None
 
     @abstractmethod
-    def rows(self, groups: Groups) -> list[ConstraintRow]:
+    def inequalities(self, groups: Groups) -> list[Inequality]:
         """Return the rows of this constraint when the sensitive attributes take these values."""
 
 
@@ -87,10 +87,10 @@ class _Parity(Constraint):
         if not isinstance(self.cross, (bool, np.bool_)):
             raise ConstraintError(f"cross is {quoted(self.cross)}; it must be True or False")
 
-    def rows(self, groups: Groups) -> list[ConstraintRow]:
+    def inequalities(self, groups: Groups) -> list[Inequality]:
         measure = Measure(self.measure, self.temperature)
         return [
-            ConstraintRow(
+            Inequality(
                 ((1.0, Slice(label, attribute, a)), (-1.0, Slice(label, attribute, b))),
                 -self.epsilon,
                 self.epsilon,
@@ -143,10 +143,10 @@ class GroupAgainstOverall(_Parity):
     kind: ClassVar[str] = "group-against-overall"
     labels: ClassVar[tuple[int | None, ...]] = (None,)
 
-    def rows(self, groups: Groups) -> list[ConstraintRow]:
+    def inequalities(self, groups: Groups) -> list[Inequality]:
         measure = Measure(self.measure, self.temperature)
         return [
-            ConstraintRow(
+            Inequality(
                 ((1.0, Slice()), (-1.0, Slice(None, attribute, value))),
                 -self.epsilon,
                 self.epsilon,
@@ -185,9 +185,9 @@ class NeymanPearson(Constraint):
         if not (is_number(self.label) and self.label in (-1, 1)):
             raise ConstraintError(f"label is {quoted(self.label)}; it must be 1 (the positive class) or -1")
 
-    def rows(self, groups: Groups) -> list[ConstraintRow]:
+    def inequalities(self, groups: Groups) -> list[Inequality]:
         measure = Measure(self.measure, self.temperature)
-        return [ConstraintRow(((1.0, Slice(self.label)),), -np.inf, self.limit, measure)]
+        return [Inequality(((1.0, Slice(self.label)),), -np.inf, self.limit, measure)]
 
 
 Constraints: TypeAlias = Constraint | Iterable[Constraint] | None

@@ -38,7 +38,7 @@ class Lagrangian(SliceEvaluator):
         self.constraints = constraints
 
     def with_constraints(self, constraints: BoundConstraints) -> Lagrangian:
-        """Replace the constraint rows by rows over the same slices with other bounds or temperatures."""
+        """Replace the inequalities by rows over the same slices with other bounds or temperatures."""
         return Lagrangian(self.labels, constraints, self.loss, self.shares)
 
     def at(self, scores: Array) -> Point:
@@ -82,7 +82,7 @@ class Point(EvaluatedScores):
         return self.lagrangian.constraints.bounds.complementarity(self.values, multipliers)
 
     def dual_gradient(self) -> Array:
-        """Return ∂f/∂λ: how far each side of each constraint row is exceeded."""
+        """Return ∂f/∂λ: how far each side of each inequality is exceeded."""
         return self.lagrangian.constraints.bounds.excess(self.values)
 
     def derivative(self, multipliers: Array) -> Array:
@@ -90,7 +90,7 @@ class Point(EvaluatedScores):
         return self.first_derivative(net_multipliers(multipliers))
 
     def jacobian(self, sums: TiltedSums, width: int) -> Array:
-        """Return (R, width): the derivative of every constraint row's value in what the scores depend on."""
+        """Return (R, width): the derivative of every inequality's value in what the scores depend on."""
         rows = self.lagrangian.constraints
         found = np.zeros((len(rows), width))
         for measure, indices in rows.measures.items():
@@ -107,5 +107,5 @@ class Point(EvaluatedScores):
 
 
 def net_multipliers(multipliers: Array) -> Array:
-    """Return λ⁺ − λ⁻ of each constraint row."""
+    """Return λ⁺ − λ⁻ of each inequality."""
     return multipliers[0] - multipliers[1]

@@ -1,13 +1,13 @@
 """Estimate how much better a model looks on its training rows: each row's score as if it had been left out.
 
 Leaving out row i removes its loss and changes its slice means, so weights and multipliers change. To first order, with
-H the curvature of the Lagrangian, J the gradients of the active constraint rows, ν_i and w_i the first and second
+H the curvature of the Lagrangian, J the gradients of the active inequalities, ν_i and w_i the first and second
 derivative of the Lagrangian in the row's score and h_i = x_iᵀMx_i,
 
     M = H⁻¹ − H⁻¹Jᵀ (J H⁻¹ Jᵀ)⁻¹ J H⁻¹,    K = (J H⁻¹ Jᵀ)⁻¹ J H⁻¹,
     z_i + h_i ν_i / (1 − w_i h_i) + (K x_i)ᵀ a_i (φ_i − φ̄),
 
-where a_i (φ_i − φ̄) is what the row adds to each constraint row beyond the mean of its slice.
+where a_i (φ_i − φ̄) is what the row adds to each inequality beyond the mean of its slice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_LEVERAGE: Final = 0.9
 
 
 class Response(NamedTuple):
-    """M, (d, d), and K, (active rows, d): how weights respond to changes of the gradient, and of constraint rows."""
+    """M, (d, d), and K, (active rows, d): how weights respond to changes of the gradient, and of inequalities."""
 
     free: Array
     held: Array
@@ -48,7 +48,7 @@ class Response(NamedTuple):
 
 
 def optimism(bounds: Bounds, values: Array, left_out: Array) -> Array:
-    """Return how much larger the values of constraint rows are on left-out scores, or zero."""
+    """Return how much larger the values of inequalities are on left-out scores, or zero."""
     two_sided = np.isfinite(bounds.lower) & np.isfinite(bounds.upper)
     growth = np.where(two_sided, np.abs(left_out) - np.abs(values), left_out - values)
     return np.maximum(growth, 0.0)
@@ -57,7 +57,7 @@ def optimism(bounds: Bounds, values: Array, left_out: Array) -> Array:
 def measured(
     lagrangian: Lagrangian, scores: Array, multipliers: Array, columns: Array, quadratic: Array
 ) -> tuple[Array, Array]:
-    """Return standard errors and optimism of all constraint rows, from all labels, groups and scores.
+    """Return standard errors and optimism of all inequalities, from all labels, groups and scores.
 
     Parameters
     ----------

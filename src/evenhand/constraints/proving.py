@@ -2,7 +2,7 @@
 
 A value on the training rows proves nothing about other people. With a confidence, |value| + z·SE + optimism must be
 within the bound: z for all rows of the constraint at once, the standard error of the value, and how much better the
-model looks on its training rows than on left-out rows. So each constraint row is trained at
+model looks on its training rows than on left-out rows. So each inequality is trained at
 
     aim = max(ε − z·SE − optimism, SE/4),
 
@@ -26,7 +26,7 @@ from scipy.special import ndtri
 
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
-from evenhand.constraints.slices import ConstraintRow
+from evenhand.constraints.slices import Inequality
 from evenhand.errors import InputError
 
 BAND: Final = 0.03
@@ -46,7 +46,7 @@ class Proof:
     bound
         The value among new people is within this, at the requested confidence.
     row
-        The constraint row that determines it, in words.
+        The inequality that determines it, in words.
     """
 
     asked: float
@@ -75,7 +75,7 @@ class Proving:
 
     state_fields: ClassVar = {"aim_sides": Array}
 
-    def __init__(self, rows: Sequence[ConstraintRow], asked: Bounds) -> None:
+    def __init__(self, rows: Sequence[Inequality], asked: Bounds) -> None:
         self.asked, self.aim = asked, asked
         self.reach: Array = np.array([row.reach for row in rows], dtype=np.float64)
         self.sure = self.reach > 0.0

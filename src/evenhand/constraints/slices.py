@@ -1,7 +1,7 @@
-"""Slices of the data, and constraint rows over their means.
+"""Slices of the data, and inequalities over their means.
 
 A *slice* is a set of rows of the data ("label positive and sex female"); g_s is the mean of a measure over it. A
-constraint row bounds a linear combination of such means.
+inequality bounds a linear combination of such means.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class ConstraintRow:
+class Inequality:
     """lower ≤ Σ coefficient · mean of the measure over slice ≤ upper.
 
     Attributes
@@ -96,5 +96,5 @@ class ConstraintRow:
         return text.removeprefix("+ ")
 
 
-def bounds_of(rows: Sequence[ConstraintRow]) -> Bounds:
+def bounds_of(rows: Sequence[Inequality]) -> Bounds:
     return Bounds([row.lower for row in rows], [row.upper for row in rows])

@@ -20,11 +20,11 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array
-from evenhand.constraints.binding import compared_groups, constraint_rows
+from evenhand.constraints.binding import compared_groups, inequalities
 from evenhand.constraints.groups import CROSSES, Groups, crossed_name
 from evenhand.constraints.kinds import Constraints, as_list
 from evenhand.constraints.proving import LEVEL, critical_value, rate_variance
-from evenhand.constraints.slices import ConstraintRow, Slice
+from evenhand.constraints.slices import Inequality, Slice
 from evenhand.errors import SmallSliceWarning
 
 # For an ε of zero, report slices in which one row is more than a twentieth.
@@ -59,7 +59,7 @@ class SmallSlice:
 
 
 def small_slices(
-    rows: Sequence[ConstraintRow], counts: Mapping[Slice, int], level: float = LEVEL
+    rows: Sequence[Inequality], counts: Mapping[Slice, int], level: float = LEVEL
 ) -> tuple[SmallSlice, ...]:
     """Return the slices that are too small for the bounds; `counts` has the number of rows of each slice.
 
@@ -113,14 +113,14 @@ def warn_of_small_slices(
         Owner of the rows, if they are not all rows.
     """
     frame, groups = compared_groups(constraints, labels, frame, groups)
-    rows = constraint_rows(constraints, groups)
+    rows = inequalities(constraints, groups)
     counts = {part: int(part.inside(labels, frame).sum()) for row in rows for _, part in row.terms}
     crossed = any(constraint.crosses for constraint in as_list(constraints))
     warn_of_counts(rows, counts, groups if crossed else {}, owner=owner, stacklevel=stacklevel + 1)
 
 
 def warn_of_counts(
-    rows: Sequence[ConstraintRow],
+    rows: Sequence[Inequality],
     counts: Mapping[Slice, int],
     crossed: Groups,
     *,

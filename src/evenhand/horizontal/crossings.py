@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from evenhand.constraints.binding import constraint_rows
+from evenhand.constraints.binding import inequalities
 from evenhand.constraints.groups import CROSSES, Groups, crossed_name
 from evenhand.constraints.kinds import Constraint
 from evenhand.errors import DataError
@@ -64,7 +64,7 @@ def _told(client: str, content: Summary) -> Held:
 def _compared(constraints: Sequence[Constraint], groups: Groups, name: str, held: Held) -> tuple[str, ...]:
     """Return the occurring crossings that have rows in every slice that is compared."""
     occurring = tuple(sorted({group for _, group in held}))
-    rows = constraint_rows(constraints, {**groups, name: occurring})
+    rows = inequalities(constraints, {**groups, name: occurring})
     parts = {(part.label, part.group) for row in rows for _, part in row.terms if part.attribute == name}
     empty = {group for label, group in parts if label is not None and (label, group) not in held}
     return tuple(group for group in occurring if group not in empty)

@@ -26,16 +26,16 @@ from evenhand.protocol.terms import HorizontalTerms
 def client_program(terms: HorizontalTerms, name: str, rows: ClientRows) -> SliceProgram:
     """Return a client's program.
 
-    It has the client's share of the mean loss over all rows of data, the client's own constraint rows, and its summands
-    of the shared constraint rows.
+    It has the client's share of the mean loss over all rows of data, the client's own inequalities, and its summands
+    of the shared inequalities.
     """
     regulariser = np.full(weights(terms), terms.regulariser)
     # The last column is the intercept, which is not penalised.
     regulariser[-1] = 0.0
     return sample_program(
         _sample(terms, rows),
-        terms.own_rows(name),
-        terms.shared_rows,
+        terms.own_inequalities(name),
+        terms.shared_inequalities,
         each=1.0 / terms.n_rows,
         counts=terms.slice_counts,
         # The clients' regularisers add up to that of the whole problem.
@@ -44,19 +44,19 @@ def client_program(terms: HorizontalTerms, name: str, rows: ClientRows) -> Slice
 
 
 def server_program(terms: HorizontalTerms, rows: ClientRows | None) -> SliceProgram | None:
-    """Return a program with the server's own constraint rows (proximal AL Eq. 32), or None if it has no data."""
-    return None if rows is None else sample_program(_sample(terms, rows), terms.own_rows(SERVER))
+    """Return a program with the server's own inequalities (proximal AL Eq. 32), or None if it has no data."""
+    return None if rows is None else sample_program(_sample(terms, rows), terms.own_inequalities(SERVER))
 
 
 def server_part(terms: HorizontalTerms, own: HorizontalServerData, program: SliceProgram | None) -> ServerPart:
     """Return the server's part of the problem of a linear model; `program` comes from `server_program`."""
-    bounds = {name: bounds_of(terms.own_rows(name)) for name in terms.names}
+    bounds = {name: bounds_of(terms.own_inequalities(name)) for name in terms.names}
     return ServerPart(bounds, program, shared_bounds(terms), ZERO, first_weights(terms, own), terms.row_names)
 
 
 def shared_bounds(terms: HorizontalTerms) -> Bounds:
-    """Return the bounds of the shared constraint rows, of which all clients have summands."""
-    return bounds_of(terms.shared_rows)
+    """Return the bounds of the shared inequalities, of which all clients have summands."""
+    return bounds_of(terms.shared_inequalities)
 
 
 def weights(terms: HorizontalTerms) -> int:

@@ -1,4 +1,4 @@
-"""What the servers of programs have in common: constraint rows of all holders in one numbering, history, the answer."""
+"""What the servers of programs have in common: inequalities of all holders in one numbering, history, the answer."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class ServerPart:
     Attributes
     ----------
     clients
-        Bounds of each client's own constraint rows, by name.
+        Bounds of each client's own inequalities, by name.
     program
         The server's own program, if it has one.
     shared
-        Bounds of the shared constraint rows, of which all clients have summands.
+        Bounds of the shared inequalities, of which all clients have summands.
     regulariser
         h.
     start
         w⁰.
     row_names
-        Names of all constraint rows, for the history. If empty, the history has no columns for them.
+        Names of all inequalities, for the history. If empty, the history has no columns for them.
     """
 
     clients: Mapping[str, Bounds]
@@ -53,14 +53,14 @@ class ServerPart:
 
 
 class ProgramServer(HorizontalServer):
-    """Server with h, the bounds of all constraint rows, and its own constraint rows if it has any.
+    """Server with h, the bounds of all inequalities, and its own inequalities if it has any.
 
-    Constraint rows are numbered in this order: the clients' own, by client name; the server's; the shared ones.
+    Inequalities are numbered in this order: the clients' own, by client name; the server's; the shared ones.
 
     Attributes
     ----------
     places
-        Positions of each holder's constraint rows in this numbering.
+        Positions of each holder's inequalities in this numbering.
     rounds
         Communication rounds with all clients so far.
     outer
@@ -110,14 +110,14 @@ class ProgramServer(HorizontalServer):
 
     @abstractmethod
     def tables(self) -> dict[str, Array]:
-        """Return λ⁺ and λ⁻ of the constraint rows with multipliers that the server knows, by holder."""
+        """Return λ⁺ and λ⁻ of the inequalities with multipliers that the server knows, by holder."""
 
     def outcome(self) -> Outcome:
         weights = self.answer
         return Outcome(SharedLinear(weights), weights, np.zeros(0, dtype=np.float32), self.tables())
 
     def check(self, message: Message) -> None:
-        """Refuse unknown senders and wrong sizes; clients differ in their numbers of own constraint rows."""
+        """Refuse unknown senders and wrong sizes; clients differ in their numbers of own inequalities."""
         if message.sender not in self.clients:
             raise ProtocolError(f"{message.sender!r} is not a client of this run; its message is refused")
         self.vocabulary.check(message, {**self.sizes, **self.sizes_of(message.sender)})
@@ -127,7 +127,7 @@ class ProgramServer(HorizontalServer):
         return {"own": self.clients[client].n_rows}
 
     def row_report(self, values: Array, exact: Array | None = None) -> dict[str, float]:
-        """Return the value of each constraint row, with exact values and multipliers if the server knows them."""
+        """Return the value of each inequality, with exact values and multipliers if the server knows them."""
         if not self.row_names:
             return {}
         table = np.full((2, len(values)), np.nan)

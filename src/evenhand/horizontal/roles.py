@@ -36,7 +36,7 @@ class Outcome:
     weights, statistics
         Its weights and the running statistics of its batch normalisation, as flat arrays.
     multipliers
-        λ⁺ and λ⁻ of constraint rows, (2, rows), by holder: a client's name, ``"server"`` or ``"shared"``. Multipliers
+        λ⁺ and λ⁻ of inequalities, (2, rows), by holder: a client's name, ``"server"`` or ``"shared"``. Multipliers
         that only a client knows stay with the client.
     raw_multipliers
         Multipliers in the solver's own form, to start another run from. None if `multipliers` holds all of them.
@@ -87,5 +87,5 @@ class HorizontalClient(Follower):
         return 2
 
     def own_multipliers(self) -> Array:
-        """Return λ⁺ and λ⁻, (2, rows), of constraint rows with multipliers that only this client knows."""
+        """Return λ⁺ and λ⁻, (2, rows), of inequalities with multipliers that only this client knows."""
         return np.zeros((2, 0))

@@ -1,21 +1,21 @@
-"""Compute the values of constraint rows from the sums that clients report."""
+"""Compute the values of inequalities from the sums that clients report."""
 
 from __future__ import annotations
 
 from evenhand.arrays import Booleans
+from evenhand.constraints.inequality_parts import InequalityParts
 from evenhand.constraints.losses import by_measure
-from evenhand.constraints.row_parts import RowParts
 from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.terms import HorizontalTerms
 
 
-class SliceMeans(RowParts):
-    """Constraint rows of the terms, over the rows of all clients."""
+class SliceMeans(InequalityParts):
+    """Inequalities of the terms, over the rows of all clients."""
 
     def __init__(self, terms: HorizontalTerms) -> None:
-        super().__init__(terms.constraint_rows)
+        super().__init__(terms.inequalities)
         self.terms = terms
-        self.row_measures = by_measure(row.measure for row in self.constraint_rows)
+        self.row_measures = by_measure(row.measure for row in self.inequalities)
 
     def membership(self, client: ClientRows) -> Booleans:
         """Return (n, P): whether each of the client's rows is in the slice of each part."""

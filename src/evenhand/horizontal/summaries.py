@@ -11,7 +11,7 @@ import pandas as pd
 
 from evenhand.constraints.groups import Groups, crossed_name
 from evenhand.constraints.scope import ConstraintScope
-from evenhand.constraints.slices import ConstraintRow, Slice
+from evenhand.constraints.slices import Inequality, Slice
 from evenhand.errors import ConstraintError, DataError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.agree import Summary
@@ -61,10 +61,10 @@ def summarise(rows: ClientRows) -> RowsSummary:
     return RowsSummary(rows.name, tuple(rows.features.shape[1:]), labels, seen)
 
 
-def count_slices(rows: ClientRows, constraint_rows: Sequence[ConstraintRow]) -> dict[Slice, int]:
-    """Count a client's rows in each slice of the constraint rows."""
+def count_slices(rows: ClientRows, inequalities: Sequence[Inequality]) -> dict[Slice, int]:
+    """Count a client's rows in each slice of the inequalities."""
     assert rows.groups is not None
-    parts = dict.fromkeys(part for row in constraint_rows for _, part in row.terms)
+    parts = dict.fromkeys(part for row in inequalities for _, part in row.terms)
     return {part: int(part.inside(rows.labels, rows.groups).sum()) for part in parts}
 
 
@@ -155,8 +155,8 @@ def check_known_groups(summaries: Sequence[RowsSummary], groups: Groups, crosses
                 )
 
 
-def total_counts(counts: Mapping[str, SliceCounts], rows: Sequence[ConstraintRow]) -> dict[Slice, int]:
-    """Count the rows of all clients in each slice of these constraint rows; refuse empty slices."""
+def total_counts(counts: Mapping[str, SliceCounts], rows: Sequence[Inequality]) -> dict[Slice, int]:
+    """Count the rows of all clients in each slice of these inequalities; refuse empty slices."""
     together = added(counts.values())
     total = {part: together[part] for row in rows for _, part in row.terms}
     for part, count in total.items():
@@ -168,8 +168,10 @@ def total_counts(counts: Mapping[str, SliceCounts], rows: Sequence[ConstraintRow
     return total
 
 
-def lacking_rows(name: str, counts: SliceCounts, rows: Sequence[ConstraintRow], scope: ConstraintScope) -> list[int]:
-    """Return the indices of the constraint rows that are undefined at a client because it has no rows in a slice."""
+def inequalities_without_rows(
+    name: str, counts: SliceCounts, rows: Sequence[Inequality], scope: ConstraintScope
+) -> list[int]:
+    """Return the indices of the inequalities that are undefined at a client because it has no rows in a slice."""
     found = []
     for place, row in enumerate(rows):
         empty = [part for _, part in row.terms if not counts[part]]

@@ -9,13 +9,13 @@ from typing import Literal
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.binding import constraint_rows
+from evenhand.constraints.binding import inequalities
 from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.constraints.kinds import Constraints
 from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.constraints.losses import Measure, MeasureName
 from evenhand.constraints.scope import Scope
-from evenhand.constraints.slices import ConstraintRow, Slice, bounds_of
+from evenhand.constraints.slices import Inequality, Slice, bounds_of
 from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.programs.program import Program
 from evenhand.programs.slices import SliceProgram
@@ -97,7 +97,7 @@ def constrained(
     groups
         The values each sensitive attribute may take; None takes those that occur.
     missing_slices
-        What to do if a client has no data in a slice of its own constraint row: refuse it, or leave the row out.
+        What to do if a client has no data in a slice of its own inequality: refuse it, or leave the row out.
     """
     if scope not in ("local", "global", "both"):
         raise InputError(f"scope is {scope!r}; choose 'local', 'global' or 'both'")
@@ -123,25 +123,25 @@ def constrained(
 
 def sample_program(
     sample: FeatureRows,
-    own: Sequence[ConstraintRow],
-    shared: Sequence[ConstraintRow] = (),
+    own: Sequence[Inequality],
+    shared: Sequence[Inequality] = (),
     *,
     each: float = 0.0,
     counts: Mapping[Slice, int] | None = None,
     regulariser: float | Array = 0.0,
 ) -> SliceProgram:
-    """Build the program of one holder of data from its own rows and the constraint rows.
+    """Build the program of one holder of data from its own rows and the inequalities.
 
     Parameters
     ----------
     own
-        Constraint rows over these rows of data alone.
+        Inequalities over these rows of data alone.
     shared
-        Constraint rows over all clients' data; this program has its summands of them.
+        Inequalities over all clients' data; this program has its summands of them.
     each
         Weight of a row of data in the objective; zero for the server.
     counts
-        Number of rows of data that all clients together have in each slice of the shared constraint rows.
+        Number of rows of data that all clients together have in each slice of the shared inequalities.
     """
     size = len(sample.labels)
     combinations = [_combination(row, sample, None) for row in own]
@@ -159,14 +159,14 @@ def sample_program(
 
 def _rows(
     constraints: Constraints, samples: Sequence[FeatureRows], groups: Mapping[str, Sequence[Hashable]] | None
-) -> list[ConstraintRow]:
+) -> list[Inequality]:
     frames = [sample.groups for sample in samples if sample.groups is not None]
     if groups is None:
         groups = {name: sorted(set().union(*(set(frame[name]) for frame in frames))) for name in frames[0].columns}
-    return list(constraint_rows(constraints, groups))
+    return list(inequalities(constraints, groups))
 
 
-def _filled(rows: Sequence[ConstraintRow], sample: FeatureRows, who: str, missing_slices: str) -> list[ConstraintRow]:
+def _filled(rows: Sequence[Inequality], sample: FeatureRows, who: str, missing_slices: str) -> list[Inequality]:
     kept = []
     for row in rows:
         empty = [part for _, part in row.terms if not sample.inside(part).any()]
@@ -180,8 +180,8 @@ def _filled(rows: Sequence[ConstraintRow], sample: FeatureRows, who: str, missin
     return kept
 
 
-def _combination(row: ConstraintRow, sample: FeatureRows, counts: Mapping[Slice, int] | None) -> Array:
-    """Return each row's weight in a constraint row: a_s / |s|, with |s| counted here or over all clients."""
+def _combination(row: Inequality, sample: FeatureRows, counts: Mapping[Slice, int] | None) -> Array:
+    """Return each row's weight in an inequality: a_s / |s|, with |s| counted here or over all clients."""
     weights = np.zeros(len(sample.labels))
     for coefficient, part in row.terms:
         inside = sample.inside(part)

@@ -18,7 +18,7 @@ from evenhand.protocol.job import CheckedOptions, Count, Positive
 from evenhand.protocol.roles import SERVER, Report
 
 SHARED = "shared"
-"""Who holds constraint rows that all clients have summands of."""
+"""Who holds inequalities that all clients have summands of."""
 FAR = 100.0
 """A program counts as infeasible when no feasible point can be nearer than this many times 1 + ‖w‖."""
 

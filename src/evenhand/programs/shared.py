@@ -1,4 +1,4 @@
-"""Turn shared constraint rows into own rows of each client, by new unknowns (proximal AL Eq. 4).
+"""Turn shared inequalities into own rows of each client, by new unknowns (proximal AL Eq. 4).
 
     lower ≤ Σ_i s_i(w) ≤ upper     becomes     s_i(w) − z_i = 0 at client i,   lower ≤ Σ_i z_i ≤ upper at the server
 

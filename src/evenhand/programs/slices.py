@@ -34,9 +34,9 @@ class SliceProgram:
     objective
         o, (n,): weight of each row of data in the objective.
     combinations
-        a, (rows, n): weight of each row of data in each constraint row. The program's own rows come first.
+        a, (rows, n): weight of each row of data in each inequality. The program's own rows come first.
     measures
-        φ of each constraint row.
+        φ of each inequality.
     own
         Bounds of the program's own rows.
     regulariser
@@ -78,7 +78,7 @@ class SliceProgram:
         self.regulariser: Array = np.broadcast_to(np.asarray(regulariser, dtype=np.float64), (self.weights,))
         self.regularised = bool(self.regulariser.any())
         self.measures = tuple(measures)
-        # Objective and constraint rows in one matrix: where all average the loss, one product gives all derivatives.
+        # Objective and inequalities in one matrix: where all average the loss, one product gives all derivatives.
         self.stack: Array = np.vstack([objective, combinations])
         self.all_loss = all(measure.name == "loss" for measure in self.measures)
         slices = SliceWeights(self.combinations, by_measure(self.measures))
@@ -137,7 +137,7 @@ class SlicePoint(EvaluatedScores):
         self._weights = weights
 
     def measured(self) -> Array:
-        """Return (rows, n): the measure of each constraint row on each row of data."""
+        """Return (rows, n): the measure of each inequality on each row of data."""
         of = self._of
         found = np.empty((len(of.measures), len(of.labels)))
         for measure, rows in of.evaluator.slices.measures.items():

@@ -16,10 +16,10 @@ from typing import Any, Final, Literal, Self, get_args
 
 import numpy as np
 
-from evenhand.constraints.binding import constraint_rows
+from evenhand.constraints.binding import inequalities
 from evenhand.constraints.kinds import KINDS
 from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
-from evenhand.constraints.slices import ConstraintRow, Slice
+from evenhand.constraints.slices import Inequality, Slice
 from evenhand.errors import InputError, ProtocolError
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
@@ -74,9 +74,9 @@ class Terms:
         return tuple(name for name, part in self.participants.items() if part != "dealer")
 
     @cached_property
-    def constraint_rows(self) -> tuple[ConstraintRow, ...]:
-        """The constraint rows, in the order that numbers them."""
-        return constraint_rows(self.job.constraints, self.groups)
+    def inequalities(self) -> tuple[Inequality, ...]:
+        """The inequalities, in the order that numbers them."""
+        return inequalities(self.job.constraints, self.groups)
 
     @property
     def regulariser(self) -> float:
@@ -225,7 +225,7 @@ class HorizontalTerms(Terms):
     slice_counts
         Number of rows of all clients in each slice of a global constraint; None if the solver does not need it.
     left_out
-        For each client the constraint rows (by number) that do not apply, because the client has no rows of a slice.
+        For each client the inequalities (by number) that do not apply, because the client has no rows of a slice.
     """
 
     shape: tuple[int, ...] = ()
@@ -241,27 +241,27 @@ class HorizontalTerms(Terms):
         """Whether the server learns only sums of clients' answers."""
         return self.job.protection == "masked"
 
-    def rows_at(self, name: str) -> tuple[ConstraintRow, ...]:
-        """Return the constraint rows with the bounds of this client or of the server, without missing slices."""
+    def inequalities_at(self, name: str) -> tuple[Inequality, ...]:
+        """Return the inequalities with the bounds of this client or of the server, without missing slices."""
         asked = self.scope.constraints_of(name, self.job.constraints)
-        rows = self.constraint_rows if asked == self.job.constraints else constraint_rows(asked, self.groups)
+        rows = self.inequalities if asked == self.job.constraints else inequalities(asked, self.groups)
         return tuple(row for place, row in enumerate(rows) if place not in self.left_out.get(name, ()))
 
     @property
-    def shared_rows(self) -> tuple[ConstraintRow, ...]:
-        """The constraint rows over all clients' data together."""
-        return () if self.scope.scope == "local" or self.server_rows else self.rows_at(SERVER)
+    def shared_inequalities(self) -> tuple[Inequality, ...]:
+        """The inequalities over all clients' data together."""
+        return () if self.scope.scope == "local" or self.server_rows else self.inequalities_at(SERVER)
 
-    def own_rows(self, name: str) -> tuple[ConstraintRow, ...]:
-        """Return the constraint rows over this client's data alone, or over the server's."""
+    def own_inequalities(self, name: str) -> tuple[Inequality, ...]:
+        """Return the inequalities over this client's data alone, or over the server's."""
         holds = self.server_rows and self.scope.scope != "local" if name == SERVER else self.scope.scope != "global"
-        return self.rows_at(name) if holds else ()
+        return self.inequalities_at(name) if holds else ()
 
     @property
     def row_names(self) -> tuple[str, ...]:
-        """All constraint rows in words: each client's (with its name), the server's, and the shared ones."""
-        own = [f"{name}: {row}" for name in (*self.names, SERVER) for row in self.own_rows(name)]
-        return (*own, *map(str, self.shared_rows))
+        """All inequalities in words: each client's (with its name), the server's, and the shared ones."""
+        own = [f"{name}: {row}" for name in (*self.names, SERVER) for row in self.own_inequalities(name)]
+        return (*own, *map(str, self.shared_inequalities))
 
     def to_plain(self) -> dict[str, Any]:
         counts = self.slice_counts

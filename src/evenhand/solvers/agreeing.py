@@ -4,7 +4,7 @@ The exchanges, in this order; each client says a summary and is told what came o
 
 1. what rows are like: shape, labels and groups that occur;
 2. which crossings of groups occur, where a constraint crosses attributes that nobody has agreed on;
-3. how many rows each slice of the constraint rows has, where the solver weighs everybody's rows from the start.
+3. how many rows each slice of the inequalities has, where the solver weighs everybody's rows from the start.
 
 A client takes part by `say`, the server by `combine`. `horizontal_terms` runs both where all rows are in one process;
 `training/horizontal_steps.py` sends the summaries as messages.
@@ -32,7 +32,7 @@ from evenhand.horizontal.summaries import (
     common_groups,
     common_shape,
     count_slices,
-    lacking_rows,
+    inequalities_without_rows,
     summarise,
     total_counts,
 )
@@ -168,7 +168,7 @@ def say(draft: HorizontalTerms, known: KnownBefore, rows: ClientRows) -> Saying:
         agreed = yield {"crossed": [] if draft.server_rows else held_crossings(rows, groups)}
         groups |= {CROSSES.join(groups): tuple(agreed["crossed"])}
     if HORIZONTAL[draft.job.solver].weighs_rows:
-        counts = count_slices(rows.agreed(groups), replace(draft, groups=groups).constraint_rows)
+        counts = count_slices(rows.agreed(groups), replace(draft, groups=groups).inequalities)
         yield {"n_rows": rows.n_rows, "counts": list(counts.values())}
 
 
@@ -218,7 +218,7 @@ def combine(
         groups |= {CROSSES.join(groups): tuple(crossed["crossed"])}
     draft = replace(draft, groups=groups, shape=shape, classes=classes)
     check_terms(draft)
-    rows = draft.constraint_rows
+    rows = draft.inequalities
     counts: dict[str, SliceCounts] = {}
     if server is not None:
         counts[SERVER] = count_slices(server.agreed(groups), rows)
@@ -251,13 +251,13 @@ def _common(summaries: Sequence[RowsSummary], known: KnownBefore, crosses: bool)
 
 def _counted(draft: HorizontalTerms, counts: Mapping[str, SliceCounts], n_rows: int) -> HorizontalTerms:
     """Return the terms with everybody's rows counted; `counts` are by client, and the server's own if it has rows."""
-    scope, rows = draft.scope, draft.constraint_rows
-    total = total_counts({name: counts[name] for name in draft.names}, draft.shared_rows)
+    scope, rows = draft.scope, draft.inequalities
+    total = total_counts({name: counts[name] for name in draft.names}, draft.shared_inequalities)
     missing = {}
     if scope.scope != "global":
-        missing = {name: tuple(lacking_rows(name, counts[name], rows, scope)) for name in draft.names}
+        missing = {name: tuple(inequalities_without_rows(name, counts[name], rows, scope)) for name in draft.names}
     if draft.server_rows:
-        lacking_rows(SERVER, counts[SERVER], rows, scope)
+        inequalities_without_rows(SERVER, counts[SERVER], rows, scope)
     holding = {name: places for name, places in missing.items() if places}
     return replace(draft, n_rows=n_rows, slice_counts=total, left_out=holding)
 
@@ -291,4 +291,4 @@ def _warn_of_small_slices(terms: HorizontalTerms, counts: Mapping[str, SliceCoun
         holders[SERVER] = added(together.values())
     for name, own in holders.items():
         owner = "" if name == SERVER else f"client {name!r}"
-        warn_of_counts(terms.rows_at(name), own, crossed, owner=owner, stacklevel=6)
+        warn_of_counts(terms.inequalities_at(name), own, crossed, owner=owner, stacklevel=6)

@@ -163,7 +163,7 @@ def check_terms(terms: HorizontalTerms) -> None:
         raise InputError(f"a client is called {SHARED!r}, which is what {job.solver!r} calls rows of all; rename it")
     if solver.needs_groups and not terms.groups:
         raise DataError(f"{job.solver} compares groups: every client needs its sensitive attributes")
-    for row in terms.constraint_rows if terms.classes is not None else ():
+    for row in terms.inequalities if terms.classes is not None else ():
         if row.measure.name != "loss":
             raise ConstraintError(f"{row}: with more than two classes a row can only be of measure 'loss'")
         if any(part.label is not None for _, part in row.terms):

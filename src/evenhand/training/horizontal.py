@@ -50,11 +50,11 @@ class HorizontalRun:
     transcript
         Every message sent.
     multipliers
-        (2, R): λ⁺ and λ⁻ of each constraint row.
+        (2, R): λ⁺ and λ⁻ of each inequality.
     raw_multipliers
         The solver's own multipliers, from which another run can start.
     row_names
-        The R constraint rows in words.
+        The R inequalities in words.
     terms
         What everybody knew before the run.
     proofs

@@ -38,11 +38,11 @@ class DealtProgram:
     Attributes
     ----------
     clients
-        f_i, c_i and summands of the shared constraint rows, by name.
+        f_i, c_i and summands of the shared inequalities, by name.
     server
         c_0, with data of the server's own.
     shared
-        Bounds of the constraint rows that all clients have summands of.
+        Bounds of the inequalities that all clients have summands of.
     regulariser
         h.
     start
@@ -96,7 +96,7 @@ def prox_al(
     regulariser
         h, one of `evenhand.programs.L1`, `Box`, `Ball`; None is zero.
     shared
-        Bounds of constraint rows that all clients have summands of; they are decoupled as in proximal AL Eq. 4.
+        Bounds of inequalities that all clients have summands of; they are decoupled as in proximal AL Eq. 4.
     start
         w⁰; the origin by default.
     options

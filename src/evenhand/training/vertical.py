@@ -50,9 +50,9 @@ class VerticalRun:
     transcript
         Every message sent.
     multipliers
-        (2, R): λ⁺ and λ⁻ of each constraint row.
+        (2, R): λ⁺ and λ⁻ of each inequality.
     row_names
-        The R constraint rows in words.
+        The R inequalities in words.
     statistics
         What else the solver recorded; of VFB², how stale updates were.
     proofs
@@ -179,7 +179,7 @@ def train_together(
         certificate=certified(server.certificate),
         transcript=finished.transcript,
         multipliers=server.multipliers,
-        row_names=[str(row) for row in server.terms.constraint_rows],
+        row_names=[str(row) for row in server.terms.inequalities],
         statistics=server.statistics(),
         proofs=server.proofs(),
         label_privacy=label_statement(terms, ends[SERVER].key),

@@ -1,6 +1,6 @@
 """Messages of vertical training, and what each of them reveals.
 
-Sizes: `rows` is the number of aligned rows n and `constraints` the number of constraint rows R. `bands` is the number
+Sizes: `rows` is the number of aligned rows n and `constraints` the number of inequalities R. `bands` is the number
 of parts of a subspace party's direction. `basis` is `bands` plus the number of past steps that the party keeps.
 """
 
@@ -174,4 +174,4 @@ VOCABULARY = Vocabulary(*SUBSPACE, *FAIRVFL, PRODUCT)
 
 def message_sizes(terms: VerticalTerms) -> dict[str, int]:
     """Return the sizes of arrays that every role of a run knows."""
-    return {"rows": terms.n_rows, "constraints": len(terms.constraint_rows)}
+    return {"rows": terms.n_rows, "constraints": len(terms.inequalities)}

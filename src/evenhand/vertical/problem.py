@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from evenhand.arrays import Array, Matrix
-from evenhand.constraints.binding import bind_rows, compared_groups
+from evenhand.constraints.binding import bind_inequalities, compared_groups
 from evenhand.constraints.debiased import debiased
 from evenhand.constraints.groups import group_codes, groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
@@ -87,7 +87,7 @@ class PartyData:
 
 
 def own_lagrangian(terms: VerticalTerms, own: LabelledRows) -> Lagrangian:
-    """Return the Lagrangian over a participant's labels and groups, with the constraint rows of the terms."""
+    """Return the Lagrangian over a participant's labels and groups, with the inequalities of the terms."""
     if len(own.labels) != terms.n_rows:
         raise DataError(f"{len(own.labels)} labels were given, but the terms describe {terms.n_rows} rows")
     given = groups_frame(own.groups, terms.n_rows)
@@ -100,10 +100,10 @@ def own_lagrangian(terms: VerticalTerms, own: LabelledRows) -> Lagrangian:
     if lacking:
         raise DataError(f"the terms name the sensitive attribute {lacking[0]!r}, which is not among {list(given)}")
     loss, asked = LOSSES[terms.job.loss], terms.job.label_privacy
-    met = terms.constraint_rows, terms.groups, own.labels, frame
+    met = terms.inequalities, terms.groups, own.labels, frame
     if asked is not None:
         return debiased(*met, loss, asked.of_labels, asked.of_groups(terms.groups))
-    return Lagrangian(own.labels, bind_rows(*met, own.sample_weight), loss)
+    return Lagrangian(own.labels, bind_inequalities(*met, own.sample_weight), loss)
 
 
 def answered(terms: VerticalTerms, known: LabelledRows, key: AnswerKey) -> LabelledRows:

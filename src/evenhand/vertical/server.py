@@ -61,7 +61,7 @@ class Server(Role):
         self._place = {name: place for place, name in enumerate(self.parties)}
 
     def _first_multipliers(self, own: ServerData) -> Array:
-        """Return the multipliers of an earlier run if it had as many constraint rows, else zeros."""
+        """Return the multipliers of an earlier run if it had as many inequalities, else zeros."""
         none = self.lagrangian.constraints.bounds.no_multipliers()
         if own.multipliers is None:
             return none
@@ -83,7 +83,7 @@ class Server(Role):
         return point.loss + 0.5 * self.regulariser * float(self.squared_norms.sum())
 
     def violation(self, point: Point) -> float:
-        """Return the largest violation over the constraint rows, by exact or smooth values as each bound asks."""
+        """Return the largest violation over the inequalities, by exact or smooth values as each bound asks."""
         return point.violation
 
     def complementarity(self, point: Point) -> float:
@@ -110,7 +110,7 @@ class Server(Role):
         return []
 
     def row_report(self, point: Point) -> dict[str, float]:
-        """Return one row of history: objective, and value, exact rate and multipliers of each constraint row."""
+        """Return one row of history: objective, and value, exact rate and multipliers of each inequality."""
         report: dict[str, float] = {"objective": self.objective(point), "violation": self.violation(point)}
         for index, name in enumerate(self.lagrangian.constraints.names):
             report[f"value[{name}]"] = float(point.values[index])

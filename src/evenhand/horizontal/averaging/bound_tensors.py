@@ -1,4 +1,4 @@
-"""Hold the bounds of constraint rows as tensors, for local objectives (needs the `torch` extra)."""
+"""Hold the bounds of inequalities as tensors, for local objectives (needs the `torch` extra)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class BoundTensors:
     Attributes
     ----------
     plain
-        Whether every constraint row is FairFedAvgALM's own, μ_s0 = μ_s1. Sides and constraint rows are then the same.
+        Whether every inequality is FairFedAvgALM's own, μ_s0 = μ_s1. Sides and inequalities are then the same.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -30,7 +30,7 @@ class BoundTensors:
         return torch.add(multipliers, excess, alpha=factor)
 
     def onto_rows(self, pushes: Tensor) -> Tensor:
-        """Return (clients, R): forces on constraint rows from those on sides, with [·]₊ for inequalities."""
+        """Return (clients, R): forces on inequalities from those on sides, with [·]₊ for inequalities."""
         if self.plain:
             return pushes
         return (torch.where(self._free, pushes, pushes.relu()).unsqueeze(2) * self._incidence).sum(dim=1)

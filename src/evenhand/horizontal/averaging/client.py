@@ -24,7 +24,7 @@ class Measured:
     loss
         Sum of the loss over the client's rows.
     sums, exact, counts
-        For each part of the constraint rows: sum of the measure, sum of its exact counterpart, number of rows.
+        For each part of the inequalities: sum of the measure, sum of its exact counterpart, number of rows.
     """
 
     loss: float

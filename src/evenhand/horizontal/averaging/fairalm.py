@@ -9,7 +9,7 @@ Round:
 5. It stops after `max_rounds` rounds.
 
 There is no squared penalty. Instead the slice means themselves have a weight, equal to the step of the multipliers. For
-a general constraint row Σ a_s μ_s the last term is η_λ Σ |a_s| μ_s.
+a general inequality Σ a_s μ_s the last term is η_λ Σ |a_s| μ_s.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ Round:
 4. The server averages both, weighted by rows, and projects λ. β grows and η_λ shrinks from round to round.
 5. It stops after `max_rounds` rounds.
 
-Here μ_s0 − μ_s1 is any constraint row: several groups, several attributes, other measures. A row with room
+Here μ_s0 − μ_s1 is any inequality: several groups, several attributes, other measures. A row with room
 (lower < upper) has a multiplier for each side, and the penalty is on the excess.
 
-Limits. A batch without rows of a slice has no term for the constraint row. A client without rows of a slice moves that
+Limits. A batch without rows of a slice has no term for the inequality. A client without rows of a slice moves that
 multiplier by zero. The method drives the average of the clients' *own* gaps to zero, each at the client's own locally
 trained model. Where clients differ in their groups, or take long or many steps, that is not the gap of the average
 model over all rows. History and certificate report the latter.

@@ -1,8 +1,8 @@
 """Define how averaging methods differ: their multipliers, their local objectives and their multiplier updates.
 
-A *multiplier* belongs to a constraint row or to one side of it, and has a range of allowed values. A *penalty* adds to
+A *multiplier* belongs to an inequality or to one side of it, and has a range of allowed values. A *penalty* adds to
 its force if a constraint is violated. A *formulation* combines both. `push` is the derivative of the local objective
-with respect to the values of the constraint rows. `ascent` is the increase of the multipliers after local training.
+with respect to the values of the inequalities. `ascent` is the increase of the multipliers after local training.
 Each method's formulation is in the method's own module, with its schedule of steps.
 """
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Multipliers(Protocol):
-    """L multipliers of R constraint rows; `values` are the values of the constraint rows."""
+    """L multipliers of R inequalities; `values` are the values of the inequalities."""
 
     def __init__(self, bounds: Bounds) -> None: ...
 
     def __len__(self) -> int: ...
 
     def excess(self, values: Array) -> Array:
-        """Return ∂L/∂λ: the excess over each multiplier's bound; zero for constraint rows without a value."""
+        """Return ∂L/∂λ: the excess over each multiplier's bound; zero for inequalities without a value."""
         ...
 
     def project(self, multipliers: Array) -> Array:
@@ -39,7 +39,7 @@ class Multipliers(Protocol):
         ...
 
     def table(self, multipliers: Array, values: Array) -> Array:
-        """Return (2, R): λ⁺ and λ⁻ of each constraint row, the form of certificates and histories."""
+        """Return (2, R): λ⁺ and λ⁻ of each inequality, the form of certificates and histories."""
         ...
 
 
@@ -80,14 +80,14 @@ class Formulation(ABC):
         self.multipliers = SideMultipliers(bounds)
 
     def needs_values(self, settings: RoundSettings) -> bool:
-        """Return whether `push` needs the values of the constraint rows, which cost a little more."""
+        """Return whether `push` needs the values of the inequalities, which cost a little more."""
         return False
 
     @abstractmethod
     def push(self, values: Tensor | None, multipliers: Tensor, bounds: BoundTensors, settings: RoundSettings) -> Tensor:
-        """Return (clients, R): the derivative of a client's extra terms with respect to the values of constraint rows.
+        """Return (clients, R): the derivative of a client's extra terms with respect to the values of inequalities.
 
-        It is ignored for a constraint row with a slice that is missing in the batch.
+        It is ignored for an inequality with a slice that is missing in the batch.
 
         Parameters
         ----------

@@ -63,7 +63,7 @@ class FPFL(AveragingOptions):
 
 
 class RowMultipliers:
-    """λ_s: one non-negative multiplier a constraint row, for its worse side (|F − μ_s| if both bounds are zero)."""
+    """λ_s: one non-negative multiplier an inequality, for its worse side (|F − μ_s| if both bounds are zero)."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds

@@ -79,13 +79,13 @@ class Batches:
     weights
         1/|B| for rows of the batch, zero for padding.
     pulls
-        (clients, R, rows): coefficient of a row of data in each constraint row, Σ a_s / |s ∩ B| over the slices of the
-        constraint row. All are zero if the batch has no rows in one of the slices.
+        (clients, R, rows): coefficient of a row of data in each inequality, Σ a_s / |s ∩ B| over the slices of the
+        inequality. All are zero if the batch has no rows in one of the slices.
     bulk
-        The same with |a_s| instead of a_s, summed over the constraint rows of each measure: (clients, measures, rows).
+        The same with |a_s| instead of a_s, summed over the inequalities of each measure: (clients, measures, rows).
         Empty unless slice means have a weight of their own.
     valid
-        (steps, clients, R): 1 if the batch has rows in all slices of the constraint row, else 0.
+        (steps, clients, R): 1 if the batch has rows in all slices of the inequality, else 0.
     against, signed, signed_pulls
         −y, and weights and pulls times it, if the logistic loss is the only measure; else empty.
     """
@@ -101,12 +101,12 @@ class Batches:
 
 
 class LocalObjective:
-    """Mean loss + Σ force on constraint rows over slice means, on batches of several clients at once."""
+    """Mean loss + Σ force on inequalities over slice means, on batches of several clients at once."""
 
     def __init__(self, rows: SliceMeans, formulation: Formulation, classes: int | None) -> None:
         self.classes = classes
         self.formulation = formulation
-        self.rows = len(rows.constraint_rows)
+        self.rows = len(rows.inequalities)
         self.coefficients = torch.from_numpy(rows.coefficients).float()
         self.measures = {measure: torch.from_numpy(indices) for measure, indices in rows.row_measures.items()}
         self._uses: list[list[int]] = self.coefficients.nonzero().tolist()
@@ -141,7 +141,7 @@ class LocalObjective:
         return Batches(*found, *known, signed)
 
     def _over_parts(self, coefficients: Tensor, members: Tensor, shares: Tensor, valid: Tensor) -> Tensor:
-        """Map (P, steps, clients, rows) to (steps, clients, R, rows); a constraint row uses few of the P parts."""
+        """Map (P, steps, clients, rows) to (steps, clients, R, rows); an inequality uses few of the P parts."""
         steps, clients, rows = members.shape[1:]
         pulls = torch.zeros((steps, clients, self.rows, rows))
         for row, part in self._uses:
@@ -168,7 +168,7 @@ class LocalObjective:
         multipliers
             (clients, L).
         tally
-            Collects the values of the constraint rows.
+            Collects the values of the inequalities.
         """
         if batches.against:
             return self._plain_derivative(scores, batches, step, multipliers, settings, tally)
@@ -246,7 +246,7 @@ class Tally:
         self._sums[: len(values)].add_(values)
 
     def means(self) -> Array:
-        """Return the means over the batches with rows in all slices of a constraint row; NaN if there are none."""
+        """Return the means over the batches with rows in all slices of an inequality; NaN if there are none."""
         return (self._sums.double() / self._counts.double()).numpy()
 
 
@@ -263,7 +263,7 @@ def _products(pulls: Tensor, each: Tensor) -> Tensor:
 
 
 def _add_tilt(weights: Tensor, push: Tensor, pulls: Tensor) -> Tensor:
-    """Return (clients, rows): the weights plus Σ over constraint rows of the force times the row's coefficient."""
+    """Return (clients, rows): the weights plus Σ over inequalities of the force times the row's coefficient."""
     if pulls.shape[1] == 1:
         return torch.addcmul(weights, push, pulls[:, 0])
     return weights + (push.unsqueeze(2) * pulls).sum(dim=1)

@@ -36,7 +36,7 @@ class LocalData:
     places
         Positions of each client's rows.
     membership
-        (n, P): 1 if a row is in the slice of a part of the constraint rows, else 0.
+        (n, P): 1 if a row is in the slice of a part of the inequalities, else 0.
     counts
         Number of each client's rows in each of those slices.
     """

@@ -1,7 +1,7 @@
 """Train locally with noise at every step, to protect single records (needs the `torch` extra).
 
 A row's gradient depends on other rows only through values that were released with noise. It is the gradient of the
-row's own loss and, for each of its slices, of the force of the constraint rows times n over the slice's noisy count.
+row's own loss and, for each of its slices, of the force of the inequalities times n over the slice's noisy count.
 So one row changes a step only by its own clipped gradient.
 """
 

@@ -159,7 +159,7 @@ class Trained:
     Attributes
     ----------
     values
-        Values of the constraint rows on the client's own rows, for the update of the multipliers. NaN if the client has
+        Values of the inequalities on the client's own rows, for the update of the multipliers. NaN if the client has
         no rows in a slice.
     """
 

@@ -40,7 +40,7 @@ class ClosingServer(HorizontalServer):
     Parameters
     ----------
     means
-        Constraint rows, as agreed by all clients.
+        Inequalities, as agreed by all clients.
     formulation
         The method's multipliers and their updates.
     network
@@ -89,7 +89,7 @@ class ClosingServer(HorizontalServer):
         self.round = 0
         self.stage: Literal["training", "measuring", "certifying"] = "training"
         self.answers = Answers()
-        self.values: Array = np.full(len(means.constraint_rows), np.nan)
+        self.values: Array = np.full(len(means.inequalities), np.nan)
         self.objective = np.nan
         self._certificate: Certificate | None = None
 
@@ -104,7 +104,7 @@ class ClosingServer(HorizontalServer):
 
     @property
     def multiplier_table(self) -> Array:
-        """(2, R): λ⁺ and λ⁻ of each constraint row."""
+        """(2, R): λ⁺ and λ⁻ of each inequality."""
         return self.formulation.multipliers.table(self.multipliers, self.values)
 
     def check_sender(self, message: Message) -> None:

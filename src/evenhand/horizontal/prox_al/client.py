@@ -27,14 +27,14 @@ from evenhand.protocol.roles import SERVER, Sends
 class ProxALClient(HorizontalClient):
     """Client with f_i, c_i and the multipliers μ_i of c_i.
 
-    With shared constraint rows, w stands for (w, z), and c_i has rows for its summands of them.
+    With shared inequalities, w stands for (w, z), and c_i has rows for its summands of them.
 
     Parameters
     ----------
     clients
         Names of all clients, in the order of their z.
     shared
-        Bounds of the shared constraint rows, of which all clients have summands.
+        Bounds of the shared inequalities, of which all clients have summands.
 
     Attributes
     ----------

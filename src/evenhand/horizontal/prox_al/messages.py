@@ -1,6 +1,6 @@
 """Messages of the proximal AL method, and what each reveals.
 
-Sizes: `model` is d, `weights` is d plus the z of shared constraint rows, `own` the client's own constraint rows,
+Sizes: `model` is d, `weights` is d plus the z of shared inequalities, `own` the client's own inequalities,
 `shared` the shared ones, of which all clients have summands.
 """
 
@@ -19,14 +19,14 @@ BEGIN = Schema(
     "prox-al begin",
     {"weights": MODEL},
     direction=SERVER_TO_CLIENTS,
-    reveals="w⁰, the start of the run, to every client. Sent only with shared constraint rows.",
+    reveals="w⁰, the start of the run, to every client. Sent only with shared inequalities.",
 )
 
 SUMMANDS = Schema(
     "prox-al summands",
     {"summands": SHARED},
     direction=CLIENT_TO_SERVER,
-    reveals="The client's summand of each shared constraint row at w⁰, the start of its z.",
+    reveals="The client's summand of each shared inequality at w⁰, the start of its z.",
     adds=Adds(even=("summands",)),
 )
 
@@ -35,7 +35,7 @@ OUTER = Schema(
     {"outer": INTEGER, "weights": WEIGHTS, "shared_net": SHARED},
     direction=SERVER_TO_CLIENTS,
     reveals=(
-        "w^k, the model after k steps of the multipliers, to every client. With shared constraint rows, also the z of "
+        "w^k, the model after k steps of the multipliers, to every client. With shared inequalities, also the z of "
         "all clients, which are close to their summands, and the multipliers."
     ),
 )
@@ -60,9 +60,9 @@ OUTCOME = Schema(
     reveals=(
         "As in the paper: the change of the client's multipliers (its worst excess, times beta), and its first ADMM "
         "vector, a known point minus the gradient of its augmented Lagrangian. For certificate and history: its "
-        "objective, the gradient of its Lagrangian, the values of its own constraint rows and of its summands of "
+        "objective, the gradient of its Lagrangian, the values of its own inequalities and of its summands of "
         "shared ones, their violation and its gradient. From gradients of few rows of data, these rows can be "
-        "reconstructed. Multipliers of its own constraint rows stay with the client."
+        "reconstructed. Multipliers of its own inequalities stay with the client."
     ),
     # With masks, the certificate's largest values over clients become sums over clients, which are no smaller.
     adds=Adds(alike=("outer",), means=("anchor",), weight="strength", even=("strength",)),

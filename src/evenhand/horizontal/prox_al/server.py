@@ -36,13 +36,13 @@ from evenhand.protocol.messages import Message, Schema
 from evenhand.protocol.roles import SERVER, Sends
 
 _WITH_CLIENTS = ("complementarity", "distance")
-"""Fields of the certificate that are largest over clients, and that only a client knows of its own constraint rows."""
+"""Fields of the certificate that are largest over clients, and that only a client knows of its own inequalities."""
 
 
 class ProxALServer(ProgramServer):
     """Server with w, h, and c_0 with its multipliers μ_0 if there is one.
 
-    With shared constraint rows, w stands for (w, z), and c_0 has rows for the sums of the z.
+    With shared inequalities, w stands for (w, z), and c_0 has rows for the sums of the z.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class ProxALServer(ProgramServer):
         return self.weights[: self.inner_size]
 
     def tables(self) -> dict[str, Array]:
-        """Return the multipliers that the server knows; those of clients' own constraint rows stay with the clients."""
+        """Return the multipliers that the server knows; those of clients' own inequalities stay with the clients."""
         whole = self.head.own.table(self.multipliers)
         own = whole.shape[1] - self.shared.n_rows
         return {**({} if self.program is None else {SERVER: whole[:, :own]}), SHARED: whole[:, own:]}
@@ -264,7 +264,7 @@ class ProxALServer(ProgramServer):
         beta = self.options.penalty
         proximity = 1.0 / ((len(self.names) + 1) * beta)
         if self.alone:
-            # Without constraint rows of the server's own, this is one proximal step.
+            # Without inequalities of the server's own, this is one proximal step.
             strength = total + proximity
             middle = (total * mean + proximity * self.centre) / strength
             found = self.wide_simple.prox(middle, 1.0 / strength)

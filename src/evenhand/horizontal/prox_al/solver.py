@@ -24,7 +24,7 @@ from evenhand.protocol.terms import HorizontalTerms
 
 
 def from_job(job: Job) -> dict[str, Any]:
-    # With the published ρ, shared constraint rows can take many times the rounds.
+    # With the published ρ, shared inequalities can take many times the rounds.
     return {"max_rounds": job.max_rounds, "seed": job.seed, "rho_rule": "balanced", **tolerances(job)}
 
 

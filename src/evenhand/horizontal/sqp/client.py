@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.inequality_parts import NO_SUMS
 from evenhand.constraints.leave_one_out import Response
-from evenhand.constraints.row_parts import NO_SUMS
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.sqp.counting import CountedRows
@@ -22,7 +22,7 @@ from evenhand.protocol.roles import SERVER, Sends
 
 
 class SQPClient(HorizontalClient):
-    """Client with f_i, c_i and its summands of shared constraint rows; only the round number changes.
+    """Client with f_i, c_i and its summands of shared inequalities; only the round number changes.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class SQPClient(HorizontalClient):
         )
 
     def _further(self, first: ProgramPoint, trials: Array) -> tuple[Array, Array]:
-        """Return values and constraint rows of all trials; a trial equal to the first is unused in this round."""
+        """Return values and inequalities of all trials; a trial equal to the first is unused in this round."""
         program = self.program
         repeats = (trials == trials[0]).all(axis=1)
         values, rows = np.full(len(trials), first.value), np.empty((len(trials), len(first.constraints)))

@@ -1,4 +1,4 @@
-"""Compute exact values of constraint rows across clients: people are counted in slices, and the counts added."""
+"""Compute exact values of inequalities across clients: people are counted in slices, and the counts added."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans
+from evenhand.constraints.inequality_parts import InequalityParts, PartSums
 from evenhand.constraints.leave_one_out import Response
-from evenhand.constraints.row_parts import PartSums, RowParts
-from evenhand.constraints.slices import ConstraintRow
+from evenhand.constraints.slices import Inequality
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.sqp.options import SQP
 from evenhand.programs.optimality import SHARED
@@ -28,33 +28,33 @@ class CountedParts:
     Attributes
     ----------
     own
-        Parts of each holder's own constraint rows: clients by name, and the server.
+        Parts of each holder's own inequalities: clients by name, and the server.
     shared
-        Parts of the shared constraint rows, of which all clients have summands.
+        Parts of the shared inequalities, of which all clients have summands.
     shared_counts
         Number of rows of data of all clients in the shared parts.
     """
 
-    own: Mapping[str, RowParts]
-    shared: RowParts
+    own: Mapping[str, InequalityParts]
+    shared: InequalityParts
     shared_counts: Array
 
     @property
-    def _holders(self) -> dict[str, RowParts]:
-        """Parts by holder, in the order in which a server of programs numbers constraint rows."""
+    def _holders(self) -> dict[str, InequalityParts]:
+        """Parts by holder, in the order in which a server of programs numbers inequalities."""
         return {**self.own, SHARED: self.shared}
 
     @property
-    def rows(self) -> list[ConstraintRow]:
-        return [row for parts in self._holders.values() for row in parts.constraint_rows]
+    def rows(self) -> list[Inequality]:
+        return [row for parts in self._holders.values() for row in parts.inequalities]
 
     @property
     def rates(self) -> Booleans:
-        """Which constraint rows bound rates."""
+        """Which inequalities bound rates."""
         return np.array([row.measure.name != "loss" for row in self.rows], dtype=bool)
 
     def values(self, told: Mapping[str, PartSums]) -> Array:
-        """Return exact values of all constraint rows, from each holder's sums and the totals of shared parts."""
+        """Return exact values of all inequalities, from each holder's sums and the totals of shared parts."""
         found = [parts.values(told[name].sums, told[name].counts) for name, parts in self._holders.items()]
         return np.concatenate(found)
 
@@ -77,9 +77,9 @@ class CountedParts:
 def counted_parts(terms: HorizontalTerms, options: SQP) -> CountedParts | None:
     """Return the slices to count, or None if there are none."""
     holders = (*terms.names, *([SERVER] if terms.server_rows else []))
-    own = {name: RowParts(terms.own_rows(name)) for name in holders}
-    shared = RowParts(terms.shared_rows)
-    rows = [row for parts in (*own.values(), shared) for row in parts.constraint_rows]
+    own = {name: InequalityParts(terms.own_inequalities(name)) for name in holders}
+    shared = InequalityParts(terms.shared_inequalities)
+    rows = [row for parts in (*own.values(), shared) for row in parts.inequalities]
     rates = options.exact_rates is not False and any(row.measure.name != "loss" for row in rows)
     if not rates and not any(row.reach for row in rows):
         return None
@@ -97,13 +97,18 @@ class CountedRows:
     rows
         The same rows with their agreed groups.
     own, shared
-        Parts of the holder's own constraint rows, and of the shared ones.
+        Parts of the holder's own inequalities, and of the shared ones.
     shared_counts
         Number of rows of data of all clients in the shared parts.
     """
 
     def __init__(
-        self, program: SliceProgram, rows: ClientRows, own: RowParts, shared: RowParts, shared_counts: Array
+        self,
+        program: SliceProgram,
+        rows: ClientRows,
+        own: InequalityParts,
+        shared: InequalityParts,
+        shared_counts: Array,
     ) -> None:
         assert rows.groups is not None
         self._program = program
@@ -133,9 +138,9 @@ class CountedRows:
         Parameters
         ----------
         net
-            Multipliers of the own and the shared constraint rows.
+            Multipliers of the own and the shared inequalities.
         response
-            Response of the shared weights to these constraint rows.
+            Response of the shared weights to these inequalities.
         shared_smooth
             Smooth sums of the shared parts over all clients' rows.
         """
@@ -144,7 +149,7 @@ class CountedRows:
         nu, bends = point.first_derivative(net), point.second_derivative(net)
         measured, own = point.measured(), self.at(weights)[0]
         totals = [(own.counts, own.smooth), (self._shared_counts, shared_smooth)]
-        places = np.cumsum([0, *(len(parts.constraint_rows) for parts in self._parts)])
+        places = np.cumsum([0, *(len(parts.inequalities) for parts in self._parts)])
         surprise = [
             parts.surprise(inside, measured[first:last], counts, smooth / np.maximum(counts, 1.0))
             for parts, inside, (counts, smooth), (first, last) in zip(

@@ -1,6 +1,6 @@
 """Messages of sequential quadratic programming, and what each reveals.
 
-Sizes: `weights` is d, `own` the client's own constraint rows, `shared` the shared ones, `trials` the points evaluated
+Sizes: `weights` is d, `own` the client's own inequalities, `shared` the shared ones, `trials` the points evaluated
 in a round. `curvature` is d(d+1)/2, or zero if the server approximates it. `own parts` and `shared parts` are the
 slices in which people are counted, none if no rates are bounded.
 """
@@ -23,7 +23,7 @@ TRIALS = Schema(
     },
     direction=SERVER_TO_CLIENTS,
     reveals=(
-        "A few trial models, and the multipliers of the client's own constraint rows and of the shared ones. Models "
+        "A few trial models, and the multipliers of the client's own inequalities and of the shared ones. Models "
         "are functions of sums over clients; with two clients, each can compute the other's summand from its own."
     ),
 )
@@ -49,12 +49,12 @@ JUDGED = Schema(
     },
     direction=CLIENT_TO_SERVER,
     reveals=(
-        "The client's objective, its own constraint rows and its summands of the shared ones at each model. At the "
+        "The client's objective, its own inequalities and its summands of the shared ones at each model. At the "
         "first model, also their derivatives and the second derivatives of its Lagrangian and objective. If rates are "
         "bounded, also the first model's number of errors or positive decisions in each slice, the number of people "
-        "in slices of the client's own constraint rows, and sums of smooth rates, losses and their squares. Of "
-        "objective, shared constraint rows, curvature and counts of shared slices only sums over clients are used, so "
-        "they can be masked; own constraint rows belong to one client. From gradients of few rows of data, these rows "
+        "in slices of the client's own inequalities, and sums of smooth rates, losses and their squares. Of "
+        "objective, shared inequalities, curvature and counts of shared slices only sums over clients are used, so "
+        "they can be masked; own inequalities belong to one client. From gradients of few rows of data, these rows "
         "can be reconstructed."
     ),
     adds=Adds(alike=("round",)),
@@ -75,7 +75,7 @@ LEAVE_OUT = Schema(
     direction=SERVER_TO_CLIENTS,
     reveals=(
         "For constraints on new people: a model with its multipliers, the response of its weights to changes of the "
-        "gradient and of the client's constraint rows (from sums of all clients' second derivatives), and sums of "
+        "gradient and of the client's inequalities (from sums of all clients' second derivatives), and sums of "
         "smooth rates over all clients' rows."
     ),
 )

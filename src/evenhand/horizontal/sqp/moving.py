@@ -17,9 +17,9 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.constraints.bounds import Bounds
 from evenhand.constraints.exact_rates import ShiftedBounds
+from evenhand.constraints.inequality_parts import PartSums
 from evenhand.constraints.leave_one_out import optimism
 from evenhand.constraints.proving import Proof, Proving
-from evenhand.constraints.row_parts import PartSums
 from evenhand.horizontal.sqp.counting import CountedParts
 from evenhand.horizontal.sqp.search import Evaluation
 from evenhand.programs.optimality import SHARED, Residual
@@ -69,7 +69,7 @@ class MovingBounds:
     Parameters
     ----------
     asked
-        Bounds of all constraint rows, numbered as by a server of programs.
+        Bounds of all inequalities, numbered as by a server of programs.
     counted
         Slices in which people are counted; None if no bounds move.
     leaves_out
@@ -80,7 +80,7 @@ class MovingBounds:
     shifted, proving
         The moved bounds, for exact rates and for new people.
     optimism
-        How much worse constraint rows are at leave-one-out scores, at the last solution that was measured.
+        How much worse inequalities are at leave-one-out scores, at the last solution that was measured.
     shared_smooth
         Smooth sums over the shared parts, at the last model that was counted.
     """
@@ -129,7 +129,7 @@ class MovingBounds:
     def count(
         self, bodies: Mapping[str, Body], at_server: PartSums | None, smooth: Array, *, first: bool
     ) -> tuple[Array, Array]:
-        """Return exact values of all constraint rows at a model, and their standard errors, from all counts."""
+        """Return exact values of all inequalities at a model, and their standard errors, from all counts."""
         self.measured = False
         if self.counted is None:
             return smooth, np.zeros_like(smooth)

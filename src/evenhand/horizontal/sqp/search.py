@@ -1,6 +1,6 @@
 """Sequential quadratic programming without messages: from functions at a point to the next trial points.
 
-At w, with the constraint rows of all holders stacked, one elastic quadratic program gives a step p and multipliers y.
+At w, with the inequalities of all holders stacked, one elastic quadratic program gives a step p and multipliers y.
 Fractions of the step are evaluated by the merit function f + h + ν Σ violation. Safeguards:
 
 - *Curvature.* Second derivatives of the Lagrangian are raised to at least a fraction of the objective's. A damping
@@ -36,9 +36,9 @@ LEAST = 0.2
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """All functions at one w: value, gradient, constraint rows, Jacobian, and curvature of Lagrangian and objective.
+    """All functions at one w: value, gradient, inequalities, Jacobian, and curvature of Lagrangian and objective.
 
-    `exact` holds the values of constraint rows with counted people if rates are bounded; else it equals `rows`.
+    `exact` holds the values of inequalities with counted people if rates are bounded; else it equals `rows`.
     `errors` holds their standard errors, if known.
     """
 
@@ -60,7 +60,7 @@ class SQPModel:
     Attributes
     ----------
     bounds
-        Bounds of all constraint rows.
+        Bounds of all inequalities.
     regulariser
         h.
     allowed
@@ -95,7 +95,7 @@ class SQPModel:
         )
 
     def step(self, evaluation: Evaluation, penalty: float, damping: float, rows: Array | None = None) -> QuadraticStep:
-        """Solve the quadratic program at a point, with the values of constraint rows there or given ones."""
+        """Solve the quadratic program at a point, with the values of inequalities there or given ones."""
         rows = evaluation.rows if rows is None else rows
         found = elastic_step(
             positive(evaluation.curvature, evaluation.objective_curvature, damping),

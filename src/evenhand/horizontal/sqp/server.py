@@ -43,7 +43,7 @@ Stage: TypeAlias = Literal["first", "search", "corrected", "confirm", "left out"
 
 
 class SQPServer(ProgramServer):
-    """Server with w and the multipliers of all constraint rows.
+    """Server with w and the multipliers of all inequalities.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class SQPServer(ProgramServer):
         return [TRIALS.message(SERVER, name, own_net=self.net[self.places[name]], **body) for name in self.clients]
 
     def _gather(self, bodies: Mapping[str, Body]) -> tuple[Array, Array, Evaluation]:
-        """Return values (T,) and constraint rows (T, M) of all trials, and all functions at the first of them."""
+        """Return values (T,) and inequalities (T, M) of all trials, and all functions at the first of them."""
         count, size = len(LENGTHS), self.trials.shape[1]
         values, gradient = np.zeros(count), np.zeros(size)
         rows, jacobian = np.zeros((count, len(self.net))), np.zeros((len(self.net), size))
@@ -323,7 +323,7 @@ class SQPServer(ProgramServer):
         ]
 
     def _response(self, evaluation: Evaluation) -> Response:
-        """Return the response of the weights, zero for constraint rows without a multiplier."""
+        """Return the response of the weights, zero for inequalities without a multiplier."""
         holding = self.net != 0.0
         found = Response.of(evaluation.curvature, evaluation.jacobian[holding])
         held = np.zeros_like(evaluation.jacobian)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evenhand.constraints.row_parts import RowParts
+from evenhand.constraints.inequality_parts import InequalityParts
 from evenhand.horizontal.linear_programs import client_program, program_solver, server_part, server_program, tolerances
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.horizontal.sqp.client import SQPClient
@@ -57,7 +57,7 @@ def _counting(
     """Return a holder's rows of data if people are counted, else None."""
     if program is None or rows is None or counted is None:
         return None
-    parts, counts = (RowParts(()), np.zeros(0)) if name == SERVER else (counted.shared, counted.shared_counts)
+    parts, counts = (InequalityParts(()), np.zeros(0)) if name == SERVER else (counted.shared, counted.shared_counts)
     return CountedRows(program, rows.agreed(terms.groups), counted.own[name], parts, counts)
 
 

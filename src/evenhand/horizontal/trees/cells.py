@@ -40,19 +40,19 @@ class Crowd(NamedTuple):
 
 
 class SliceCells:
-    """Strata of a run, and constraint rows over them.
+    """Strata of a run, and inequalities over them.
 
     Attributes
     ----------
     labels
         Label of each stratum.
     weights
-        (R, strata): coefficient of one row of data of each stratum in each constraint row, over all clients' rows.
+        (R, strata): coefficient of one row of data of each stratum in each inequality, over all clients' rows.
     """
 
     def __init__(self, terms: HorizontalTerms) -> None:
-        self.rows = terms.shared_rows
-        # Use only the attributes in constraint rows; others would add strata without need.
+        self.rows = terms.shared_inequalities
+        # Use only the attributes in inequalities; others would add strata without need.
         named = {part.attribute for row in self.rows for _, part in row.terms}
         self.groups = {name: values for name, values in terms.groups.items() if name in named}
         crossing = crossed_name(terms.groups)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from evenhand.arrays import Array, Booleans, Bytes, Integers
-from evenhand.constraints.row_parts import RowParts
+from evenhand.constraints.inequality_parts import InequalityParts
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.problem import ClientData
 from evenhand.horizontal.roles import HorizontalClient
@@ -59,7 +59,7 @@ class HistogramClient(HorizontalClient):
         self.rows = rows = own.rows.agreed(terms.groups)
         self.options = options
         self.n_rows = terms.n_rows
-        self.cells, self.parts = SliceCells(terms), RowParts(terms.shared_rows)
+        self.cells, self.parts = SliceCells(terms), InequalityParts(terms.shared_inequalities)
         assert rows.groups is not None
         self.inside = self.parts.inside(rows.labels, rows.groups)
         self.lagrangian = self.cells.lagrangian(rows)
@@ -218,7 +218,7 @@ def client_sizes(terms: HorizontalTerms, options: HistogramTrees, cells: SliceCe
         "columns": terms.shape[0],
         "leaves": options.leaves,
         "constraints": len(cells.rows),
-        "parts": len(RowParts(cells.rows).parts),
+        "parts": len(InequalityParts(cells.rows).parts),
         "slots": options.leaves * cells.count * STEPS,
     }
 

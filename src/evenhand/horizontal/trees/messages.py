@@ -1,7 +1,7 @@
 """Messages of boosted trees across clients, and what each reveals.
 
 Sizes: `columns` is the number of features, `bins` the bins of all columns, `leaves` the most leaves of a tree,
-`constraints` the constraint rows, `parts` their slices, `slots` the combinations of leaf, stratum and step of the grid
+`constraints` the inequalities, `parts` their slices, `slots` the combinations of leaf, stratum and step of the grid
 of scores. All answers of clients are sums of integers over their rows; only sums over clients are used.
 """
 

@@ -6,7 +6,7 @@ Two rounds of counts give the bins of all columns. Then, for each tree:
 2. The server adds them up, splits the nodes that gain most, and sends the splits.
 3. Clients answer with histograms of the smaller children. Step 2 follows, one round a level, until the tree is full.
 4. Clients then answer with sums by leaf, label, group and score.
-5. The server solves for the leaf values under the constraint rows.
+5. The server solves for the leaf values under the inequalities.
 6. It stops when the leave-one-out loss falls no more, no split gains, or after the most rounds.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evenhand.arrays import Array, Booleans, Integers
-from evenhand.constraints.row_parts import RowParts
+from evenhand.constraints.inequality_parts import InequalityParts
 from evenhand.errors import DataError, InputError, ProtocolError
 from evenhand.horizontal.problem import HorizontalServerData
 from evenhand.horizontal.roles import HorizontalServer, Outcome
@@ -92,7 +92,7 @@ class HistogramServer(HorizontalServer):
                 "two for bins, then one a level of a tree and two for its leaves"
             )
         self.terms, self.options = terms, options
-        self.cells, self.parts = SliceCells(terms), RowParts(terms.shared_rows)
+        self.cells, self.parts = SliceCells(terms), InequalityParts(terms.shared_inequalities)
         super().__init__(SERVER, client_sizes(terms, options, self.cells))
         counts = terms.slice_counts or {}
         self.counts: Array = np.array([counts[part] for _, part in self.parts.parts], dtype=np.float64)

@@ -1,1 +1,1 @@
-"""Combine known columns of scores, such as party directions or tree leaves, optimally under constraint rows."""
+"""Combine known columns of scores, such as party directions or tree leaves, optimally under inequalities."""

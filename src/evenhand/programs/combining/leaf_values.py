@@ -1,4 +1,4 @@
-"""Solve the values of all new leaves of a round jointly under the constraint rows.
+"""Solve the values of all new leaves of a round jointly under the inequalities.
 
     min over α:   mean loss(z + C α) + ½ Σ_l ((1/η − 1) H_l + μ/η) α_l²     subject to the rows at z + C α
 
@@ -6,7 +6,7 @@ C has a column for each leaf of each party's new trees, H_l is the leaf's curvat
 Newton step and without rows, α_l = −η G_l / (H_l + μ): what boosting does with shrinkage η.
 
 Trees exploit smooth rates and fit the training rows closely: constraints that hold there can fail for new people. So
-constraint rows are *judged* by exact rates (or by the loss, if they bound it) at leave-one-out scores, where no row
+inequalities are *judged* by exact rates (or by the loss, if they bound it) at leave-one-out scores, where no row
 influences its own leaf values. Bounds are shifted by the difference of the two (`constraints/exact_rates.py`), and the
 problem is solved again, a few times, each time from the last solution.
 """
@@ -40,7 +40,7 @@ class LeafFit:
     Attributes
     ----------
     violation
-        Largest violation of a constraint row, as judged.
+        Largest violation of an inequality, as judged.
     responses
         Response of each leaf's value to a change of its slope: the leverage of rows that are in no other new leaf.
     """
@@ -60,16 +60,16 @@ class LeafFit:
 
 
 class LeafProblem:
-    """Fit leaves under the requested constraint rows.
+    """Fit leaves under the requested inequalities.
 
     Parameters
     ----------
     shrinkage, regulariser
         η and μ.
     judged
-        Whether constraint rows are judged by exact rates at leave-one-out scores; equalities are not.
+        Whether inequalities are judged by exact rates at leave-one-out scores; equalities are not.
     grain
-        The most that one row of data weighs in each constraint row; None computes it.
+        The most that one row of data weighs in each inequality; None computes it.
 
     Attributes
     ----------
@@ -97,12 +97,12 @@ class LeafProblem:
         return rows * point.derivative(multipliers), rows * floored_curvature(point, multipliers)
 
     def judged(self, held_out: Array) -> Array:
-        """Return the values that constraint rows are judged by, at leave-one-out scores."""
+        """Return the values that inequalities are judged by, at leave-one-out scores."""
         point = self.wanted.at(held_out)
         return np.where(self._rates, point.exact, point.values)
 
     def violation(self, point: Point, held_out: Array) -> float:
-        """Return the largest violation of a constraint row, as judged."""
+        """Return the largest violation of an inequality, as judged."""
         if not self.shifted.exact.any():
             return point.violation
         return self.wanted.constraints.bounds.violation(self.shifted.meant(self.judged(held_out), point.values))
@@ -173,7 +173,7 @@ class LeafProblem:
             replace(row, lower=lower, upper=upper)
             for row, lower, upper in zip(bound.rows, bounds.lower, bounds.upper, strict=True)
         )
-        return self.wanted.with_constraints(bound.with_rows(rows))
+        return self.wanted.with_constraints(bound.with_inequalities(rows))
 
     def _inverse(self, columns: LeafColumns | TiedColumns, ridge: Array, solution: ReducedSolution) -> Array:
         weights = floored_curvature(solution.point, solution.multipliers)

@@ -3,7 +3,7 @@
     min over α:   F(α) = mean loss(z₀ + C α) + c + bᵀα + ½ αᵀGα
     subject to    lower ≤ rows(z₀ + C α) ≤ upper
 
-with n rows of data, p columns (a few dozen; see `columns.py`) and R constraint rows. The method is sequential quadratic
+with n rows of data, p columns (a few dozen; see `columns.py`) and R inequalities. The method is sequential quadratic
 programming with four safeguards:
 
 - *Curvature.* H = Cᵀ diag(w) C + G with w = ∂²f/∂z². Tilts and sigmoids make w negative somewhere. H is split into

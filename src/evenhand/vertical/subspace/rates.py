@@ -79,7 +79,7 @@ class RateSchedule:
             )
             for row, lower, upper in zip(self.wanted.constraints.rows, bounds.lower, bounds.upper, strict=True)
         )
-        made = self.wanted.with_constraints(self.wanted.constraints.with_rows(rows))
+        made = self.wanted.with_constraints(self.wanted.constraints.with_inequalities(rows))
         self._made = factor, sides, made
         return made
 

@@ -4,7 +4,7 @@ Round:
 
 1. The server sends every party ν, the derivative of the Lagrangian in each row's score.
 2. Each party answers with its direction: the change of every row's score, and a few inner products.
-3. The server solves for the best combination of directions and past steps under the constraint rows.
+3. The server solves for the best combination of directions and past steps under the inequalities.
 4. It sends each party its coefficients. The multipliers of that problem give the next ν.
 5. It stops when the certificate meets the tolerance, or after the most rounds.
 """

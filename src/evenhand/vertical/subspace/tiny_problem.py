@@ -1,4 +1,4 @@
-"""The tiny problem of a subspace round: the best combination of all parties' columns under the constraint rows."""
+"""The tiny problem of a subspace round: the best combination of all parties' columns under the inequalities."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The server, which holds labels and groups, sends first and second derivatives of the Lagrangian in every row's score.
 Each party grows whole trees on its own columns from them, with LightGBM. It answers with every row's leaf: one byte a
-row and tree. The server then solves for the values of all new leaves of all parties jointly, under the constraint rows
+row and tree. The server then solves for the values of all new leaves of all parties jointly, under the inequalities
 (`programs/combining/leaf_values.py`). The multipliers of that problem enter the next derivatives. At the end each party
 receives the values of its own leaves, and predicts with them like any other party.
 

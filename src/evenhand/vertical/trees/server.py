@@ -4,7 +4,7 @@ Round:
 
 1. The server sends every party first and second derivatives in each row's score.
 2. Each party grows trees on its own columns and answers with every row's leaf.
-3. The server solves for the values of all new leaves jointly, under the constraint rows.
+3. The server solves for the values of all new leaves jointly, under the inequalities.
 4. It stops when it no longer improves, or after the most rounds, and sends each party its leaf values.
 """
 

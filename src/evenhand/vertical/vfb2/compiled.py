@@ -68,7 +68,7 @@ class CompiledVFB2(EpochServer, CompiledRun):
         self._references: Array = np.zeros((len(order) if self.rule != "sgd" else 0, tables))
         self._trees = build_trees(len(blocks), list(setting.active))
         self._counter = TrafficCounter(self.parties, self.active, self._trees, setting.sizes)
-        self._constrained = bool(terms.constraint_rows)
+        self._constrained = bool(terms.inequalities)
         self._limit = largest(1, FRACTION_BITS)
         # The generator after those of the parties' masks. Masks themselves are not drawn here.
         self._delays = mask_states(setting.seed, len(blocks) + 1)[-1:].copy()

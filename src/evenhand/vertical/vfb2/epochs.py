@@ -1,6 +1,6 @@
 """What happens between two epochs, with messages or in one loop: multipliers, step and stopping.
 
-Between epochs the sum of all parties' scores is known for every row. From it follow the values of the constraint rows,
+Between epochs the sum of all parties' scores is known for every row. From it follow the values of the inequalities,
 the multipliers for the next epoch, the references of SVRG, and the certificate. Constraints enter as sample weights
 that are updated once an epoch; this is not part of the paper.
 """

@@ -1,7 +1,7 @@
 """Messages of VFB², what each of them reveals, and how many an epoch takes.
 
 Sizes: `rows` is the number of aligned rows n. `batch` is the maximum number of rows in one step; unused entries hold
-row −1. `constraints` is the number of constraint rows R. `delays` is one more than the maximum staleness of an
+row −1. `constraints` is the number of inequalities R. `delays` is one more than the maximum staleness of an
 update.
 """
 

@@ -26,12 +26,12 @@ The excess may be huge in a run that diverges.
 
 
 class Penalties:
-    """ρ of each side of each constraint row, in units of the constraint's smallest slice.
+    """ρ of each side of each inequality, in units of the constraint's smallest slice.
 
     Parameters
     ----------
     weights
-        (R, strata): what each constraint row's multiplier adds to the weight of a data row, by stratum.
+        (R, strata): what each inequality's multiplier adds to the weight of a data row, by stratum.
     n_rows
         Number of data rows, each of which has the weight 1/n.
     tol
@@ -69,7 +69,7 @@ class Penalties:
         return np.maximum(multipliers + push * scales, 0.0)
 
     def _turn_weights(self, weighting: Array) -> Array:
-        """Return which constraint rows contribute to a negative weight."""
+        """Return which inequalities contribute to a negative weight."""
         cells = 1.0 + self._n_rows * ((weighting[0] - weighting[1]) @ self._weights)
         taking_part: Array = (self._weights[:, cells < 0.0] != 0.0).any(axis=1)
         return taking_part

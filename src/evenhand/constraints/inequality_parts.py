@@ -1,6 +1,6 @@
-"""Values of constraint rows from sums over slices, which each holder of data can report and a server can add up.
+"""Values of inequalities from sums over slices, which each holder of data can report and a server can add up.
 
-A *part* is a pair of a measure and a slice. All participants number the parts of the constraint rows alike, without
+A *part* is a pair of a measure and a slice. All participants number the parts of the inequalities alike, without
 seeing any rows of data.
 """
 
@@ -16,7 +16,7 @@ import pandas as pd
 from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.losses import Loss, Measure, by_measure
 from evenhand.constraints.proving import mean_variance, rate_variance
-from evenhand.constraints.slices import ConstraintRow, Slice, bounds_of
+from evenhand.constraints.slices import Inequality, Slice, bounds_of
 
 
 class PartSums(NamedTuple):
@@ -31,37 +31,37 @@ class PartSums(NamedTuple):
 NO_SUMS: Final = PartSums(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
 
 
-class RowParts:
-    """Constraint rows, each linear in the means of a measure over slices.
+class InequalityParts:
+    """Inequalities, each linear in the means of a measure over slices.
 
     Attributes
     ----------
-    constraint_rows
-        The R constraint rows.
+    inequalities
+        The R inequalities.
     parts
         The P pairs (measure, slice) whose means they need.
     coefficients
         (R, P): values are `coefficients @ means`.
     bounds
-        Bounds of the constraint rows.
+        Bounds of the inequalities.
     """
 
-    def __init__(self, rows: Sequence[ConstraintRow]) -> None:
-        self.constraint_rows = tuple(rows)
+    def __init__(self, rows: Sequence[Inequality]) -> None:
+        self.inequalities = tuple(rows)
         places: dict[tuple[Measure, Slice], int] = {}
-        for row in self.constraint_rows:
+        for row in self.inequalities:
             for _, part in row.terms:
                 places.setdefault((row.measure, part), len(places))
         self.parts = tuple(places)
-        self.coefficients: Array = np.zeros((len(self.constraint_rows), len(self.parts)))
-        for index, row in enumerate(self.constraint_rows):
+        self.coefficients: Array = np.zeros((len(self.inequalities), len(self.parts)))
+        for index, row in enumerate(self.inequalities):
             for coefficient, part in row.terms:
                 self.coefficients[index, places[row.measure, part]] += coefficient
-        self.bounds = bounds_of(self.constraint_rows)
+        self.bounds = bounds_of(self.inequalities)
 
     @property
     def names(self) -> list[str]:
-        return [str(row) for row in self.constraint_rows]
+        return [str(row) for row in self.inequalities]
 
     @cached_property
     def measures(self) -> dict[Measure, Integers]:
@@ -83,7 +83,7 @@ class RowParts:
         return PartSums(inside.sum(axis=0).astype(np.float64), *found)
 
     def values(self, sums: Array, counts: Array) -> Array:
-        """Return the value of each constraint row; NaN if one of its slices is empty."""
+        """Return the value of each inequality; NaN if one of its slices is empty."""
         means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
         values: Array = self.coefficients @ means
         if not counts.all():
@@ -91,7 +91,7 @@ class RowParts:
         return values
 
     def errors(self, told: PartSums) -> Array:
-        """Return standard errors of the constraint rows' values.
+        """Return standard errors of the inequalities' values.
 
         Overlapping slices of one row (a group, and all rows) are treated as disjoint, which overestimates.
         """
@@ -103,12 +103,12 @@ class RowParts:
         return np.sqrt(np.where(squares > 0.0, squares * np.where(squares > 0.0, variance, 0.0), 0.0).sum(axis=1))
 
     def surprise(self, inside: Booleans, measured: Array, counts: Array, means: Array) -> Array:
-        """Return (n, R): what each row of data adds to each constraint row beyond the means of its slices.
+        """Return (n, R): what each row of data adds to each inequality beyond the means of its slices.
 
         Parameters
         ----------
         measured
-            (R, n): the constraint rows' smooth measures on the rows of data.
+            (R, n): the inequalities' smooth measures on the rows of data.
         counts, means
             Number of rows of data in each part, and means of the smooth measures over them.
         """
@@ -116,6 +116,6 @@ class RowParts:
         return (inside @ each.T) * measured.T - inside @ (each * means).T
 
     def grain(self, counts: Array) -> Array:
-        """Return the most that one row of data weighs in each constraint row."""
+        """Return the most that one row of data weighs in each inequality."""
         each = np.abs(self.coefficients) / np.maximum(counts, 1.0)
         return each.max(axis=1, initial=0.0)
