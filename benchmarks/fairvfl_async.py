@@ -21,9 +21,10 @@ from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.data import load
 from evenhand.protocol.job import Job
 from evenhand.runtime.clock import VirtualClock
-from evenhand.training.vertical import VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 from evenhand_reproductions.experiments import make_problem
+from evenhand_reproductions.in_memory import train_vertical
 
 ROUNDS, SEED, ACTIVE = 300, 10, 2
 SLOWER = 5.0

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from evenhand.constraints import EqualOpportunity
 from evenhand.protocol.job import Job
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training.vertical import Holdings
+from evenhand_reproductions.in_memory import Holdings
 
 ROUNDS, REPEATS = 100, 7
 

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.protocol.job import Job
-from evenhand.training.vertical import train_vertical
+from evenhand_reproductions.in_memory import train_vertical
 
 ROUNDS = (100, 1000, 5000)
 SCHEDULES: dict[str, dict[str, Any]] = {

@@ -36,8 +36,8 @@ from evenhand import __version__
 from evenhand.horizontal.problem import ClientRows
 from evenhand.models.stacked import one_thread
 from evenhand.protocol.job import Job
-from evenhand.training.horizontal import train_clients
 from evenhand_reproductions.fairfedavgalm.tasks import load_task
+from evenhand_reproductions.in_memory import train_clients
 
 CLIENTS, ROWS, BATCH, STEP, CLIP = 10, 2_800, 128, 0.1, 1.0
 HIDDEN = (32, 16)

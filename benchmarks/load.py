@@ -43,10 +43,9 @@ from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.links import LinkSettings
 from evenhand.runtime.packets import Content
 from evenhand.runtime.site import Program, Site
-from evenhand.training.horizontal import train_clients
 from evenhand.training.run import one_blas_thread
-from evenhand.training.vertical import Holdings
 from evenhand.vertical.problem import PartyColumns
+from evenhand_reproductions.in_memory import Holdings, train_clients
 
 MEGA = 2**20
 LENGTH = struct.Struct("<I")

@@ -19,7 +19,7 @@ from evenhand.privacy.neighbours import Company, degree
 from evenhand.privacy.pairwise import new_secret, public_half
 from evenhand.privacy.secret_sums import Member, left_over
 from evenhand.protocol.job import Job
-from evenhand.training.horizontal import train_clients
+from evenhand_reproductions.in_memory import train_clients
 
 
 def seconds(work: Callable[[], object]) -> float:

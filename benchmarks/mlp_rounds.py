@@ -17,7 +17,7 @@ from rich.table import Table
 
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.protocol.job import Job
-from evenhand.training.vertical import train_vertical
+from evenhand_reproductions.in_memory import train_vertical
 
 CAP = 400
 SETTINGS: dict[str, dict[str, Any]] = {

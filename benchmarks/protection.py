@@ -31,9 +31,9 @@ from evenhand.runtime.inprocess import InProcess
 from evenhand.solvers.registry import VERTICAL
 from evenhand.solvers.roles import solvers_party, solvers_server
 from evenhand.training.run import one_blas_thread
-from evenhand.training.vertical import Holdings, train_vertical
 from evenhand.vertical.protected.build import protected_party, protected_server
 from evenhand.vertical.protected.guarding import LEAST_ROWS
+from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 SEEDS = (10, 11, 12)
 WANTED = {

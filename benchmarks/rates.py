@@ -31,7 +31,7 @@ from sklearn.linear_model import LogisticRegression
 from evenhand import HorizontalClassifier
 from evenhand.constraints.kinds import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity
 from evenhand.protocol.job import Job
-from evenhand.training.vertical import train_vertical
+from evenhand_reproductions.in_memory import train_vertical
 
 SETS = ("adult", "compas", "communities-crime", "german", "credit-default", "give-me-some-credit")
 EPSILON = 0.01

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from evenhand.constraints.kinds import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity, LossParity
 from evenhand.protocol.job import Job
-from evenhand.training.vertical import train_vertical
+from evenhand_reproductions.in_memory import train_vertical
 
 SETS = ("adult", "compas", "communities-crime", "german", "credit-default", "give-me-some-credit")
 CONSTRAINTS: dict[str, tuple[Constraint, ...]] = {

@@ -17,8 +17,9 @@ from rich.table import Table
 
 from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity
 from evenhand.protocol.job import Job
-from evenhand.training.vertical import VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.subspace import rates
+from evenhand_reproductions.in_memory import train_vertical
 
 
 def train(job: Job, source: Path | None, seed: int) -> VerticalRun:

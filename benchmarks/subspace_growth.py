@@ -19,8 +19,8 @@ from rich.table import Table
 
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.protocol.job import Job
-from evenhand.training.vertical import train_vertical
 from evenhand.vertical.problem import PartyColumns
+from evenhand_reproductions.in_memory import train_vertical
 
 
 def measure(rows: int, parties: int, columns: int) -> tuple[int, float]:

@@ -55,8 +55,8 @@ def ours(asked: argparse.Namespace) -> Answer:
 
     from evenhand.constraints.kinds import EqualOpportunity
     from evenhand.protocol.job import Job
-    from evenhand.training.vertical import train_vertical
     from evenhand.vertical.problem import PartyColumns
+    from evenhand_reproductions.in_memory import train_vertical
 
     matrix, labels, group = table(asked.rows, asked.columns, "F")
     parts = np.array_split(np.arange(asked.columns), asked.parties)

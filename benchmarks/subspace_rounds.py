@@ -21,7 +21,8 @@ from scipy.special import expit
 
 from evenhand.constraints.kinds import Constraint, EqualizedOdds, EqualOpportunity
 from evenhand.protocol.job import Job
-from evenhand.training.vertical import VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
+from evenhand_reproductions.in_memory import train_vertical
 
 CASES: list[tuple[str, Constraint]] = [
     ("adult", EqualOpportunity(0.01)),

@@ -37,8 +37,9 @@ from sklearn.linear_model import LogisticRegression
 
 from evenhand.protocol.job import Job
 from evenhand.runtime.threads import Threads
-from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.vfb2.options import VFB2, Rule
+from evenhand_reproductions.in_memory import Holdings, train_vertical
 from evenhand_reproductions.vfb2.problems import VFB2Problem, read
 
 SETS = ("a9a", "credit-default", "20newsgroups")

@@ -22,8 +22,8 @@ from problems import arguments
 
 from evenhand.data import split_columns
 from evenhand.protocol.job import Job
-from evenhand.training.vertical import train_vertical
 from evenhand.vertical.problem import PartyColumns
+from evenhand_reproductions.in_memory import train_vertical
 from evenhand_reproductions.vfb2.problems import read
 
 PARTIES, ACTIVE, ROUNDS = 8, 3, 3

@@ -28,7 +28,6 @@ SEES_EVERYBODY = {
     "evenhand.horizontal.averaging.measuring.LocalData.__init__": "the tensor itself",
     "evenhand.horizontal.prox_al.solver.batched": "clients that solve side by side",
     # Not roles: the loop over everybody by which terms come about. Nothing but summaries goes from one to another.
-    "evenhand.solvers.agreeing.horizontal_terms": "asks each client for its summaries",
     "evenhand.solvers.agreeing.combine": "in one process only: checks and warnings that a deployment cannot make",
     "evenhand.solvers.agreeing.held_values": "groups as the clients' tables write them",
 }

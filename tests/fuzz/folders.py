@@ -23,7 +23,7 @@ from evenhand.protocol.state import State
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.manifest import MANIFEST, Manifest, _digest, entry
 from evenhand.runtime.statefiles import Mark, state_bytes, state_from
-from evenhand.training.vertical import Holdings
+from evenhand_reproductions.in_memory import Holdings
 
 HERE, MARK = Path("state.safetensors"), Mark("a run", "party bank")
 DTYPES = [np.float64, np.float32, np.int64, np.uint8, np.bool_, np.float16]

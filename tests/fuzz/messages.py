@@ -32,13 +32,12 @@ from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
-from evenhand.solvers.agreeing import horizontal_terms
 from evenhand.solvers.registry import HORIZONTAL
 from evenhand.solvers.registry import VERTICAL as ACROSS_COLUMNS
 from evenhand.training.horizontal import build_roles
-from evenhand.training.vertical import Holdings
 from evenhand.vertical.messages import VOCABULARY as VERTICAL
 from evenhand.vertical.vfb2.messages import VOCABULARY as VFB2
+from evenhand_reproductions.in_memory import Holdings, horizontal_terms
 
 VOCABULARIES = [VERTICAL, VFB2, AVERAGING, PROX_AL, SQP, enrol.VOCABULARY, align.VOCABULARY, agree.VOCABULARY]
 

@@ -51,10 +51,10 @@ from evenhand.protocol.terms import HorizontalTerms
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
-from evenhand.solvers.agreeing import horizontal_terms
 from evenhand.solvers.registry import HORIZONTAL
 from evenhand.solvers.roles import client, clients_server
-from evenhand.training.horizontal import HorizontalRun, build_roles, train_clients
+from evenhand.training.horizontal import HorizontalRun, build_roles
+from evenhand_reproductions.in_memory import horizontal_terms, train_clients
 
 PROBLEM = small(seed=3, rows=90)
 PARTS = unequal(PROBLEM, 3)

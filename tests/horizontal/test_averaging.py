@@ -18,9 +18,9 @@ from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServer
 from evenhand.horizontal.seeds import generator
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
-from evenhand.solvers.agreeing import horizontal_terms
 from evenhand.solvers.registry import HORIZONTAL
-from evenhand.training.horizontal import HorizontalRun, train_clients
+from evenhand.training.horizontal import HorizontalRun
+from evenhand_reproductions.in_memory import horizontal_terms, train_clients
 
 AVERAGING = [name for name, solver in HORIZONTAL.items() if issubclass(solver.options, AveragingOptions)]
 PROBLEM = small(seed=2, rows=70)

@@ -20,8 +20,8 @@ from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServer
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms
-from evenhand.solvers.agreeing import horizontal_terms
 from evenhand.solvers.registry import HORIZONTAL
+from evenhand_reproductions.in_memory import horizontal_terms
 
 AVERAGING = [name for name, solver in HORIZONTAL.items() if issubclass(solver.options, AveragingOptions)]
 

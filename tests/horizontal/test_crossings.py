@@ -18,8 +18,9 @@ from evenhand.horizontal.problem import ClientRows
 from evenhand.privacy.mechanism import ClippedGaussian
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.job import Job
-from evenhand.solvers.agreeing import horizontal_terms
-from evenhand.training.horizontal import train_clients
+from evenhand.protocol.terms import HorizontalTerms
+from evenhand.solvers.agreeing import KnownBefore, combine, draft_terms, say
+from evenhand_reproductions.in_memory import horizontal_terms, train_clients
 
 PROBLEM = two_attributes(rows=240)
 LABELS = np.where((PROBLEM.sensitive["group"] == "a") & (PROBLEM.sensitive["sex"] == "f"), -1.0, PROBLEM.labels)
@@ -42,6 +43,21 @@ def clients(*, turned: int | None = None) -> list[ClientRows]:
     return found
 
 
+def terms_by(agree: Any, groups: Any = None) -> HorizontalTerms:
+    """Return the terms of the clients, where `agree` puts together what all of them say."""
+    rows = {one.name: one for one in clients()}
+    draft, known = draft_terms(JOB, list(rows)), KnownBefore(groups, simulated=True)
+    saying = {name: say(draft, known, one) for name, one in rows.items()}
+    combining, agreed = combine(draft, known, None, rows), None
+    while True:
+        try:
+            together = combining.send(agreed)  # type: ignore[arg-type]
+        except StopIteration as end:
+            terms: HorizontalTerms = end.value
+            return terms
+        agreed = agree({name: one.send(agreed) for name, one in saying.items()}, together)  # type: ignore[arg-type]
+
+
 def test_which_crossings_there_are_is_said_in_messages_and_nothing_else_is_looked_at() -> None:
     exchanges: list[dict[str, Summary]] = []
 
@@ -54,7 +70,7 @@ def test_which_crossings_there_are_is_said_in_messages_and_nothing_else_is_looke
             }
         return combine(summaries)
 
-    terms = horizontal_terms(JOB, clients(), agree=agree)
+    terms = terms_by(agree)
     assert terms.groups["group × sex"] == ("a × m", "b × f", "b × m")
     said = next(one for one in exchanges if "crossed" in one["c0"])
     own = clients()[1]
@@ -90,7 +106,7 @@ def test_crossings_agreed_beforehand_are_compared_and_nothing_is_asked(named: st
         exchanges.append(dict(summaries))
         return combine(summaries)
 
-    terms = horizontal_terms(JOB, clients(), groups=groups, agree=agree)
+    terms = terms_by(agree, groups)
     assert terms.groups[named] == tuple(values)
     assert not any("crossed" in one["c0"] for one in exchanges)
     assert terms.slice_counts == {
@@ -140,4 +156,4 @@ def test_a_client_that_says_nonsense_is_named() -> None:
         return combine({name: {"crossed": 3} if "crossed" in one else one for name, one in summaries.items()})
 
     with pytest.raises(DataError, match="client 'c0' sent an unreadable list of crossed groups"):
-        horizontal_terms(JOB, clients(), agree=agree)
+        terms_by(agree)

@@ -12,8 +12,8 @@ from evenhand.horizontal.averaging.fairfed import FairFed, FairFedServer, larges
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.protocol.job import Job
 from evenhand.runtime.inprocess import InProcess
-from evenhand.solvers.agreeing import horizontal_terms
-from evenhand.training.horizontal import build_roles, train_clients
+from evenhand.training.horizontal import build_roles
+from evenhand_reproductions.in_memory import horizontal_terms, train_clients
 
 PROBLEM = small(seed=6, rows=60)
 PARTS = [list(range(24)), list(range(24, 60)), [row for row in range(60) if row % 2 == 0][:9]]

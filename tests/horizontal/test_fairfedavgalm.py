@@ -24,7 +24,8 @@ from evenhand.horizontal.averaging.fairfedavgalm import FairFedAvgALM
 from evenhand.horizontal.averaging.fpfl import FPFL
 from evenhand.horizontal.problem import ClientRows, ModelStart
 from evenhand.protocol.job import Job
-from evenhand.training.horizontal import HorizontalRun, train_clients
+from evenhand.training.horizontal import HorizontalRun
+from evenhand_reproductions.in_memory import train_clients
 from evenhand_reproductions.presets import preset_options
 
 PROBLEM = small(seed=1, rows=80)

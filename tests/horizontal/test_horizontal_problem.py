@@ -21,8 +21,7 @@ from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.slice_means import SliceMeans
 from evenhand.horizontal.summaries import common_classes, summarise
 from evenhand.protocol.job import Job
-from evenhand.solvers.agreeing import horizontal_terms
-from evenhand.training.horizontal import train_clients
+from evenhand_reproductions.in_memory import horizontal_terms, train_clients
 
 PROBLEM = small(seed=1, rows=40)
 X, Y, S = PROBLEM.matrix, PROBLEM.labels, PROBLEM.sensitive

@@ -12,10 +12,10 @@ from evenhand.constraints.kinds import LossParity
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job
-from evenhand.solvers.agreeing import horizontal_terms
 from evenhand.solvers.checking import check_job
 from evenhand.solvers.choosing import choose_solver
 from evenhand.solvers.registry import HORIZONTAL
+from evenhand_reproductions.in_memory import horizontal_terms
 
 PROBLEM = small(seed=2, rows=70)
 CLIENTS = deal_rows(PROBLEM, unequal(PROBLEM, 3))

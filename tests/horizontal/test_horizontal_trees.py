@@ -31,8 +31,8 @@ from evenhand.models.binned_trees import BinnedTrees, binned
 from evenhand.programs.combining.leaf_values import LeafProblem
 from evenhand.programs.combining.leaves import LeafColumns
 from evenhand.protocol.job import Job
-from evenhand.solvers.agreeing import horizontal_terms
-from evenhand.training.horizontal import HorizontalRun, build_roles, train_clients
+from evenhand.training.horizontal import HorizontalRun, build_roles
+from evenhand_reproductions.in_memory import horizontal_terms, train_clients
 
 ROUNDS = 40
 

@@ -19,8 +19,8 @@ from evenhand.horizontal.problem import ClientRows
 from evenhand.privacy.accounting import privacy_statement
 from evenhand.privacy.record_level import RecordGaussian, record_noise_for
 from evenhand.protocol.job import Job
-from evenhand.training.horizontal import train_clients
 from evenhand.training.protection import client_privacy
+from evenhand_reproductions.in_memory import train_clients
 
 PROBLEM = small(seed=2, rows=90, columns=4)
 # Everybody in every step, hardly shortened and with hardly any noise: plain gradient descent.

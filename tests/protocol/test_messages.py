@@ -16,7 +16,6 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import Role
 from evenhand.solvers.announcing import vocabularies
-from evenhand.training.vertical import Holdings
 from evenhand.vertical.messages import (
     COMBINED_SCORES,
     GRADIENT_NORM,
@@ -25,6 +24,7 @@ from evenhand.vertical.messages import (
     VOCABULARY,
     WEIGHTED_DERIVATIVE,
 )
+from evenhand_reproductions.in_memory import Holdings
 
 ROWS = 12
 NOTE = Schema(

@@ -18,12 +18,13 @@ from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.models.pictures import Pictures
 from evenhand.protocol.job import Job
-from evenhand.training.horizontal import HorizontalRun, train_clients
+from evenhand.training.horizontal import HorizontalRun
 from evenhand_reproductions import REPRODUCTIONS
 from evenhand_reproductions.data.digits import DigitImages
 from evenhand_reproductions.data.imsitu import GenderRule, load_imsitu
 from evenhand_reproductions.fairfedavgalm import activities, fig1, ldp, numbers, pages
 from evenhand_reproductions.fairfedavgalm.tasks import CELLS, TaskRows, TrainingTask, load_task, small_convolutions
+from evenhand_reproductions.in_memory import train_clients
 
 NAMES = [name for name in REPRODUCTIONS if name.startswith("fairfedavgalm-")]
 

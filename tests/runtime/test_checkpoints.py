@@ -29,7 +29,8 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.manifest import Manifest, entry
 from evenhand.runtime.statefiles import state_bytes, state_from
-from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
+from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 ROUNDS = 6
 BLOCKS = [[0, 1], [2], [3]]

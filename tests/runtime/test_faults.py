@@ -13,8 +13,8 @@ from evenhand.constraints import EqualOpportunity
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training.vertical import Holdings
 from evenhand.vertical.problem import PartyColumns
+from evenhand_reproductions.in_memory import Holdings
 
 NAMES = ("server", "party0", "party1", "party2")
 

@@ -20,7 +20,7 @@ from evenhand.protocol.roles import Report, Role, Sends, Task
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.threads import Threads
-from evenhand.training.vertical import Holdings, train_vertical
+from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 NOTE = Schema("note", {"number": Field("i8")}, direction=PARTICIPANT_TO_SERVER, reveals="A number.")
 

@@ -24,8 +24,7 @@ from evenhand.constraints import EqualOpportunity, LossParity
 from evenhand.protocol.job import Job
 from evenhand.solvers.registry import HORIZONTAL as ACROSS_ROWS
 from evenhand.solvers.registry import VERTICAL as ACROSS_COLUMNS
-from evenhand.training.horizontal import train_clients
-from evenhand.training.vertical import train_vertical
+from evenhand_reproductions.in_memory import train_clients, train_vertical
 
 PROBLEM = small(seed=5, rows=403, columns=11)
 """Odd sizes: kernels differ in what they do with the rest that fills no vector."""

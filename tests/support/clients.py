@@ -14,7 +14,8 @@ from support.problems import Problem, Reference
 from evenhand.constraints.kinds import Constraint
 from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.job import Job
-from evenhand.training.horizontal import HorizontalRun, train_clients
+from evenhand.training.horizontal import HorizontalRun
+from evenhand_reproductions.in_memory import train_clients
 
 Array = np.ndarray
 

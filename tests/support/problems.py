@@ -17,8 +17,9 @@ from scipy.special import expit
 
 from evenhand.constraints.kinds import Constraint
 from evenhand.protocol.job import Job
-from evenhand.training.vertical import VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
+from evenhand_reproductions.in_memory import train_vertical
 
 Array = np.ndarray
 

@@ -33,10 +33,11 @@ from evenhand.runtime.inprocess import InProcess
 from evenhand.solvers.registry import VERTICAL
 from evenhand.solvers.roles import party, server
 from evenhand.solvers.vertical_terms import vertical_terms
-from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, ServerData, Start
 from evenhand.vertical.server import Server
+from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 SUITABLE: dict[str, dict[str, Any]] = {
     "trees": {"patience": 10},

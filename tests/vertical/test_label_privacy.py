@@ -22,9 +22,9 @@ from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.clock import VirtualClock
 from evenhand.solvers.checking import check_job
 from evenhand.solvers.vertical_terms import vertical_terms
-from evenhand.training.vertical import Holdings, train_vertical
 from evenhand.vertical import finishing
 from evenhand.vertical import problem as vertical_problem
+from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 BLOCKS = [[0, 1], [2], [3]]
 ASKED = {"epsilon": 1.0}

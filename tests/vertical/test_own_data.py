@@ -23,8 +23,8 @@ from evenhand.runtime.folder import RunFolder
 from evenhand.solvers.registry import VERTICAL
 from evenhand.solvers.roles import party, server
 from evenhand.solvers.vertical_terms import vertical_terms
-from evenhand.training.vertical import Holdings, train_vertical
 from evenhand.vertical.problem import PartyData, ServerData, Start
+from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 PROBLEM = small(seed=1, rows=60)
 BLOCKS = [[2, 0], [1], [3]]

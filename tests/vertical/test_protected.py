@@ -34,11 +34,12 @@ from evenhand.runtime.inprocess import InProcess
 from evenhand.solvers.registry import VERTICAL
 from evenhand.solvers.roles import solvers_party, solvers_server
 from evenhand.solvers.vertical_terms import vertical_terms
-from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.protected.build import protected_party, protected_server
 from evenhand.vertical.protected.encrypting import PRIME, SLOTS, EncryptedParty
 from evenhand.vertical.protected.guarding import check_columns, leverages
+from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 PROBLEM = small(2, rows=90)
 BLOCKS = [[0], [1, 2], [3]]

@@ -33,12 +33,13 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns, Start
 from evenhand.vertical.subspace import tiny_problem
 from evenhand.vertical.subspace.blocks import DirectionBlock, split_step
 from evenhand.vertical.subspace.options import Subspace
 from evenhand.vertical.subspace.party import SubspaceParty
+from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 
 def subspace(problem: Problem, constraint: Constraint | None = None, blocks: Any = None, **job: Any) -> VerticalRun:

@@ -17,7 +17,7 @@ from evenhand.errors import InputError, UnprovenWarning
 from evenhand.metrics import constraint_gaps
 from evenhand.protocol.job import Job
 from evenhand.runtime.folder import RunFolder
-from evenhand.training.vertical import train_vertical
+from evenhand_reproductions.in_memory import train_vertical
 
 
 def people(rows: int, seed: int) -> tuple[list[np.ndarray], np.ndarray, pd.Series]:

@@ -24,8 +24,9 @@ from evenhand.errors import ExactRatesWarning, InputError
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Report
 from evenhand.runtime.clock import VirtualClock
-from evenhand.training.vertical import Holdings, VerticalRun
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.subspace.rates import LADDER, RateSchedule
+from evenhand_reproductions.in_memory import Holdings
 
 BLOCKS = [[0, 1], [2, 3, 4]]
 

@@ -38,11 +38,12 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
-from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.trees.crossing import GrowingTree
 from evenhand.vertical.trees.messages import CELLS, LEAF_VALUES, NODES, RELAY, ROUTES
 from evenhand.vertical.trees.relaying import Relay
+from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 
 class People:

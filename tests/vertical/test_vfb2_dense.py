@@ -9,8 +9,9 @@ import pytest
 from support.problems import deal, pooled_weights, small
 
 from evenhand.protocol.job import Job
-from evenhand.training.vertical import VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.vfb2.sampler import RowSampler
+from evenhand_reproductions.in_memory import train_vertical
 
 MU, STEP, ROUNDS = 0.05, 0.04, 3
 PROBLEM = small(seed=5, rows=50, columns=5)

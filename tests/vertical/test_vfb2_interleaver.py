@@ -20,13 +20,14 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
 from evenhand.solvers.roles import compiled as compiled_run
-from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.messages import GRADIENT_NORM
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.server import CompiledRun
 from evenhand.vertical.vfb2.blocks import Block
 from evenhand.vertical.vfb2.kernels import SCALE, row_score
 from evenhand.vertical.vfb2.options import VFB2
+from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 MU = 0.02
 BLOCKS = [[2, 0], [1], [3, 4], [5]]

@@ -13,10 +13,11 @@ from evenhand import VerticalClassifier
 from evenhand.constraints import EqualOpportunity, LossParity
 from evenhand.data import load
 from evenhand.protocol.job import Job
-from evenhand.training.vertical import VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.vfb2.options import VFB2
 from evenhand.vertical.vfb2.penalty import FIRST, Penalties
+from evenhand_reproductions.in_memory import train_vertical
 
 ROWS = 200
 RNG = np.random.default_rng(1)

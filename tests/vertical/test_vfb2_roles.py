@@ -32,7 +32,7 @@ from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.threads import Threads
 from evenhand.training import run as running
-from evenhand.training.vertical import Holdings, VerticalRun, train_vertical
+from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.vfb2.aggregation import Aggregation
 from evenhand.vertical.vfb2.batches import batch_theta
 from evenhand.vertical.vfb2.block_work import BlockWork
@@ -41,6 +41,7 @@ from evenhand.vertical.vfb2.messages import BEGIN, MASKED_SCORES, MASKED_TOTALS,
 from evenhand.vertical.vfb2.party import VFB2Party
 from evenhand.vertical.vfb2.setting import NORM_BITS
 from evenhand.vertical.vfb2.staleness import Staleness
+from evenhand_reproductions.in_memory import Holdings, train_vertical
 
 PROBLEM = small(seed=3, rows=72, columns=6)
 BLOCKS = [[4, 0], [1, 5], [3], [2]]

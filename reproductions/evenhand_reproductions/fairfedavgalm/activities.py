@@ -28,7 +28,6 @@ from evenhand.horizontal.problem import ClientRows
 from evenhand.metrics import published_demographic_parity, published_equal_opportunity
 from evenhand.models.pictures import Pictures
 from evenhand.protocol.job import Job
-from evenhand.training.horizontal import train_clients
 from evenhand_reproductions.data.biased import coloured
 from evenhand_reproductions.data.digits import load_digit_images
 from evenhand_reproductions.data.images import ImageDataset
@@ -36,6 +35,7 @@ from evenhand_reproductions.data.imsitu import load_imsitu
 from evenhand_reproductions.fairfedavgalm.numbers import METRICS
 from evenhand_reproductions.fairfedavgalm.pages import MEASURED, paired
 from evenhand_reproductions.fairfedavgalm.tasks import small_convolutions
+from evenhand_reproductions.in_memory import train_clients
 from evenhand_reproductions.presets import preset_of, preset_options
 from evenhand_reproductions.settings import SETS, Meter, Record, Settings
 from evenhand_reproductions.writing import Page, counted, markdown_table, runs_of, spread

@@ -18,8 +18,9 @@ from evenhand.metrics import (
     published_equal_opportunity,
 )
 from evenhand.protocol.job import Job
-from evenhand.training.horizontal import HorizontalRun, train_clients
+from evenhand.training.horizontal import HorizontalRun
 from evenhand_reproductions.fairfedavgalm.tasks import CELLS, LABEL_NOISE, TaskRows, TrainingTask
+from evenhand_reproductions.in_memory import train_clients
 from evenhand_reproductions.presets import preset_options
 from evenhand_reproductions.settings import Record
 

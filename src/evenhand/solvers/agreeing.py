@@ -6,13 +6,12 @@ The exchanges, in this order; each client says a summary and is told what came o
 2. which crossings of groups occur, where a constraint crosses attributes that nobody has agreed on;
 3. how many rows each slice of the inequalities has, where the solver weighs everybody's rows from the start.
 
-A client takes part by `say`, the server by `combine`. `horizontal_terms` runs both where all rows are in one process;
-`training/horizontal_steps.py` sends the summaries as messages.
+A client takes part by `say`, the server by `combine`; `training/horizontal_steps.py` sends the summaries as messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -72,58 +71,6 @@ class KnownBefore:
     def leaves_unsaid(self, draft: HorizontalTerms) -> bool:
         """Whether clients say nothing of their labels and groups: what they send is protected, and all is agreed."""
         return self.simulated and draft.protected and self.groups is not None
-
-
-def horizontal_terms(
-    job: Job,
-    clients: Sequence[ClientRows],
-    *,
-    server: ClientRows | None = None,
-    groups: Mapping[str, Sequence[Hashable]] | None = None,
-    classes: int | None = None,
-    scope: ConstraintScope = EVERYWHERE,
-    protected: bool = False,
-    agree: Callable[[Mapping[str, Summary], Combine], Summary] | None = None,
-) -> HorizontalTerms:
-    """Return the terms of a run of these clients, which are all in this process; refuse what does not fit together.
-
-    Slices with too few rows for what a constraint asks of them are warned of.
-
-    Parameters
-    ----------
-    groups, classes
-        As in `KnownBefore`.
-    agree
-        Given what all clients say and what makes one summary of it, makes that summary; None just makes it.
-    """
-    rows = {one.name: one for one in sorted(clients, key=lambda one: one.name)}
-    known = KnownBefore(groups, classes, simulated=True)
-    names = [one.name for one in clients]
-    two = True
-    if job.solver == "auto":
-        summaries = [summarise(one) for one in clients]
-        common_shape(summaries)
-        two = common_classes(summaries, classes) is None
-    draft = draft_terms(job, names, scope=scope, protected=protected, two_classes=two, server_rows=server is not None)
-    saying = {name: say(draft, known, one) for name, one in rows.items()}
-    combining = combine(draft, known, server, rows, warns=bool(job.constraints))
-    agreed: Summary | None = None
-    while True:
-        said = {name: summary for name, one in saying.items() if (summary := _next(one, agreed)) is not None}
-        try:
-            together = combining.send(agreed)  # type: ignore[arg-type]
-        except StopIteration as end:
-            terms: HorizontalTerms = end.value
-            return terms
-        agreed = together(said) if agree is None else agree(said, together)
-
-
-def _next(saying: Saying, agreed: Summary | None) -> Summary | None:
-    """What a client says next; None if it has said everything."""
-    try:
-        return saying.send(agreed)  # type: ignore[arg-type]
-    except StopIteration:
-        return None
 
 
 def draft_terms(

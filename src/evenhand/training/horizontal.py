@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,23 +12,20 @@ import pandas as pd
 
 from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
-from evenhand.constraints.scope import EVERYWHERE, ConstraintScope
 from evenhand.errors import ExactRatesWarning, InputError, UnprovenWarning
-from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData, ModelStart, Single, UpdateNoise
+from evenhand.horizontal.problem import ClientData, HorizontalServerData, ModelStart, Single, UpdateNoise
 from evenhand.horizontal.roles import HorizontalClient, HorizontalModel, HorizontalServer
 from evenhand.programs.optimality import SHARED
 from evenhand.protocol.certificate import Certificate
-from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.terms import HorizontalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
 from evenhand.solvers import roles as solver_roles
-from evenhand.solvers.agreeing import horizontal_terms
-from evenhand.training.horizontal_steps import HorizontalTraining, train_as_client, train_as_server
+from evenhand.training.horizontal_steps import HorizontalTraining
 from evenhand.training.run import Finished, RunSettings, carry_out, certified
-from evenhand.training.together import Steps, Together
+from evenhand.training.together import Together
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,83 +78,6 @@ class HorizontalRun:
         return ModelStart(self.weights, self.statistics, self.raw_multipliers)
 
 
-def train_clients(
-    job: Job,
-    clients: Sequence[ClientRows],
-    *,
-    model: Any = None,
-    scope: ConstraintScope = EVERYWHERE,
-    server: ClientRows | None = None,
-    groups: Mapping[str, Sequence[Hashable]] | None = None,
-    classes: int | None = None,
-    update_noise: UpdateNoise | Mapping[str, UpdateNoise] | None = None,
-    start: ModelStart | None = None,
-    device: str = "cpu",
-    terms: HorizontalTerms | None = None,
-    clock: VirtualClock | None = None,
-    folder: RunFolder | None = None,
-    checkpoint_seconds: float = 10.0,
-    on_round: Callable[[Report], None] | None = None,
-    keep_messages: bool = False,
-) -> HorizontalRun:
-    """Train across clients in this process, by the solver that the job names, on rows that are ready.
-
-    Parameters
-    ----------
-    model
-        None is the job's own; a name is taken in its place. Otherwise a `torch.nn.Module`, which is copied and begins
-        with its own weights, or a function that makes one, which is called under the job's seed.
-    scope
-        Where constraints hold, and with which bounds.
-    server
-        Rows of the server's own; a global constraint is then over them (proximal AL Eq. 32) and not over the clients'.
-    groups
-        The values each sensitive attribute may take, agreed beforehand; None takes those that occur.
-    classes
-        Number of classes, if labels are class indices; None finds out.
-    update_noise
-        What clients do to their updates before sending them: one protection for all, or one for each by name.
-    start
-        Weights and multipliers to begin with, of an earlier run.
-    device
-        Where torch computes, ``"cuda"`` for instance; for averaging solvers and models that are no perceptrons.
-    terms
-        What has been agreed on already; scope, groups and classes are then those of the terms. None finds the terms
-        from everybody's rows, without messages.
-    clock, folder, checkpoint_seconds, on_round, keep_messages
-        See `evenhand.training.run.RunSettings`. A run that resumes from a checkpoint in its folder ends exactly where
-        an uninterrupted one would have.
-    """
-    names = [one.name for one in clients]
-    protections = update_noise_of(update_noise, names)
-    network = None if isinstance(model, str) else model
-    if model is not None:
-        job = replace(job, model="module" if network is not None else model)
-    if terms is None:
-        terms = horizontal_terms(
-            job,
-            clients,
-            server=server,
-            groups=groups,
-            classes=classes,
-            scope=scope,
-            protected=bool(protections),
-        )
-    steps: dict[str, Steps[Any]] = {
-        SERVER: train_as_server(terms, HorizontalServerData(server, network, start, device))
-    }
-    for one in clients:
-        own = ClientData(one, network, protections.get(one.name), device)
-        steps[one.name] = train_as_client(terms, one.name, own)
-    return train_together(
-        Together(steps, Transcript(keep_messages)),
-        clock=clock,
-        folder=folder,
-        checkpoint_seconds=checkpoint_seconds,
-        on_round=on_round,
-    )
-
-
 def train_together(
     together: Together[HorizontalTraining],
     *,
@@ -166,10 +86,7 @@ def train_together(
     checkpoint_seconds: float = 10.0,
     on_round: Callable[[Report], None] | None = None,
 ) -> HorizontalRun:
-    """Run all participants' remaining steps in this process.
-
-    The parameters are those of `train_clients`.
-    """
+    """Run all participants' remaining steps in this process; the other parameters are those of `RunSettings`."""
     stages = together.to_training()
     terms = stages[SERVER].terms
     at_clients = {name: one.own for name, one in stages.items() if isinstance(one.own, ClientData)}

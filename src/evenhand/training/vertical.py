@@ -11,9 +11,6 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array
-from evenhand.constraints.binding import compared_groups
-from evenhand.constraints.groups import groups_frame
-from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.proving import Proof
 from evenhand.errors import DataError, ExactRatesWarning, InputError, UnprovenWarning
 from evenhand.models.base import Scorer
@@ -21,17 +18,16 @@ from evenhand.privacy.randomised_response import AnswerKey, LabelStatement
 from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import RUNTIMES, Job, RuntimeName
 from evenhand.protocol.roles import SERVER, Report, Role
-from evenhand.protocol.terms import Part, VerticalTerms
+from evenhand.protocol.terms import VerticalTerms
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
 from evenhand.solvers import roles as solver_roles
 from evenhand.solvers.checking import check_takes_weights
-from evenhand.solvers.vertical_terms import vertical_terms
 from evenhand.training.run import RunSettings, carry_out, certified
-from evenhand.training.together import Steps, Together
-from evenhand.training.vertical_steps import VerticalTraining, train_as_dealer, train_as_party, train_as_server
-from evenhand.vertical.problem import PartyColumns, PartyData, ServerData, Start, answered
+from evenhand.training.together import Together
+from evenhand.training.vertical_steps import VerticalTraining
+from evenhand.vertical.problem import Start
 from evenhand.vertical.server import CompiledRun
 
 
@@ -76,69 +72,6 @@ class VerticalRun:
         return Start({name: model.weights for name, model in self.models.items()}, self.multipliers)
 
 
-def train_vertical(
-    job: Job,
-    parties: Sequence[PartyColumns],
-    labels: Array,
-    sensitive: pd.DataFrame | None = None,
-    *,
-    runtime: RuntimeName = "auto",
-    workers: int | None = None,
-    clock: VirtualClock | None = None,
-    folder: RunFolder | None = None,
-    checkpoint_seconds: float = 10.0,
-    on_round: Callable[[Report], None] | None = None,
-    keep_messages: bool = False,
-    start: Start | None = None,
-    terms: VerticalTerms | None = None,
-    transcript: Transcript | None = None,
-    sample_weight: Array | None = None,
-    key: AnswerKey | None = None,
-) -> VerticalRun:
-    """Train across parties in this process.
-
-    Parameters
-    ----------
-    labels
-        ±1 for each row; any numbers with the squared loss.
-    sensitive
-        One column per sensitive attribute.
-    runtime
-        ``"messages"``: server and parties take turns and exchange messages. ``"interleaved"``: one compiled loop does
-        everybody's work and counts the messages (VFB² only). ``"threads"``: a group of threads for each party, for
-        solvers that stand it (VFB², FairVFL, FedBCD); no two such runs are the same. ``"auto"``: interleaved where the
-        solver can, no clock is given and nobody keeps the messages, else messages.
-    workers
-        k, the threads of each party with ``"threads"``; by default as many as there are active parties, as in the
-        paper's experiments.
-    clock, folder, checkpoint_seconds, on_round, keep_messages, transcript
-        As in `RunSettings`; a clock goes with ``"messages"``.
-    start
-        Weights and multipliers to begin with, of an earlier run on the same columns.
-    terms
-        What the participants have agreed on beforehand; by default it follows from the job and everybody's data.
-    sample_weight
-        How many people each row stands for, in any unit, for solvers that take it (`Solver.takes_weights`).
-    key
-        What randomised responses are drawn from, where labels have privacy; None is the job's seed, for simulations.
-    """
-    key = AnswerKey.from_seed(job.seed) if key is None else key
-    holdings = Holdings.of(job, parties, labels, sensitive, start, terms, sample_weight, key)
-    steps = holdings.steps(key)
-    transcript = Transcript(keep_messages) if transcript is None else transcript
-    # Return models in the order of the given parties.
-    ordered = {name: steps[name] for name in (SERVER, *(one.name for one in parties))} | steps
-    return train_together(
-        Together(ordered, transcript),
-        runtime=runtime,
-        workers=workers,
-        clock=clock,
-        folder=folder,
-        checkpoint_seconds=checkpoint_seconds,
-        on_round=on_round,
-    )
-
-
 def train_together(
     together: Together[VerticalTraining],
     *,
@@ -151,7 +84,17 @@ def train_together(
 ) -> VerticalRun:
     """Run all participants' remaining steps in this process.
 
-    The parameters are those of `train_vertical`.
+    Parameters
+    ----------
+    runtime
+        ``"messages"``: server and parties take turns and exchange messages. ``"interleaved"``: one compiled loop does
+        everybody's work and counts the messages (VFB² only). ``"threads"``: a group of threads for each party, for
+        asynchronous solvers (VFB², FairVFL, FedBCD); no two such runs are the same. ``"auto"``: interleaved where the
+        solver can, no clock is given and no messages are kept, else messages.
+    workers
+        Threads of each party with ``"threads"``; by default as many as there are active parties, as in the VFB² paper.
+    clock, folder, checkpoint_seconds, on_round
+        As in `RunSettings`; a clock goes with ``"messages"``.
     """
     if runtime not in RUNTIMES:
         raise InputError(f"runtime is {runtime!r}; choose one of {', '.join(map(repr, RUNTIMES))}")
@@ -184,74 +127,6 @@ def train_together(
         proofs=server.proofs(),
         label_privacy=label_statement(terms, ends[SERVER].key),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Holdings:
-    """The terms of a run, and each participant's data. All of it is in this process, but no role sees all of it."""
-
-    terms: VerticalTerms
-    server: ServerData
-    parties: Mapping[str, PartyData]
-    truth: LabelledRows | None = None
-    """True labels and groups, if labels are private and their holder fits its part to the truth at the end."""
-
-    @classmethod
-    def of(
-        cls,
-        job: Job,
-        parties: Sequence[PartyColumns],
-        labels: Array,
-        sensitive: pd.DataFrame | None = None,
-        start: Start | None = None,
-        terms: VerticalTerms | None = None,
-        sample_weight: Array | None = None,
-        key: AnswerKey | None = None,
-    ) -> Holdings:
-        """Split data that is in one place among the participants; derive the terms if none are given."""
-        if sample_weight is not None:
-            check_weights(job, sample_weight, len(labels))
-        if terms is None:
-            parts: dict[str, Part] = {one.name: "active" if one.active else "passive" for one in parties}
-            _, groups = compared_groups(job.constraints, labels, groups_frame(sensitive, len(labels)))
-            terms = vertical_terms(job, parts, len(labels), groups, warm=start is not None)
-        truth = LabelledRows(labels, sensitive, sample_weight=sample_weight)
-        known = answered(terms, truth, key or AnswerKey.from_seed(job.seed))
-        dealt = {
-            one.name: PartyData(
-                one.matrix,
-                None if start is None else start.weights[one.name],
-                known if one.active else None,
-                one.categorical,
-            )
-            for one in parties
-        }
-        if len(dealt) != len(parties):
-            raise InputError(f"two parties have the same name; the names are {', '.join(one.name for one in parties)}")
-        if set(terms.names) != set(dealt):
-            raise InputError(f"the terms are for {', '.join(terms.names)}; the parties are {', '.join(dealt)}")
-        in_order = {name: dealt[name] for name in terms.names}
-        multipliers = None if start is None else start.multipliers
-        own = ServerData(
-            known.labels, known.groups, multipliers, sample_weight=known.sample_weight, answers=known.answers
-        )
-        asked = terms.job.label_privacy
-        return cls(terms, own, in_order, truth if asked is not None and asked.finish else None)
-
-    def steps(self, key: AnswerKey) -> dict[str, Steps[Any]]:
-        """Return all participants' steps from training on; terms and rows are already agreed on."""
-        terms, holder = self.terms, self.terms.active[0]
-        parties: dict[str, Steps[Any]] = {
-            name: train_as_party(terms, name, own, self.truth if name == holder else None)
-            for name, own in self.parties.items()
-        }
-        dealer = {} if terms.dealer is None else {terms.dealer: train_as_dealer(terms, terms.dealer)}
-        return {SERVER: train_as_server(terms, self.server, key), **parties, **dealer}
-
-    def roles(self) -> tuple[Role, list[Role]]:
-        """Build each participant's role from the terms and its data; participants without data come last."""
-        parties = [solver_roles.party(self.terms, name, own) for name, own in self.parties.items()]
-        return solver_roles.server(self.terms, self.server), [*parties, *solver_roles.helpers(self.terms)]
 
 
 def label_statement(terms: VerticalTerms, key: AnswerKey) -> LabelStatement | None:
