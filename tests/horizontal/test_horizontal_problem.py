@@ -203,7 +203,7 @@ def test_features_lose_no_digit(given: str, kept: str) -> None:
 
 
 def test_rows_can_be_changed_in_one_field() -> None:
-    rows = ClientRows("lyon", np.ones((2, 3)), np.array([1.0, -1.0]), gaps=True)
+    rows = ClientRows("lyon", np.ones((2, 3)), np.array([1.0, -1.0]), missing=True)
     changed = replace(rows, categorical=(1,))
-    assert (changed.name, changed.gaps, changed.categorical, changed.n_rows) == ("lyon", True, (1,), 2)
+    assert (changed.name, changed.missing, changed.categorical, changed.n_rows) == ("lyon", True, (1,), 2)
     np.testing.assert_array_equal(changed.features, rows.features)

@@ -55,7 +55,7 @@ class People:
 
     def client(self, name: str, rows: Any) -> ClientRows:
         groups = self.groups.iloc[rows].reset_index(drop=True)
-        return ClientRows(name, self.features[rows], self.labels[rows], groups, gaps=True, categorical=(2,))
+        return ClientRows(name, self.features[rows], self.labels[rows], groups, missing=True, categorical=(2,))
 
     def dealt(self, owner: np.ndarray) -> list[ClientRows]:
         return [self.client(f"c{one}", np.flatnonzero(owner == one)) for one in np.unique(owner)]
@@ -289,7 +289,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InputError, match="cannot start from an earlier run"):
         train_clients(Job(solver="trees"), people.dealt(np.zeros(100)), start=start)
     many = pd.DataFrame({f"a{k}": np.array(list("abcdef"))[np.arange(100) % 6] for k in range(4)})
-    rows = ClientRows("c0", people.features, people.labels, many, gaps=True)
+    rows = ClientRows("c0", people.features, people.labels, many, missing=True)
     with pytest.raises(InputError, match="2,592 combinations"):
         train_clients(Job(solver="trees", constraints=(LossParity(0.1),)), [rows])
 

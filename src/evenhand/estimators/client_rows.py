@@ -82,7 +82,7 @@ def rows_of(
     codes: Array,
     sensitive: Any,
     crop: int | None,
-    gaps: bool,
+    missing: bool,
 ) -> ClientRows:
     """The rows of one client; pictures of bytes stay where they are."""
     groups = None if sensitive is None else groups_frame(take(sensitive, inside), int(inside.sum()))
@@ -90,7 +90,7 @@ def rows_of(
     if crop is not None and not of_bytes:
         raise DataError(f"crop is {crop!r}, but X holds no pictures of bytes (n, channels, height, width)")
     own = Pictures(features, np.flatnonzero(inside), crop) if of_bytes else features[inside]
-    return ClientRows(name, own, codes[inside], groups, gaps=gaps)
+    return ClientRows(name, own, codes[inside], groups, missing=missing)
 
 
 def server_rows_of(
@@ -105,7 +105,7 @@ def server_rows_of(
         raise DataError(f"server_rows needs one label for each of its {X.shape[0]} rows, each one of {classes}")
     everything = np.ones(len(labels), dtype=bool)
     signs = np.where(labels == pos_label, 1.0, -1.0)
-    return rows_of("rows of the server", everything, encoded(encoder, X), signs, sensitive, crop, gaps=False)
+    return rows_of("rows of the server", everything, encoded(encoder, X), signs, sensitive, crop, missing=False)
 
 
 def client_names(clients: Any) -> npt.NDArray[Any]:

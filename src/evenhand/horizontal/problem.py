@@ -40,7 +40,7 @@ class ClientRows(LabelledRows):
     groups
         One column for each sensitive attribute, in any container that `evenhand.constraints.groups_frame` takes. A
         client may have no rows of a group.
-    gaps
+    missing
         Whether features may have missing values (NaN). Only trees support them.
     categorical
         Columns that hold category codes. Only trees take these without encoding.
@@ -48,7 +48,7 @@ class ClientRows(LabelledRows):
 
     name: str = field(kw_only=True)
     features: Single | Array | Pictures = field(kw_only=True)
-    gaps: bool = field(kw_only=True)
+    missing: bool = field(kw_only=True)
     categorical: tuple[int, ...] = field(kw_only=True)
     # Horizontal solvers support neither.
     sample_weight: None = field(default=None, init=False)
@@ -60,7 +60,7 @@ class ClientRows(LabelledRows):
         features: Any,
         labels: Any,
         groups: Any = None,
-        gaps: bool = False,
+        missing: bool = False,
         categorical: tuple[int, ...] = (),
     ) -> None:
         check_name("client", name)
@@ -77,7 +77,7 @@ class ClientRows(LabelledRows):
             )
         if len(labels) == 0:
             raise DataError(f"client {name!r} has no rows; leave it out of the run")
-        if bad := 0 if isinstance(features, Pictures) else _unknown(features, gaps):
+        if bad := 0 if isinstance(features, Pictures) else _unknown(features, missing):
             raise DataError(f"client {name!r}: {bad} rows have features that are not finite numbers; fill or drop them")
         if not np.isfinite(labels).all():
             raise DataError(f"client {name!r}: some labels are missing; fill or drop those rows")
@@ -86,7 +86,7 @@ class ClientRows(LabelledRows):
         except DataError as error:
             raise DataError(f"client {name!r}: {error}") from error
         super().__init__(labels, frame)
-        own = {"name": name, "features": features, "gaps": gaps, "categorical": categorical}
+        own = {"name": name, "features": features, "missing": missing, "categorical": categorical}
         for field_name, value in own.items():
             object.__setattr__(self, field_name, value)
 
@@ -95,7 +95,7 @@ class ClientRows(LabelledRows):
         assert self.groups is not None
         try:
             groups = with_crossing(self.groups, name)
-            return ClientRows(self.name, self.features, self.labels, groups, self.gaps, self.categorical)
+            return ClientRows(self.name, self.features, self.labels, groups, self.missing, self.categorical)
         except DataError as error:
             raise DataError(f"client {self.name!r}: {error}") from error
 
@@ -125,9 +125,9 @@ def _as_numbers(features: Any) -> Single | Array | Pictures:
     return np.ascontiguousarray(features, np.float32) if single else np.ascontiguousarray(features, np.float64)
 
 
-def _unknown(features: Single | Array, gaps: bool) -> int:
-    """Count the rows with features that are not finite; `gaps` allows NaN as a missing value."""
-    known = np.isfinite(features) | (np.isnan(features) & gaps)
+def _unknown(features: Single | Array, missing: bool) -> int:
+    """Count the rows with features that are not finite; `missing` allows NaN as a missing value."""
+    known = np.isfinite(features) | (np.isnan(features) & missing)
     return len(features) - int(known.reshape(len(features), -1).all(axis=1).sum())
 
 

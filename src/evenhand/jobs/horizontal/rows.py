@@ -53,9 +53,9 @@ class EncodedRows(LabelledRows):
     def training_rows(self, name: str) -> ClientRows:
         train = ~self.test
         groups = None if self.groups is None else self.groups[train].reset_index(drop=True)
-        gaps = self.categorical is not None
+        missing = self.categorical is not None
         own = self.features.take(train) if isinstance(self.features, Pictures) else self.features[train]
-        return ClientRows(name, own, self.labels[train], groups, gaps, self.categorical or ())
+        return ClientRows(name, own, self.labels[train], groups, missing, self.categorical or ())
 
 
 class ClientTable:
