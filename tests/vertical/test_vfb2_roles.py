@@ -39,7 +39,7 @@ from evenhand.vertical.vfb2.block_work import BlockWork
 from evenhand.vertical.vfb2.kernels import FRACTION_BITS, sigmoid
 from evenhand.vertical.vfb2.messages import BEGIN, MASKED_SCORES, MASKED_TOTALS, SCORE_REQUEST, STALENESS, THETA
 from evenhand.vertical.vfb2.party import VFB2Party
-from evenhand.vertical.vfb2.setting import NORM_BITS
+from evenhand.vertical.vfb2.plan import NORM_BITS
 from evenhand.vertical.vfb2.staleness import Staleness
 from evenhand_reproductions.in_memory import Holdings, train_vertical
 

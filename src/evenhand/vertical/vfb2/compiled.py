@@ -35,7 +35,7 @@ from evenhand.vertical.vfb2.interleaver import (
 from evenhand.vertical.vfb2.kernels import DRIFT, FRACTION_BITS, RARITY, WEIGHT
 from evenhand.vertical.vfb2.messages import TrafficCounter
 from evenhand.vertical.vfb2.sampler import RowSampler
-from evenhand.vertical.vfb2.setting import Setting
+from evenhand.vertical.vfb2.plan import VFB2Plan
 
 
 class CompiledVFB2(EpochServer, CompiledRun):
@@ -44,8 +44,8 @@ class CompiledVFB2(EpochServer, CompiledRun):
     state_fields: ClassVar = {"_arrays": tuple[Array, Array, Sums], "_best": Array}
 
     def __init__(self, terms: VerticalTerms, own: ServerData, parties: Mapping[str, PartyData]) -> None:
-        setting = Setting(terms, in_one_loop=True)
-        super().__init__(terms, own, setting)
+        plan = VFB2Plan(terms, in_one_loop=True)
+        super().__init__(terms, own, plan)
         columns_of = {name: parties[name] for name in terms.names}
         self.models = {name: own_model(terms, name, data) for name, data in columns_of.items()}
         blocks = [
@@ -56,8 +56,8 @@ class CompiledVFB2(EpochServer, CompiledRun):
         if terms.warm:
             for block in blocks:
                 block.columns[:, WEIGHT] = self.models[block.name].weights
-        order = setting.order
-        self._storage = merge(blocks, columns, order, np.array([setting.moves(place) for place in range(len(blocks))]))
+        order = plan.order
+        self._storage = merge(blocks, columns, order, np.array([plan.moves(place) for place in range(len(blocks))]))
         self._sampler = self._draw_by_norms(blocks, order)
         self._weights = self._sampler.weights[order]
         self._blocks = blocks
@@ -66,12 +66,12 @@ class CompiledVFB2(EpochServer, CompiledRun):
         self._best: Array = np.zeros(0)
         tables = len(blocks) if self.rule == "saga" else 1
         self._references: Array = np.zeros((len(order) if self.rule != "sgd" else 0, tables))
-        self._trees = build_trees(len(blocks), list(setting.active))
-        self._counter = TrafficCounter(self.parties, self.active, self._trees, setting.sizes)
+        self._trees = build_trees(len(blocks), list(plan.active))
+        self._counter = TrafficCounter(self.parties, self.active, self._trees, plan.sizes)
         self._constrained = bool(terms.inequalities)
         self._limit = largest(1, FRACTION_BITS)
         # The generator after those of the parties' masks. Masks themselves are not drawn here.
-        self._delays = mask_states(setting.seed, len(blocks) + 1)[-1:].copy()
+        self._delays = mask_states(plan.seed, len(blocks) + 1)[-1:].copy()
         none = self.lagrangian.constraints.bounds.no_multipliers()
         self._theta_inputs = theta_inputs(self.lagrangian, none, order)
 
@@ -81,7 +81,7 @@ class CompiledVFB2(EpochServer, CompiledRun):
         add_up_squares(ends, self._storage.data, norms)
         unsorted = np.empty_like(norms)
         unsorted[order] = norms
-        sampler = RowSampler(unsorted, self.options.sampling, self.setting.seed)
+        sampler = RowSampler(unsorted, self.options.sampling, self.plan.seed)
         shares = np.zeros(len(self._storage.columns))
         column_shares(ends, self._storage.indices, sampler.chances[order], shares)
         for place, block in enumerate(blocks):

@@ -36,10 +36,10 @@ class VFB2ActiveParty(VFB2Party):
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
         self.lagrangian = party_lagrangian(terms, name, own)
-        self._number = self.setting.active.index(self.place)
+        self._number = self.plan.active.index(self.place)
         self._weighting = self.lagrangian.constraints.bounds.no_multipliers()
-        self._theta_inputs = theta_inputs(self.lagrangian, self._weighting, self.setting.order)
-        self._ahead = self.setting.options.launch_ahead
+        self._theta_inputs = theta_inputs(self.lagrangian, self._weighting, self.plan.order)
+        self._ahead = self.plan.options.launch_ahead
         self._launched = 0
         # ϑ of all steps before this one have arrived.
         self._heard = 0
@@ -48,7 +48,7 @@ class VFB2ActiveParty(VFB2Party):
 
     def _take_scores(self, message: Message) -> Sends:
         nu = self.lagrangian.at(message["scores"]).derivative(message["multipliers"])
-        sends = self._open(message, nu[self.setting.order])
+        sends = self._open(message, nu[self.plan.order])
         self.effort += EFFORT_OF_THETA * len(nu)
         if not self.done:
             self._weigh(message["multipliers"])
@@ -63,7 +63,7 @@ class VFB2ActiveParty(VFB2Party):
         super()._begin_epoch(message)
         if self._launched:
             raise ProtocolError(f"{self.name} has begun round {self.round} already; it is refused")
-        self._launching = self.setting.options.pace == "asynchronous"
+        self._launching = self.plan.options.pace == "asynchronous"
         return self._turn([])
 
     def _proceed(self, message: Message) -> Task | Sends:
@@ -77,7 +77,7 @@ class VFB2ActiveParty(VFB2Party):
 
     def _next_step(self) -> int:
         """Return the step that this party launches next. It may lie beyond the epoch."""
-        return self._number + len(self.setting.active) * self._launched
+        return self._number + len(self.plan.active) * self._launched
 
     def _launch_what_may_be(self, sends: list[Message]) -> None:
         steps, step = len(self._steps), self._next_step()
@@ -85,7 +85,7 @@ class VFB2ActiveParty(VFB2Party):
             self._launch(step, sends)
             step = self._next_step()
         # Its own last step precedes the one that it would launch next.
-        if step >= steps and self._heard > step - len(self.setting.active):
+        if step >= steps and self._heard > step - len(self.plan.active):
             self._launching = False
             sends.append(FINISHED.message(self.name, SERVER, round=self.round))
 

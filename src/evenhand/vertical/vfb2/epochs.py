@@ -22,7 +22,7 @@ from evenhand.vertical.vfb2.interleaver import ThetaInputs
 from evenhand.vertical.vfb2.kernels import LOSSES
 from evenhand.vertical.vfb2.penalty import Penalties
 from evenhand.vertical.vfb2.sampler import RowSampler
-from evenhand.vertical.vfb2.setting import Setting
+from evenhand.vertical.vfb2.plan import VFB2Plan
 
 LONGEST_MOVE = 0.5
 """Maximum change of a multiplier at once, as a share of what would turn a row weight of its smallest slice negative."""
@@ -46,13 +46,13 @@ class EpochServer(Server):
         "best": BestPoint,
     }
 
-    def __init__(self, terms: VerticalTerms, own: ServerData, setting: Setting) -> None:
+    def __init__(self, terms: VerticalTerms, own: ServerData, plan: VFB2Plan) -> None:
         super().__init__(terms, own)
-        self.setting = setting
-        self.options = setting.options
-        self.rule = setting.rule
-        self.batch_size = setting.batch_size
-        self._moving = np.array([setting.moves(place) for place in range(len(setting.names))])
+        self.plan = plan
+        self.options = plan.options
+        self.rule = plan.rule
+        self.batch_size = plan.batch_size
+        self._moving = np.array([plan.moves(place) for place in range(len(plan.names))])
         self.weighting = self.multipliers
         """Multipliers of the present epoch: λ + ρ · excess."""
         # Comparing λ a_s/|s| with a row's own weight 1/n gives every multiplier its scale.
@@ -81,7 +81,7 @@ class EpochServer(Server):
         excess = point.dual_gradient()
         # A side without a bound has no multiplier and no weight.
         excess = np.where(np.isneginf(excess), 0.0, excess)
-        if self.setting.on_rates:
+        if self.plan.on_rates:
             self._move_multipliers(excess)
         elif self.multipliers.size and not np.sqrt(self.squared_gradients.sum()) > self.settled:
             self._learn_dual_steps(excess)

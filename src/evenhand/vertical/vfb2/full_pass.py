@@ -19,7 +19,7 @@ from evenhand.vertical.vfb2.aggregation import FULL_SUM, Aggregation, MaskStream
 from evenhand.vertical.vfb2.batches import mask_values
 from evenhand.vertical.vfb2.kernels import FRACTION_BITS
 from evenhand.vertical.vfb2.messages import MASKED_TOTALS, TOTALS
-from evenhand.vertical.vfb2.setting import NORM_BITS, OF_NORMS, Setting
+from evenhand.vertical.vfb2.plan import NORM_BITS, OF_NORMS, VFB2Plan
 
 
 class FullPass:
@@ -33,10 +33,10 @@ class FullPass:
 
     state_fields: ClassVar = {"waits": bool}
 
-    def __init__(self, name: str, setting: Setting, masks: MaskStream, sums: Aggregation) -> None:
+    def __init__(self, name: str, plan: VFB2Plan, masks: MaskStream, sums: Aggregation) -> None:
         self.waits = False
         self._name = name
-        self._setting = setting
+        self._plan = plan
         self._masks = masks
         self._sums = sums
 
@@ -52,12 +52,12 @@ class FullPass:
         masks = self._masks.take(len(values))
         sums = np.empty_like(masks)
         bits = _fraction_bits(what)
-        if not mask_values(values, 2.0**bits, largest(len(self._setting.names), bits), masks, sums):
+        if not mask_values(values, 2.0**bits, largest(len(self._plan.names), bits), masks, sums):
             return None
         sends: list[Message] = []
         hidden = self._masks.agreed(sums, "total", round_number, what)
         for tree, part in enumerate((hidden, masks)):
-            passed = self._sums.add(FULL_SUM, 0, tree, self._setting.names.index(self._name), part)
+            passed = self._sums.add(FULL_SUM, 0, tree, self._plan.names.index(self._name), part)
             sends += self._pass_on(tree, passed, round_number, what)
         return sends
 
@@ -65,7 +65,7 @@ class FullPass:
         """Add a child's sum."""
         if message.integer("round") != round_number:
             raise ProtocolError(f"{self._name} is in round {round_number} and takes no sum of another; it is refused")
-        tree, sender = message.integer("tree"), self._setting.names.index(message.sender)
+        tree, sender = message.integer("tree"), self._plan.names.index(message.sender)
         passed = self._sums.add(FULL_SUM, 0, tree, sender, message["sum"].view(np.uint64))
         return self._pass_on(tree, passed, round_number, what)
 
@@ -77,7 +77,7 @@ class FullPass:
             total = decode(values, _fraction_bits(what))
             return [TOTALS.message(self._name, SERVER, round=round_number, what=what, total=total)]
         body = {"round": round_number, "tree": tree, "sum": values.view(np.int64)}
-        return [MASKED_TOTALS.message(self._name, self._setting.names[parent], **body)]
+        return [MASKED_TOTALS.message(self._name, self._plan.names[parent], **body)]
 
 
 def _fraction_bits(what: int) -> int:

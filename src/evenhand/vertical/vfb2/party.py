@@ -41,7 +41,7 @@ from evenhand.vertical.vfb2.messages import (
     VOCABULARY,
 )
 from evenhand.vertical.vfb2.sampler import RowSampler
-from evenhand.vertical.vfb2.setting import LAST_AT_KEPT, OF_NORMS, OF_SCORES, Setting
+from evenhand.vertical.vfb2.plan import LAST_AT_KEPT, OF_NORMS, OF_SCORES, VFB2Plan
 from evenhand.vertical.vfb2.staleness import Staleness
 from evenhand.vertical.vfb2.steps import ADDED, ASKED, HEARD, UNASKED, EpochSteps
 
@@ -77,26 +77,26 @@ class VFB2Party(GradientParty):
 
     def __init__(self, terms: VerticalTerms, name: str, own: PartyData) -> None:
         super().__init__(terms, name, own)
-        self.setting = setting = Setting(terms)
-        self.sizes = setting.sizes
-        self.place = setting.names.index(name)
-        self.others = tuple(other for other in setting.names if other != name)
-        self._places = {other: place for place, other in enumerate(setting.names) if other != name}
-        self._synchronous = setting.options.pace == "synchronous"
-        self._moves = setting.moves(self.place)
-        self._rule = RULES.index(setting.rule)
-        self._block = Block(name, own.matrix, terms.regulariser, setting.options, has_intercept(terms, name))
+        self.plan = plan = VFB2Plan(terms)
+        self.sizes = plan.sizes
+        self.place = plan.names.index(name)
+        self.others = tuple(other for other in plan.names if other != name)
+        self._places = {other: place for place, other in enumerate(plan.names) if other != name}
+        self._synchronous = plan.options.pace == "synchronous"
+        self._moves = plan.moves(self.place)
+        self._rule = RULES.index(plan.rule)
+        self._block = Block(name, own.matrix, terms.regulariser, plan.options, has_intercept(terms, name))
         self._block.columns[:, WEIGHT] = self.model.weights
-        self._block.sort_rows(setting.order)
-        self._masks = MaskStream(setting.mask_state(self.place), own.secret, own.pairs)
-        self._sums = Aggregation(self.place, len(setting.names), setting.active)
-        self._full_pass = FullPass(name, setting, self._masks, self._sums)
-        self._steps = EpochSteps(setting)
-        self._staleness = Staleness(setting.options.delay)
+        self._block.sort_rows(plan.order)
+        self._masks = MaskStream(plan.mask_state(self.place), own.secret, own.pairs)
+        self._sums = Aggregation(self.place, len(plan.names), plan.active)
+        self._full_pass = FullPass(name, plan, self._masks, self._sums)
+        self._steps = EpochSteps(plan)
+        self._staleness = Staleness(plan.options.delay)
         self._sampler: RowSampler | None = None
         self._weights: Array = np.zeros(0)
         """1 / (n p_i) of each row, in the order of the block."""
-        self._references: Array = np.zeros(terms.n_rows if setting.rule != "sgd" else 0)
+        self._references: Array = np.zeros(terms.n_rows if plan.rule != "sgd" else 0)
         self._step = 0.0
         self._best: Array = np.zeros(0)
         self._launching = False
@@ -161,7 +161,7 @@ class VFB2Party(GradientParty):
         updates = [] if alone else staleness.release()
         steps = staleness.to_score()
         if updates or steps:
-            scorings = [(step, self._masks.take(self.setting.batch_size)) for step in steps]
+            scorings = [(step, self._masks.take(self.plan.batch_size)) for step in steps]
             return BlockWork(self.update, self.score, sends, updates, scorings)
         if self._full_pass.waits and staleness.updated == len(self._steps):
             sends += self._answer_full_pass()
@@ -198,7 +198,7 @@ class VFB2Party(GradientParty):
         """Add the scores of a step's rows to their masks."""
         block, rows = self._block, self._steps.batches[step]
         effort: float = batch_scores(
-            block.starts, block.indices, block.data, block.columns, rows, self.setting.largest_score, sums
+            block.starts, block.indices, block.data, block.columns, rows, self.plan.largest_score, sums
         )
         if effort < 0:
             raise self._divergence()
@@ -224,7 +224,7 @@ class VFB2Party(GradientParty):
     def _answer_full_pass(self) -> list[Message]:
         self.model.weights = self._block.weights.copy()
         values = np.empty(self._block.rows)
-        values[self.setting.order] = self._block.squared_norms() if self._what == OF_NORMS else self._block.scores()
+        values[self.plan.order] = self._block.squared_norms() if self._what == OF_NORMS else self._block.scores()
         self.effort += len(self._block.data)
         sends = self._full_pass.answer(values, self.round, self._what)
         if sends is None and self._what == OF_NORMS:
@@ -243,9 +243,9 @@ class VFB2Party(GradientParty):
         return ()
 
     def _set_chances(self, chances: Array) -> None:
-        self._sampler = RowSampler.with_chances(chances, self.setting.options.sampling, self.setting.seed)
-        self._block.set_chances(chances[self.setting.order])
-        self._weights = self._sampler.weights[self.setting.order]
+        self._sampler = RowSampler.with_chances(chances, self.plan.options.sampling, self.plan.seed)
+        self._block.set_chances(chances[self.plan.order])
+        self._weights = self._sampler.weights[self.plan.order]
 
     def _open(self, message: Message, nu: Array) -> Sends:
         """Send gradient norm and penalty at ν (in the block's order). Prepare the next epoch unless the run ends."""
@@ -276,7 +276,7 @@ class VFB2Party(GradientParty):
         self._block.columns[:, WEIGHT] = self._best
 
     def _prepare(self, sampler: RowSampler, nu: Array, gradient: Array) -> None:
-        if self.setting.options.renews_references(self.setting.rule, self.round):
+        if self.plan.options.renews_references(self.plan.rule, self.round):
             self._references = len(nu) * nu
             self._block.set_drift(gradient)
         self._block.set_step(self._step)
@@ -336,7 +336,7 @@ class VFB2Party(GradientParty):
         if parent == ROOT:
             self._send_theta(step, total, sends)
             return True
-        receiver = self.setting.names[parent]
+        receiver = self.plan.names[parent]
         sends.append(MASKED_SCORES.message(self.name, receiver, request=step, tree=tree, sum=total.view(np.int64)))
         return False
 
@@ -375,4 +375,4 @@ class VFB2PassiveParty(VFB2Party):
         self._take(WEIGHTED_DERIVATIVE, self._take_nu)
 
     def _take_nu(self, message: Message) -> Sends:
-        return self._open(message, message["nu"][self.setting.order])
+        return self._open(message, message["nu"][self.plan.order])

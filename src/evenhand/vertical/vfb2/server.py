@@ -40,7 +40,7 @@ from evenhand.vertical.vfb2.messages import (
     VOCABULARY,
 )
 from evenhand.vertical.vfb2.sampler import RowSampler
-from evenhand.vertical.vfb2.setting import LAST, LAST_AT_KEPT, OF_NORMS, OF_SCORES, Setting
+from evenhand.vertical.vfb2.plan import LAST, LAST_AT_KEPT, OF_NORMS, OF_SCORES, VFB2Plan
 
 SUMMING, OPENING, EPOCH, CLOSING = "full pass", "opening", "epoch", "closing"
 """Phases, by what the server waits for: a sum over all rows, all norms, the end of an epoch, all last norms."""
@@ -60,8 +60,8 @@ class VFB2Server(EpochServer):
     }
 
     def __init__(self, terms: VerticalTerms, own: ServerData) -> None:
-        super().__init__(terms, own, Setting(terms))
-        self.sizes = self.setting.sizes
+        super().__init__(terms, own, VFB2Plan(terms))
+        self.sizes = self.plan.sizes
         self.phase = SUMMING
         self._synchronous = self.options.pace == "synchronous"
         self._sampler: RowSampler | None = None
@@ -160,7 +160,7 @@ class VFB2Server(EpochServer):
         self.phase = EPOCH
         sends = self._to_all(BEGIN, round=self.round, keep=int(self.best.is_present))
         if not self._synchronous:
-            self._awaited[list(self.setting.active)] = True
+            self._awaited[list(self.plan.active)] = True
             return sends
         share = self.options.share_of_rows(self.round)
         self._steps = -(-len(self._sampler.places(self.round, share)) // self.batch_size)

@@ -9,7 +9,7 @@ import numpy as np
 from evenhand.arrays import Integers
 from evenhand.errors import ProtocolError
 from evenhand.vertical.vfb2.sampler import RowSampler
-from evenhand.vertical.vfb2.setting import Setting
+from evenhand.vertical.vfb2.plan import VFB2Plan
 
 UNASKED, ASKED, ADDED, HEARD = 0, 1, 2, 3
 """Progress of a step at a party: not requested, requested, added to the sum, ϑ received."""
@@ -30,10 +30,10 @@ class EpochSteps:
 
     state_fields: ClassVar = {"progress": bytearray}
 
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
-        self._dominators = [setting.names[place] for place in setting.active]
-        self.batches: Integers = np.zeros((0, setting.batch_size), dtype=np.int64)
+    def __init__(self, plan: VFB2Plan) -> None:
+        self._plan = plan
+        self._dominators = [plan.names[place] for place in plan.active]
+        self.batches: Integers = np.zeros((0, plan.batch_size), dtype=np.int64)
         self.rows = self.batches
         # A bytearray, because access to single entries is several times as fast as in an array.
         self.progress = bytearray()
@@ -46,11 +46,11 @@ class EpochSteps:
         self.progress = bytearray(len(self.batches))
 
     def _draw(self, sampler: RowSampler, round_number: int) -> None:
-        size = self._setting.batch_size
-        places = sampler.places(round_number, self._setting.options.share_of_rows(round_number))
+        size = self._plan.batch_size
+        places = sampler.places(round_number, self._plan.options.share_of_rows(round_number))
         self.batches = np.full((-(-len(places) // size), size), -1, dtype=np.int64)
         self.batches.ravel()[: len(places)] = places
-        self.rows = np.where(self.batches >= 0, self._setting.order[self.batches], -1)
+        self.rows = np.where(self.batches >= 0, self._plan.order[self.batches], -1)
 
     def known(self, step: int) -> int:
         """Return the step if the epoch has it; raise otherwise."""
@@ -71,7 +71,7 @@ class EpochSteps:
 
     def redraw(self, sampler: RowSampler | None, round_number: int) -> None:
         """Draw the rows of a restored state again. They follow from the round."""
-        self.batches = np.zeros((0, self._setting.batch_size), dtype=np.int64)
+        self.batches = np.zeros((0, self._plan.batch_size), dtype=np.int64)
         self.rows = self.batches
         if sampler is not None and round_number > 0:
             self._draw(sampler, round_number)

@@ -24,7 +24,7 @@ NORM_BITS = 36
 """Fraction bits of squared norms. These may be far larger than scores, and need less precision."""
 
 
-class Setting:
+class VFB2Plan:
     """The parties and the rules of a run.
 
     Parameters
