@@ -41,7 +41,7 @@ from evenhand.runtime.inprocess import InProcess
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.trees.crossing import GrowingTree
-from evenhand.vertical.trees.messages import CELLS, LEAF_VALUES, NODES, RELAY, ROUTES
+from evenhand.vertical.trees.messages import LEAF_VALUES, NODES, RELAY, RELAY_LEAVES, ROUTES
 from evenhand.vertical.trees.relaying import Relay
 from evenhand_reproductions.in_memory import Holdings, train_vertical
 
@@ -521,15 +521,15 @@ def test_messages_about_relays_are_checked() -> None:
     bank = everybody["bank"]
     cells = np.zeros(100, dtype=np.uint8)
     with pytest.raises(ProtocolError, match="takes no 'relay'"):
-        bank.receive(RELAY.message("server", "bank", round=1, count=2, cells=cells))
+        bank.receive(RELAY.message("server", "bank", round=1, count=2, relay_leaves=cells))
     bank.gradient = bank.curvature = np.ones(100)
     for count, spoiled in ((9, cells), (2, cells + 2)):
         with pytest.raises(ProtocolError, match="but was sent others"):
-            bank.receive(RELAY.message("server", "bank", round=1, count=count, cells=spoiled))
+            bank.receive(RELAY.message("server", "bank", round=1, count=count, relay_leaves=spoiled))
 
 
-def test_a_party_is_told_the_cells_of_every_other_in_turn() -> None:
-    answers = [CELLS.message(name, "server", round=1, count=1, cells=np.full(4, 0)) for name in "abc"]
+def test_a_party_is_told_the_relay_leaves_of_every_other_in_turn() -> None:
+    answers = [RELAY_LEAVES.message(name, "server", round=1, count=1, relay_leaves=np.full(4, 0)) for name in "abc"]
     givers = [[Relay.of(answers, turn).giver(place) for place in range(3)] for turn in range(3)]
     assert givers == [[1, 2, 0], [2, 0, 1], [1, 2, 0]]
 

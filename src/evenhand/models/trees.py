@@ -184,37 +184,39 @@ class TreesModel:
                 self.splits.append(tree)
         return gains, right
 
-    def grow_cells(self, gradient: Array, curvature: Array, cells: int) -> npt.NDArray[np.uint8]:
+    def grow_relay_leaves(self, gradient: Array, curvature: Array, relay_leaves: int) -> npt.NDArray[np.uint8]:
         """Grow a tree of few leaves, as one more split: the coarse partition that another party grows inside.
 
         Returns
         -------
         Each row's leaf.
         """
-        few = {**self._parameters, "num_leaves": cells}
+        few = {**self._parameters, "num_leaves": relay_leaves}
         tree, leaves = self._grown(few, self._binned, self._matrix, gradient, curvature)
         self.splits.append(tree)
         return leaves.astype(np.uint8)
 
     def grow_inside(
-        self, cells: npt.NDArray[np.uint8], count: int, gradient: Array, curvature: Array, leaves: int
+        self, relay_leaves: npt.NDArray[np.uint8], count: int, gradient: Array, curvature: Array, leaves: int
     ) -> tuple[npt.NDArray[np.uint8], Integers]:
-        """Grow a tree in each of `count` cells; those that split at all are splits, from the first cell on.
+        """Grow a tree in each of `count` relay leaves.
+
+        Trees with at least one split are added to the splits, in the order of the relay leaves.
 
         Returns
         -------
-        Each row's leaf in the tree of its cell, and how many leaves each cell's tree has.
+        Each row's leaf in the tree of its relay leaf, and the number of leaves of each such tree.
         """
         found, counts = np.zeros(self.rows, dtype=np.uint8), np.ones(count, dtype=np.int64)
         parameters = {**self._parameters, "num_leaves": leaves}
-        for cell in range(count):
-            here = np.flatnonzero(cells == cell)
+        for relay_leaf in range(count):
+            here = np.flatnonzero(relay_leaves == relay_leaf)
             if len(here) < 2 * self.shape.rows_a_leaf:
                 continue
             rows = self._binned.subset(here).construct()
             tree, own = self._grown(parameters, rows, self._matrix[here], gradient[here], curvature[here])
             if leaf_count(tree) > 1:
-                found[here], counts[cell] = own, leaf_count(tree)
+                found[here], counts[relay_leaf] = own, leaf_count(tree)
                 self.splits.append(tree)
         return found, counts
 

@@ -25,7 +25,7 @@ DERIVATIVES = Schema(
     direction=SERVER_TO_PARTIES,
     reveals=(
         "First and second derivative of the Lagrangian with respect to every row's score, to every party, "
-        "scaled to two bytes; and whether whole trees are requested, or a split or cells for a tree that "
+        "scaled to two bytes; and whether whole trees are requested, or a split or relay leaves for a tree that "
         "crosses parties. The sign of the first derivative is the opposite of the label, both together give "
         "the whole score, and the tilt of the slices reveals the sensitive group. This message discloses "
         "labels and groups, as ν of the other solvers does."
@@ -73,19 +73,19 @@ OFFER = Schema(
     ),
 )
 
-CELLS = Schema(
-    "cells",
-    {"round": INTEGER, "count": INTEGER, "cells": Field("u1", ("rows",))},
+RELAY_LEAVES = Schema(
+    "relay-leaves",
+    {"round": INTEGER, "count": INTEGER, "relay_leaves": Field("u1", ("rows",))},
     direction=PARTY_TO_SERVER,
-    reveals="Which of at most four cells each row is in: the leaves of a small tree on the party's own columns.",
+    reveals="Which of at most four relay leaves each row is in: the leaves of a small tree on the party's own columns.",
 )
 
 RELAY = Schema(
     "relay",
-    {"round": INTEGER, "count": INTEGER, "cells": Field("u1", ("rows",))},
+    {"round": INTEGER, "count": INTEGER, "relay_leaves": Field("u1", ("rows",))},
     direction=SERVER_TO_PARTIES,
     reveals=(
-        "Which of at most four cells of another party each row is in: a coarse partition by columns of a "
+        "Which of at most four relay leaves of another party each row is in: a coarse partition by columns of a "
         "party that is not named."
     ),
     coverage=Coverage(from_labels=True),
@@ -96,7 +96,7 @@ RELAYED = Schema(
     {"round": INTEGER, "leaves": Field("u1", ("rows",)), "counts": Field("i8", (None,))},
     direction=PARTY_TO_SERVER,
     reveals=(
-        "For each of these cells, which rows share a leaf of the party's tree there. As with leaves, rows in "
+        "For each of these relay leaves, which rows share a leaf of the party's tree there. As with leaves, rows in "
         "one leaf are alike in the columns that the tree splits on."
     ),
 )
@@ -125,7 +125,16 @@ ROUTES = Schema(
 )
 
 VOCABULARY = Vocabulary(
-    DERIVATIVES, LEAVES, NODES, OFFER, CELLS, RELAY, RELAYED, LEAF_VALUES, ROUTES, title="Vertical: boosted trees"
+    DERIVATIVES,
+    LEAVES,
+    NODES,
+    OFFER,
+    RELAY_LEAVES,
+    RELAY,
+    RELAYED,
+    LEAF_VALUES,
+    ROUTES,
+    title="Vertical: boosted trees",
 )
 
 

@@ -18,20 +18,20 @@ from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.parties import Party
 from evenhand.vertical.problem import PartyData, check_rows, has_intercept
 from evenhand.vertical.trees.messages import (
-    CELLS,
     DERIVATIVES,
     LEAF_VALUES,
     LEAVES,
     NODES,
     OFFER,
     RELAY,
+    RELAY_LEAVES,
     RELAYED,
     ROUTES,
     VOCABULARY,
     packed_size,
 )
 from evenhand.vertical.trees.options import Trees
-from evenhand.vertical.trees.relaying import RELAY_CELLS, RELAYING, leaves_inside
+from evenhand.vertical.trees.relaying import MAX_RELAY_LEAVES, RELAYING, leaves_inside
 
 LARGEST_UNIT = 1e30
 """Largest unit of derivatives. LightGBM stores them in single precision."""
@@ -70,7 +70,7 @@ class TreesParty(Party):
             return [self._offer(message["nodes"], message.integer("count"))]
         if message.kind == RELAY.kind and len(self.gradient):
             self.round = message.integer("round")
-            return [self._grow_inside(message["cells"], message.integer("count"))]
+            return [self._grow_inside(message["relay_leaves"], message.integer("count"))]
         if message.kind == ROUTES.kind and self.name == self.terms.active[0]:
             self.model.routes = self._routes(message)
             return ()
@@ -96,7 +96,7 @@ class TreesParty(Party):
         if across:
             self.gradient, self.curvature = gradient, curvature
         if across == RELAYING:
-            return self._cells()
+            return self._grow_relay_leaves()
         if across:
             return self._offer(np.zeros(self.terms.n_rows, dtype=np.uint8), 1)
         leaves = self.model.grow(gradient, curvature, self.options.trees, self.options.shrinkage)
@@ -126,18 +126,18 @@ class TreesParty(Party):
         self.effort += self.model.effort
         return OFFER.message(self.name, SERVER, round=self.round, gains=gains, right=np.packbits(right))
 
-    def _cells(self) -> Message:
+    def _grow_relay_leaves(self) -> Message:
         """Grow a tree of few leaves, inside which another party grows."""
-        cells = self.model.grow_cells(self.gradient, self.curvature, RELAY_CELLS)
+        relay_leaves = self.model.grow_relay_leaves(self.gradient, self.curvature, MAX_RELAY_LEAVES)
         self.effort += self.model.effort
-        count = int(cells.max(initial=0)) + 1
-        return CELLS.message(self.name, SERVER, round=self.round, count=count, cells=cells)
+        count = int(relay_leaves.max(initial=0)) + 1
+        return RELAY_LEAVES.message(self.name, SERVER, round=self.round, count=count, relay_leaves=relay_leaves)
 
-    def _grow_inside(self, cells: Any, count: int) -> Message:
-        if not 0 < count <= RELAY_CELLS or (cells >= count).any():
-            raise ProtocolError(f"{self.name} was asked to grow in {count} cells, but was sent others")
+    def _grow_inside(self, relay_leaves: Any, count: int) -> Message:
+        if not 0 < count <= MAX_RELAY_LEAVES or (relay_leaves >= count).any():
+            raise ProtocolError(f"{self.name} was asked to grow in {count} relay leaves, but was sent others")
         leaves = leaves_inside(self.options.leaves)
-        found, counts = self.model.grow_inside(cells, count, self.gradient, self.curvature, leaves)
+        found, counts = self.model.grow_inside(relay_leaves, count, self.gradient, self.curvature, leaves)
         self.effort += self.model.effort
         return RELAYED.message(self.name, SERVER, round=self.round, leaves=found, counts=counts)
 

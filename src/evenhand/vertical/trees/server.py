@@ -30,20 +30,20 @@ from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server
 from evenhand.vertical.trees.crossing import GrowingTree, kept_splits, renumbered
 from evenhand.vertical.trees.messages import (
-    CELLS,
     DERIVATIVES,
     LEAF_VALUES,
     LEAVES,
     NODES,
     OFFER,
     RELAY,
+    RELAY_LEAVES,
     RELAYED,
     ROUTES,
     VOCABULARY,
     packed_size,
 )
 from evenhand.vertical.trees.options import Trees
-from evenhand.vertical.trees.relaying import RELAYING, Relay, are_cells
+from evenhand.vertical.trees.relaying import RELAYING, Relay, are_relay_leaves
 
 HOLDS = 1e-5
 """Largest violation of a model that counts as feasible, where constraints are judged by the values solved for."""
@@ -104,7 +104,7 @@ class TreesServer(Server):
         self.crossing: list[CrossTree] = []
         self.growing: GrowingTree | None = None
         self.offered: Integers = np.zeros(len(self.parties), dtype=np.int64)
-        # Cells of all parties during a relay, and the number of relays so far.
+        # Relay leaves of all parties during a relay, and the number of relays so far.
         self.relay: Relay | None = None
         self.relays = 0
         self.awaited = LEAVES.kind
@@ -132,9 +132,9 @@ class TreesServer(Server):
             counts = message["counts"]
             if (counts < 1).any() or (counts > self.options.leaves).any() or (message["leaves"] >= counts).any():
                 raise ProtocolError(f"server: {message.sender} sent leaves that its trees do not have")
-        whole = message.kind != CELLS.kind or are_cells(message)
+        whole = message.kind != RELAY_LEAVES.kind or are_relay_leaves(message)
         if not whole or (self.relay is not None and not self.relay.fits(place, message, self.options.leaves)):
-            raise ProtocolError(f"server: {message.sender} sent cells or leaves that do not exist")
+            raise ProtocolError(f"server: {message.sender} sent relay leaves or leaves that do not exist")
         self.answers[place] = message
         if len(self.answers) < len(self.parties):
             return ()
@@ -142,7 +142,7 @@ class TreesServer(Server):
         go_on = {
             LEAVES.kind: self._combine,
             OFFER.kind: self._next_level,
-            CELLS.kind: self._relay,
+            RELAY_LEAVES.kind: self._relay,
             RELAYED.kind: self._relayed,
         }
         return go_on[self.awaited](answers)
@@ -151,12 +151,12 @@ class TreesServer(Server):
         return self.lagrangian.at(self.scores)
 
     def _ask(self) -> Sends:
-        """Send derivatives: for whole trees, for cells, or for the first split of a tree that crosses parties."""
+        """Send derivatives for whole trees, for relay leaves, or for the first split of a tree across parties."""
         self.begun = self.round
         self.round += 1
         relays, across = self._relays(), self._crosses()
         self.growing = GrowingTree(len(self.scores)) if across else None
-        self.awaited = (CELLS if relays else OFFER if across else LEAVES).kind
+        self.awaited = (RELAY_LEAVES if relays else OFFER if across else LEAVES).kind
         gradient, curvature = self.problem.derivatives(self.present(), self.multipliers)
         gradient[self.blank] = curvature[self.blank] = 0.0
         units = [float(np.abs(values).max()) or 1.0 for values in (gradient, curvature)]
@@ -193,7 +193,7 @@ class TreesServer(Server):
         return len(self.values) >= OWN_FIRST and (across is None or (own is not None and across > own))
 
     def _relay(self, answers: Sequence[Message]) -> Sends:
-        """Send each party the cells of another one, when the cells of all are in."""
+        """Send each party the relay leaves of another one, when the relay leaves of all are in."""
         self.offered = self.offered + 1
         self.relay = Relay.of(answers, self.relays)
         self.relays += 1
@@ -201,19 +201,19 @@ class TreesServer(Server):
         self.awaited = RELAYED.kind
         told = [self.relay.told(place) for place in range(len(self.parties))]
         return [
-            RELAY.message(SERVER, party, round=self.round, count=count, cells=cells)
-            for party, (count, cells) in zip(self.parties, told, strict=True)
+            RELAY.message(SERVER, party, round=self.round, count=count, relay_leaves=relay_leaves)
+            for party, (count, relay_leaves) in zip(self.parties, told, strict=True)
         ]
 
     def _relayed(self, answers: Sequence[Message]) -> Sends:
-        """Solve for the values of all leaves inside cells."""
+        """Solve for the values of all leaves inside relay leaves."""
         assert self.relay is not None
         leaves, counts = self.relay.leaves(answers)
         fit = self._fit(LeafColumns(leaves, counts))
         for place, values in enumerate(np.split(fit.values, np.cumsum(counts)[:-1])):
-            cells_split = int(self.offered[self.relay.giver(place)]) - 1
+            relay_split = int(self.offered[self.relay.giver(place)]) - 1
             own = answers[place]["counts"]
-            self.crossing.append(self.relay.tree(place, own, cells_split, int(self.offered[place]), values))
+            self.crossing.append(self.relay.tree(place, own, relay_split, int(self.offered[place]), values))
         self.offered = self.offered + [(answer["counts"] > 1).sum() for answer in answers]
         self.relay = None
         return self._go_on(fit, across=True)

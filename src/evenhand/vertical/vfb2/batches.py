@@ -59,7 +59,7 @@ def batch_theta(theta_inputs: Any, rows: Any, sums: Any, thetas: Any) -> None:
                 theta_inputs.loss,
                 decode_scalar(sums[place], SCALE),
                 theta_inputs.labels[row],
-                theta_inputs.cells[row],
+                theta_inputs.strata[row],
                 theta_inputs.tilts,
                 theta_inputs.measures,
                 theta_inputs.temperatures,

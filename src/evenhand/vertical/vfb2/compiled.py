@@ -19,7 +19,7 @@ from evenhand.vertical.problem import PartyData, ServerData, has_intercept, own_
 from evenhand.vertical.server import CompiledRun
 from evenhand.vertical.vfb2.aggregation import Sums
 from evenhand.vertical.vfb2.blocks import REGULARISERS, Block, add_up_squares, column_shares
-from evenhand.vertical.vfb2.epochs import EpochServer, cell_tilts, theta_inputs
+from evenhand.vertical.vfb2.epochs import EpochServer, stratum_tilts, theta_inputs
 from evenhand.vertical.vfb2.interleaver import (
     RULES,
     Plan,
@@ -34,8 +34,8 @@ from evenhand.vertical.vfb2.interleaver import (
 )
 from evenhand.vertical.vfb2.kernels import DRIFT, FRACTION_BITS, RARITY, WEIGHT
 from evenhand.vertical.vfb2.messages import TrafficCounter
-from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.plan import VFB2Plan
+from evenhand.vertical.vfb2.sampler import RowSampler
 
 
 class CompiledVFB2(EpochServer, CompiledRun):
@@ -166,7 +166,7 @@ class CompiledVFB2(EpochServer, CompiledRun):
         places = self._sampler.places(self.round, self.options.share_of_rows(self.round))
         finite = run_epoch(
             self._storage,
-            self._theta_inputs._replace(tilts=cell_tilts(self.lagrangian, self.weighting)),
+            self._theta_inputs._replace(tilts=stratum_tilts(self.lagrangian, self.weighting)),
             self._trees.roots,
             plan,
             places,

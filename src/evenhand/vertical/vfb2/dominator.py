@@ -15,7 +15,7 @@ from evenhand.vertical.messages import COMBINED_SCORES
 from evenhand.vertical.problem import PartyData, party_lagrangian
 from evenhand.vertical.vfb2.aggregation import Sums
 from evenhand.vertical.vfb2.batches import batch_theta
-from evenhand.vertical.vfb2.epochs import cell_tilts, theta_inputs
+from evenhand.vertical.vfb2.epochs import stratum_tilts, theta_inputs
 from evenhand.vertical.vfb2.messages import FINISHED, PROCEED, SCORE_REQUEST, THETA
 from evenhand.vertical.vfb2.party import VFB2Party
 from evenhand.vertical.vfb2.steps import HEARD
@@ -57,7 +57,7 @@ class VFB2ActiveParty(VFB2Party):
 
     def _weigh(self, multipliers: Array) -> None:
         self._weighting = multipliers
-        self._theta_inputs = self._theta_inputs._replace(tilts=cell_tilts(self.lagrangian, multipliers))
+        self._theta_inputs = self._theta_inputs._replace(tilts=stratum_tilts(self.lagrangian, multipliers))
 
     def _begin_epoch(self, message: Message) -> Task | Sends:
         super()._begin_epoch(message)

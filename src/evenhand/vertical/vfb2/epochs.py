@@ -21,8 +21,8 @@ from evenhand.vertical.vfb2.best import BestPoint
 from evenhand.vertical.vfb2.interleaver import ThetaInputs
 from evenhand.vertical.vfb2.kernels import LOSSES
 from evenhand.vertical.vfb2.penalty import Penalties
-from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.plan import VFB2Plan
+from evenhand.vertical.vfb2.sampler import RowSampler
 
 LONGEST_MOVE = 0.5
 """Maximum change of a multiplier at once, as a share of what would turn a row weight of its smallest slice negative."""
@@ -163,13 +163,13 @@ def theta_inputs(lagrangian: Lagrangian, weighting: Array, order: Integers) -> T
         LOSSES.index(lagrangian.loss.name),
         lagrangian.labels[order],
         lagrangian.constraints.stratum[order],
-        cell_tilts(lagrangian, weighting),
+        stratum_tilts(lagrangian, weighting),
         np.array([MEASURES.index(measure.name) for measure in measures], dtype=np.int64),
         np.array([measure.temperature for measure in measures], dtype=np.float64),
     )
 
 
-def cell_tilts(lagrangian: Lagrangian, weighting: Array) -> Array:
+def stratum_tilts(lagrangian: Lagrangian, weighting: Array) -> Array:
     """Return n times what the multipliers add to a row's weight, by stratum and measure: (strata, measures)."""
     bound = lagrangian.constraints
     tilts = np.zeros((bound.weights.shape[1], len(bound.measures)))

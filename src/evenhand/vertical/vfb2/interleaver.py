@@ -58,7 +58,7 @@ class ThetaInputs(NamedTuple):
 
     loss: int
     labels: Any
-    cells: Any
+    strata: Any
     tilts: Any
     measures: Any
     temperatures: Any
@@ -157,7 +157,7 @@ def all_scores(storage: Storage, limit: float, scores: Any) -> None:
 def scores_and_gradient(storage: Storage, theta_inputs: ThetaInputs, limit: float, scores: Any, gradient: Any) -> None:
     """Compute scores and gradient in one pass. Without constraints ϑ depends on the row's own score alone."""
     starts, indices, data, columns = storage.starts, storage.indices, storage.data, storage.columns
-    loss, labels, cells = theta_inputs.loss, theta_inputs.labels, theta_inputs.cells
+    loss, labels, strata = theta_inputs.loss, theta_inputs.labels, theta_inputs.strata
     tilts, measures, temperatures = theta_inputs.tilts, theta_inputs.measures, theta_inputs.temperatures
     parties = len(storage.moves)
     gradient[:] = 0.0
@@ -165,7 +165,7 @@ def scores_and_gradient(storage: Storage, theta_inputs: ThetaInputs, limit: floa
         start, stop = starts[row, 0], starts[row, parties]
         score = fixed_point_sum(indices, data, start, stop, columns, limit)
         scores[row] = score
-        nu = theta(loss, score, labels[row], cells[row], tilts, measures, temperatures) / len(scores)
+        nu = theta(loss, score, labels[row], strata[row], tilts, measures, temperatures) / len(scores)
         for place in range(start, stop):
             gradient[indices[place]] += nu * data[place]
 
@@ -199,7 +199,7 @@ def run_epoch(
     # Arrays are taken from their tuples once. Inside the loop each access would change their reference counts.
     starts, indices, data, columns = storage.starts, storage.indices, storage.data, storage.columns
     blocks, moves = storage.blocks, storage.moves
-    loss, labels, cells = theta_inputs.loss, theta_inputs.labels, theta_inputs.cells
+    loss, labels, strata = theta_inputs.loss, theta_inputs.labels, theta_inputs.strata
     tilts, measures, temperatures = theta_inputs.tilts, theta_inputs.measures, theta_inputs.temperatures
     rule, regulariser, gamma, batch, limit = plan.rule, plan.regulariser, plan.step, plan.batch_size, plan.limit
     parties, dominators, count = len(moves), len(roots), len(drawn)
@@ -237,7 +237,9 @@ def run_epoch(
             slot, first = answered & last_slot, answered * batch
             for place in range(first, min(first + batch, count)):
                 row = np.uint64(drawn[place])
-                value = theta(loss, values[slot, place - first], labels[row], cells[row], tilts, measures, temperatures)
+                value = theta(
+                    loss, values[slot, place - first], labels[row], strata[row], tilts, measures, temperatures
+                )
                 if rule == SVRG:
                     value -= references[row, 0]
                 # In SAGA every party has its own table of references, which is subtracted later.

@@ -73,7 +73,7 @@ def sigmoid(value: float) -> float:
 
 
 @inlined
-def theta(loss: int, score: float, label: float, cell: int, tilts: Any, measures: Any, temperatures: Any) -> float:
+def theta(loss: int, score: float, label: float, stratum: int, tilts: Any, measures: Any, temperatures: Any) -> float:
     """Return ϑ = ∂L/∂(wᵀx_i): n times the row's part of the Lagrangian's derivative.
 
     `tilts[cell, k]` is n times what the multipliers add to the weight of a row of this stratum in the k-th measure.
@@ -82,13 +82,13 @@ def theta(loss: int, score: float, label: float, cell: int, tilts: Any, measures
     slope = score - label if loss == SQUARED else -label * sigmoid(-label * score)
     total = slope
     for k in range(measures.shape[0]):
-        if tilts[cell, k] != 0.0:
+        if tilts[stratum, k] != 0.0:
             if measures[k] == LOSS:
-                total += tilts[cell, k] * slope
+                total += tilts[stratum, k] * slope
             else:
                 direction = -label if measures[k] == ERROR else 1.0
                 rate = sigmoid(direction * score / temperatures[k])
-                total += tilts[cell, k] * rate * (1.0 - rate) * direction / temperatures[k]
+                total += tilts[stratum, k] * rate * (1.0 - rate) * direction / temperatures[k]
     return total
 
 

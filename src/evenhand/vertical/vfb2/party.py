@@ -40,8 +40,8 @@ from evenhand.vertical.vfb2.messages import (
     THETA,
     VOCABULARY,
 )
-from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.plan import LAST_AT_KEPT, OF_NORMS, OF_SCORES, VFB2Plan
+from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.staleness import Staleness
 from evenhand.vertical.vfb2.steps import ADDED, ASKED, HEARD, UNASKED, EpochSteps
 

@@ -70,6 +70,6 @@ class Penalties:
 
     def _turn_weights(self, weighting: Array) -> Array:
         """Return which inequalities contribute to a negative weight."""
-        cells = 1.0 + self._n_rows * ((weighting[0] - weighting[1]) @ self._weights)
-        taking_part: Array = (self._weights[:, cells < 0.0] != 0.0).any(axis=1)
+        strata = 1.0 + self._n_rows * ((weighting[0] - weighting[1]) @ self._weights)
+        taking_part: Array = (self._weights[:, strata < 0.0] != 0.0).any(axis=1)
         return taking_part

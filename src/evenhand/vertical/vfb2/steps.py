@@ -8,8 +8,8 @@ import numpy as np
 
 from evenhand.arrays import Integers
 from evenhand.errors import ProtocolError
-from evenhand.vertical.vfb2.sampler import RowSampler
 from evenhand.vertical.vfb2.plan import VFB2Plan
+from evenhand.vertical.vfb2.sampler import RowSampler
 
 UNASKED, ASKED, ADDED, HEARD = 0, 1, 2, 3
 """Progress of a step at a party: not requested, requested, added to the sum, ϑ received."""
