@@ -80,10 +80,10 @@ class OneCell:
 
 def test_the_origin_of_a_packet_counts_not_what_it_says_of_itself() -> None:
     cell, got = OneCell(), list[tuple[str, bytes]]()
-    cells = FlareTransport(cell, "job-1", ["server", "shop"])
-    cells.open(lambda peer, content: got.append((peer, content)))
+    transport = FlareTransport(cell, "job-1", ["server", "shop"])
+    transport.open(lambda peer, content: got.append((peer, content)))
     for origin in ("shop.job-1", "shop.job-2", "phone.job-1", "shop", "server", "server.job-1", None):
         headers = {MessageHeaderKey.ORIGIN: origin, "peer_name": "shop", "client_name": "shop"}
         cell.cb(CellMessage(headers, b"packet"))  # type: ignore[operator]
     assert [peer for peer, _ in got] == ["shop", "server"]
-    assert cells.strangers == ["shop.job-2", "phone.job-1", "shop", "server", "None"]
+    assert transport.strangers == ["shop.job-2", "phone.job-1", "shop", "server", "None"]

@@ -22,11 +22,11 @@ from evenhand.constraints import (
 from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import ExactRatesWarning, InputError, ProtocolError, RunError
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
-from evenhand.horizontal.trees.binning import coarse_counts, edges_of, fine_counts, fullest_cells, keys, values_of
-from evenhand.horizontal.trees.cells import SliceCells
+from evenhand.horizontal.trees.binning import coarse_counts, edges_of, fine_counts, fullest_bins, keys, values_of
 from evenhand.horizontal.trees.client import blank_rows
 from evenhand.horizontal.trees.messages import EDGES, SPLITS, VALUES
 from evenhand.horizontal.trees.splits import UNIT, best_splits, histograms, in_units
+from evenhand.horizontal.trees.strata import SliceStrata
 from evenhand.models.binned_trees import BinnedTrees, binned
 from evenhand.programs.combining.leaf_values import LeafProblem
 from evenhand.programs.combining.leaves import LeafColumns
@@ -88,7 +88,7 @@ def test_few_values_have_a_bin_each_and_many_are_cut_at_quantiles() -> None:
     features = np.column_stack([years, amounts, np.full(3000, np.nan), np.full(3000, 7.0)])
     features[::9, 0] = np.nan
     coarse = coarse_counts(features)
-    fullest = fullest_cells(coarse)
+    fullest = fullest_bins(coarse)
     edges = edges_of(coarse, fullest, fine_counts(features, fullest))
     bins = binned(features, edges)
     assert (bins[::9, 0] == 0).all()
@@ -106,7 +106,7 @@ def test_few_values_have_a_bin_each_and_many_are_cut_at_quantiles() -> None:
 def test_numbers_too_large_for_single_precision_are_the_largest() -> None:
     features = np.array([[1e300], [-1e300], [0.0], [2.0]])
     coarse = coarse_counts(features)
-    fullest = fullest_cells(coarse)
+    fullest = fullest_bins(coarse)
     edges = edges_of(coarse, fullest, fine_counts(features, fullest))
     np.testing.assert_array_equal(binned(features, edges)[:, 0], [4, 1, 2, 3])
 
@@ -240,15 +240,15 @@ def test_leaf_values_from_sums_are_those_of_the_rows_themselves() -> None:
     job = Job(solver="trees", constraints=(constraint,), model="trees")
     rows = people.client("c0", np.arange(2500))
     terms = horizontal_terms(job, [rows])
-    cells, rng = SliceCells(terms), np.random.default_rng(0)
+    strata, rng = SliceStrata(terms), np.random.default_rng(0)
     leaf, scores = rng.integers(0, 4, 2500), rng.normal(size=2500)
-    own = cells.lagrangian(rows)
+    own = strata.lagrangian(rows)
     np.testing.assert_allclose(own.at(scores).values, people.lagrangian(constraint).at(scores).values, atol=1e-12)
-    crowd = cells.crowd(cells.sums(leaf, 4, own.constraints.stratum, scores, scores), 4)
-    assert crowd.people.sum() == 2500
+    weighted = strata.weighted_rows(strata.sums(leaf, 4, own.constraints.stratum, scores, scores), 4)
+    assert weighted.people.sum() == 2500
     none = own.constraints.bounds.no_multipliers()
-    by_sums = LeafProblem(crowd.lagrangian, 0.5, 1e-3, judged=False).fit(
-        crowd.columns, crowd.scores, crowd.held_out, none, sample_weight=crowd.people
+    by_sums = LeafProblem(weighted.lagrangian, 0.5, 1e-3, judged=False).fit(
+        weighted.columns, weighted.scores, weighted.held_out, none, sample_weight=weighted.people
     )
     columns = LeafColumns(leaf.astype(np.uint8)[:, None], np.array([4]))
     by_rows = LeafProblem(own, 0.5, 1e-3, judged=False).fit(columns, scores, scores, none)

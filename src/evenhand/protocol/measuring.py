@@ -23,9 +23,9 @@ MODEL = Schema(
     direction=SERVER_TO_CLIENTS,
     reveals="The trained model, which all clients share.",
 )
-CELLS = Schema(
+COUNTS = Schema(
     "counts-by-group",
-    {"cells": TEXT},
+    {"counts": TEXT},
     direction=CLIENT_TO_SERVER,
     reveals=(
         "To the server: for each combination of label and groups, of training rows and of held-out rows, the "
@@ -38,7 +38,7 @@ MEASURED = Schema(
     direction=SERVER_TO_CLIENTS,
     reveals="That the server has all clients' counts.",
 )
-VOCABULARY = Vocabulary(MODEL, CELLS, MEASURED, title="After training: measuring across rows")
+VOCABULARY = Vocabulary(MODEL, COUNTS, MEASURED, title="After training: measuring across rows")
 
 
 class MeasureServer(Role):
@@ -51,7 +51,7 @@ class MeasureServer(Role):
 
     Attributes
     ----------
-    cells
+    counts
         The counts by client.
     """
 
@@ -68,19 +68,19 @@ class MeasureServer(Role):
         return [MODEL.message(SERVER, name, model=self._model) for name in self.clients]
 
     def handle(self, message: Message) -> Sends:
-        if message.kind != CELLS.kind or message.sender not in self.clients or self.done:
+        if message.kind != COUNTS.kind or message.sender not in self.clients or self.done:
             raise ProtocolError(f"the server takes no {message.kind!r} from {message.sender!r} at this point")
-        message.json("cells")
+        message.json("counts")
         self.answers.add(message)
-        if not self.answers.complete([CELLS.kind], self.clients):
+        if not self.answers.complete([COUNTS.kind], self.clients):
             return ()
         self.done = True
         return [MEASURED.message(SERVER, name, clients=len(self.clients)) for name in self.clients]
 
     @property
-    def cells(self) -> Mapping[str, Summary]:
-        bodies = self.answers.of(CELLS.kind)
-        return {name: Message(name, SERVER, CELLS.kind, bodies[name]).json("cells") for name in self.clients}
+    def counts(self) -> Mapping[str, Summary]:
+        bodies = self.answers.of(COUNTS.kind)
+        return {name: Message(name, SERVER, COUNTS.kind, bodies[name]).json("counts") for name in self.clients}
 
 
 class MeasureClient(Follower):
@@ -103,7 +103,7 @@ class MeasureClient(Follower):
     def handle(self, message: Message) -> Sends:
         if message.kind == MODEL.kind and self.model is None:
             self.model = message["model"].tobytes()
-            return [CELLS.message(self.name, SERVER, cells=as_bytes(self._measure(self.model)))]
+            return [COUNTS.message(self.name, SERVER, counts=as_bytes(self._measure(self.model)))]
         if message.kind == MEASURED.kind and self.model is not None:
             self.done = True
             return ()

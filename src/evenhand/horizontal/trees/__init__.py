@@ -2,7 +2,7 @@
 
 Columns are first binned, from counts that add up (`binning.py`). A tree then grows one level a round: clients sum
 derivatives by bin of each column in all open nodes, and the server adds these sums and splits nodes (`splits.py`). Leaf
-values need one more round of sums, by leaf, stratum (label and groups) and score (`cells.py`). The server solves for
+values need one more round of sums, by leaf, stratum (label and groups) and score (`strata.py`). The server solves for
 them under the inequalities, with the same solver as vertical trees.
 
 All answers of clients are sums of integers. So the sum does not depend on the partition of the rows: the trees equal

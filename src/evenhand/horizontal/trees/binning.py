@@ -17,7 +17,7 @@ import numpy.typing as npt
 from evenhand.arrays import Integers
 from evenhand.models.binned_trees import MOST_BINS, Edges, single
 
-CELLS = 1 << 12
+COARSE_BINS = 1 << 12
 """Intervals of the real line."""
 FULLEST = 64
 """Intervals of a column that are divided further."""
@@ -41,27 +41,27 @@ def values_of(numbers: Keys) -> Edges:
 
 
 def coarse_counts(features: Any) -> Integers:
-    """Return (columns, CELLS): the number of values in each interval, without missing values."""
-    found = [np.bincount(keys(_known(column)) >> 20, minlength=CELLS) for column in features.T]
-    return np.array(found, dtype=np.int64).reshape(-1, CELLS)
+    """Return (columns, COARSE_BINS): the number of values in each interval, without missing values."""
+    found = [np.bincount(keys(_known(column)) >> 20, minlength=COARSE_BINS) for column in features.T]
+    return np.array(found, dtype=np.int64).reshape(-1, COARSE_BINS)
 
 
-def fullest_cells(counts: Integers) -> Integers:
+def fullest_bins(counts: Integers) -> Integers:
     """Return (columns, FULLEST): intervals to divide further, in order; padded with `NONE`."""
     found = np.full((len(counts), FULLEST), NONE)
     for column, here in enumerate(counts):
         order = np.argsort(-here, kind="stable")[:FULLEST]
-        cells = np.sort(order[here[order] > 0])
-        found[column, : len(cells)] = cells
+        bins = np.sort(order[here[order] > 0])
+        found[column, : len(bins)] = bins
     return found
 
 
-def fine_counts(features: Any, cells: Integers) -> Integers:
+def fine_counts(features: Any, bins: Integers) -> Integers:
     """Return (columns, FULLEST, PARTS): the number of values in each part of these intervals."""
-    found = np.zeros((len(cells), FULLEST, PARTS), dtype=np.int64)
-    for column, wanted in enumerate(cells):
+    found = np.zeros((len(bins), FULLEST, PARTS), dtype=np.int64)
+    for column, wanted in enumerate(bins):
         numbers = keys(_known(features[:, column]))
-        place = np.full(CELLS, NONE)
+        place = np.full(COARSE_BINS, NONE)
         place[wanted[wanted != NONE]] = np.flatnonzero(wanted != NONE)
         at = place[numbers >> 20]
         inside = at != NONE
@@ -70,15 +70,17 @@ def fine_counts(features: Any, cells: Integers) -> Integers:
     return found
 
 
-def edges_of(coarse: Integers, cells: Integers, fine: Integers) -> list[Edges]:
+def edges_of(coarse: Integers, bins: Integers, fine: Integers) -> list[Edges]:
     """Return at most `MOST_BINS` − 1 edges a column: between any two values, or for bins of about equal counts."""
     found = []
-    for counts, wanted, parts in zip(coarse, cells, fine, strict=True):
+    for counts, wanted, parts in zip(coarse, bins, fine, strict=True):
         wanted = wanted[wanted != NONE]
         whole = counts.copy()
         whole[wanted] = 0
-        starts = np.concatenate([np.arange(CELLS) << 20, (wanted[:, None] << 20 | np.arange(PARTS) << 12).ravel()])
-        sizes = np.concatenate([np.full(CELLS, 1 << 20), np.full(len(wanted) * PARTS, 1 << 12)])
+        starts = np.concatenate(
+            [np.arange(COARSE_BINS) << 20, (wanted[:, None] << 20 | np.arange(PARTS) << 12).ravel()]
+        )
+        sizes = np.concatenate([np.full(COARSE_BINS, 1 << 20), np.full(len(wanted) * PARTS, 1 << 12)])
         held = np.concatenate([whole, parts[: len(wanted)].ravel()])
         order = np.argsort(starts, kind="stable")
         order = order[held[order] > 0]

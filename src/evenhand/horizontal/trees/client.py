@@ -13,7 +13,6 @@ from evenhand.errors import ProtocolError
 from evenhand.horizontal.problem import ClientData
 from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.trees.binning import bin_counts, coarse_counts, fine_counts
-from evenhand.horizontal.trees.cells import STEPS, SliceCells
 from evenhand.horizontal.trees.growing import LevelTree
 from evenhand.horizontal.trees.messages import (
     COUNT,
@@ -31,6 +30,7 @@ from evenhand.horizontal.trees.messages import (
 )
 from evenhand.horizontal.trees.options import HistogramTrees
 from evenhand.horizontal.trees.splits import UNIT, histograms, in_units
+from evenhand.horizontal.trees.strata import STEPS, SliceStrata
 from evenhand.models.binned_trees import LEAF, BinnedTrees, Edges, binned
 from evenhand.programs.combining.leaf_values import floored_curvature, left_out
 from evenhand.protocol.messages import Message
@@ -59,18 +59,18 @@ class HistogramClient(HorizontalClient):
         self.rows = rows = own.rows.agreed(terms.groups)
         self.options = options
         self.n_rows = terms.n_rows
-        self.cells, self.parts = SliceCells(terms), InequalityParts(terms.shared_inequalities)
+        self.strata, self.parts = SliceStrata(terms), InequalityParts(terms.shared_inequalities)
         assert rows.groups is not None
         self.inside = self.parts.inside(rows.labels, rows.groups)
-        self.lagrangian = self.cells.lagrangian(rows)
-        super().__init__(name, client_sizes(terms, options, self.cells))
+        self.lagrangian = self.strata.lagrangian(rows)
+        super().__init__(name, client_sizes(terms, options, self.strata))
         self.round = 0
         self.model: BinnedTrees | None = None
         self.tree = LevelTree()
         self.place: Integers = np.zeros(rows.n_rows, dtype=np.int64)
         self.scores: Array = np.zeros(rows.n_rows)
         self.held_out: Array = np.zeros(rows.n_rows)
-        self.multipliers: Array = np.zeros((2, len(self.cells.rows)))
+        self.multipliers: Array = np.zeros((2, len(self.strata.rows)))
 
     def handle(self, message: Message) -> Sends:
         if self.done:
@@ -100,11 +100,11 @@ class HistogramClient(HorizontalClient):
         codes = np.zeros(self.rows.features.shape[1], dtype=np.int64)
         codes[list(self.rows.categorical)] = 1
         labels = [int((self.rows.labels < 0).sum()), int((self.rows.labels > 0).sum())]
-        cells = coarse_counts(self.rows.features)
-        return COUNTED.message(self.name, SERVER, round=self.round + 1, cells=cells, codes=codes, labels=labels)
+        bins = coarse_counts(self.rows.features)
+        return COUNTED.message(self.name, SERVER, round=self.round + 1, bins=bins, codes=codes, labels=labels)
 
     def _refine(self, message: Message) -> Message:
-        parts = fine_counts(self.rows.features, message["cells"])
+        parts = fine_counts(self.rows.features, message["bins"])
         return REFINED.message(self.name, SERVER, round=self.round + 1, parts=parts)
 
     def _begin(self, message: Message) -> Message:
@@ -180,7 +180,7 @@ class HistogramClient(HorizontalClient):
         if len(asked):
             sums = self._histograms(asked)
             return HISTOGRAMS.message(self.name, SERVER, round=self.round + 1, sums=sums)
-        sums = self.cells.sums(
+        sums = self.strata.sums(
             self._leaf(), self.options.leaves, self.lagrangian.constraints.stratum, self.scores, self.held_out
         )
         return LEAF_SUMS.message(self.name, SERVER, round=self.round + 1, sums=sums.reshape(-1, 3))
@@ -212,14 +212,14 @@ class HistogramClient(HorizontalClient):
             self.model = model
 
 
-def client_sizes(terms: HorizontalTerms, options: HistogramTrees, cells: SliceCells) -> dict[str, int]:
+def client_sizes(terms: HorizontalTerms, options: HistogramTrees, strata: SliceStrata) -> dict[str, int]:
     """Return the sizes of messages that both sides know; those of bins come with the edges."""
     return {
         "columns": terms.shape[0],
         "leaves": options.leaves,
-        "constraints": len(cells.rows),
-        "parts": len(InequalityParts(cells.rows).parts),
-        "slots": options.leaves * cells.count * STEPS,
+        "constraints": len(strata.rows),
+        "parts": len(InequalityParts(strata.rows).parts),
+        "slots": options.leaves * strata.count * STEPS,
     }
 
 

@@ -7,7 +7,7 @@ of scores. All answers of clients are sums of integers over their rows; only sum
 
 from __future__ import annotations
 
-from evenhand.horizontal.trees.binning import CELLS, FULLEST, PARTS
+from evenhand.horizontal.trees.binning import COARSE_BINS, FULLEST, PARTS
 from evenhand.models.binned_trees import MOST_BINS, SIDES
 from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS
 from evenhand.protocol.messages import Adds, Field, Schema, Vocabulary
@@ -27,7 +27,7 @@ COUNTED = Schema(
     "trees counted",
     {
         "round": INTEGER,
-        "cells": Field("i8", ("columns", CELLS)),
+        "bins": Field("i8", ("columns", COARSE_BINS)),
         "codes": Field("i8", ("columns",)),
         "labels": Field("i8", (2,)),
     },
@@ -41,7 +41,7 @@ COUNTED = Schema(
 
 REFINE = Schema(
     "trees refine",
-    {"round": INTEGER, "cells": Field("i8", ("columns", FULLEST))},
+    {"round": INTEGER, "bins": Field("i8", ("columns", FULLEST))},
     direction=SERVER_TO_CLIENTS,
     reveals="For each column, the grid intervals that contain most values of all clients together.",
 )

@@ -22,8 +22,7 @@ from evenhand.constraints.inequality_parts import InequalityParts
 from evenhand.errors import DataError, InputError, ProtocolError
 from evenhand.horizontal.problem import HorizontalServerData
 from evenhand.horizontal.roles import HorizontalServer, Outcome
-from evenhand.horizontal.trees.binning import bin_counts, edges_of, fullest_cells
-from evenhand.horizontal.trees.cells import SliceCells
+from evenhand.horizontal.trees.binning import bin_counts, edges_of, fullest_bins
 from evenhand.horizontal.trees.client import client_sizes
 from evenhand.horizontal.trees.growing import Frontier, LevelTree
 from evenhand.horizontal.trees.messages import (
@@ -42,6 +41,7 @@ from evenhand.horizontal.trees.messages import (
 )
 from evenhand.horizontal.trees.options import HistogramTrees
 from evenhand.horizontal.trees.splits import UNIT, best_splits
+from evenhand.horizontal.trees.strata import SliceStrata
 from evenhand.models.binned_trees import MOST_BINS, BinnedTrees
 from evenhand.programs.combining.leaf_values import LeafProblem, is_better
 from evenhand.programs.optimality import SHARED
@@ -92,18 +92,18 @@ class HistogramServer(HorizontalServer):
                 "two for bins, then one a level of a tree and two for its leaves"
             )
         self.terms, self.options = terms, options
-        self.cells, self.parts = SliceCells(terms), InequalityParts(terms.shared_inequalities)
-        super().__init__(SERVER, client_sizes(terms, options, self.cells))
+        self.strata, self.parts = SliceStrata(terms), InequalityParts(terms.shared_inequalities)
+        super().__init__(SERVER, client_sizes(terms, options, self.strata))
         counts = terms.slice_counts or {}
         self.counts: Array = np.array([counts[part] for _, part in self.parts.parts], dtype=np.float64)
-        empty = self.cells.crowd(np.zeros((1, self.cells.count, 1, 3), dtype=np.int64), 1).lagrangian
+        empty = self.strata.weighted_rows(np.zeros((1, self.strata.count, 1, 3), dtype=np.int64), 1).lagrangian
         self.problem = LeafProblem(
             empty, options.shrinkage, terms.regulariser, options.exact_rates, self.parts.grain(self.counts)
         )
         self.answers = Answers()
         self.round = 0
         self.awaited = COUNTED.kind
-        self.multipliers: Array = np.zeros((2, len(self.cells.rows)))
+        self.multipliers: Array = np.zeros((2, len(self.strata.rows)))
         # State of the binning.
         self.coarse: Integers = np.zeros((0, 0), dtype=np.int64)
         self.fullest: Integers = np.zeros((0, 0), dtype=np.int64)
@@ -165,8 +165,8 @@ class HistogramServer(HorizontalServer):
             raise DataError("all labels of all clients are the same; give rows of both labels")
         negative, positive = total["labels"]
         self.intercept = float(np.log(positive / negative)) if self.terms.job.fit_intercept else 0.0
-        self.coarse, self.fullest = total["cells"], fullest_cells(total["cells"])
-        return self._ask(REFINE, REFINED, cells=self.fullest)
+        self.coarse, self.fullest = total["bins"], fullest_bins(total["bins"])
+        return self._ask(REFINE, REFINED, bins=self.fullest)
 
     def _cut(self, total: Body) -> Sends:
         edges = edges_of(self.coarse, self.fullest, total["parts"])
@@ -213,11 +213,11 @@ class HistogramServer(HorizontalServer):
     def _fit(self, total: Body) -> Sends:
         """Solve for the leaf values, once the sums by leaf, stratum and score are complete."""
         leaves = len(self.tree.leaves)
-        sums = total["sums"].reshape(self.options.leaves, self.cells.count, -1, 3)
-        crowd = self.cells.crowd(sums, leaves)
-        self.problem.wanted = crowd.lagrangian
-        held_out, people = crowd.held_out, crowd.people
-        fit = self.problem.fit(crowd.columns, crowd.scores, held_out, self.multipliers, sample_weight=people)
+        sums = total["sums"].reshape(self.options.leaves, self.strata.count, -1, 3)
+        weighted = self.strata.weighted_rows(sums, leaves)
+        self.problem.wanted = weighted.lagrangian
+        held_out, people = weighted.held_out, weighted.people
+        fit = self.problem.fit(weighted.columns, weighted.scores, held_out, self.multipliers, sample_weight=people)
         self.effort += fit.solution.iterations * float(len(people))
         self.multipliers = fit.solution.multipliers
         self.fit_told = {

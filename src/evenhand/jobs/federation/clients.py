@@ -16,7 +16,7 @@ from evenhand.data.tables.party_tables import require_unchanged
 from evenhand.errors import JobError, ProtocolError, RunError
 from evenhand.horizontal.problem import ClientData
 from evenhand.jobs.federation.checkpointing import CheckpointManager, keeper, messages_of, own_secret
-from evenhand.jobs.federation.counting import counted_cells, measured_quality, scores_of
+from evenhand.jobs.federation.counting import count_decisions, measured_quality, scores_of
 from evenhand.jobs.federation.files import ClientsJob, PartyFile
 from evenhand.jobs.horizontal.rows import ClientTable, ServerSide, feature_columns
 from evenhand.jobs.horizontal.runs import check_epsilon, model_state, scorer, servers_result, stated_privacy
@@ -114,7 +114,7 @@ def _client(
     )
     rows = table.rows
     assert rows is not None
-    measuring = MeasureClient(name, lambda model: counted_cells(rows, scorer(_state(model))(rows.features)))
+    measuring = MeasureClient(name, lambda model: count_decisions(rows, scorer(_state(model))(rows.features)))
     yield measuring
     require_unchanged({table.owner: table.seen})
     assert measuring.model is not None
@@ -138,12 +138,12 @@ def _server(job: ClientsJob, sent: Callable[[], Transcript]) -> Steps[dict[str, 
     model = model_state(job, terms.shape, outcome.model, outcome.weights, outcome.statistics)
     measuring = MeasureServer(names, state_bytes(model))
     yield measuring
-    cells, labels = measuring.cells, side.labels
+    counts, labels = measuring.counts, side.labels
     assert isinstance(labels, Labels)
     said = servers_result(
-        job, certified(server.certificate), server.proofs(), labels, scores_of(cells, job), trained_with
+        job, certified(server.certificate), server.proofs(), labels, scores_of(counts, job), trained_with
     )
-    result = {**said, **measured_quality(job, labels, cells)}
+    result = {**said, **measured_quality(job, labels, counts)}
     if job.privacy is not None:
         result["privacy"] = stated_privacy(job, names, trained_with, learned, secret_noise=True)
     return result

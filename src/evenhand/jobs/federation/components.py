@@ -102,7 +102,7 @@ class FederationServer(Controller):
         asked = _asked(self.job, runs, at_server=True)
         job = _parsed(self.job) if asked is None else asked[1]
         job_id, parties = fl_ctx.get_job_id(), list(job.parts)
-        cells = FlareTransport(fl_ctx.get_engine(), job_id, parties)
+        transport = FlareTransport(fl_ctx.get_engine(), job_id, parties)
         with side_folder(
             run_place(runs, self.resume or job_id, at_server=True),
             SERVER,
@@ -114,14 +114,14 @@ class FederationServer(Controller):
             site = Site(
                 SERVER,
                 parties,
-                cells.transmit,
+                transport.transmit,
                 stopped=lambda: bool(abort_signal.triggered) or bool(self._words),
                 on_report=folder.report,
             )
             self._site = site
             keeping = CheckpointManager(site, folder, parties, float(os.environ.get(CHECKPOINT_SECONDS) or 10.0))
             with site, folder.recorded():
-                cells.open(site.arrived)
+                transport.open(site.arrived)
                 self.broadcast(
                     Task(_RUN, Shareable(), result_received_cb=self._party_ended), fl_ctx, parties, len(parties)
                 )
@@ -195,19 +195,19 @@ class FederationParty(Executor):
             raise RunError(
                 f"this start-up kit belongs to {fl_ctx.get_identity_name()}, but the party file belongs to {name}"
             )
-        cells = FlareTransport(fl_ctx.get_engine(), job_id, peers_of(name, parties))
+        transport = FlareTransport(fl_ctx.get_engine(), job_id, peers_of(name, parties))
         with side_folder(run_place(env.runs, self.resume or job_id), name, job, env, bool(self.resume)) as folder:
             site = Site(
                 name,
                 peers_of(name, parties),
-                cells.transmit,
+                transport.transmit,
                 veto=own.policy.to_policy().veto,
                 stopped=lambda: bool(abort_signal.triggered),
                 on_report=folder.report,
             )
             keeping = CheckpointManager(site, folder, parties, math.inf)
             with site, folder.recorded(), one_blas_thread():
-                cells.open(site.arrived)
+                transport.open(site.arrived)
                 end: End | Answered
                 if asked is None:
                     end = site.run(party_part(job, env, announcer(job, name), keeping))

@@ -26,7 +26,7 @@ from evenhand.protocol.terms import plain
 _OF_LOSS: Final = ("DEO", "FR", "HM", "log_loss")
 
 
-def counted_cells(rows: EncodedRows, scores: Array) -> Summary:
+def count_decisions(rows: EncodedRows, scores: Array) -> Summary:
     """Return a client's counts for its training and test rows: sign, groups, decision, rows, sum of losses."""
     frame = pd.DataFrame({"sign": rows.labels, "positive": scores > 0})
     groups: list[str] = []
@@ -38,14 +38,14 @@ def counted_cells(rows: EncodedRows, scores: Array) -> Summary:
     found = {}
     for part, inside in (("train", ~rows.test), ("test", rows.test)):
         summed = frame[inside].groupby(keys, sort=True)["loss"].agg(["size", "sum"])
-        found[part] = [[*map(plain, cell), int(n), float(loss)] for cell, n, loss in summed.itertuples()]
+        found[part] = [[*map(plain, stratum), int(n), float(loss)] for stratum, n, loss in summed.itertuples()]
     return {"groups": groups, **found}
 
 
-def measured_quality(job: HorizontalJobFile, labels: Labels, cells: Mapping[str, Summary]) -> dict[str, Any]:
+def measured_quality(job: HorizontalJobFile, labels: Labels, counts: Mapping[str, Summary]) -> dict[str, Any]:
     """Return the quality entries of `result.json`, from all clients' counts."""
     try:
-        parts = {part: _rows(job, cells, part) for part in ("train", "test")}
+        parts = {part: _rows(job, counts, part) for part in ("train", "test")}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"a client sent counts that cannot be read: {error!r}") from error
     parts = {part: one for part, one in parts.items() if len(one)}
@@ -66,34 +66,34 @@ def measured_quality(job: HorizontalJobFile, labels: Labels, cells: Mapping[str,
         for line in lines:
             if line["constraint"] in of_loss:
                 line["standard_error"] = line["bound"] = None
-    return {**found, "clients": {name: _of_client(job, cells, name) for name in cells}}
+    return {**found, "clients": {name: _of_client(job, counts, name) for name in counts}}
 
 
-def scores_of(cells: Mapping[str, Summary], job: HorizontalJobFile) -> Array:
+def scores_of(counts: Mapping[str, Summary], job: HorizontalJobFile) -> Array:
     """Return stand-in scores of the training rows, with the same decisions as the true scores."""
-    found: Array = _rows(job, cells, "train")["score"].to_numpy()
+    found: Array = _rows(job, counts, "train")["score"].to_numpy()
     return found
 
 
-def _rows(job: HorizontalJobFile, cells: Mapping[str, Summary], part: str) -> pd.DataFrame:
+def _rows(job: HorizontalJobFile, counts: Mapping[str, Summary], part: str) -> pd.DataFrame:
     """Return one stand-in row for each counted row, with its combination's mean loss and the same decision."""
     names = job.data.sensitive
     columns = ["sign", *names, "positive", "rows", "loss"]
     listed = []
-    for name, one in cells.items():
+    for name, one in counts.items():
         if list(one["groups"]) != names:
             raise ValueError(f"{name} counts by {one['groups']}")
-        listed += [dict(zip(columns, cell, strict=True)) for cell in one[part]]
+        listed += [dict(zip(columns, stratum, strict=True)) for stratum in one[part]]
     frame = pd.DataFrame(listed, columns=columns)
     if not len(frame):
         return frame.assign(score=[])
-    signs, counts, losses = (frame[name].to_numpy(dtype=np.float64) for name in ("sign", "rows", "loss"))
-    score: Array = -signs * np.log(np.maximum(np.expm1(losses / counts), 1e-300))
+    signs, n, losses = (frame[name].to_numpy(dtype=np.float64) for name in ("sign", "rows", "loss"))
+    score: Array = -signs * np.log(np.maximum(np.expm1(losses / n), 1e-300))
     # Losses with the same decision lie on one side of log 2. So does their mean, except for rounding in its last bit.
     tiny = np.finfo(np.float64).tiny
     positive = frame["positive"].to_numpy(dtype=bool)
     frame = frame.assign(score=np.where(positive, np.maximum(score, tiny), np.minimum(score, 0.0)))
-    return frame.iloc[np.repeat(np.arange(len(frame)), counts.astype(int))].reset_index(drop=True)
+    return frame.iloc[np.repeat(np.arange(len(frame)), n.astype(int))].reset_index(drop=True)
 
 
 def _quality_rows(job: HorizontalJobFile, labels: Labels, rows: pd.DataFrame) -> QualityRows:
@@ -101,11 +101,11 @@ def _quality_rows(job: HorizontalJobFile, labels: Labels, rows: pd.DataFrame) ->
     return QualityRows(rows["sign"].to_numpy(dtype=np.float64), rows[names] if names else None, names=labels)
 
 
-def _of_client(job: HorizontalJobFile, cells: Mapping[str, Summary], name: str) -> dict[str, Any]:
+def _of_client(job: HorizontalJobFile, counts: Mapping[str, Summary], name: str) -> dict[str, Any]:
     """Return a client's number of rows, and the model's accuracy on them."""
     found = {}
     for part in ("train", "test"):
-        rows = _rows(job, {name: cells[name]}, part)
+        rows = _rows(job, {name: counts[name]}, part)
         if len(rows):
             right = (rows["score"] > 0) == (rows["sign"] > 0)
             found[part] = {"rows": len(rows), "accuracy": float(right.mean())}

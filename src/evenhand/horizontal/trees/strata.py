@@ -1,8 +1,8 @@
 """Express slices as sums over strata: rows of data that share label and groups, at any client.
 
-All participants number the same strata (`cells`) from the terms. Leaf values need more than sums at one point: the
-number of rows of a stratum in a leaf, and their scores. Scores are sent on a grid, with the number of rows and the mean
-score of each step. The server then solves the leaf problem over weighted rows.
+All participants number the same strata (`SliceStrata`) from the terms. Leaf values need more than sums at one point:
+the number of rows of a stratum in a leaf, and their scores. Scores are sent on a grid, with the number of rows and the
+mean score of each step. The server then solves the leaf problem over weighted rows.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ GRID: Array = np.concatenate(
 )
 """Ends of the steps of scores: small steps where a leaf's value may change the decision, no steps beyond."""
 STEPS = len(GRID) + 1
-MOST_CELLS = 512
+MAX_STRATA = 512
 
 
-class Crowd(NamedTuple):
+class WeightedRows(NamedTuple):
     """Weighted rows: their leaf, scores, leave-one-out scores, and the number of people that each stands for."""
 
     columns: LeafColumns
@@ -39,7 +39,7 @@ class Crowd(NamedTuple):
     lagrangian: Lagrangian
 
 
-class SliceCells:
+class SliceStrata:
     """Strata of a run, and inequalities over them.
 
     Attributes
@@ -59,10 +59,10 @@ class SliceCells:
         # The index after the last is for crossings that are left out.
         sizes = [2, *(len(values) + (name == crossing) for name, values in self.groups.items())]
         self.count = int(np.prod(sizes))
-        if self.count > MOST_CELLS:
+        if self.count > MAX_STRATA:
             raise InputError(
                 f"trees across clients count rows by label and group; this job has {self.count:,} combinations, but "
-                f"at most {MOST_CELLS} are supported: constrain fewer attributes, or merge groups"
+                f"at most {MAX_STRATA} are supported: constrain fewer attributes, or merge groups"
             )
         self._sizes = sizes
         label, *codes = np.unravel_index(np.arange(self.count), sizes)
@@ -92,10 +92,10 @@ class SliceCells:
         bound = BoundConstraints(self.rows, self.of(rows), self.weights)
         return Lagrangian(rows.labels, bound, shares=self.shares)
 
-    def sums(self, leaf: Integers, leaves: int, cell: Integers, scores: Array, held_out: Array) -> Integers:
+    def sums(self, leaf: Integers, leaves: int, stratum: Integers, scores: Array, held_out: Array) -> Integers:
         """Return (leaves, strata, STEPS, 3): rows, sums of scores, and sums of leave-one-out minus own scores."""
         step = np.searchsorted(GRID, scores, side="right")
-        at = (leaf * self.count + cell) * STEPS + step
+        at = (leaf * self.count + stratum) * STEPS + step
         found = np.zeros((leaves * self.count * STEPS, 3), dtype=np.int64)
         for place, values in enumerate(
             (np.ones(len(at), dtype=np.int64), in_units(scores), in_units(held_out - scores))
@@ -103,15 +103,15 @@ class SliceCells:
             np.add.at(found[:, place], at, values)
         return found.reshape(leaves, self.count, STEPS, 3)
 
-    def crowd(self, sums: Integers, leaves: int) -> Crowd:
+    def weighted_rows(self, sums: Integers, leaves: int) -> WeightedRows:
         """Return the weighted rows of the leaf problem from such sums; `leaves` is the number of leaves."""
-        leaf, cell, step = np.nonzero(sums[..., 0])
-        told = sums[leaf, cell, step]
+        leaf, stratum, step = np.nonzero(sums[..., 0])
+        told = sums[leaf, stratum, step]
         people = told[:, 0].astype(np.float64)
         scores = told[:, 1] * UNIT / people
         held_out = scores + told[:, 2] * UNIT / people
         # Each weighted row has a stratum of its own, with the coefficient of all its people.
-        bound = BoundConstraints(self.rows, np.arange(len(cell)), self.weights[:, cell] * people)
-        of = Lagrangian(self.labels[cell], bound, shares=self.shares * people)
+        bound = BoundConstraints(self.rows, np.arange(len(stratum)), self.weights[:, stratum] * people)
+        of = Lagrangian(self.labels[stratum], bound, shares=self.shares * people)
         columns = LeafColumns(leaf.astype(np.uint8)[:, None], np.array([leaves]))
-        return Crowd(columns, scores, held_out, people, of)
+        return WeightedRows(columns, scores, held_out, people, of)
