@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from problems import Problem, arguments, problem
@@ -45,7 +46,8 @@ CONSTRAINT = EqualOpportunity(0.01)
 
 
 def job_with(protection: Protection, **settings: float) -> Job:
-    return Job(solver="subspace", constraints=(CONSTRAINT,), protection=protection, **settings)  # type: ignore[arg-type]
+    fixed: dict[str, Any] = {"solver": "subspace", "constraints": (CONSTRAINT,), "allow_experimental": True}
+    return Job(**fixed, protection=protection, **settings)  # type: ignore[arg-type]
 
 
 def rounds(console: Console, source: Path | None) -> None:

@@ -39,6 +39,7 @@ def table(rows: int, columns: int, seed: int) -> tuple[np.ndarray, np.ndarray, n
 def cases() -> dict[str, Any]:
     """Return the fits by name; each returns a fitted estimator and what it scores."""
     from evenhand import EqualizedOdds, EqualOpportunity, HorizontalClassifier, VerticalClassifier
+    from evenhand.privacy import Dealer
 
     features, labels, group = table(20_000, 40, 0)
     blocks = np.array_split(features, 4, axis=1)
@@ -57,7 +58,9 @@ def cases() -> dict[str, Any]:
 
     return {
         "subspace, equalized odds": lambda: vertical(constraint=exact),
-        "subspace, dealer": lambda: vertical(4_000, constraint=EqualOpportunity(0.02), protection="dealer"),
+        "subspace, dealer": lambda: vertical(
+            4_000, constraint=EqualOpportunity(0.02), protection=Dealer(allow_experimental=True)
+        ),
         "vertical trees, equalized odds": lambda: vertical(8_000, model="trees", constraint=exact),
         "fairvfl, 200 rounds": lambda: vertical(
             4_000, solver="fairvfl", constraint=EqualOpportunity(0.02), max_rounds=200

@@ -58,7 +58,7 @@ def test_a_plan_between_organisations_names_the_dealer(here: Any, tmp_path: Path
     job = tmp_path / "job.toml"
     members = {"bank": "active", "shop": "passive", "phone": "passive", "notary": "dealer"}
     parties = [f'[[party]]\nname = "{name}"\nrole = "{role}"' for name, role in members.items()]
-    job.write_text("\n".join(['[job]\nprotection = "dealer"\nids = "private"', *parties]))
+    job.write_text("\n".join(['[job]\nprotection = "dealer"\nallow_experimental = true\nids = "private"', *parties]))
     done = here("audit", "--plan", job)
     assert (done.returncode, done.stderr) == (0, "")
     assert "notary would receive:" in done.stdout

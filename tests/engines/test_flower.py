@@ -194,7 +194,7 @@ def test_a_job_on_everybodys_own_files_ends_as_in_one_process(ids: str, tmp_path
 
 def test_a_dealer_is_a_node_of_its_own(tmp_path: Path) -> None:
     """Roles are made anew at every visit, and go on with the secrets that they had."""
-    paths = run_shops(tmp_path, FAIR | {"protection": "dealer", "max_rounds": 3}, ("bank",))
+    paths = run_shops(tmp_path, FAIR | {"protection": "dealer", "max_rounds": 3, "allow_experimental": True}, ("bank",))
     together = run_vertical_job(read_job(paths["together"]), tmp_path / "sites", tmp_path / "run")  # type: ignore[arg-type]
     for name in PARTIES:
         weights = state_bytes(together.folder.read_party(name, "weights"))

@@ -22,7 +22,7 @@ from evenhand import (
 )
 from evenhand.auditing.findings import Finding
 from evenhand.errors import InputError
-from evenhand.privacy import Masked, RandomizedResponse
+from evenhand.privacy import Dealer, Masked, RandomizedResponse
 from evenhand.protocol.job import Job
 from evenhand.solvers.checking import check_job
 
@@ -66,7 +66,9 @@ def test_attacks_fall_from_certainty_to_the_floor() -> None:
         clone(model).set_params(label_privacy=RandomizedResponse(epsilon=0.5)), X, y, sensitive_features=groups
     )
     both = audit(
-        clone(model).set_params(label_privacy=RandomizedResponse(epsilon=1.0), protection="dealer"),
+        clone(model).set_params(
+            label_privacy=RandomizedResponse(epsilon=1.0), protection=Dealer(allow_experimental=True)
+        ),
         X,
         y,
         sensitive_features=groups,

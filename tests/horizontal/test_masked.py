@@ -119,4 +119,4 @@ def test_where_sums_are_not_enough_masks_are_refused(
 def test_what_hides_labels_from_parties_is_not_for_clients(protection: Any) -> None:
     case = Case("sqp")
     with pytest.raises(InputError, match="clients hold their own labels"):
-        case.train(replace(case.job(), protection=protection))
+        case.train(replace(case.job(), protection=protection, allow_experimental=True))

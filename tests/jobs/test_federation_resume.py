@@ -96,7 +96,7 @@ def resumed_until_done(paths: dict[str, Path], runs: Path, seed: int) -> tuple[d
         ({"solver": "fairvfl", "max_rounds": 15, "constraint": FAIR}, 1),
         ({"solver": "fedbcd", "max_rounds": 20}, 2),
         ({"solver": "trees", "model": "trees", "max_rounds": 9, "options": {"interactions": "full"}}, 3),
-        ({"solver": "subspace", "max_rounds": 12, "tol": 0.0, "protection": "dealer"}, 5),
+        ({"solver": "subspace", "max_rounds": 12, "tol": 0.0, "protection": "dealer", "allow_experimental": True}, 5),
     ],
 )
 def test_however_often_it_is_cut_off_it_ends_where_it_would_have(

@@ -176,6 +176,7 @@ def test_products_that_hide_nu_are_those_of_one_process(level: str, loss: float,
     if level == "encrypted":
         pytest.importorskip("tenseal")
     job = {"solver": "subspace", "max_rounds": 4, "tol": 0.0, "protection": level, "constraint": FAIR}
+    job |= {"allow_experimental": True}
     paths = write_shops(tmp_path, job)
     network = Network(loss)
     ends = run(paths, network)
@@ -192,7 +193,7 @@ def test_products_that_hide_nu_are_those_of_one_process(level: str, loss: float,
 
 
 def test_a_dealer_is_named_by_the_job_and_accepted_by_everybody(tmp_path: Path) -> None:
-    job = {"protection": "dealer", "max_rounds": 2}
+    job = {"protection": "dealer", "max_rounds": 2, "allow_experimental": True}
     paths = write_shops(tmp_path / "policy", job)
     paths["shop"].write_text(paths["shop"].read_text() + '\n[policy]\nparticipants = ["bank", "shop", "phone"]\n')
     ends = run(paths)

@@ -43,7 +43,8 @@ def vertical_jobs() -> Iterator[Any]:
         job |= {"constraint": FAIR} if solver.takes_constraints else {}
         job |= {"model": solver.models[0]} if "linear" not in solver.models else {}
         for level in solver.protections:
-            yield pytest.param(job | {"protection": level}, ("bank",), id=f"{name}-{level}")
+            asked = job | {"protection": level, "allow_experimental": True}
+            yield pytest.param(asked, ("bank",), id=f"{name}-{level}")
         yield pytest.param(job | {"protection": "none"}, ("bank", "phone"), id=f"{name}-two active")
         if solver.takes_label_privacy:
             private = {"label_privacy": {"epsilon": 4.0, "finish": True}}

@@ -31,7 +31,9 @@ class Shops:
     def __init__(self, folder: Path, policy: str = "", absent: str = "", protection: str = "auto") -> None:
         self.folder = folder
         active = ("bank", "phone") if protection == "auto" else ("bank",)
-        self.paths = write_shops(folder / "sites", {**FAIR, "protection": protection}, active)
+        self.paths = write_shops(
+            folder / "sites", {**FAIR, "protection": protection, "allow_experimental": True}, active
+        )
         self.paths["server"] = servers_copy(self.paths["bank"])
         names = list(read_federation_job(self.paths["job"]).parts)
         with self.paths["phone"].open("a") as file:

@@ -48,7 +48,7 @@ CASES = [("subspace", "masked"), ("subspace", "dealer"), ("subspace", "encrypted
 
 
 def job_of(solver: str, level: str, **settings: Any) -> Job:
-    return make_job(solver, **{"protection": level, **settings})
+    return make_job(solver, **{"protection": level, "allow_experimental": True, **settings})
 
 
 def train(job: Job, **runtime: Any) -> VerticalRun:
@@ -199,7 +199,7 @@ def test_a_server_that_passes_on_another_key_is_found_out() -> None:
 
 def _level(parts: list[str], **job: Any) -> str:
     participants: Any = {f"p{place}": part for place, part in enumerate(parts)}
-    return vertical_terms(Job(**job), participants, 100, {}).job.protection
+    return vertical_terms(Job(**job, allow_experimental=True), participants, 100, {}).job.protection
 
 
 def test_sums_are_the_default_where_there_are_several_to_be_summed() -> None:
@@ -227,7 +227,9 @@ def test_a_protection_that_would_protect_nothing_is_refused(parts: list[str], jo
 
 def test_nobody_may_bear_the_dealers_name() -> None:
     with pytest.raises(InputError, match="third party"):
-        vertical_terms(Job(protection="dealer"), {"bank": "active", "dealer": "passive"}, 100, {})
+        vertical_terms(
+            Job(protection="dealer", allow_experimental=True), {"bank": "active", "dealer": "passive"}, 100, {}
+        )
 
 
 def test_what_a_gradient_tells_of_single_rows_is_refused() -> None:

@@ -16,7 +16,7 @@ from evenhand.auditing.vertical import audit_vertical
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.auditing import trained_for_audit
-from evenhand.privacy import RandomizedResponse
+from evenhand.privacy import Dealer, Encrypted, RandomizedResponse
 from evenhand_reproductions.experiments import FairVFLProblem, Fit, fitting, measured
 from evenhand_reproductions.privacy.problems import FARTHEST, LEAST_ROWS, PARTIES, dealt
 from evenhand_reproductions.settings import SETS, Meter, Record, Settings
@@ -30,14 +30,15 @@ ATTACKED: Final = 10_000
 LARGE: Final = 10_000
 """Training rows beyond which `encrypted` is run in the first run only: what it computes is `dealer`'s to the bit."""
 LABELS: Final = RandomizedResponse(epsilon=1.0)
+DEALER: Final = Dealer(allow_experimental=True)
 LEVELS: Final[dict[str, dict[str, Any]]] = {
     "none": {"protection": "none"},
     "masked": {"protection": "masked"},
-    "dealer": {"protection": "dealer"},
-    "encrypted": {"protection": "encrypted"},
+    "dealer": {"protection": DEALER},
+    "encrypted": {"protection": Encrypted(allow_experimental=True)},
     "none, labels ε = 1": {"protection": "none", "label_privacy": LABELS},
-    "dealer, labels ε = 1": {"protection": "dealer", "label_privacy": LABELS},
-    "dealer, labels ε = 1, own end": {"protection": "dealer", "label_privacy": replace(LABELS, finish=True)},
+    "dealer, labels ε = 1": {"protection": DEALER, "label_privacy": LABELS},
+    "dealer, labels ε = 1, own end": {"protection": DEALER, "label_privacy": replace(LABELS, finish=True)},
 }
 
 

@@ -69,8 +69,11 @@ def audit(
 
 def _show_plan(path: Path) -> None:
     from evenhand.jobs.auditing import plan_of, read_planned
+    from evenhand.protocol.job import described_protection
 
-    planned = plan_of(read_planned(path))
+    job = read_planned(path)
+    planned = plan_of(job)
+    say(f"protection of messages: {described_protection(job.to_job().protection)}")
     told: set[str] = set()
     for receiver in dict.fromkeys(one.receiver for one in planned):
         say(f"{receiver} would receive:")

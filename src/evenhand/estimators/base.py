@@ -24,7 +24,7 @@ from evenhand.estimators.sensitive import named_columns, split_off
 from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.models.across import joint_scores
 from evenhand.models.linear import LinearModel
-from evenhand.privacy.levels import protection_name
+from evenhand.privacy.levels import protection_of
 from evenhand.protocol.align import How
 from evenhand.protocol.job import Job, LossName, ModelName, RandomizedResponse, RuntimeName
 from evenhand.protocol.roles import SERVER
@@ -181,8 +181,8 @@ class VerticalEstimator(NestedParameters):
             hidden=tuple(self.hidden),
             loss=self._loss,
             options=options,
-            protection=protection_name(self.protection),
             label_privacy=self._label_privacy(),
+            **protection_of(self.protection),
         )
         return resolve(job, self.tol)
 

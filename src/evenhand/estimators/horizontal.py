@@ -24,7 +24,7 @@ from evenhand.estimators.tables import in_pandas
 from evenhand.estimators.warning import warn_of
 from evenhand.horizontal.crossings import learns_crossings
 from evenhand.horizontal.problem import HorizontalServerData, ModelStart, UpdateNoise
-from evenhand.privacy.levels import protection_name
+from evenhand.privacy.levels import protection_of
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.report.progress import Progress
@@ -102,9 +102,9 @@ class HorizontalClassifier(ScoresAcrossClients):
         Noise that clients add to their updates before they send them: a :class:`~evenhand.privacy.ClippedGaussian` for
         instance, or one for each client by name. Averaging solvers only.
     protection
-        ``"masked"`` or :class:`~evenhand.privacy.Masked`: the server learns sums over clients only. Masks cancel in
-        the sum and outlive clients that drop out (extra ``privacy``). It needs ``scope="global"``. ``"none"`` and
-        ``"auto"``: every answer as it is.
+        ``"masked"`` or :class:`~evenhand.privacy.Masked`: a server that follows the protocol receives sums over
+        clients. Masks cancel in the sum and outlive clients that drop out (extra ``privacy``). It needs
+        ``scope="global"``. ``"none"`` and ``"auto"``: every answer as it is.
     delta
         δ of the privacy statements.
     runtime
@@ -358,7 +358,7 @@ class HorizontalClassifier(ScoresAcrossClients):
             seed=seed,
             hidden=tuple(self.hidden),
             options=options,
-            protection=protection_name(self.protection),
+            **protection_of(self.protection),
         )
 
     def _start(self, shape: tuple[int, ...], classes: int | None, job: Job) -> ModelStart | None:

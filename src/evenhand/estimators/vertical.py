@@ -76,11 +76,11 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     protection
         What messages hide, by name or as an object of `evenhand.privacy` (``"subspace"`` and ``"fairvfl"`` with linear
         parties). ``"none"``: messages as published, which disclose labels, scores and which records are equal.
-        ``"masked"`` or ``Masked()``: the server learns sums over the passive parties only. ``"dealer"`` or
-        ``Dealer()``: passive parties receive sums over rows, not one number a row, with the help of a third party that
-        has no data. ``"encrypted"`` or ``Encrypted()``: the same under encryption, without a third party (extra
-        ``encrypted``). Both have known weaknesses (docs/privacy.md). ``"auto"``: ``"masked"`` for ``"subspace"`` with
-        two or more passive parties, else ``"none"``.
+        ``"masked"`` or ``Masked()``: during training the server receives sums over the passive parties.
+        ``Dealer(allow_experimental=True)``: passive parties receive sums over rows, not one number a row, with the help
+        of a third party that has no data. ``Encrypted(allow_experimental=True)``: the same under encryption, without a
+        third party (extra ``encrypted``). Levels that need the flag are known to break (docs/privacy.md).
+        ``"auto"``: ``"masked"`` for ``"subspace"`` with two or more passive parties, else ``"none"``.
     label_privacy
         A :class:`~evenhand.privacy.RandomizedResponse`: labels leave their holder as randomised responses only. Loss
         and constraints are then debiased estimates (``"subspace"``, ``"trees"``, ``"fairvfl"`` and ``"fedbcd"``).

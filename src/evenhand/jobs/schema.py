@@ -176,6 +176,11 @@ class TrainingSection(Strict):
         "masked",
         "auto",
     )
+    allow_experimental: bool = key(
+        "Whether the job may use a `protection` that a known attack breaks; the error without it says which.",
+        True,
+        False,
+    )
     test_fraction: float = key(
         "Share of the rows that are held out. A hash of the id decides, so every party holds out the same rows.",
         0.25,
@@ -193,6 +198,7 @@ class TrainingSection(Strict):
             hidden=tuple(self.hidden),
             options=self.options,
             protection=self.protection,
+            allow_experimental=self.allow_experimental,
             **more,
         )
 

@@ -11,34 +11,48 @@ from evenhand.protocol.job import PROTECTIONS, Protection
 
 @dataclass(frozen=True)
 class Masked:
-    """The server learns sums over parties or clients only: masks that cancel in the sum hide each message."""
+    """During training the server receives sums over parties or clients: masks that cancel hide each message."""
 
 
 @dataclass(frozen=True)
 class Dealer:
-    """Passive parties receive sums over rows only: a third party without data deals random triples.
+    """Passive parties receive sums over rows instead of ν: a third party without data deals random triples.
 
     Vertical only. In one process the dealer is simulated.
+
+    Parameters
+    ----------
+    allow_experimental
+        Required while a known attack breaks this level; the error without it says which.
     """
+
+    allow_experimental: bool = False
 
 
 @dataclass(frozen=True)
 class Encrypted:
-    """Passive parties receive sums over rows only: derivatives travel encrypted. Vertical only.
+    """Passive parties receive sums over rows instead of ν: derivatives travel encrypted. Vertical only.
 
     It needs no third party, but the ``encrypted`` extra and more time.
+
+    Parameters
+    ----------
+    allow_experimental
+        Required while a known attack breaks this level; the error without it says which.
     """
+
+    allow_experimental: bool = False
 
 
 _NAMES: dict[type, Protection] = {Masked: "masked", Dealer: "dealer", Encrypted: "encrypted"}
 
 
-def protection_name(given: Any) -> Protection:
-    """Return the name of a level of protection, which a user gives by name or as an object."""
+def protection_of(given: Any) -> dict[str, Any]:
+    """Return the fields of a job that a protection sets, from its name or its object."""
     if type(given) in _NAMES:
-        return _NAMES[type(given)]
-    for name in ("auto", *PROTECTIONS):
-        if isinstance(given, str) and given == name:
-            return name
+        allowed = getattr(given, "allow_experimental", False)
+        return {"protection": _NAMES[type(given)], "allow_experimental": allowed}
+    if isinstance(given, str) and given in ("auto", *PROTECTIONS):
+        return {"protection": given}
     known = ", ".join(map(repr, ("auto", *PROTECTIONS)))
     raise InputError(f"protection is {given!r}; choose one of {known}, or give Masked(), Dealer() or Encrypted()")

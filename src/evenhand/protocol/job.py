@@ -128,7 +128,41 @@ RuntimeName = Literal["auto", "messages", "interleaved", "threads"]
 Protection = Literal["auto", "none", "masked", "dealer", "encrypted"]
 PROTECTIONS: Final[tuple[Protection, ...]] = ("none", "masked", "dealer", "encrypted")
 """Protection levels, weakest first; ``"auto"`` is the solver's choice."""
+EXPERIMENTAL: Final[Mapping[str, str]] = {
+    "dealer": "passive parties receive exact sums of labels, and a party with sparse columns can recover every label",
+    "encrypted": (
+        "the server can read whole columns of a party from the noise of the ciphertexts, and a party with sparse "
+        "columns can recover every label"
+    ),
+    "privacy.epsilon": (
+        "after training, clients send exact counts and losses to the server, and no noise covers these messages"
+    ),
+}
+"""What needs ``allow_experimental``, and the known attack on it. An entry goes when its attack fails."""
+
+
+def check_experimental(name: str, what: str, allowed: bool, how: str) -> None:
+    """Refuse a protection with a known successful attack, unless the user has allowed it.
+
+    Parameters
+    ----------
+    name
+        Key of `EXPERIMENTAL`; other names pass.
+    what
+        How the error names it.
+    how
+        How to allow it.
+    """
+    if name in EXPERIMENTAL and not allowed:
+        raise InputError(f"{what} is experimental: {EXPERIMENTAL[name]}. To use it all the same, {how}")
+
+
 RUNTIMES: tuple[RuntimeName, ...] = ("auto", "messages", "interleaved", "threads")
+
+
+def described_protection(name: str) -> str:
+    """Return a level's name, with the attack that breaks it if one is known."""
+    return f"{name} (experimental: {EXPERIMENTAL[name]})" if name in EXPERIMENTAL else name
 
 
 @dataclass(frozen=True)
@@ -162,9 +196,11 @@ class Job:
     options
         The solver's hyperparameters by name, for instance ``{"local_steps": 7}``.
     protection
-        ``"none"``: messages as published. ``"masked"``: the server learns sums over parties only. ``"dealer"`` and
-        ``"encrypted"``: ν is not sent to passive parties either, with the help of a third party that has no data, or by
-        encryption. ``"auto"``: ``"masked"`` where it costs next to nothing, else ``"none"``.
+        ``"none"``: messages as published. ``"masked"``: during training the server receives sums over parties only.
+        ``"dealer"`` and ``"encrypted"``: passive parties do not receive ν either, with the help of a third party that
+        has no data, or by encryption. ``"auto"``: ``"masked"`` where it costs next to nothing, else ``"none"``.
+    allow_experimental
+        Whether the job may use a level of `EXPERIMENTAL`, which is known to break.
     label_privacy
         The ε of randomised response, if labels leave their holder only as randomised responses. A mapping works too.
     """
@@ -182,6 +218,7 @@ class Job:
     options: Mapping[str, Any] = field(default_factory=dict)
     protection: Protection = "auto"
     label_privacy: RandomizedResponse | None = None
+    allow_experimental: bool = False
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -194,6 +231,12 @@ class Job:
         if self.protection not in ("auto", *PROTECTIONS):
             known = ", ".join(map(repr, ("auto", *PROTECTIONS)))
             raise InputError(f"protection is {self.protection!r}; choose one of {known}")
+        check_experimental(
+            self.protection,
+            f"protection {self.protection!r}",
+            self.allow_experimental,
+            f"set allow_experimental = true in [job], or give {self.protection.title()}(allow_experimental=True)",
+        )
         object.__setattr__(self, "label_privacy", RandomizedResponse.of(self.label_privacy))
         if self.alpha is not None and not (is_number(self.alpha) and self.alpha >= 0):
             raise InputError(f"alpha is {self.alpha!r}; it must be zero or more, or None for 2/n")

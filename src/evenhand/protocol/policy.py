@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evenhand.protocol.job import PROTECTIONS, Protection
+from evenhand.protocol.job import EXPERIMENTAL, PROTECTIONS, Protection
 from evenhand.protocol.messages import Message
 from evenhand.protocol.terms import HorizontalTerms, Terms
 
@@ -31,6 +31,8 @@ class OwnPolicy:
         Whether clients' updates must have noise. Other runs have none and are refused.
     protection
         Minimum protection of a vertical run: ``"none"``, ``"masked"``, ``"dealer"`` or ``"encrypted"``.
+    allow_experimental
+        Whether a level that a known attack breaks counts for `protection`.
     never_send
         Kinds of messages that it never sends, whatever the terms.
     label_epsilon
@@ -45,6 +47,7 @@ class OwnPolicy:
     never_send: Sequence[str] = ()
     protection: Protection = "none"
     label_epsilon: float | None = None
+    allow_experimental: bool = False
 
     def __call__(self, terms: Terms) -> str | None:
         """Return why the participant refuses these terms, or None."""
@@ -64,6 +67,8 @@ class OwnPolicy:
             return "it takes part only where what clients send is protected"
         if self.protection != "none" and (job.protection == "auto" or _less(job.protection, self.protection)):
             return f"protection {job.protection!r} is less than its {self.protection!r}"
+        if self.protection != "none" and job.protection in EXPERIMENTAL and not self.allow_experimental:
+            return f"protection {job.protection!r} is experimental: {EXPERIMENTAL[job.protection]}"
         if self.label_epsilon is not None:
             if job.label_privacy is None:
                 return f"labels have no privacy by the terms; it wants label_privacy of at most {self.label_epsilon:g}"

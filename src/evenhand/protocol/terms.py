@@ -88,7 +88,7 @@ class Terms:
     @cached_property
     def plain_job(self) -> Mapping[str, Any]:
         """The job as plain values for JSON."""
-        apart = ("constraints", "options", "label_privacy")
+        apart = ("constraints", "options", "label_privacy", "allow_experimental")
         settings = [one.name for one in fields(self.job) if one.name not in apart]
         asked = self.job.label_privacy
         return {
@@ -99,6 +99,7 @@ class Terms:
             ],
             "options": {name: plain(self.job.options[name]) for name in sorted(self.job.options)},
             **({} if asked is None else {"label_privacy": asked.to_plain()}),
+            **({"allow_experimental": True} if self.job.allow_experimental else {}),
         }
 
     def to_plain(self) -> dict[str, Any]:

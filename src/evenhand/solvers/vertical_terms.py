@@ -63,7 +63,7 @@ def _protection(job: Job, solver: Solver[Any, Any], participants: Mapping[str, P
     if passive < (2 if job.protection == "masked" else 1):
         raise InputError(
             f"protection {job.protection!r} with {passive} passive part{'y' if passive == 1 else 'ies'}: a sum over "
-            "one is its own message and hides nothing; choose 'dealer' or 'encrypted', or 'none'"
+            "one is its own message and hides nothing; choose 'none' and accept that the server reads it"
         )
     return job.protection
 

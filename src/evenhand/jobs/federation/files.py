@@ -14,7 +14,7 @@ from evenhand.errors import JobError, RunError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, check_agreed
 from evenhand.jobs.schema import Strict, check_names, key, located, once, parsed, read_toml
 from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_party, check_training
-from evenhand.protocol.job import Job, Protection
+from evenhand.protocol.job import Job, Protection, check_experimental
 from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.terms import Part
 
@@ -139,6 +139,9 @@ class PolicySection(Strict):
     never_send: list[str] = key("Kinds of messages that it never sends; the run ends there.", ["combined-scores"], [])
     columns: list[str] | None = key("Columns that a job across clients may use; by default all.", ["age", "ward"], None)
     protection: Protection = key("Weakest `protection` that it accepts.", "masked", "none")
+    allow_experimental: bool = key(
+        "Whether a `protection` that a known attack breaks counts for this policy's `protection`.", True, False
+    )
     label_epsilon: float | None = key(
         "Largest ε of `label_privacy` that it accepts. Jobs without `label_privacy` are then refused.", 1.0, None
     )
@@ -219,8 +222,7 @@ def _check_job(job: FederationJob) -> None:
     if len(dealers) != (1 if job.job.protection == "dealer" else 0):
         raise JobError(
             f'{len(dealers)} parties have the role "dealer", and job.protection is {job.job.protection!r}: the level '
-            '"dealer" takes one, whom nobody else controls, and no other level takes any; with nobody to trust there '
-            'is "encrypted"'
+            '"dealer" takes one, which no other participant controls, and no other level takes any'
         )
     if job.job.runtime != "auto":
         raise JobError("key job.runtime is for runs in one process; remove it from a job between organisations")
@@ -240,6 +242,10 @@ def _check_clients_job(job: ClientsJob) -> None:
         raise JobError(
             "between organisations, horizontal jobs train two classes on columns of tables; remove data.label.classes, "
             'and choose another model than "resnet18"'
+        )
+    if job.privacy is not None and job.privacy.epsilon is not None:
+        check_experimental(
+            "privacy.epsilon", "privacy.epsilon", job.job.allow_experimental, "set allow_experimental = true in [job]"
         )
     check_agreed(job)
 

@@ -12,6 +12,7 @@ from evenhand.errors import EvenhandError
 from evenhand.jobs.federation.files import AnyJob, FederationJob
 from evenhand.printing import printable
 from evenhand.protocol.disclosure import SENT_AS_IT_IS
+from evenhand.protocol.job import described_protection
 from evenhand.protocol.messages import Schema
 from evenhand.protocol.terms import Terms
 from evenhand.report.tables import certificate_table, constraints_table, quality_table
@@ -37,7 +38,7 @@ def notice(job: AnyJob, name: str, terms: Terms, *, scores: bool = False) -> str
         f"  task: {'score new rows with the trained model' if scores else 'train a model'}",
         f"  solver: {trained.solver}; model: {trained.model}; at most {trained.max_rounds} rounds",
         f"  constraints: {constraints}",
-        f"  protection of messages: {trained.protection}",
+        f"  protection of messages: {described_protection(trained.protection)}",
         *([] if trained.label_privacy is None else [f"  label privacy: {trained.label_privacy.words}"]),
         f"  participants: {', '.join(f'{one} ({part})' for one, part in terms.participants.items())}",
     ]
