@@ -19,7 +19,7 @@ from problems import arguments
 
 from evenhand.cli.demo import write_demo
 from evenhand.data import load
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.training.together import Together
 

@@ -20,7 +20,7 @@ from rich.table import Table
 from evenhand.constraints.kinds import EqualOpportunity
 from evenhand.data import load
 from evenhand.protocol.job import Job
-from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.inprocess import VirtualClock
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 from evenhand_reproductions.experiments import make_problem

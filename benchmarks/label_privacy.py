@@ -22,8 +22,8 @@ from rich.table import Table
 
 from evenhand.auditing.vertical import audit_vertical
 from evenhand.constraints import bind
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.kinds import EqualOpportunity
-from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.data import load
 from evenhand.estimators import VerticalClassifier
 from evenhand.estimators.auditing import trained_for_audit

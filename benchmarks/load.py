@@ -38,8 +38,7 @@ from evenhand.jobs.federation.files import FederationJob, PartyFile
 from evenhand.jobs.federation.sites import party_program, server_program
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
-from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.runtime.links import LinkSettings
 from evenhand.runtime.packets import Content
 from evenhand.runtime.site import Program, Site

@@ -18,7 +18,7 @@ from rich.table import Table
 from evenhand.constraints.kinds import EqualizedOdds, EqualOpportunity
 from evenhand.protocol.job import Job
 from evenhand.training.vertical import VerticalRun
-from evenhand.vertical.subspace import rates
+from evenhand.vertical.subspace import tiny_problem
 from evenhand_reproductions.in_memory import train_vertical
 
 
@@ -43,15 +43,15 @@ def main() -> None:
         table.add_row(str(history), "> 15" if there.empty else f"{there.index[0]:.0f}", *gaps)
     console.print(table)
 
-    ladder = rates.LADDER
+    ladder = tiny_problem.LADDER
     table = Table("draw", "objective with the ladder", "without")
     for seed in range(10, 15):
         job = Job(solver="subspace", constraints=(EqualizedOdds(0.01, measure="error"),), max_rounds=60)
         found = []
         for steps in (ladder, ()):
-            rates.LADDER = steps
+            tiny_problem.LADDER = steps
             found.append(train(job, source, seed).certificate.objective)
-        rates.LADDER = ladder
+        tiny_problem.LADDER = ladder
         table.add_row(str(seed), *(f"{objective:.4f}" for objective in found))
     console.print(table)
 

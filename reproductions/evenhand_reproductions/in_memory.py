@@ -25,11 +25,11 @@ from evenhand.protocol.job import Job, RuntimeName
 from evenhand.protocol.roles import SERVER, Report, Role
 from evenhand.protocol.terms import HorizontalTerms, Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers import roles as solver_roles
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
-from evenhand.solvers.vertical_terms import vertical_terms
+from evenhand.solvers.roles import vertical_terms
 from evenhand.training import horizontal, horizontal_steps, vertical, vertical_steps
 from evenhand.training.horizontal import HorizontalRun, update_noise_of
 from evenhand.training.horizontal_steps import HorizontalTraining

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from evenhand.estimators.merging import merged_pipeline
     from evenhand.estimators.saved import load_run
     from evenhand.estimators.selection import Selection, frontier, select
-    from evenhand.runtime.clock import VirtualClock
+    from evenhand.runtime.inprocess import VirtualClock
 
 __all__ = [
     "DemographicParity",
@@ -69,11 +69,11 @@ _HOMES = {
         "VerticalClassifier",
         "VerticalRegressor",
     ),
-    "runtime.clock": ("VirtualClock",),
     "estimators.auditing": ("audit",),
     "estimators.merging": ("merged_pipeline",),
     "estimators.saved": ("load_run",),
     "estimators.selection": ("Selection", "frontier", "select"),
+    "runtime.inprocess": ("VirtualClock",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,11 +1,14 @@
-"""Make foreign text safe for a terminal: ids, labels, columns and file names may contain anything."""
+"""Print foreign values safely: ids, labels and file names may contain anything. Tell which values are numbers."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final
+
+import numpy as np
 
 _LONGEST: Final = 60
 
@@ -46,3 +49,18 @@ def toml_key(name: str) -> str:
 
 def _escaped(sign: str) -> str:
     return sign.encode("unicode_escape").decode("ascii")
+
+
+def is_number(value: object) -> bool:
+    """Return whether a setting is a finite number that fits a float; booleans are not numbers."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def is_whole(value: object) -> bool:
+    """Return whether a setting is an integer of at most 64 bits."""
+    return is_number(value) and isinstance(value, (int, np.integer)) and -(2**63) <= int(value) < 2**63

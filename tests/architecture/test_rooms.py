@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("vertical", "horizontal"),
     ("models", "privacy", "data", "metrics", "central", "programs"),
     ("constraints", "protocol"),
-    ("arrays", "errors", "numbers", "printing"),
+    ("arrays", "errors", "printing"),
 )
 # A solver is a state machine without input, output or a clock: style.md, point 1.
 NOT_FOR_SOLVERS = {"socket", "ssl", "threading", "multiprocessing", "asyncio", "concurrent", "subprocess", "time"}
@@ -67,7 +67,7 @@ def arrows(source: Path) -> Iterator[Arrow]:
                 above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
                 origin = ".".join([*above, *([node.module] if node.module else [])])
                 for alias in node.names:
-                    # `from evenhand.runtime import clock` names a module, `from evenhand.errors import X` does not.
+                    # `from evenhand.runtime import files` names a module, `from evenhand.errors import X` does not.
                     whole = f"{origin}.{alias.name}"
                     yield Arrow(module, whole if whole in known else origin, node.lineno)
 
@@ -208,7 +208,7 @@ def test_importing_a_room_imports_no_extra(room: str) -> None:
 @pytest.mark.parametrize(
     ("path", "line", "found"),
     [
-        ("vertical/bad.py", "from evenhand.runtime import clock", "evenhand.vertical.bad:1 imports evenhand.runtime"),
+        ("vertical/bad.py", "from evenhand.runtime import files", "evenhand.vertical.bad:1 imports evenhand.runtime"),
         ("vertical/bad.py", "def f():\n    import evenhand.cli", "evenhand.vertical.bad:2 imports evenhand.cli"),
         ("vertical/bad.py", "from ..report.record import RunFolder", "evenhand.vertical.bad:1 imports evenhand.report"),
         ("jobs/runs.py", "from evenhand import VerticalClassifier", "evenhand.jobs.runs:1 imports evenhand"),

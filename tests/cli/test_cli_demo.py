@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.runtime.folder import RunFolder
 
 NAMES = ["plain", "fair", "rates", "published"]

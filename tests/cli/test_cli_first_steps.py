@@ -15,7 +15,7 @@ from support.tables import SmallJob, people
 
 from evenhand.cli.data import write_example
 from evenhand.data.examples import EXAMPLES
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

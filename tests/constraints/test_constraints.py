@@ -26,7 +26,7 @@ from evenhand.constraints import (
     groups_frame,
 )
 from evenhand.constraints.binding import BoundConstraints
-from evenhand.constraints.lagrangian import Lagrangian, net_multipliers
+from evenhand.constraints.evaluation import Lagrangian, net_multipliers
 from evenhand.constraints.losses import MEASURES
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.constraints.slices import Inequality, Slice

@@ -20,8 +20,8 @@ from evenhand.constraints import (
     bind,
 )
 from evenhand.constraints.binding import compared_groups, inequalities
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.groups import crossed_name, with_crossing
-from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import ConstraintError, DataError
 
 PEOPLE = pd.DataFrame({"sex": list("fmfmfm"), "race": [1, 1, 2, 2, 2, 1]})

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenhand.constraints.bounds import Bounds
-from evenhand.constraints.exact_rates import ShiftedBounds
+from evenhand.constraints.proving import ShiftedBounds
+from evenhand.constraints.slices import Bounds
 from evenhand.errors import InputError
 
 ONE = np.array([True])

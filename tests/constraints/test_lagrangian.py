@@ -10,7 +10,7 @@ from scipy.special import expit
 from support.problems import numerical_gradient, small, two_attributes
 
 from evenhand.constraints import KINDS, Constraint, EqualOpportunity, NeymanPearson, bind
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.losses import MEASURES, Squared
 
 EVERY = [

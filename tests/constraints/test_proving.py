@@ -11,8 +11,8 @@ from support.problems import Problem, small
 
 from evenhand.constraints import DemographicParity, EqualizedOdds, EqualOpportunity, NeymanPearson, bind
 from evenhand.constraints.binding import inequalities
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.inequality_parts import InequalityParts
-from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.leave_one_out import Response, measured
 from evenhand.constraints.proving import Proving, critical_value
 from evenhand.constraints.slices import bounds_of

@@ -15,7 +15,7 @@ from support.federation import assert_told
 from evenhand.cli.demo_federation import free_port, wait_until_open
 from evenhand.cli.federation_client import run_submitted, start
 from evenhand.jobs.federation.files import read_federation_job
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.runs import run_horizontal_job
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.nvflare.kits import provision

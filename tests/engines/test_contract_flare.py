@@ -27,13 +27,13 @@ from evenhand.cli.demo_federation import free_port, wait_until_open
 from evenhand.cli.federation_client import run_submitted, start
 from evenhand.jobs.auditing import audit_run
 from evenhand.jobs.federation.files import read_federation_job
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.runs import run_horizontal_job
 from evenhand.jobs.vertical.runs import run_vertical_job
+from evenhand.runtime.checkpointfiles import state_bytes
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.nvflare.kits import provision
 from evenhand.runtime.nvflare.submitting import write_job
-from evenhand.runtime.statefiles import state_bytes
 
 ACROSS_COLUMNS = [name for name in NAMES if name in VERTICAL]
 ACROSS_ROWS = [name for name in NAMES if name not in VERTICAL]

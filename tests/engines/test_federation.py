@@ -19,11 +19,11 @@ from support.shops import PARTIES, Shops, job_processes, running_shops, wait_unt
 
 from evenhand.cli.federation_client import ask, start
 from evenhand.errors import RunError
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
+from evenhand.runtime.checkpointfiles import state_bytes
 from evenhand.runtime.nvflare import submitting
 from evenhand.runtime.nvflare.kits import ALLOWED, provision
-from evenhand.runtime.statefiles import state_bytes
 from evenhand.vertical.messages import DIRECTION
 
 pytestmark = pytest.mark.timeout(300)

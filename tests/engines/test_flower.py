@@ -24,17 +24,17 @@ from flwr.simulation import run_simulation
 from evenhand.errors import RunError
 from evenhand.jobs.federation.files import SiteEnv, site_env
 from evenhand.jobs.federation.flower import client_app, server_app
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.runs import run_horizontal_job
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.protocol.roles import SERVER, Role
+from evenhand.runtime.checkpointfiles import state_bytes
 from evenhand.runtime.flower.grid import GridPost, registered_nodes
 from evenhand.runtime.flower.records import keep_state, kept_state, packets_in, to_records, value_in
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.links import Packet
 from evenhand.runtime.packets import packet_bytes
 from evenhand.runtime.site import Program, Site
-from evenhand.runtime.statefiles import state_bytes
 from evenhand.runtime.visits import NEVER_AGAIN, VisitedSite
 from evenhand.training.run import one_blas_thread
 

@@ -17,7 +17,7 @@ pytest.importorskip("nvflare", reason="make federation runs these in an environm
 import psutil
 from support.shops import PARTIES, Shops, job_processes, running_shops
 
-from evenhand.runtime.statefiles import state_bytes
+from evenhand.runtime.checkpointfiles import state_bytes
 
 # FLARE's own session leaves a socket open when the server goes away.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -23,11 +23,11 @@ pytest.importorskip("nvflare", reason="make federation runs these in an environm
 import psutil
 from support.shops import wait_until
 
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
+from evenhand.runtime.checkpointfiles import state_bytes
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.nvflare.running import end_all
-from evenhand.runtime.statefiles import state_bytes
 
 DEPLOY = Path(__file__).parents[2] / "docs" / "deploy.md"
 SITES = {"bank": "10.231.7.1", "shop": "10.231.7.2", "phone": "10.231.7.3"}

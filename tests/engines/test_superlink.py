@@ -19,9 +19,9 @@ from evenhand.data import load
 from evenhand.errors import FetchError
 from evenhand.jobs.federation.files import read_federation_job
 from evenhand.jobs.federation.flower_app import write_app
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
-from evenhand.runtime.statefiles import state_bytes
+from evenhand.runtime.checkpointfiles import state_bytes
 
 FAIR = {"max_rounds": 4, "constraint": {"kind": "equal-opportunity", "epsilon": 0.05}, "test_fraction": 0.2}
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]

@@ -20,9 +20,9 @@ from evenhand.models.linear import LinearModel
 from evenhand.models.saved import from_state, to_state
 from evenhand.protocol.job import Job
 from evenhand.protocol.state import State
+from evenhand.runtime.checkpointfiles import Mark, state_bytes, state_from
 from evenhand.runtime.inprocess import InProcess
 from evenhand.runtime.manifest import MANIFEST, Manifest, _digest, entry
-from evenhand.runtime.statefiles import Mark, state_bytes, state_from
 from evenhand_reproductions.in_memory import Holdings
 
 HERE, MARK = Path("state.safetensors"), Mark("a run", "party bank")

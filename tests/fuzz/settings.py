@@ -17,7 +17,7 @@ from support.damage import damaged
 from evenhand.constraints import KINDS, as_list, bind
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.errors import EvenhandError, JobError
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 
 GOOD: dict[str, dict[str, Any]] = {
     name: {"limit": 0.1, "label": -1, "measure": "error", "temperature": 0.3}

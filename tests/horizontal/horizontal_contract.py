@@ -48,9 +48,8 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import HorizontalTerms
-from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.solvers.registry import HORIZONTAL
 from evenhand.solvers.roles import client, clients_server
 from evenhand.training.horizontal import HorizontalRun, build_roles

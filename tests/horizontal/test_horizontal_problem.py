@@ -18,8 +18,7 @@ from evenhand.constraints.kinds import EqualOpportunity, GroupAgainstOverall, Lo
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.errors import ConstraintError, DataError, InputError, MissingExtraError
 from evenhand.horizontal.problem import ClientRows
-from evenhand.horizontal.slice_means import SliceMeans
-from evenhand.horizontal.summaries import common_classes, summarise
+from evenhand.horizontal.summaries import SliceMeans, common_classes, summarise
 from evenhand.protocol.job import Job
 from evenhand_reproductions.in_memory import horizontal_terms, train_clients
 

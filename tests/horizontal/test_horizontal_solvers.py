@@ -13,8 +13,7 @@ from evenhand.constraints.scope import ConstraintScope
 from evenhand.errors import InputError
 from evenhand.protocol.job import Job
 from evenhand.solvers.checking import check_job
-from evenhand.solvers.choosing import choose_solver
-from evenhand.solvers.registry import HORIZONTAL
+from evenhand.solvers.registry import HORIZONTAL, choose_solver
 from evenhand_reproductions.in_memory import horizontal_terms
 
 PROBLEM = small(seed=2, rows=70)

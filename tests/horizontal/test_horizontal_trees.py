@@ -19,7 +19,7 @@ from evenhand.constraints import (
     NeymanPearson,
     bind,
 )
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.errors import ExactRatesWarning, InputError, ProtocolError, RunError
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.horizontal.trees.binning import coarse_counts, edges_of, fine_counts, fullest_bins, keys, values_of

@@ -25,7 +25,7 @@ from evenhand.horizontal.averaging.fpfl import AbsoluteLagrangian
 from evenhand.horizontal.averaging.local_objective import LocalObjective, as_labels
 from evenhand.horizontal.averaging.options import RoundSettings
 from evenhand.horizontal.problem import ClientRows
-from evenhand.horizontal.slice_means import SliceMeans
+from evenhand.horizontal.summaries import SliceMeans
 from evenhand.protocol.job import Job
 from evenhand.protocol.terms import HorizontalTerms
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from support.programs import samples, strongly_convex
 
+from evenhand.horizontal.prox_al.client import LocalStep, SteppingClient
 from evenhand.horizontal.prox_al.exact import ExactSolve
-from evenhand.horizontal.prox_al.local_step import LocalStep, SteppingClient
 from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.programs import Program, neyman_pearson, random_quadratic_programs
 from evenhand.protocol.messages import Message

@@ -16,7 +16,7 @@ from support.problems import small
 from evenhand import HorizontalClassifier
 from evenhand.constraints import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity
 from evenhand.constraints.binding import bind_inequalities
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.leave_one_out import measured
 from evenhand.errors import InputError, UnprovenWarning
 from evenhand.horizontal.sqp.server import SQPServer

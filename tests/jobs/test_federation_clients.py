@@ -18,7 +18,7 @@ from evenhand.errors import EvenhandError, JobError
 from evenhand.jobs.federation.clients import ClientEnd, client_program, clients_server_program
 from evenhand.jobs.federation.files import ClientsJob, read_federation_job, read_party, site_env
 from evenhand.jobs.federation.folders import side_folder
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.runs import run_horizontal_job, score_new_clients
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Site

@@ -16,7 +16,7 @@ from evenhand.jobs.federation.files import FederationJob, read_federation_job, r
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.federation.predicting import Question, answering_program, asked_run, asking_program
 from evenhand.jobs.federation.sites import party_program, server_program
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
 from evenhand.protocol.align import id_sums
 from evenhand.runtime.folder import RunFolder

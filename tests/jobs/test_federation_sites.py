@@ -21,7 +21,7 @@ from evenhand.errors import DataError, EvenhandError, JobError, RunError
 from evenhand.jobs.federation.dispatch import party_part
 from evenhand.jobs.federation.files import parse_federation_job, read_federation_job, read_party, site_env
 from evenhand.jobs.federation.sites import DealerEnd, PartyEnd, party_program, server_program
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.metrics import strata
 from evenhand.models.linear import column_major

@@ -20,7 +20,7 @@ from evenhand.data import PartyEncoder
 from evenhand.data.splits import held_out
 from evenhand.errors import DataError, InputError, JobError, RunError
 from evenhand.estimators import HorizontalClassifier
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.runs import read_model, run_horizontal_job, score_new_clients
 from evenhand.jobs.vertical.file import VerticalJobFile

@@ -19,7 +19,7 @@ from evenhand.errors import DataError, EvenhandError
 from evenhand.jobs.federation.dispatch import party_part
 from evenhand.jobs.federation.files import read_federation_job, read_party, site_env
 from evenhand.jobs.federation.sites import server_program
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.protocol.roles import State
 from evenhand.protocol.transcript import Transcript

@@ -19,7 +19,7 @@ from evenhand.jobs.auditing import audit_run, plan_of
 from evenhand.jobs.federation.files import read_federation_job, read_party
 from evenhand.jobs.federation.notices import for_submitter, result_tables
 from evenhand.jobs.federation.sites import PartyEnd, party_program, server_program
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.file import parse_vertical
 from evenhand.jobs.vertical.rows import kept_secret
 from evenhand.jobs.vertical.runs import run_vertical_job

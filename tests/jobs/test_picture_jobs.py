@@ -16,7 +16,7 @@ from evenhand import load_run
 from evenhand.data.images.files import open_images
 from evenhand.errors import DataError, InputError, JobError
 from evenhand.jobs.checking import check_job_file
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.runs import FinishedHorizontalRun, run_horizontal_job, score_new_clients
 
 pytest.importorskip("torch")

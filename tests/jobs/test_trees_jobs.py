@@ -17,7 +17,7 @@ from support.tables import SmallJob, files
 from evenhand.errors import RunError
 from evenhand.jobs.vertical.runs import run_vertical_job, score_new_parties
 from evenhand.jobs.vertical.tables import load_vertical_tables
-from evenhand.models.across import joint_scores
+from evenhand.models.saved import joint_scores
 from evenhand.runtime.folder import RunFolder
 
 

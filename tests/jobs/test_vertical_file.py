@@ -12,11 +12,11 @@ from support.tables import SmallJob
 from evenhand.constraints.kinds import EqualizedOdds, NeymanPearson
 from evenhand.data.tables.addresses import Address
 from evenhand.errors import JobError
-from evenhand.jobs.file import read_job, with_epsilon
+from evenhand.jobs.folder import read_job, with_epsilon
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical, table_source
 from evenhand.protocol.job import Job
-from evenhand.runtime.clock import VirtualClock
-from evenhand.solvers.choosing import resolve
+from evenhand.runtime.inprocess import VirtualClock
+from evenhand.solvers.registry import resolve
 from evenhand.vertical.subspace.options import Subspace
 
 FULL = """

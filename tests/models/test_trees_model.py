@@ -12,8 +12,7 @@ from scipy import sparse
 
 from evenhand.errors import RunError
 from evenhand.models.saved import from_state, to_state
-from evenhand.models.tree_text import split_model
-from evenhand.models.trees import TreeShape, TreesModel
+from evenhand.models.trees import TreeShape, TreesModel, split_model
 
 
 @pytest.fixture(scope="module")

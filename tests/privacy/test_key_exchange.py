@@ -13,8 +13,7 @@ from evenhand.privacy.key_exchange import PUBLIC_KEY, PUBLIC_KEYS, KeyParty, Key
 from evenhand.privacy.pairwise import new_secret, public_half
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.inprocess import InProcess, VirtualClock
 
 NAMES = ("bank", "shop", "phone")
 CLOCK = VirtualClock(latency=1e-6)

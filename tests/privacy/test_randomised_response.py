@@ -12,8 +12,8 @@ from support.problems import small
 
 from evenhand.constraints.binding import bind, inequalities
 from evenhand.constraints.debiased import DebiasedLagrangian, debiased
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.kinds import Constraint, DemographicParity, EqualOpportunity, LossParity
-from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import Logistic
 from evenhand.constraints.responses import ResponseMechanism
 from evenhand.errors import ConstraintError, InputError

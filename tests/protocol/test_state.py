@@ -20,7 +20,7 @@ from evenhand.arrays import Array, Integers
 from evenhand.errors import RunError
 from evenhand.protocol.messages import Message
 from evenhand.protocol.state import restore, snapshot
-from evenhand.runtime.statefiles import state_bytes, state_from
+from evenhand.runtime.checkpointfiles import state_bytes, state_from
 
 
 class Colour(enum.Enum):

@@ -18,9 +18,9 @@ import pytest
 from support.tables import SmallJob
 
 from evenhand.errors import ResourceError
-from evenhand.report.progress import sparkline
 from evenhand.report.record import RunRecord
 from evenhand.report.serving import HOST, page_server
+from evenhand.report.tables import sparkline
 from evenhand.runtime.manifest import Manifest
 
 EVENHAND = [sys.executable, "-c", "from evenhand.cli import main; main()"]

@@ -12,8 +12,7 @@ from rich.table import Table
 
 from evenhand.protocol.messages import Message
 from evenhand.protocol.transcript import Transcript
-from evenhand.report.progress import Progress
-from evenhand.report.tables import certificate_table, compare, constraints_table, links_table, quality_table
+from evenhand.report.tables import Progress, certificate_table, compare, constraints_table, links_table, quality_table
 
 QUALITY = {"accuracy": 0.8141, "DEO": 0.0099, "DFP": 0.0123, "DFN": 0.0821, "FR": 0.9901, "HM": 0.8935, "DP": 0.1}
 CERTIFICATE = {"stationarity": 1.234e-5, "violation": 0.0, "rounds": 1000, "converged": True}

@@ -24,11 +24,10 @@ from support.tables import files
 from evenhand.constraints import EqualizedOdds, EqualOpportunity
 from evenhand.errors import EvenhandWarning, InputError, RunError
 from evenhand.protocol.job import Job
-from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.checkpointfiles import state_bytes, state_from
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.runtime.manifest import Manifest, entry
-from evenhand.runtime.statefiles import state_bytes, state_from
 from evenhand.training.vertical import VerticalRun
 from evenhand_reproductions.in_memory import Holdings, train_vertical
 

@@ -16,8 +16,7 @@ from evenhand.errors import InputError, ProtocolError
 from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import Role, Sends
-from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.training.vertical import VerticalRun
 
 PING = Schema("ping", {"number": Field("i8")}, direction=PARTICIPANT_TO_SERVER, reveals="Nothing: it is a test.")

@@ -16,7 +16,7 @@ from evenhand.errors import InputError, ProtocolError, RunError
 from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER
 from evenhand.protocol.messages import TEXT, Message, Schema, Vocabulary
 from evenhand.protocol.roles import Role, Sends
-from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.inprocess import VirtualClock
 from evenhand.runtime.links import LinkEnd, LinkSettings, Packet
 from evenhand.runtime.packets import checksum, packet_bytes, packet_from
 

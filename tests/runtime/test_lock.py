@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from evenhand.errors import EvenhandWarning, RunError
-from evenhand.runtime.lock import LOCK, check_not_held, hold
+from evenhand.runtime.files import LOCK, check_not_held, hold
 
 HOLDER = """
 import sys
 from pathlib import Path
-from evenhand.runtime.lock import hold
+from evenhand.runtime.files import hold
 with hold(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -13,9 +13,9 @@ from support.schedules import ASYNCHRONOUS, NAMES, case_of
 from evenhand.errors import RunError
 from evenhand.protocol.roles import Role
 from evenhand.protocol.state import State
+from evenhand.runtime.checkpointfiles import state_bytes, state_from
 from evenhand.runtime.packets import only_acknowledges
 from evenhand.runtime.site import Program
-from evenhand.runtime.statefiles import state_bytes, state_from
 from evenhand.runtime.visits import VisitedSite
 
 

@@ -20,7 +20,7 @@ from evenhand.jobs.federation.dispatch import party_part, server_part
 from evenhand.jobs.federation.files import FederationJob, read_federation_job, site_env
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.federation.notices import notice
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.runs import run_horizontal_job
 from evenhand.jobs.vertical.runs import run_vertical_job
 from evenhand.protocol import resuming
@@ -28,7 +28,7 @@ from evenhand.protocol.terms import Terms
 from evenhand.runtime.site import Site
 from evenhand.solvers.announcing import announced, announced_for_scores, schemas
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
-from evenhand.solvers.vertical_terms import vertical_terms
+from evenhand.solvers.roles import vertical_terms
 from evenhand.training.run import one_blas_thread
 
 FAIR = {"kind": "equal-opportunity", "epsilon": 0.1}

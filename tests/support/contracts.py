@@ -17,9 +17,8 @@ from evenhand.errors import ProtocolError
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Report, Role, Sends
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import InProcess, Mailbox
-from evenhand.runtime.statefiles import state_bytes, state_from
+from evenhand.runtime.checkpointfiles import state_bytes, state_from
+from evenhand.runtime.inprocess import InProcess, Mailbox, VirtualClock
 
 Make: TypeAlias = Callable[[], Mapping[str, Role]]
 """Makes all roles of a run, by name."""

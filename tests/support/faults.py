@@ -19,8 +19,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Follower, Report, Role, Sends
 from evenhand.protocol.state import State, snapshot
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import ARRIVAL, READY, Event, InProcess, Mailbox
+from evenhand.runtime.inprocess import ARRIVAL, READY, Event, InProcess, Mailbox, VirtualClock
 from evenhand.runtime.links import LinkEnd, LinkSettings
 from evenhand.runtime.packets import Content, packet_bytes, packet_from
 

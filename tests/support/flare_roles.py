@@ -25,9 +25,9 @@ from support.schedules import case_of
 from evenhand.protocol.agree import AgreeClient, AgreeServer
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.state import State
+from evenhand.runtime.checkpointfiles import state_bytes, state_from
 from evenhand.runtime.nvflare.flare_transport import FlareTransport
 from evenhand.runtime.site import Program, Site
-from evenhand.runtime.statefiles import state_bytes, state_from
 from evenhand.training.run import one_blas_thread
 
 COMPONENTS = ("support.flare_roles.CasesServer", "support.flare_roles.CasesParty")

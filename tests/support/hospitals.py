@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import tomli_w
 
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.runs import FinishedHorizontalRun, run_horizontal_job
 

@@ -21,8 +21,7 @@ from support.faults import Faults, FaultyInProcess
 
 from evenhand.errors import ProtocolError
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.inprocess import InProcess, VirtualClock
 
 CLOCK = VirtualClock(latency=3e-7, speeds={"c0": 2e9, "c1": 3e7, "c2": 1e8}, latencies={"c2": 2e-6})
 

@@ -30,10 +30,9 @@ from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.scoring import ScoreParty, ScoreServer
 from evenhand.protocol.state import State
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.solvers.registry import HORIZONTAL, VERTICAL
-from evenhand.solvers.vertical_terms import vertical_terms
+from evenhand.solvers.roles import vertical_terms
 from evenhand.vertical.server import Server
 
 ASYNCHRONOUS = ("vfb2-sgd", "vfb2-svrg", "vfb2-saga", "afsvrg-vp")

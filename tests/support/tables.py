@@ -18,7 +18,7 @@ import tomli_w
 from safetensors import safe_open
 from safetensors.numpy import load
 
-from evenhand.jobs.file import read_job
+from evenhand.jobs.folder import read_job
 from evenhand.jobs.vertical.file import VerticalJobFile
 from evenhand.jobs.vertical.runs import FinishedVerticalRun, run_vertical_job
 

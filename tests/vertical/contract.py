@@ -28,14 +28,11 @@ from evenhand.errors import InputError
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.terms import Part, VerticalTerms
-from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.solvers.registry import VERTICAL
-from evenhand.solvers.roles import party, server
-from evenhand.solvers.vertical_terms import vertical_terms
+from evenhand.solvers.roles import party, server, vertical_terms
 from evenhand.training.vertical import VerticalRun
-from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyData, ServerData, Start
+from evenhand.vertical.problem import Party, PartyData, ServerData, Start
 from evenhand.vertical.server import Server
 from evenhand_reproductions.in_memory import Holdings, train_vertical
 

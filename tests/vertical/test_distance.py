@@ -10,7 +10,7 @@ from support.problems import Problem, Reference, parity_rows, pooled_weights, sm
 
 from evenhand.constraints.kinds import Constraint, DemographicParity, EqualizedOdds, EqualOpportunity, LossParity
 from evenhand.protocol.job import Job
-from evenhand.solvers.choosing import resolve
+from evenhand.solvers.registry import resolve
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.subspace.stopping import near
 

@@ -30,7 +30,7 @@ from evenhand.constraints.kinds import (
     NeymanPearson,
 )
 from evenhand.errors import DivergenceError, InputError
-from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.inprocess import VirtualClock
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.fairvfl_schedule import Schedule
 

@@ -19,9 +19,9 @@ from evenhand.privacy.randomised_response import AnswerKey, answers
 from evenhand.protocol.job import Job
 from evenhand.protocol.policy import OwnPolicy
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.checking import check_job
-from evenhand.solvers.vertical_terms import vertical_terms
+from evenhand.solvers.roles import vertical_terms
 from evenhand.vertical import finishing
 from evenhand.vertical import problem as vertical_problem
 from evenhand_reproductions.in_memory import Holdings, train_vertical

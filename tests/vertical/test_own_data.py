@@ -21,8 +21,7 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.runtime.folder import RunFolder
 from evenhand.solvers.registry import VERTICAL
-from evenhand.solvers.roles import party, server
-from evenhand.solvers.vertical_terms import vertical_terms
+from evenhand.solvers.roles import party, server, vertical_terms
 from evenhand.vertical.problem import PartyData, ServerData, Start
 from evenhand_reproductions.in_memory import Holdings, train_vertical
 

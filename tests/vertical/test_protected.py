@@ -32,8 +32,7 @@ from evenhand.protocol.roles import Report, Role
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.inprocess import InProcess
 from evenhand.solvers.registry import VERTICAL
-from evenhand.solvers.roles import solvers_party, solvers_server
-from evenhand.solvers.vertical_terms import vertical_terms
+from evenhand.solvers.roles import solvers_party, solvers_server, vertical_terms
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.protected.build import protected_party, protected_server

@@ -13,6 +13,7 @@ from scipy.optimize import NonlinearConstraint, minimize
 
 from evenhand.arrays import Array
 from evenhand.constraints.binding import bind
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.kinds import (
     Constraint,
     Constraints,
@@ -23,7 +24,6 @@ from evenhand.constraints.kinds import (
     LossParity,
     NeymanPearson,
 )
-from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import Squared
 from evenhand.errors import DivergenceError
 from evenhand.programs.combining import columns as sampling

@@ -10,12 +10,12 @@ from support.problems import Problem, small, train
 
 from evenhand.constraints import DemographicParity, EqualOpportunity
 from evenhand.constraints.binding import bind_inequalities, inequalities
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.groups import groups_of
 from evenhand.constraints.kinds import Constraint
-from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.leave_one_out import measured
 from evenhand.errors import InputError
-from evenhand.vertical.distance import is_convex
+from evenhand.vertical.server import is_convex
 
 BLOCKS = ((0, 1), (2,), (3,))
 PROBLEM = small(seed=3, rows=80)

@@ -15,6 +15,7 @@ from support.contracts import Reborn, assert_same_ends
 from support.problems import Problem, Reference, deal, parity_rows, pooled_weights, small, train
 
 from evenhand.constraints.binding import bind
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.kinds import (
     Constraint,
     DemographicParity,
@@ -24,15 +25,13 @@ from evenhand.constraints.kinds import (
     LossParity,
     NeymanPearson,
 )
-from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.constraints.losses import Logistic, Squared
 from evenhand.errors import InputError
 from evenhand.models import preconditioner
 from evenhand.models.preconditioner import make_preconditioner
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
-from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns, Start
 from evenhand.vertical.subspace import tiny_problem

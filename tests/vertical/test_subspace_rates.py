@@ -11,6 +11,7 @@ from support.contracts import Reborn, assert_goes_on_from_any_checkpoint
 from support.problems import Problem, deal, small, train
 
 from evenhand.constraints.binding import bind
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.kinds import (
     Constraint,
     DemographicParity,
@@ -19,13 +20,12 @@ from evenhand.constraints.kinds import (
     GroupAgainstOverall,
     NeymanPearson,
 )
-from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import ExactRatesWarning, InputError
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Report
-from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.inprocess import VirtualClock
 from evenhand.training.vertical import VerticalRun
-from evenhand.vertical.subspace.rates import LADDER, RateSchedule
+from evenhand.vertical.subspace.tiny_problem import LADDER, RateSchedule
 from evenhand_reproductions.in_memory import Holdings
 
 BLOCKS = [[0, 1], [2, 3, 4]]

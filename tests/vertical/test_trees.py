@@ -26,18 +26,17 @@ from evenhand.constraints import (
     NeymanPearson,
     bind,
 )
-from evenhand.constraints.lagrangian import Lagrangian, net_multipliers
+from evenhand.constraints.evaluation import Lagrangian, net_multipliers
 from evenhand.errors import DataError, ExactRatesWarning, InputError, ProtocolError
-from evenhand.models.across import LEAF, CrossTree, Routes, joint_scores, routes_from_state, routes_state
-from evenhand.models.tree_text import leaf_values
-from evenhand.models.trees import TreeShape, TreesModel
+from evenhand.models.across import LEAF, CrossTree, Routes, routes_from_state, routes_state
+from evenhand.models.saved import joint_scores
+from evenhand.models.trees import TreeShape, TreesModel, leaf_values
 from evenhand.programs.combining.columns import DenseColumns
 from evenhand.programs.combining.leaf_values import LeafProblem
 from evenhand.programs.combining.leaves import LeafColumns, tied
 from evenhand.protocol.job import Job
 from evenhand.protocol.messages import Message
-from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 from evenhand.vertical.trees.crossing import GrowingTree

@@ -28,8 +28,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Role, Sends, Task
 from evenhand.protocol.state import restore, snapshot
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.clock import VirtualClock
-from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.runtime.threads import Threads
 from evenhand.training import run as running
 from evenhand.training.vertical import VerticalRun

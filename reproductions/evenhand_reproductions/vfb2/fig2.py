@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.inprocess import VirtualClock
 from evenhand_reproductions.settings import Meter, Record, Settings
 from evenhand_reproductions.vfb2.figures import draw_speedup
 from evenhand_reproductions.vfb2.problems import VFB2Problem, solve

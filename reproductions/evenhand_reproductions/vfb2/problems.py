@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from evenhand.arrays import Array, Booleans, Integers, Matrix
 from evenhand.data import PartyEncoder, load, load_sparse, split_columns
 from evenhand.protocol.job import Job, RuntimeName
-from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.inprocess import VirtualClock
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 from evenhand_reproductions.in_memory import train_vertical

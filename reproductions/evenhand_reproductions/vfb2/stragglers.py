@@ -15,7 +15,7 @@ from scipy.special import expit
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError
-from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.inprocess import VirtualClock
 from evenhand.training.vertical import VerticalRun
 from evenhand.vertical.problem import PartyColumns
 from evenhand_reproductions.settings import SETS, Meter, Record, Settings

@@ -14,8 +14,8 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans, Matrix
 from evenhand.constraints.groups import groups_frame
-from evenhand.models.across import joint_scores
 from evenhand.models.base import Scorer
+from evenhand.models.saved import joint_scores
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import VerticalTerms

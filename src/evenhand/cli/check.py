@@ -30,7 +30,7 @@ def check(
     check_address_space()
     # Imported here: loading the readers takes seconds, and --help should not wait for it.
     from evenhand.jobs.checking import check_job_file
-    from evenhand.jobs.file import read_job
+    from evenhand.jobs.folder import read_job
 
     found = check_job_file(read_job(job), job.parent)
     console = Console(markup=False, emoji=False)

@@ -58,7 +58,7 @@ def demo(
     """
     check_address_space()
     from evenhand.data import load
-    from evenhand.jobs.file import read_job
+    from evenhand.jobs.folder import read_job
     from evenhand.report.page import write_page
     from evenhand.report.record import RunRecord
     from evenhand.report.tables import compare

@@ -31,7 +31,7 @@ def run_federation(jobs: Mapping[str, Path], out: Path, console: Console) -> dic
     from evenhand.cli.federation_client import run_submitted, start
     from evenhand.cli.train import run_with_progress
     from evenhand.jobs.federation.files import read_federation_job
-    from evenhand.jobs.file import read_job
+    from evenhand.jobs.folder import read_job
     from evenhand.runtime.nvflare.kits import provision
 
     parties, public = split_files(jobs, out)
@@ -83,8 +83,8 @@ def split_files(jobs: Mapping[str, Path], out: Path) -> tuple[dict[str, Path], d
 
 
 def _require_same(sides: Mapping[str, Path], alone: RunFolder) -> None:
+    from evenhand.runtime.checkpointfiles import state_bytes
     from evenhand.runtime.folder import RunFolder
-    from evenhand.runtime.statefiles import state_bytes
 
     for party, path in sides.items():
         one, other = RunFolder.open(path).read_party(party, "weights"), alone.read_party(party, "weights")

@@ -113,7 +113,7 @@ def submit(
     """
     from evenhand.jobs.federation.files import read_federation_job
     from evenhand.jobs.federation.notices import result_tables
-    from evenhand.report.progress import Progress
+    from evenhand.report.tables import Progress
     from evenhand.runtime.files import write_bytes
 
     console = Console(markup=False, emoji=False)

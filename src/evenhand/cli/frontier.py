@@ -39,8 +39,7 @@ def frontier(
     """
     check_address_space()
     # Imported here: loading the solvers takes seconds, and --help should not wait for it.
-    from evenhand.jobs.file import read_job, with_epsilon
-    from evenhand.jobs.folder import has_finished
+    from evenhand.jobs.folder import has_finished, read_job, with_epsilon
     from evenhand.report.page import write_page
     from evenhand.report.record import RunRecord
     from evenhand.report.tables import compare

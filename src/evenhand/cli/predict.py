@@ -49,7 +49,7 @@ def predict(
     """
     check_address_space()
     # Imported here: loading the solvers takes seconds, and --help should not wait for it.
-    from evenhand.jobs.file import read_job
+    from evenhand.jobs.folder import read_job
     from evenhand.jobs.horizontal.file import HorizontalJobFile
     from evenhand.jobs.horizontal.runs import score_new_clients
     from evenhand.jobs.vertical.runs import score_new_parties

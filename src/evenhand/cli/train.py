@@ -16,7 +16,7 @@ from evenhand.errors import FELL_SHORT, InputError
 from evenhand.printing import printable
 
 if TYPE_CHECKING:
-    from evenhand.jobs.file import JobFile
+    from evenhand.jobs.folder import JobFile
     from evenhand.jobs.horizontal.runs import FinishedHorizontalRun
     from evenhand.jobs.vertical.runs import FinishedVerticalRun
 
@@ -43,8 +43,7 @@ def train(
     """
     check_address_space()
     # Imported here: loading the solvers takes seconds, and --help should not wait for it.
-    from evenhand.jobs.file import read_job
-    from evenhand.jobs.folder import has_finished
+    from evenhand.jobs.folder import has_finished, read_job
     from evenhand.jobs.quality import beyond_bounds, default_bounds
     from evenhand.report.tables import certificate_table, constraints_table, links_table, proofs_table, quality_table
     from evenhand.runtime.folder import RunFolder
@@ -122,7 +121,7 @@ def run_with_progress(
     from evenhand.jobs.tables import not_used
     from evenhand.jobs.vertical.runs import run_vertical_job
     from evenhand.jobs.vertical.tables import load_vertical_tables
-    from evenhand.report.progress import Progress
+    from evenhand.report.tables import Progress
     from evenhand.runtime.run_location import check_place
 
     check_place(out, resume)

@@ -34,8 +34,7 @@ def watch(
     from rich.live import Live
 
     from evenhand.report.page.answers import verdict
-    from evenhand.report.progress import standing
-    from evenhand.report.tables import quality_table
+    from evenhand.report.tables import quality_table, standing
 
     console = Console(markup=False, emoji=False)
     if console.is_terminal:
@@ -57,7 +56,7 @@ def watch(
 def _looks(run: Path, every: float) -> Iterator[RunRecord]:
     """Yield the run's record at each update, until it has finished or no process is working on it."""
     from evenhand.report.record import RunRecord
-    from evenhand.runtime.lock import is_held
+    from evenhand.runtime.files import is_held
 
     while True:
         # Checked first, so that a run that ends in between is read as finished.

@@ -12,8 +12,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from evenhand.arrays import Array, Integers
-from evenhand.constraints.evaluation import SliceWeights
+from evenhand.arrays import ALL, Array, Integers, Rows
 from evenhand.constraints.groups import (
     Groups,
     check_groups,
@@ -24,11 +23,116 @@ from evenhand.constraints.groups import (
     with_crossing,
 )
 from evenhand.constraints.kinds import Constraint, Constraints, as_list
-from evenhand.constraints.losses import by_measure
-from evenhand.constraints.proving import critical_value
+from evenhand.constraints.losses import Logistic, Loss, Measure, by_measure
+from evenhand.constraints.proving import critical_value, mean_variance, rate_variance
 from evenhand.constraints.slices import Inequality, bounds_of
 from evenhand.errors import ConstraintError, DataError
 from evenhand.printing import quoted
+
+
+class SliceWeights:
+    """What each row of data weighs in each inequality.
+
+    Parameters
+    ----------
+    weights
+        (R, strata): the weight of one row of data of each stratum in each of the R inequalities.
+    measures
+        Which inequalities average which measure.
+    stratum
+        The stratum of each row of data. None makes each row of data a stratum of its own, so that `weights` is (R, n).
+    sample_weight
+        How many people each row of data stands for; None means one.
+    """
+
+    def __init__(
+        self,
+        weights: Array,
+        measures: dict[Measure, Integers],
+        stratum: Integers | None = None,
+        sample_weight: Array | None = None,
+    ) -> None:
+        self.weights, self.measures, self.sample_weight = weights, measures, sample_weight
+        self._stratum = stratum
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @property
+    def stratum(self) -> Integers:
+        return np.arange(self.weights.shape[1]) if self._stratum is None else self._stratum
+
+    @cached_property
+    def _of_measure(self) -> dict[Measure, Array]:
+        # A measure of all inequalities needs no copy of their weights.
+        every = len(self.weights)
+        return {one: self.weights if len(rows) == every else self.weights[rows] for one, rows in self.measures.items()}
+
+    def of_measure(self, measure: Measure) -> Array:
+        """Return the weights of the inequalities that average this measure."""
+        return self._of_measure[measure]
+
+    def means(self, measure: Measure, measured: Array) -> Array:
+        """Return the values of a measure's inequalities, from the measure on each row of data."""
+        return self.of_measure(measure) @ self.stratum_sums(measured)
+
+    def stratum_sums(self, values: Array) -> Array:
+        """Sum weighted values over each stratum."""
+        if self._stratum is None:
+            return self.weighted(values)
+        sums = np.bincount(self._stratum, weights=self.weighted(values), minlength=self.weights.shape[1])
+        return sums.astype(np.float64, copy=False)
+
+    def weighted(self, values: Array, some: Rows = ALL) -> Array:
+        """Multiply values of these rows of data by the rows' sample weights."""
+        return values if self.sample_weight is None else values * self.sample_weight[some]
+
+    @cached_property
+    def largest_sample_weight(self) -> Array:
+        """The largest sample weight in each stratum."""
+        if self.sample_weight is None:
+            return np.ones(self.weights.shape[1])
+        most = np.zeros(self.weights.shape[1])
+        np.maximum.at(most, self.stratum, self.sample_weight)
+        return most
+
+    @property
+    def grain(self) -> Array:
+        """The most that one row of data weighs in each inequality."""
+        return (np.abs(self.weights) * self.largest_sample_weight).max(axis=1, initial=0.0)
+
+    def tilt(self, net: Array, measure: Measure, some: Rows = ALL) -> Array:
+        """Return Σ_r net_r a_ri over the measure's inequalities: what multipliers add to each row's weight."""
+        by_stratum: Array = net[self.measures[measure]] @ self.of_measure(measure)
+        return self.weighted(by_stratum[some if self._stratum is None else self._stratum[some]], some)
+
+    def reported(self, labels: Array, scores: Array, loss: Loss | None = None) -> tuple[Array, Array]:
+        """Return each inequality's value as one would report it, and its standard error.
+
+        Rates are exact, not smooth; a mean loss is itself. Standard errors are for given sizes of the slices.
+        """
+        values, errors = np.zeros((2, len(self)))
+        for measure, places in self.measures.items():
+            is_loss = measure.name == "loss"
+            measured: Array = (
+                (loss or Logistic()).value(scores, labels)
+                if is_loss
+                else measure.exact(scores, labels).astype(np.float64)
+            )
+            values[places] = self.means(measure, measured)
+            one = np.ones_like(measured)
+            sums = [self.stratum_sums(values) for values in (one, measured, measured**2, self.weighted(one))]
+            for place in places:
+                # Rows of equal weight form a part. Parts are disjoint even where the slices are not.
+                weight, part = np.unique(self.weights[place], return_inverse=True)
+                size, hits, squared, squared_size = (np.bincount(part, weights=one) for one in sums)
+                # Sample weights add no evidence: use Kish's effective number of rows.
+                effective = np.divide(size, squared_size, out=np.ones_like(size), where=squared_size > 0.0)
+                rows, hits, squared = size * effective, hits * effective, squared * effective
+                variance = mean_variance(hits, squared, rows) if is_loss else rate_variance(hits, rows)
+                inside = weight != 0
+                errors[place] = np.sqrt(np.sum((weight * size)[inside] ** 2 * variance[inside]))
+        return values, errors
 
 
 class BoundConstraints(SliceWeights):

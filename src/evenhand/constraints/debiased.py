@@ -17,8 +17,8 @@ import pandas as pd
 
 from evenhand.arrays import ALL, Array, Integers, Rows
 from evenhand.constraints.binding import BoundConstraints, strata
+from evenhand.constraints.evaluation import Lagrangian, Point, TiltedSums
 from evenhand.constraints.groups import Groups, group_codes
-from evenhand.constraints.lagrangian import Lagrangian, Point, TiltedSums
 from evenhand.constraints.losses import Loss
 from evenhand.constraints.responses import ResponseMechanism
 from evenhand.constraints.slices import Inequality, Slice

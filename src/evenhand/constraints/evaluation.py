@@ -2,124 +2,21 @@
 
     f(z) = Σ_i o_i l(z_i, y_i),      c_r(z) = Σ_i a_ri φ_r(z_i, y_i)
 
-over rows of data i. Every solver uses this evaluator: the Lagrangian of vertical training (`lagrangian.py`) and the
+over rows of data i. Every solver uses this evaluator: the Lagrangian of vertical training and the
 programs of linear clients (`evenhand.programs.slices`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
 from evenhand.arrays import ALL, Array, Integers, Rows
+from evenhand.constraints.binding import BoundConstraints, SliceWeights
 from evenhand.constraints.losses import Logistic, Loss, Measure
-from evenhand.constraints.proving import mean_variance, rate_variance
-
-
-class SliceWeights:
-    """What each row of data weighs in each inequality.
-
-    Parameters
-    ----------
-    weights
-        (R, strata): the weight of one row of data of each stratum in each of the R inequalities.
-    measures
-        Which inequalities average which measure.
-    stratum
-        The stratum of each row of data. None makes each row of data a stratum of its own, so that `weights` is (R, n).
-    sample_weight
-        How many people each row of data stands for; None means one.
-    """
-
-    def __init__(
-        self,
-        weights: Array,
-        measures: dict[Measure, Integers],
-        stratum: Integers | None = None,
-        sample_weight: Array | None = None,
-    ) -> None:
-        self.weights, self.measures, self.sample_weight = weights, measures, sample_weight
-        self._stratum = stratum
-
-    def __len__(self) -> int:
-        return len(self.weights)
-
-    @property
-    def stratum(self) -> Integers:
-        return np.arange(self.weights.shape[1]) if self._stratum is None else self._stratum
-
-    @cached_property
-    def _of_measure(self) -> dict[Measure, Array]:
-        # A measure of all inequalities needs no copy of their weights.
-        every = len(self.weights)
-        return {one: self.weights if len(rows) == every else self.weights[rows] for one, rows in self.measures.items()}
-
-    def of_measure(self, measure: Measure) -> Array:
-        """Return the weights of the inequalities that average this measure."""
-        return self._of_measure[measure]
-
-    def means(self, measure: Measure, measured: Array) -> Array:
-        """Return the values of a measure's inequalities, from the measure on each row of data."""
-        return self.of_measure(measure) @ self.stratum_sums(measured)
-
-    def stratum_sums(self, values: Array) -> Array:
-        """Sum weighted values over each stratum."""
-        if self._stratum is None:
-            return self.weighted(values)
-        sums = np.bincount(self._stratum, weights=self.weighted(values), minlength=self.weights.shape[1])
-        return sums.astype(np.float64, copy=False)
-
-    def weighted(self, values: Array, some: Rows = ALL) -> Array:
-        """Multiply values of these rows of data by the rows' sample weights."""
-        return values if self.sample_weight is None else values * self.sample_weight[some]
-
-    @cached_property
-    def largest_sample_weight(self) -> Array:
-        """The largest sample weight in each stratum."""
-        if self.sample_weight is None:
-            return np.ones(self.weights.shape[1])
-        most = np.zeros(self.weights.shape[1])
-        np.maximum.at(most, self.stratum, self.sample_weight)
-        return most
-
-    @property
-    def grain(self) -> Array:
-        """The most that one row of data weighs in each inequality."""
-        return (np.abs(self.weights) * self.largest_sample_weight).max(axis=1, initial=0.0)
-
-    def tilt(self, net: Array, measure: Measure, some: Rows = ALL) -> Array:
-        """Return Σ_r net_r a_ri over the measure's inequalities: what multipliers add to each row's weight."""
-        by_stratum: Array = net[self.measures[measure]] @ self.of_measure(measure)
-        return self.weighted(by_stratum[some if self._stratum is None else self._stratum[some]], some)
-
-    def reported(self, labels: Array, scores: Array, loss: Loss | None = None) -> tuple[Array, Array]:
-        """Return each inequality's value as one would report it, and its standard error.
-
-        Rates are exact, not smooth; a mean loss is itself. Standard errors are for given sizes of the slices.
-        """
-        values, errors = np.zeros((2, len(self)))
-        for measure, places in self.measures.items():
-            is_loss = measure.name == "loss"
-            measured: Array = (
-                (loss or Logistic()).value(scores, labels)
-                if is_loss
-                else measure.exact(scores, labels).astype(np.float64)
-            )
-            values[places] = self.means(measure, measured)
-            one = np.ones_like(measured)
-            sums = [self.stratum_sums(values) for values in (one, measured, measured**2, self.weighted(one))]
-            for place in places:
-                # Rows of equal weight form a part. Parts are disjoint even where the slices are not.
-                weight, part = np.unique(self.weights[place], return_inverse=True)
-                size, hits, squared, squared_size = (np.bincount(part, weights=one) for one in sums)
-                # Sample weights add no evidence: use Kish's effective number of rows.
-                effective = np.divide(size, squared_size, out=np.ones_like(size), where=squared_size > 0.0)
-                rows, hits, squared = size * effective, hits * effective, squared * effective
-                variance = mean_variance(hits, squared, rows) if is_loss else rate_variance(hits, rows)
-                inside = weight != 0
-                errors[place] = np.sqrt(np.sum((weight * size)[inside] ** 2 * variance[inside]))
-        return values, errors
 
 
 class SliceEvaluator:
@@ -244,3 +141,95 @@ class EvaluatedScores:
 
     def _loss_curvature(self, some: Rows = ALL) -> Array:
         return self.evaluator.loss.curvature(self.scores[some], self.evaluator.labels[some])
+
+
+TiltedSums: TypeAlias = Callable[[Array, Integers, Array], Array]
+"""From weights by stratum, (R, strata), each row's stratum and its slope: sums over rows of weight times slope, in each
+variable that the scores depend on."""
+
+
+class Lagrangian(SliceEvaluator):
+    """Labels, a loss and bound constraints; `shares` as in `SliceEvaluator`."""
+
+    def __init__(
+        self,
+        labels: Array,
+        constraints: BoundConstraints,
+        loss: Loss | None = None,
+        shares: Array | float | None = None,
+    ) -> None:
+        super().__init__(labels, constraints, loss, shares)
+        self.constraints = constraints
+
+    def with_constraints(self, constraints: BoundConstraints) -> Lagrangian:
+        """Replace the inequalities by rows over the same slices with other bounds or temperatures."""
+        return Lagrangian(self.labels, constraints, self.loss, self.shares)
+
+    def at(self, scores: Array) -> Point:
+        return Point(self, scores)
+
+    def curvature_limit(self, multipliers: Array) -> float:
+        """Bound n · |∂²f/∂z_i²| over all scores and rows of data, at these multipliers."""
+        size = len(self.labels)
+        base = self.loss.curvature_bound * float(self.shared(np.ones(size)).max())
+        total = np.full(self.constraints.weights.shape[1], base)
+        for measure, rows in self.constraints.measures.items():
+            net = np.abs(net_multipliers(multipliers)[rows] @ self.constraints.of_measure(measure))
+            total += net * self.constraints.largest_sample_weight * measure.curvature_bound(self.loss)
+        return float(size * total.max())
+
+    def coupling_limit(self) -> float:
+        """Bound the spectral norm of the derivative, in the scores, of both sides' values together.
+
+        Times the spectral norm of the data it is L₁₂ of FairVFL Assumption 2.
+        """
+        counts = self.constraints.stratum_sums(self.constraints.weighted(np.ones(len(self.labels))))
+        total = 0.0
+        for measure in self.constraints.measures:
+            squares = (self.constraints.of_measure(measure) ** 2 @ counts).sum()
+            total += 2.0 * measure.derivative_bound(self.loss) ** 2 * float(squares)
+        return float(np.sqrt(total))
+
+
+class Point(EvaluatedScores):
+    """The Lagrangian at given scores."""
+
+    def __init__(self, lagrangian: Lagrangian, scores: Array) -> None:
+        super().__init__(lagrangian, scores)
+        self.lagrangian = lagrangian
+
+    @cached_property
+    def violation(self) -> float:
+        return self.lagrangian.constraints.bounds.violation(self.values)
+
+    def complementarity(self, multipliers: Array) -> float:
+        return self.lagrangian.constraints.bounds.complementarity(self.values, multipliers)
+
+    def dual_gradient(self) -> Array:
+        """Return ∂f/∂λ: how far each side of each inequality is exceeded."""
+        return self.lagrangian.constraints.bounds.excess(self.values)
+
+    def derivative(self, multipliers: Array) -> Array:
+        """Return ν = ∂f/∂z (FairVFL Eq. 12)."""
+        return self.first_derivative(net_multipliers(multipliers))
+
+    def jacobian(self, sums: TiltedSums, width: int) -> Array:
+        """Return (R, width): the derivative of every inequality's value in what the scores depend on."""
+        rows = self.lagrangian.constraints
+        found = np.zeros((len(rows), width))
+        for measure, indices in rows.measures.items():
+            found[indices] = sums(rows.of_measure(measure), rows.stratum, rows.weighted(self.slope(measure)))
+        return found
+
+    def loss_curvature(self) -> Array:
+        """Return the part of ∂²f/∂z² that the mean loss has."""
+        return self.lagrangian.shared(self._loss_curvature())
+
+    def curvature(self, multipliers: Array, some: Rows = ALL) -> Array:
+        """Return ∂²f/∂z² of some rows of data; it is negative where the tilt outweighs the row's own loss."""
+        return self.second_derivative(net_multipliers(multipliers), some)
+
+
+def net_multipliers(multipliers: Array) -> Array:
+    """Return λ⁺ − λ⁻ of each inequality."""
+    return multipliers[0] - multipliers[1]

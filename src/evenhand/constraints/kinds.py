@@ -19,8 +19,7 @@ from evenhand.constraints.groups import Groups
 from evenhand.constraints.losses import Measure, MeasureName
 from evenhand.constraints.slices import Inequality, Slice
 from evenhand.errors import ConstraintError
-from evenhand.numbers import is_number
-from evenhand.printing import quoted
+from evenhand.printing import is_number, quoted
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import Bounds
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.evaluation import Lagrangian
+from evenhand.constraints.slices import Bounds
 
 _MOST_LEVERAGE: Final = 0.9
 """Largest leverage that the first-order estimate is used for."""

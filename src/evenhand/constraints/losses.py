@@ -15,8 +15,7 @@ from scipy.special import expit
 
 from evenhand.arrays import Array, Booleans, Integers
 from evenhand.errors import ConstraintError
-from evenhand.numbers import is_number
-from evenhand.printing import quoted
+from evenhand.printing import is_number, quoted
 
 PART = 1 << 14
 

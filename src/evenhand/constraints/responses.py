@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import exp, isfinite
 
 from evenhand.errors import InputError
-from evenhand.numbers import is_number
+from evenhand.printing import is_number
 
 LEAST_EPSILON = 0.01
 """Below it an answer is a coin toss to three digits, and counts a hundred times over."""

@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 from evenhand.constraints.kinds import Constraint
 from evenhand.errors import InputError
-from evenhand.numbers import is_number
-from evenhand.printing import quoted
+from evenhand.printing import is_number, quoted
 from evenhand.protocol.roles import SERVER
 
 Scope = Literal["global", "local", "both"]

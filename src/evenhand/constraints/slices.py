@@ -2,6 +2,8 @@
 
 A *slice* is a set of rows of the data ("label positive and sex female"); g_s is the mean of a measure over it. A
 inequality bounds a linear combination of such means.
+
+Bounds are `lower ≤ value ≤ upper`, one pair for each constraint row.
 """
 
 from __future__ import annotations
@@ -11,11 +13,123 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from evenhand.arrays import Array, Booleans
-from evenhand.constraints.bounds import Bounds
+from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.losses import Measure
+from evenhand.errors import ConstraintError
+
+
+class Bounds:
+    """Lower and upper bounds of R rows.
+
+    Attributes
+    ----------
+    row, sign, bound
+        Side l asks for sign_l · (value of row_l − bound_l) ≤ 0: upper sides first, then lower ones.
+    free
+        Which sides are equalities: exactly zero, with a multiplier of either sign.
+    """
+
+    def __init__(self, lower: npt.ArrayLike, upper: npt.ArrayLike) -> None:
+        self.lower: Array = np.array(lower, dtype=np.float64).reshape(-1)
+        self.upper: Array = np.array(upper, dtype=np.float64).reshape(-1)
+        if self.lower.shape != self.upper.shape:
+            raise ConstraintError(f"{len(self.lower)} lower and {len(self.upper)} upper bounds; give one each per row")
+        if np.isnan(self.lower).any() or np.isnan(self.upper).any():
+            raise ConstraintError("a bound is NaN; use infinity for a side without a bound")
+        wrong = (self.lower > self.upper) | (self.lower == np.inf) | (self.upper == -np.inf)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise ConstraintError(f"row {row} has bounds [{self.lower[row]}, {self.upper[row]}], which nothing meets")
+        self.equal: Booleans = self.lower == self.upper
+        above = np.isfinite(self.upper)
+        below = np.isfinite(self.lower) & ~self.equal
+        self.n_rows = len(self.lower)
+        self.row: Integers = np.concatenate([np.flatnonzero(above), np.flatnonzero(below)]).astype(np.int64)
+        self.sign: Array = np.concatenate([np.ones(int(above.sum())), -np.ones(int(below.sum()))])
+        self.bound: Array = np.concatenate([self.upper[above], self.lower[below]])
+        self.free: Booleans = np.concatenate([self.equal[above], np.zeros(int(below.sum()), dtype=bool)])
+        self.n_sides = len(self.row)
+        self.has_free = bool(self.free.any())
+        # Entry (l, r) is sign_l where side l belongs to row r.
+        self.incidence: Array = np.zeros((self.n_sides, self.n_rows))
+        self.incidence[np.arange(self.n_sides), self.row] = self.sign
+
+    # -- rows: values (R,), tables of multipliers (2, R)
+
+    def excess(self, values: Array) -> Array:
+        """Return (2, R): how far each side is exceeded; negative where there is slack, −∞ where there is no bound."""
+        return np.stack([values - self.upper, self.lower - values])
+
+    def violation(self, values: Array) -> float:
+        """Return the worst excess, zero when every row holds; rows without a value (NaN) are left out."""
+        return float(np.fmax.reduce(self.excess(values), axis=None, initial=0.0))
+
+    def complementarity(self, values: Array, table: Array) -> float:
+        """Return complementary slackness: the largest |multiplier × slack|, zero at a solution."""
+        return self._complementarity(self.excess(values), table)
+
+    def _complementarity(self, excess: Array, table: Array) -> float:
+        # A side without a bound has λ = 0; skip it, since 0 · ∞ is NaN.
+        known = np.where(np.isfinite(excess), excess, 0.0)
+        return float(np.abs(table * known).max(initial=0.0))
+
+    def distance(self, values: Array, table: Array) -> float:
+        """Return dist∞(c(w), N(μ)) (proximal AL Definition 1): violations, and slack of sides with a multiplier."""
+        return self._distance(self.excess(values), table)
+
+    def _distance(self, excess: Array, table: Array) -> float:
+        tight = self.equal | (table > 0.0)
+        return float(np.where(tight, np.abs(excess), np.maximum(excess, 0.0)).max(initial=0.0))
+
+    def conditions(self, values: Array, table: Array) -> tuple[float, float, float]:
+        """Return violation, complementarity and distance."""
+        excess = self.excess(values)
+        violation = float(np.fmax.reduce(excess, axis=None, initial=0.0))
+        return violation, self._complementarity(excess, table), self._distance(excess, table)
+
+    def no_multipliers(self) -> Array:
+        """Return λ = 0, as a table."""
+        return np.zeros((2, self.n_rows))
+
+    # -- sides: vectors (L,)
+
+    def side_excess(self, values: Array) -> Array:
+        """Return the scalar constraints c(w), from the rows' values."""
+        return self.sign * (values[self.row] - self.bound)
+
+    def project(self, multipliers: Array) -> Array:
+        """Project onto the allowed multipliers: [·]₊ for inequalities, unchanged for equalities."""
+        positive: Array = np.maximum(multipliers, 0.0)
+        return np.where(self.free, multipliers, positive) if self.has_free else positive
+
+    def missed(self, values: Array) -> Array:
+        """Return how far each side is violated, with its sign for an equality."""
+        return self.project(self.side_excess(values))
+
+    def net(self, multipliers: Array) -> Array:
+        """Return λ⁺ − λ⁻ of each row: ∇c(w)μ is the Jacobian of the rows times this."""
+        return multipliers @ self.incidence
+
+    def of_net(self, net: Array) -> Array:
+        """Split net multipliers into multipliers of the sides."""
+        return self.project(self.sign * net[self.row])
+
+    def table(self, multipliers: Array) -> Array:
+        """Return the multipliers as a table (2, R): λ⁺ and λ⁻ of each row."""
+        signed = self.sign * multipliers
+        return np.stack(
+            [
+                np.bincount(self.row, weights=np.maximum(signed, 0.0), minlength=self.n_rows),
+                np.bincount(self.row, weights=np.maximum(-signed, 0.0), minlength=self.n_rows),
+            ]
+        )
+
+
+NO_BOUNDS = Bounds([], [])
+
 
 _MEANS: Final[dict[str, dict[int | None, str]]] = {
     "loss": {None: "mean loss", 1: "mean loss among positives", -1: "mean loss among negatives"},

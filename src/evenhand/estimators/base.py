@@ -22,17 +22,17 @@ from evenhand.estimators.recording import recorded_fit
 from evenhand.estimators.rows import Beside, FrameRows, HolderRows, ReadLabels
 from evenhand.estimators.sensitive import named_columns, split_off
 from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
-from evenhand.models.across import joint_scores
 from evenhand.models.linear import LinearModel
+from evenhand.models.saved import joint_scores
 from evenhand.privacy.levels import protection_of
 from evenhand.protocol.align import How
 from evenhand.protocol.job import Job, LossName, ModelName, RandomizedResponse, RuntimeName
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part
-from evenhand.report.progress import Progress
-from evenhand.runtime.clock import VirtualClock
-from evenhand.solvers.choosing import named_solver, resolve
-from evenhand.solvers.vertical_terms import vertical_terms
+from evenhand.report.tables import Progress
+from evenhand.runtime.inprocess import VirtualClock
+from evenhand.solvers.registry import named_solver, resolve
+from evenhand.solvers.roles import vertical_terms
 from evenhand.training.together import Together
 from evenhand.training.vertical import VerticalRun, train_together
 from evenhand.training.vertical_sources import Alignment

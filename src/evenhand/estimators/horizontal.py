@@ -27,12 +27,11 @@ from evenhand.horizontal.problem import HorizontalServerData, ModelStart, Update
 from evenhand.privacy.levels import protection_of
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
-from evenhand.report.progress import Progress
-from evenhand.runtime.clock import VirtualClock
+from evenhand.report.tables import Progress
+from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.checking import check_job
-from evenhand.solvers.choosing import choose_solver, named_solver
-from evenhand.solvers.registry import HORIZONTAL
+from evenhand.solvers.registry import HORIZONTAL, choose_solver, named_solver
 from evenhand.training.horizontal import train_together, update_noise_of
 from evenhand.training.horizontal_steps import HorizontalTraining, client_steps, server_steps, start_from
 from evenhand.training.protection import LEARNED_COLUMNS, LEARNED_GROUPS, client_privacy

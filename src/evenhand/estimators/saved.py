@@ -17,8 +17,8 @@ from evenhand.estimators.tables import Tables, align_rows, encode, named_tables
 from evenhand.jobs.horizontal.rows import encoded
 from evenhand.jobs.horizontal.runs import read_model
 from evenhand.jobs.vertical.runs import party_encoder, party_model
-from evenhand.models.across import joint_scores
 from evenhand.models.base import Scorer
+from evenhand.models.saved import joint_scores
 from evenhand.runtime.folder import RunFolder
 
 

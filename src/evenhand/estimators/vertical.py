@@ -23,7 +23,7 @@ from evenhand.estimators.tables import Tables
 from evenhand.estimators.warning import warn_of
 from evenhand.printing import listed
 from evenhand.protocol.job import ModelName, RandomizedResponse, RuntimeName
-from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers.checking import check_job
 from evenhand.training.run import shortfalls
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import Bounds
 from evenhand.constraints.labelled_rows import FeatureRows
-from evenhand.constraints.slices import bounds_of
+from evenhand.constraints.slices import Bounds, bounds_of
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows, HorizontalServerData
 from evenhand.horizontal.program_server import ServerPart

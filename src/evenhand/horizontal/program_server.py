@@ -11,17 +11,17 @@ from typing import ClassVar
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.slices import Bounds
 from evenhand.errors import ProtocolError
 from evenhand.horizontal.roles import HorizontalServer, Outcome
 from evenhand.models.linear import SharedLinear
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus
 from evenhand.programs.program import Program
 from evenhand.programs.regularisers import Regulariser
-from evenhand.protocol.answers import Answers
-from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.asking import Answers
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER
+from evenhand.protocol.solver import Certificate
 
 
 @dataclass(frozen=True, eq=False)

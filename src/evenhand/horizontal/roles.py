@@ -13,8 +13,8 @@ import numpy.typing as npt
 from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
 from evenhand.horizontal.problem import Single
-from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.roles import Follower, Role
+from evenhand.protocol.solver import Certificate
 
 
 class HorizontalModel(Protocol):

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from evenhand.arrays import Booleans
 from evenhand.constraints.groups import Groups, crossed_name
+from evenhand.constraints.inequality_parts import InequalityParts
+from evenhand.constraints.losses import by_measure
 from evenhand.constraints.scope import ConstraintScope
 from evenhand.constraints.slices import Inequality, Slice
 from evenhand.errors import ConstraintError, DataError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.protocol.agree import Summary
 from evenhand.protocol.roles import SERVER
-from evenhand.protocol.terms import plain
+from evenhand.protocol.terms import HorizontalTerms, plain
 
 SliceCounts = Mapping[Slice, int]
 
@@ -188,3 +191,18 @@ def inequalities_without_rows(
         if empty:
             found.append(place)
     return found
+
+
+class SliceMeans(InequalityParts):
+    """Inequalities of the terms, over the rows of all clients."""
+
+    def __init__(self, terms: HorizontalTerms) -> None:
+        super().__init__(terms.inequalities)
+        self.terms = terms
+        self.row_measures = by_measure(row.measure for row in self.inequalities)
+
+    def membership(self, client: ClientRows) -> Booleans:
+        """Return (n, P): whether each of the client's rows is in the slice of each part."""
+        client = client.agreed(self.terms.groups)
+        assert client.groups is not None
+        return self.inside(client.labels, client.groups)

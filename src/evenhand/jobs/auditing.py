@@ -22,8 +22,7 @@ from evenhand.errors import DataError, RunError
 from evenhand.horizontal.problem import ClientData, ClientRows, HorizontalServerData
 from evenhand.jobs.federation.files import AnyJob, FederationJob, parse_federation_job
 from evenhand.jobs.federation.sites import alignment_of, scoring_party, scoring_server
-from evenhand.jobs.file import JobFile, read_job
-from evenhand.jobs.folder import own_job, require_password
+from evenhand.jobs.folder import JobFile, own_job, read_job, require_password
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.rows import SERVER_ROWS
 from evenhand.jobs.horizontal.tables import load_horizontal_tables
@@ -33,14 +32,14 @@ from evenhand.jobs.vertical.tables import load_vertical_tables
 from evenhand.privacy.masks import SECRET_WORDS, fresh_masks
 from evenhand.privacy.randomised_response import AnswerKey
 from evenhand.protocol.align import SentIds
-from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.roles import SERVER, Role
+from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import Part
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.solvers.announcing import schemas
-from evenhand.solvers.vertical_terms import vertical_terms
+from evenhand.solvers.roles import vertical_terms
 from evenhand.training import horizontal, horizontal_steps
 from evenhand.training.together import Steps, Together
 from evenhand.training.vertical import train_together

@@ -15,7 +15,7 @@ from evenhand.constraints.groups import groups_frame
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.party_tables import PartyTable
 from evenhand.errors import EvenhandError, InputError, MissingExtraError
-from evenhand.jobs.file import JobFile
+from evenhand.jobs.folder import JobFile
 from evenhand.jobs.horizontal.file import HorizontalJobFile
 from evenhand.jobs.horizontal.rows import client_pictures, open_frame
 from evenhand.jobs.horizontal.runs import check_epsilon

@@ -6,16 +6,21 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
 from evenhand.data.tables.addresses import Address
+from evenhand.data.tables.redaction import shown_file
 from evenhand.errors import DataError, JobError, RunError
+from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
+from evenhand.jobs.schema import read_toml, to_constraint
+from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
+from evenhand.printing import quoted
 from evenhand.runtime import run_location
 from evenhand.runtime.folder import RunFolder
 
-JobFile = TypeVar("JobFile", bound=BaseModel)
+File = TypeVar("File", bound=BaseModel)
 Run = TypeVar("Run")
 
 
@@ -38,9 +43,7 @@ def has_finished(job: BaseModel, out: Path) -> bool:
     return run_location.has_finished(out, _kept(job))
 
 
-def own_job(
-    folder: RunFolder, file: type[JobFile], parse: Callable[[dict[str, Any], str], JobFile], **changes: Any
-) -> JobFile:
+def own_job(folder: RunFolder, file: type[File], parse: Callable[[dict[str, Any], str], File], **changes: Any) -> File:
     """Return the job from a run folder, without some keys."""
     kept = {key: value for key, value in folder.description.items() if key in file.model_fields}
     content = kept | changes
@@ -62,3 +65,36 @@ def require_password(database: Address | None) -> None:
             "the run folder does not keep the password of its database; say where the new rows are with a job "
             "file (--job) or a table (--table), or write the password as ${NAME} in the job file before training"
         )
+
+
+JobFile: TypeAlias = VerticalJobFile | HorizontalJobFile
+
+
+def read_job(path: Path) -> JobFile:
+    """Read and check a job file; every problem is a JobError that names file and key."""
+    content = read_toml(path)
+    section = content.get("job")
+    if isinstance(section, dict) and section.get("split") == "horizontal":
+        return parse_horizontal(content, str(path))
+    if isinstance(section, dict) and section.get("split", "vertical") != "vertical":
+        split = section["split"]
+        said = quoted(shown_file(split) if isinstance(split, str) else split)
+        raise JobError(f"{path}: key job.split is {said}; choose 'vertical' or 'horizontal'")
+    if "client" in content:
+        raise JobError(f'{path}: [[client]] goes with split = "horizontal" in [job]')
+    return parse_vertical(content, str(path))
+
+
+def with_epsilon(job: JobFile, epsilon: float | None) -> JobFile:
+    """Return the job with this ε in each constraint that has an ε; None removes all constraints."""
+    varied = [one for one in job.job.constraint if "limit" not in one]
+    if not varied:
+        raise JobError("the job has no constraint with an epsilon that could be varied; add one to [job]")
+    constraint = (
+        []
+        if epsilon is None
+        else [one if one not in varied else one | {"epsilon": epsilon} for one in job.job.constraint]
+    )
+    for one in constraint:
+        to_constraint(one)
+    return job.model_copy(update={"job": job.job.model_copy(update={"constraint": constraint})})

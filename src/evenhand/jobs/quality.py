@@ -15,7 +15,7 @@ from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.proving import rate_variance
 from evenhand.errors import ConstraintError, DataError
-from evenhand.jobs.file import JobFile
+from evenhand.jobs.folder import JobFile
 from evenhand.jobs.tables import Classes, Labels, labels_of
 from evenhand.metrics import constraint_gaps, decision_intervals, group_counts, intervals, summary
 from evenhand.protocol.terms import plain

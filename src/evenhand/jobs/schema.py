@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from evenhand.constraints.kinds import KINDS, Constraint
 from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.as_types import TypeName
-from evenhand.data.tables.column_rules import MissingRule, Rules
+from evenhand.data.tables.columns import MissingRule, Rules
 from evenhand.data.tables.readers import TableSource, require_file_name
 from evenhand.data.tables.redaction import Scrubber
 from evenhand.errors import InputError, JobError
@@ -24,7 +24,7 @@ from evenhand.printing import quoted
 from evenhand.protocol.job import Job, Protection
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import check_name
-from evenhand.runtime.clock import VirtualClock
+from evenhand.runtime.inprocess import VirtualClock
 
 T = TypeVar("T")
 Section = TypeVar("Section", bound=BaseModel)

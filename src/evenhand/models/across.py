@@ -11,10 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evenhand.arrays import Array, Integers, Matrix
+from evenhand.arrays import Array, Integers
 from evenhand.errors import RunError
-from evenhand.models.base import Scorer
-from evenhand.models.trees import TreesModel
 from evenhand.protocol.state import State
 
 LEAF = -1
@@ -115,13 +113,3 @@ def routes_from_state(state: State) -> Routes | None:
     ends = np.cumsum(sizes)[:-1]
     trees = tuple(CrossTree(*parts) for parts in zip(np.split(nodes, ends), np.split(values, ends), strict=True))
     return Routes(tuple(parties), trees)
-
-
-def joint_scores(models: Mapping[str, Scorer], matrices: Mapping[str, Matrix]) -> Array:
-    """Return the sum of all parties' scores and of the trees that cross parties."""
-    scores: Array = np.sum([model.predict(matrices[name]) for name, model in models.items()], axis=0)
-    for model in models.values():
-        if isinstance(model, TreesModel) and isinstance(model.routes, Routes):
-            trees = {name: one for name, one in models.items() if isinstance(one, TreesModel)}
-            scores = scores + model.routes.scores({name: one.sides(matrices[name]) for name, one in trees.items()})
-    return scores

@@ -1,12 +1,13 @@
-"""Write a trained party model as a state, and read it to score new rows."""
+"""Write a trained party model as a state, read it, and score new rows with the models of all parties."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Matrix
 from evenhand.errors import RunError
 from evenhand.models.across import Routes, routes_from_state, routes_state
 from evenhand.models.base import Scorer
@@ -90,3 +91,13 @@ def _trees(state: State, weights: Array, columns: int, text: str, splits: str) -
 
 def _are_widths(hidden: Any, most: int) -> bool:
     return isinstance(hidden, list) and all(type(width) is int and 0 < width <= most for width in hidden)
+
+
+def joint_scores(models: Mapping[str, Scorer], matrices: Mapping[str, Matrix]) -> Array:
+    """Return the sum of all parties' scores and of the trees that cross parties."""
+    scores: Array = np.sum([model.predict(matrices[name]) for name, model in models.items()], axis=0)
+    for model in models.values():
+        if isinstance(model, TreesModel) and isinstance(model.routes, Routes):
+            trees = {name: one for name, one in models.items() if isinstance(one, TreesModel)}
+            scores = scores + model.routes.scores({name: one.sides(matrices[name]) for name, one in trees.items()})
+    return scores

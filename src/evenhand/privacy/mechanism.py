@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from evenhand.arrays import Array
 from evenhand.errors import DivergenceError, InputError
-from evenhand.numbers import is_whole
+from evenhand.printing import is_whole
 
 # Of the weights' update, for half the bytes; any floating-point type is taken and given back.
 Single: TypeAlias = npt.NDArray[np.float32]

@@ -19,7 +19,7 @@ from math import isfinite, sqrt
 from typing import Any, Final
 
 from evenhand.errors import InputError
-from evenhand.numbers import is_number, is_whole
+from evenhand.printing import is_number, is_whole
 
 MEASURED_A_ROUND: Final = 2
 """Number of releases of the slices' sums."""

@@ -1,7 +1,7 @@
 """Constrained programs over clients: the interface, and ready-made programs."""
 
-from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.constraints.labelled_rows import FeatureRows
+from evenhand.constraints.slices import NO_BOUNDS, Bounds
 from evenhand.programs.classification import Federated, constrained, neyman_pearson
 from evenhand.programs.optimality import Residual, Solution, SolveStatus, measure
 from evenhand.programs.pooled import Pooled

@@ -10,12 +10,11 @@ import numpy as np
 
 from evenhand.arrays import Array
 from evenhand.constraints.binding import inequalities
-from evenhand.constraints.bounds import NO_BOUNDS, Bounds
 from evenhand.constraints.kinds import Constraints
 from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.constraints.losses import Measure, MeasureName
 from evenhand.constraints.scope import Scope
-from evenhand.constraints.slices import Inequality, Slice, bounds_of
+from evenhand.constraints.slices import NO_BOUNDS, Bounds, Inequality, Slice, bounds_of
 from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.programs.program import Program
 from evenhand.programs.slices import SliceProgram

@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import NO_BOUNDS, Bounds
+from evenhand.constraints.slices import NO_BOUNDS, Bounds
 from evenhand.programs.program import Program, ProgramPoint
 from evenhand.programs.regularisers import ZERO, Regulariser
-from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import CheckedOptions, Count, Positive
 from evenhand.protocol.roles import SERVER, Report
+from evenhand.protocol.solver import Certificate
 
 SHARED = "shared"
 """Who holds inequalities that all clients have summands of."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import NO_BOUNDS, Bounds
+from evenhand.constraints.slices import NO_BOUNDS, Bounds
 from evenhand.programs.program import Curvature, Program, ProgramPoint
 
 

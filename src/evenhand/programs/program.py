@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.slices import Bounds
 from evenhand.errors import InputError
 
 Curvature = Literal["matrix", "product", "none"]

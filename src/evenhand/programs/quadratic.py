@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.slices import Bounds
 from evenhand.errors import InputError
 from evenhand.programs.program import Curvature
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.slices import Bounds
 from evenhand.programs.program import Curvature, Program, ProgramPoint
 from evenhand.programs.quadratic import QuadraticProgram
 from evenhand.programs.regularisers import Regulariser

@@ -15,9 +15,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from evenhand.arrays import ALL, Array, Matrix, Rows
-from evenhand.constraints.bounds import NO_BOUNDS, Bounds
-from evenhand.constraints.evaluation import EvaluatedScores, SliceEvaluator, SliceWeights
+from evenhand.constraints.binding import SliceWeights
+from evenhand.constraints.evaluation import EvaluatedScores, SliceEvaluator
 from evenhand.constraints.losses import PART, Loss, Measure, by_measure
+from evenhand.constraints.slices import NO_BOUNDS, Bounds
 from evenhand.errors import InputError
 from evenhand.programs.program import Curvature
 

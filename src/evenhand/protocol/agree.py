@@ -13,7 +13,7 @@ import numpy as np
 
 from evenhand.arrays import Array, Integers
 from evenhand.errors import ProtocolError
-from evenhand.protocol.answers import Answers
+from evenhand.protocol.asking import Answers
 from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS, Coverage, Direction
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends

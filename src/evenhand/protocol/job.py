@@ -14,7 +14,7 @@ from evenhand.constraints.groups import Groups
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.responses import ResponseMechanism
 from evenhand.errors import InputError
-from evenhand.numbers import is_number, is_whole
+from evenhand.printing import is_number, is_whole
 
 
 @dataclass(frozen=True)

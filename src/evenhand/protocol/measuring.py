@@ -12,7 +12,7 @@ import numpy as np
 
 from evenhand.errors import ProtocolError
 from evenhand.protocol.agree import Summary
-from evenhand.protocol.answers import Answers
+from evenhand.protocol.asking import Answers
 from evenhand.protocol.disclosure import CLIENT_TO_SERVER, SERVER_TO_CLIENTS
 from evenhand.protocol.messages import TEXT, Field, Message, Schema, Vocabulary, as_bytes
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from evenhand.errors import ProtocolError
-from evenhand.protocol.answers import Answers
+from evenhand.protocol.asking import Answers
 from evenhand.protocol.disclosure import PARTICIPANT_TO_SERVER, SERVER_TO_PARTICIPANTS, Direction
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Follower, Role, Sends

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from evenhand.arrays import Array
 from evenhand.errors import ProtocolError
-from evenhand.protocol.answers import Answers
+from evenhand.protocol.asking import Answers
 from evenhand.protocol.disclosure import PARTY_TO_SERVER, SERVER_TO_PARTIES, Direction
 from evenhand.protocol.messages import Field, Message, Schema, Vocabulary
 from evenhand.protocol.roles import SERVER, Role, Sends

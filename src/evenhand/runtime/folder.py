@@ -30,9 +30,8 @@ from evenhand.errors import RunError
 from evenhand.protocol.roles import Report
 from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Entry
-from evenhand.runtime.checkpointfiles import Checkpoint, CheckpointFolder
-from evenhand.runtime.files import PARTIAL, make_folder, write_bytes
-from evenhand.runtime.lock import LOCK
+from evenhand.runtime.checkpointfiles import Checkpoint, CheckpointFolder, Mark, state_bytes, state_from
+from evenhand.runtime.files import LOCK, PARTIAL, make_folder, write_bytes
 from evenhand.runtime.manifest import (
     FORMAT,
     MANIFEST,
@@ -40,12 +39,12 @@ from evenhand.runtime.manifest import (
     RESTORE,
     FileEntry,
     Manifest,
+    Record,
     entry,
     parse_json,
     read_bytes,
+    rows,
 )
-from evenhand.runtime.records import Record, rows
-from evenhand.runtime.statefiles import Mark, state_bytes, state_from
 
 DESCRIPTION: Final = "run.toml"
 _RESULT: Final = "result.json"

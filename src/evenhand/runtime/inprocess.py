@@ -2,6 +2,8 @@
 
 It is a discrete-event simulation. A role is busy while it computes; messages that arrive meanwhile wait in its inbox in
 the order of arrival. When its inbox is empty, the role does local work. Links keep the order of messages.
+
+The virtual clock says how long computing and sending would take on machines and links of given speeds.
 """
 
 from __future__ import annotations
@@ -12,13 +14,51 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
-from evenhand.errors import ProtocolError, RunError
+from evenhand.errors import InputError, ProtocolError, RunError
 from evenhand.protocol import state
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import Report, Role, Sends
 from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.clock import VirtualClock
+
+
+@dataclass(frozen=True)
+class VirtualClock:
+    """Speeds of roles and links.
+
+    Parameters
+    ----------
+    speed
+        Multiplications a second of a role that `speeds` does not name.
+    latency
+        Seconds that a message of any size takes, unless `latencies` names one of its two ends.
+    bandwidth
+        Bytes a second of every link.
+    """
+
+    speed: float = 1e9
+    latency: float = 0.0
+    bandwidth: float = float("inf")
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    latencies: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in {"speed": self.speed, "bandwidth": self.bandwidth, **dict(self.speeds)}.items():
+            if not value > 0:
+                raise InputError(f"virtual clock: {name} is {value}; it must be positive")
+        for name, value in {"latency": self.latency, **dict(self.latencies)}.items():
+            if not value >= 0:
+                raise InputError(f"virtual clock: latency {name} is {value}; it must be zero or more")
+
+    def computing(self, role: str, effort: float) -> float:
+        return effort / self.speeds.get(role, self.speed)
+
+    def sending(self, sender: str, receiver: str, nbytes: int) -> float:
+        latency = self.latency
+        if self.latencies:
+            latency = max((self.latencies[end] for end in (sender, receiver) if end in self.latencies), default=latency)
+        return latency + nbytes / self.bandwidth
+
 
 ARRIVAL, READY = 0, 1
 """Arrivals come before a role turns to its own work at the same instant: "while no new information" in the papers."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.errors import EvenhandError, ResourceError, RunError
+from evenhand.runtime.files import check_not_held, hold
 from evenhand.runtime.folder import RunFolder, check_free, is_run
-from evenhand.runtime.lock import check_not_held, hold
 
 
 def check_place(path: Path, resume: bool) -> None:

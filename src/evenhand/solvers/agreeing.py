@@ -40,8 +40,7 @@ from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import HorizontalTerms, Part, plain
 from evenhand.solvers.checking import check_terms
-from evenhand.solvers.choosing import choose_solver
-from evenhand.solvers.registry import HORIZONTAL
+from evenhand.solvers.registry import HORIZONTAL, choose_solver
 
 Saying: TypeAlias = Generator[Summary, Summary, None]
 """Summaries of one client; each is answered by what came of everybody's."""

@@ -10,8 +10,7 @@ from evenhand.programs.optimality import SHARED
 from evenhand.protocol.job import Job
 from evenhand.protocol.solver import Solver, Split
 from evenhand.protocol.terms import HorizontalTerms
-from evenhand.solvers.choosing import solver_name
-from evenhand.solvers.registry import VERTICAL, able, find
+from evenhand.solvers.registry import VERTICAL, able, find, solver_name
 
 
 def check_job(

@@ -16,12 +16,12 @@ from evenhand.errors import ExactRatesWarning, InputError, UnprovenWarning
 from evenhand.horizontal.problem import ClientData, HorizontalServerData, ModelStart, Single, UpdateNoise
 from evenhand.horizontal.roles import HorizontalClient, HorizontalModel, HorizontalServer
 from evenhand.programs.optimality import SHARED
-from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.roles import SERVER, Report
+from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import HorizontalTerms
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers import roles as solver_roles
 from evenhand.training.horizontal_steps import HorizontalTraining
 from evenhand.training.run import Finished, RunSettings, carry_out, certified

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import NO_BOUNDS, Bounds
+from evenhand.constraints.slices import NO_BOUNDS, Bounds
 from evenhand.errors import InputError
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
 from evenhand.horizontal.prox_al.batched import solve_together

@@ -17,12 +17,11 @@ import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController
 
 from evenhand.errors import RunError
-from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.roles import Report, Role
+from evenhand.protocol.solver import Certificate
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
-from evenhand.runtime.inprocess import InProcess
+from evenhand.runtime.inprocess import InProcess, VirtualClock
 from evenhand.runtime.threads import Threads
 
 FLUSH_SECONDS: Final = 1.0

@@ -15,13 +15,13 @@ from evenhand.constraints.proving import Proof
 from evenhand.errors import DataError, ExactRatesWarning, InputError, UnprovenWarning
 from evenhand.models.base import Scorer
 from evenhand.privacy.randomised_response import AnswerKey, LabelStatement
-from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import RUNTIMES, Job, RuntimeName
 from evenhand.protocol.roles import SERVER, Report, Role
+from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.protocol.transcript import Transcript
-from evenhand.runtime.clock import VirtualClock
 from evenhand.runtime.folder import RunFolder
+from evenhand.runtime.inprocess import VirtualClock
 from evenhand.solvers import roles as solver_roles
 from evenhand.solvers.checking import check_takes_weights
 from evenhand.training.run import RunSettings, carry_out, certified

@@ -36,7 +36,7 @@ from evenhand.protocol.enrol import EnrolParty, EnrolServer, Policy, anything
 from evenhand.protocol.roles import SERVER, Role
 from evenhand.protocol.terms import Terms, VerticalTerms, group_name
 from evenhand.solvers import roles as solver_roles
-from evenhand.solvers.vertical_terms import with_rows
+from evenhand.solvers.roles import with_rows
 from evenhand.training.together import Steps, Training, accepted_terms, check_enrolled
 from evenhand.training.vertical_sources import Alignment, LabelsHere, LabelSource, PartySource
 from evenhand.vertical.finishing import FinishParty, FinishServer

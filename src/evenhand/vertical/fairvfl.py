@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.lagrangian import Point
+from evenhand.constraints.evaluation import Point
 from evenhand.errors import ProtocolError
 from evenhand.models.optimisers import Adam, Plain, make_optimiser
 from evenhand.protocol.job import PROTECTIONS
@@ -41,8 +41,7 @@ from evenhand.vertical.messages import (
     SPECTRUM,
     WEIGHTED_DERIVATIVE,
 )
-from evenhand.vertical.parties import GradientParty
-from evenhand.vertical.problem import PartyData, ServerData, party_lagrangian
+from evenhand.vertical.problem import GradientParty, PartyData, ServerData, party_lagrangian
 from evenhand.vertical.server import Server
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.models.optimisers import OptimiserName
 from evenhand.protocol.job import CheckedOptions, Count, NotNegative, Positive
 from evenhand.protocol.terms import VerticalTerms

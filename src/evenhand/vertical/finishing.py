@@ -14,8 +14,8 @@ from typing import ClassVar, Final
 import numpy as np
 
 from evenhand.arrays import Array
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.labelled_rows import LabelledRows
-from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import ProtocolError
 from evenhand.models.base import Scorer
 from evenhand.models.linear import LinearModel
@@ -28,7 +28,7 @@ from evenhand.protocol.roles import SERVER, Follower, Role, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import PER_ROW, message_sizes
 from evenhand.vertical.problem import own_lagrangian
-from evenhand.vertical.subspace.rates import LADDER, RateSchedule
+from evenhand.vertical.subspace.tiny_problem import LADDER, RateSchedule
 
 MOST_COLUMNS: Final = 256
 """Maximum number of the holder's columns that get a weight each. With more, one factor scales all its weights."""

@@ -7,22 +7,70 @@ parties trust with both.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.lagrangian import Point
+from evenhand.constraints.evaluation import Lagrangian, Point
 from evenhand.constraints.proving import Proof
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.base import PartyModel
-from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Role, Sends
+from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.distance import Distance, distance
 from evenhand.vertical.messages import VOCABULARY, message_sizes
 from evenhand.vertical.problem import ServerData, own_lagrangian
+
+
+class Distance(NamedTuple):
+    """Relative distance from the optimum: at most `bound`, or about `estimate`; at least one of the two is None."""
+
+    bound: float | None = None
+    estimate: float | None = None
+
+    @property
+    def value(self) -> float | None:
+        return self.bound if self.estimate is None else self.estimate
+
+
+def distance(
+    point: Point,
+    multipliers: Array,
+    *,
+    squared_gradient: float,
+    objective: float,
+    regulariser: float,
+) -> Distance:
+    """Return the distance of the model with these scores.
+
+    Parameters
+    ----------
+    point
+        Scores, and the constraints that the model is trained under.
+    squared_gradient
+        ‖∇L‖², over all weights.
+    regulariser
+        μ.
+    """
+    if not (regulariser > 0.0 and objective > 0.0 and np.isfinite(squared_gradient)):
+        return Distance()
+    slack = point.lagrangian.constraints.bounds.excess(point.values)
+    unused = float(np.abs(multipliers * np.where(multipliers > 0.0, slack, 0.0)).sum())
+    relative = (0.5 * squared_gradient / regulariser + unused) / objective
+    return Distance(bound=relative) if is_convex(point.lagrangian, multipliers) else Distance(estimate=relative)
+
+
+def is_convex(lagrangian: Lagrangian, multipliers: Array) -> bool:
+    """Return whether the Lagrangian is convex in the scores, for all scores, at these multipliers."""
+    rows = lagrangian.constraints
+    used = [measure for measure, places in rows.measures.items() if multipliers[:, places].any()]
+    if any(measure.name != "loss" for measure in used):
+        return False
+    tilts = (multipliers[0] - multipliers[1]) @ rows.weights
+    occurs = np.bincount(rows.stratum, minlength=len(tilts)) > 0
+    return bool((1.0 + rows.total_weight * tilts[occurs] >= 0.0).all())
 
 
 class Server(Role):

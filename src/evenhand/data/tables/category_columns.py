@@ -13,9 +13,19 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Booleans, Integers
-from evenhand.data.tables.column_rules import ID_ROWS, MANY_LEVELS, FitRules, MissingMode
-from evenhand.data.tables.columns import Block, ColumnSummary, EncodedColumn
-from evenhand.data.tables.encoder_state import is_text, number_from_state, require, require_keys
+from evenhand.data.tables.columns import (
+    ID_ROWS,
+    MANY_LEVELS,
+    Block,
+    ColumnSummary,
+    EncodedColumn,
+    FitRules,
+    MissingMode,
+    is_text,
+    number_from_state,
+    require,
+    require_keys,
+)
 from evenhand.data.tables.raw import LEVEL_TYPES, RawColumn
 from evenhand.errors import DataError
 from evenhand.printing import toml_key

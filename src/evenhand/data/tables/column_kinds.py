@@ -9,9 +9,7 @@ from typing import Any
 import pandas as pd
 
 from evenhand.data.tables.category_columns import CategoryColumn, CategorySummary
-from evenhand.data.tables.column_rules import FitRules
-from evenhand.data.tables.columns import ColumnSummary, EncodedColumn
-from evenhand.data.tables.encoder_state import is_text, require
+from evenhand.data.tables.columns import ColumnSummary, EncodedColumn, FitRules, is_text, require
 from evenhand.data.tables.numeric_columns import DateColumn, NumericColumn, NumericSummary
 from evenhand.data.tables.raw import DATE, LEVEL_TYPES, NUMBER, RawColumn
 from evenhand.errors import DataError

@@ -1,18 +1,75 @@
-"""What every kind of column does: learn, merge, encode, name its features, write and read its state."""
+"""What every kind of column does: learn, merge, encode, name its features, write and read its state.
+
+Beside it stand the rules of encoding, and the functions that put encoded columns side by side in a matrix.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
+from scipy import sparse
 
-from evenhand.arrays import Array, Integers
-from evenhand.data.tables.column_rules import FitRules, MissingMode
+from evenhand.arrays import Array, Integers, Matrix
 from evenhand.data.tables.raw import RawColumn
-from evenhand.errors import DataError
+from evenhand.errors import DataError, InputError
+from evenhand.printing import quoted
+
+MissingRule: TypeAlias = Literal["indicator", "refuse"]
+MissingMode: TypeAlias = Literal["refused", "unseen", "seen"]
+"""How a fitted column takes missing values: it refuses them, or accepts them and fit saw none, or saw some."""
+ID_ROWS: Final = 50
+"""Text with a different value in each of at least this many rows is treated as an id."""
+MANY_LEVELS: Final = 500
+"""A category with more levels than this gets a remark."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The user's rules: what to do with missing values, for all columns or by name, and how many levels to keep."""
+
+    missing: MissingRule | Mapping[str, MissingRule] = "indicator"
+    max_levels: int | None = None
+
+    def __post_init__(self) -> None:
+        by_column = isinstance(self.missing, Mapping)
+        for rule in self.missing.values() if isinstance(self.missing, Mapping) else [self.missing]:
+            if rule not in ("indicator", "refuse"):
+                where = " for a column" if by_column else ""
+                raise InputError(f"missing is {quoted(rule)}{where}; choose 'indicator' or 'refuse'")
+        if self.max_levels is not None and (type(self.max_levels) is not int or self.max_levels < 1):
+            raise InputError(f"max_levels is {quoted(self.max_levels)}; it is a whole number above 0, or None")
+
+    def refuses(self, name: str) -> bool:
+        """Tell whether missing values in this column are an error."""
+        rule = self.missing.get(name, "indicator") if isinstance(self.missing, Mapping) else self.missing
+        return rule == "refuse"
+
+
+DEFAULT_RULES: Final = Rules()
+
+
+@dataclass(frozen=True)
+class FitRules(Rules):
+    """All that fitting a column depends on: the user's rules, and whether to scale or to take columns as they are."""
+
+    scale: bool = True
+    as_is: bool = False
+
+    def mode(self, name: str, missing: bool) -> MissingMode:
+        """Return how a column takes missing values, given whether the training rows have any.
+
+        Columns taken as they are have no indicator: missing values stay NaN.
+        """
+        if self.refuses(name):
+            return "refused"
+        return "seen" if missing and not self.as_is else "unseen"
+
 
 Block: TypeAlias = Array | Integers
 SomeSummary = TypeVar("SomeSummary", bound="ColumnSummary")
@@ -115,3 +172,107 @@ class ColumnSummary(ABC):
         """Return the summary as plain JSON values."""
         head = {"name": self.name, "kind": self.kind, "missing": self.missing, "rows": self.rows}
         return {**head, **self.values_to_state(rules)} if self.rows else head
+
+
+def from_json(content: bytes) -> Any:
+    """Read plain values from JSON."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"this is not the state of an encoder: it cannot be read as JSON ({error})") from error
+
+
+def require(holds: Any, where: str, what: str) -> None:
+    """Refuse the state unless a condition holds."""
+    if not holds:
+        raise DataError(f"this is not the state of an encoder: {where} is not {what}")
+
+
+def require_keys(state: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
+    """Refuse a table that has other keys than these."""
+    require(set(state) == set(keys), where, f"made of {', '.join(keys)}")
+
+
+def number_from_state(value: Any, where: str, *, positive: bool = False) -> float:
+    """Read a finite number."""
+    require(type(value) in (int, float), where, "a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    valid = number == value and math.isfinite(number) and (number > 0.0 or not positive)
+    require(valid, where, "above 0" if positive else "finite")
+    return number
+
+
+def is_text(value: Any) -> bool:
+    """Tell whether a value is text that can be written: JSON can hold half of a surrogate pair."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+# Measured with 40,000 and 4,800 rows on one core, X @ w and X.T @ v together: at 104 and 400 columns CSR takes half the
+# time of a dense array at density 1/4 and a seventh at 1/20; up to about 26 columns dense wins or ties from 1/5 on.
+SPARSE_BELOW: Final = 0.25
+SPARSE_FROM_COLUMNS: Final = 32
+
+
+def count_features(columns: Sequence[EncodedColumn]) -> int:
+    """Count the encoded features."""
+    return sum(sum(column.widths) for column in columns)
+
+
+def count_blocks(columns: Sequence[EncodedColumn]) -> int:
+    """Count the blocks: an encoded row has at most one entry in each."""
+    return sum(len(column.widths) for column in columns)
+
+
+def sparse_is_faster(columns: Sequence[EncodedColumn]) -> bool:
+    """Decide from the columns alone, so that training and test rows have the same form."""
+    width = count_features(columns)
+    return width >= SPARSE_FROM_COLUMNS and count_blocks(columns) / width <= SPARSE_BELOW
+
+
+def as_is(columns: Sequence[EncodedColumn], found: Sequence[RawColumn], rows: int) -> Array:
+    """Encode into a float64 array with one feature a block."""
+    out = np.empty((rows, count_blocks(columns)))
+    blocks = (block for column, raw in zip(columns, found, strict=True) for block in column.encode_as_is(raw))
+    for place, block in enumerate(blocks):
+        out[:, place] = block
+    return out
+
+
+def dense(columns: Sequence[EncodedColumn], found: Sequence[RawColumn], rows: int) -> Array:
+    """Encode into a float64 array."""
+    out = np.zeros((rows, count_features(columns)))
+    start = 0
+    for column, raw in zip(columns, found, strict=True):
+        for block, width in zip(column.encode(raw), column.widths, strict=True):
+            if block.dtype.kind == "f":
+                out[:, start] = block
+            else:
+                seen = np.flatnonzero(block >= 0)
+                out[seen, start + block[seen]] = 1.0
+            start += width
+    return out
+
+
+def in_csr(columns: Sequence[EncodedColumn], found: Sequence[RawColumn], rows: int) -> Matrix:
+    """Encode into a CSR array, built directly: a row has one entry in each block, or none for an unseen level."""
+    shape = (rows, count_blocks(columns))
+    places, values, kept = np.empty(shape, dtype=np.int64), np.ones(shape), np.ones(shape, dtype=bool)
+    start = k = 0
+    for column, raw in zip(columns, found, strict=True):
+        for block, width in zip(column.encode(raw), column.widths, strict=True):
+            if block.dtype.kind == "f":
+                places[:, k], values[:, k] = start, block
+            else:
+                places[:, k], kept[:, k] = start + block, block >= 0
+            start, k = start + width, k + 1
+    ends = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+    # Narrow indexes halve the memory traffic of every product.
+    narrow = np.int32 if max(start, int(ends[-1])) < 2**31 else np.int64
+    parts = (values[kept], places[kept].astype(narrow), ends.astype(narrow))
+    return sparse.csr_array(parts, shape=(rows, start))

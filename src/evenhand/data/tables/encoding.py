@@ -11,11 +11,24 @@ import pandas as pd
 from scipy import sparse
 
 from evenhand.arrays import Matrix
-from evenhand.data.tables import assembling, column_kinds
+from evenhand.data.tables import column_kinds
 from evenhand.data.tables.category_columns import CategoryColumn
-from evenhand.data.tables.column_rules import FitRules, MissingRule, Rules
-from evenhand.data.tables.columns import ColumnSummary, EncodedColumn
-from evenhand.data.tables.encoder_state import from_json, require, require_keys
+from evenhand.data.tables.columns import (
+    ColumnSummary,
+    EncodedColumn,
+    FitRules,
+    MissingRule,
+    Rules,
+    as_is,
+    count_blocks,
+    count_features,
+    dense,
+    from_json,
+    in_csr,
+    require,
+    require_keys,
+    sparse_is_faster,
+)
 from evenhand.data.tables.matrix_encoding import MatrixScaling
 from evenhand.data.tables.numeric_columns import NumericColumn
 from evenhand.data.tables.raw import RawColumn
@@ -160,7 +173,7 @@ class PartyEncoder:
         if sparse.issparse(data):
             raise DataError("this encoder was fitted on named columns and cannot encode a sparse matrix")
         frame = _as_frame(data)
-        assemble = assembling.as_is if self.as_is else assembling.in_csr if self.gives_sparse else assembling.dense
+        assemble = as_is if self.as_is else in_csr if self.gives_sparse else dense
         return assemble(columns, _find_columns(frame, columns), len(frame))
 
     def fit_transform(self, data: Any) -> Matrix:
@@ -194,17 +207,17 @@ class PartyEncoder:
         """Number of encoded features."""
         if self._matrix is not None:
             return self._matrix.width
-        return assembling.count_blocks(self._fitted()) if self.as_is else assembling.count_features(self._fitted())
+        return count_blocks(self._fitted()) if self.as_is else count_features(self._fitted())
 
     @property
     def entries_a_row(self) -> int:
         """The most entries that a row of a sparse result can have."""
-        return assembling.count_blocks(self._fitted())
+        return count_blocks(self._fitted())
 
     @property
     def gives_sparse(self) -> bool:
         """Whether :meth:`transform` returns a sparse array."""
-        return self._matrix is not None or (not self.as_is and assembling.sparse_is_faster(self._fitted()))
+        return self._matrix is not None or (not self.as_is and sparse_is_faster(self._fitted()))
 
     @property
     def sparse_columns(self) -> int | None:

@@ -14,10 +14,9 @@ import numpy as np
 from scipy import sparse
 
 from evenhand.arrays import Array, Matrix
-from evenhand.data.compressed import DAMAGED, open_for_writing, open_plain, plain_suffix
+from evenhand.data.compressed import DAMAGED, open_for_writing, open_plain
 from evenhand.errors import DataError, InputError
 
-ENDINGS: Final = (".libsvm", ".svm")
 _BLOCK: Final = 1 << 22
 _LARGEST_INDEX: Final = 2**31 - 1
 _LONGEST_INDEX: Final = 100
@@ -25,11 +24,6 @@ _LONGEST_INDEX: Final = 100
 _SUSPECT: Final = (b"_", b"qid")
 _INDEX: Final = re.compile(rb"[0-9]+")
 _NUMBER: Final = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-
-
-def is_libsvm(path: str | Path) -> bool:
-    """Tell by its name whether a file is in LIBSVM's format: ``.libsvm`` or ``.svm``, perhaps compressed."""
-    return plain_suffix(Path(path)) in ENDINGS
 
 
 def read_libsvm(

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from evenhand.arrays import Array, Matrix
-from evenhand.data.tables.encoder_state import number_from_state, require
+from evenhand.data.tables.columns import number_from_state, require
 from evenhand.errors import DataError
 
 _WIDEST: Final = 2**31 - 1

@@ -10,9 +10,16 @@ from typing import Any, Final, Self
 import numpy as np
 
 from evenhand.arrays import Array, Integers
-from evenhand.data.tables.column_rules import FitRules, MissingMode
-from evenhand.data.tables.columns import Block, ColumnSummary, EncodedColumn
-from evenhand.data.tables.encoder_state import number_from_state, require, require_keys
+from evenhand.data.tables.columns import (
+    Block,
+    ColumnSummary,
+    EncodedColumn,
+    FitRules,
+    MissingMode,
+    number_from_state,
+    require,
+    require_keys,
+)
 from evenhand.data.tables.raw import DATE, NUMBER, RawColumn
 from evenhand.errors import DataError
 from evenhand.printing import toml_key

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from evenhand.arrays import Array, Booleans, Integers, Matrix
+from evenhand.data.compressed import is_libsvm
 from evenhand.data.tables.align import is_text
 from evenhand.data.tables.as_types import (
     index_by,
@@ -21,9 +22,9 @@ from evenhand.data.tables.as_types import (
     to_pandas,
     with_numbers,
 )
-from evenhand.data.tables.column_rules import DEFAULT_RULES, Rules
+from evenhand.data.tables.columns import DEFAULT_RULES, Rules
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.libsvm import is_libsvm, read_libsvm
+from evenhand.data.tables.libsvm import read_libsvm
 from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.data.tables.readers import TableSource, is_csv, is_database, local_file, read_table

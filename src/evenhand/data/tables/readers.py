@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import pandas as pd
 
+from evenhand.data.compressed import is_libsvm
 from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.as_types import (
     TYPES,
@@ -22,7 +23,6 @@ from evenhand.data.tables.as_types import (
     to_pandas,
 )
 from evenhand.data.tables.csv_file import read_csv
-from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.data.tables.numerals import Decimal
 from evenhand.data.tables.parquet_file import ParquetTable
 from evenhand.data.tables.redaction import is_address, shown_file

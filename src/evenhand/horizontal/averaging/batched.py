@@ -29,7 +29,7 @@ from evenhand.horizontal.averaging.options import AveragingOptions, RoundSetting
 from evenhand.horizontal.averaging.rounds import Trained, TrainRequest
 from evenhand.horizontal.problem import ClientRows, Single
 from evenhand.horizontal.seeds import generator
-from evenhand.horizontal.slice_means import SliceMeans
+from evenhand.horizontal.summaries import SliceMeans
 from evenhand.models.networks import Network, seeded
 from evenhand.models.stacked import Passes, StackedPerceptron, one_thread
 

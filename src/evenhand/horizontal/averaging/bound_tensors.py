@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.slices import Bounds
 
 
 class BoundTensors:

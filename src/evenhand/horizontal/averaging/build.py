@@ -16,7 +16,7 @@ from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingServer
 from evenhand.horizontal.averaging.server import message_sizes, regulariser
 from evenhand.horizontal.problem import ClientData, HorizontalServerData, ModelStart, noise_shares
-from evenhand.horizontal.slice_means import SliceMeans
+from evenhand.horizontal.summaries import SliceMeans
 from evenhand.privacy.record_level import RecordGaussian
 from evenhand.protocol.messages import Vocabulary
 from evenhand.protocol.solver import Solver

@@ -29,7 +29,7 @@ from evenhand.horizontal.averaging.messages import FAIRFED, RATES
 from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.rounds import AveragingClient, AveragingLearner, AveragingServer, TrainRequest
 from evenhand.horizontal.problem import Single
-from evenhand.protocol.answers import Body
+from evenhand.protocol.asking import Body
 from evenhand.protocol.job import NotNegative
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.slices import Bounds
 from evenhand.horizontal.averaging.options import RoundSettings
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import Bounds
 from evenhand.constraints.kinds import GroupAgainstOverall
+from evenhand.constraints.slices import Bounds
 from evenhand.horizontal.averaging.build import averaging_solver
 from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.options import AveragingOptions, RoundSettings

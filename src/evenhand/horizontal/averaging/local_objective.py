@@ -18,7 +18,7 @@ from evenhand.constraints.losses import Measure
 from evenhand.horizontal.averaging.bound_tensors import BoundTensors
 from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.options import RoundSettings
-from evenhand.horizontal.slice_means import SliceMeans
+from evenhand.horizontal.summaries import SliceMeans
 
 
 def loss_value(scores: Tensor, labels: Tensor, classes: int | None) -> Tensor:

@@ -17,7 +17,7 @@ from evenhand.errors import DataError
 from evenhand.horizontal.averaging.client import Measured
 from evenhand.horizontal.averaging.local_objective import as_labels, measure_slope, measured, spread
 from evenhand.horizontal.problem import ClientRows, Single
-from evenhand.horizontal.slice_means import SliceMeans
+from evenhand.horizontal.summaries import SliceMeans
 from evenhand.models.networks import Network
 from evenhand.models.pictures import Pictures
 from evenhand.models.stacked import Passes, SparseRows, StackedPerceptron, one_thread

@@ -24,7 +24,7 @@ from evenhand.horizontal.averaging.options import RoundSettings
 from evenhand.horizontal.averaging.rounds import Trained, TrainRequest
 from evenhand.horizontal.problem import Single
 from evenhand.horizontal.seeds import Purpose, secret_generator
-from evenhand.horizontal.slice_means import SliceMeans
+from evenhand.horizontal.summaries import SliceMeans
 from evenhand.models.stacked import one_thread
 from evenhand.privacy.record_level import RecordGaussian
 

@@ -28,8 +28,8 @@ from evenhand.horizontal.averaging.options import AveragingOptions
 from evenhand.horizontal.averaging.server import ClosingServer
 from evenhand.horizontal.problem import ModelStart, Single, UpdateMechanism, noise_shares
 from evenhand.horizontal.seeds import generator, secret_generator
-from evenhand.horizontal.slice_means import SliceMeans
-from evenhand.protocol.answers import Body
+from evenhand.horizontal.summaries import SliceMeans
+from evenhand.protocol.asking import Body
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import HorizontalTerms

@@ -25,12 +25,12 @@ from evenhand.horizontal.averaging.formulation import Formulation
 from evenhand.horizontal.averaging.messages import FINAL, GRADIENT, SUMS, TILT, VOCABULARY
 from evenhand.horizontal.problem import ModelStart, Single
 from evenhand.horizontal.roles import HorizontalServer, Outcome
-from evenhand.horizontal.slice_means import SliceMeans
+from evenhand.horizontal.summaries import SliceMeans
 from evenhand.programs.optimality import SHARED
-from evenhand.protocol.answers import Answers, Body
-from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.asking import Answers, Body
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
+from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import HorizontalTerms
 
 

@@ -15,9 +15,9 @@ from evenhand.horizontal.masked.packing import AnswerWords
 from evenhand.horizontal.roles import HorizontalServer, Outcome
 from evenhand.privacy.neighbours import Company, least_of
 from evenhand.privacy.secret_sums import left_over, sealed_bytes
-from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
+from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import HorizontalTerms
 
 Stage = Literal["keys", "answers", "shares"]

@@ -16,8 +16,8 @@ import scipy.sparse as sp
 
 from evenhand.arrays import Array, Booleans, Integers
 from evenhand.constraints.losses import Logistic
+from evenhand.horizontal.prox_al.client import LocalStep, SteppingClient
 from evenhand.horizontal.prox_al.exact import ExactSolve, is_quadratic
-from evenhand.horizontal.prox_al.local_step import LocalStep, SteppingClient
 from evenhand.horizontal.prox_al.stacked_slices import StackedSlices, bounded_rows
 from evenhand.programs.augmented import AugmentedPoint
 from evenhand.programs.minimise import KEEP

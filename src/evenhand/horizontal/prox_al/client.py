@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.slices import Bounds
 from evenhand.errors import ProtocolError
-from evenhand.horizontal.prox_al.local_step import LocalSteps
 from evenhand.horizontal.prox_al.messages import ANSWER, BEGIN, FINISH, OUTCOME, OUTER, STEP, SUMMANDS, VOCABULARY
 from evenhand.horizontal.prox_al.options import ProxAL
 from evenhand.horizontal.roles import HorizontalClient
@@ -22,6 +21,45 @@ from evenhand.programs.shared import DecoupledPoint, decoupled
 from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
+
+
+class LocalStep(NamedTuple):
+    """u_i^{t+1} with ∇P_i there, λ_i^{t+1}, ũ_i^{t+1} and ε̃_{i,t+1} (proximal AL Eqs. 19 to 22).
+
+    `passes` counts passes over the client's data.
+    """
+
+    here: AugmentedPoint
+    consensus: Array
+    anchor: Array
+    residual: float
+    passes: int
+
+
+class SteppingClient(Protocol):
+    """Attributes of a client that its step needs; see `ProxALClient`."""
+
+    program: Program
+    options: ProxAL
+    multipliers: Array
+    centre: Array
+    consensus: Array
+    strength: float
+    proximity: float
+    minimiser: Minimiser
+    here: AugmentedPoint | None
+    steps: LocalSteps | None
+
+    @property
+    def augmented(self) -> Augmented: ...
+
+
+class LocalSteps(Protocol):
+    """Object that computes the steps of clients with an inverse Hessian."""
+
+    def step(self, member: SteppingClient, weights: Array, tolerance: float) -> LocalStep | None:
+        """Return the client's step towards the server's iterate, or None if the client must solve alone."""
+        ...
 
 
 class ProxALClient(HorizontalClient):

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import blas
 
 from evenhand.arrays import Array
-from evenhand.horizontal.prox_al.local_step import LocalStep, SteppingClient
+from evenhand.horizontal.prox_al.client import LocalStep, SteppingClient
 from evenhand.programs.augmented import Augmented
 from evenhand.programs.minimise import Pull, largest
 from evenhand.programs.program import Program

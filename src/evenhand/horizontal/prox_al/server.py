@@ -31,7 +31,7 @@ from evenhand.programs.minimise import Minimiser, Pull
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus, is_infeasible, kkt_residual
 from evenhand.programs.regularisers import Zero
 from evenhand.programs.shared import widened
-from evenhand.protocol.answers import Body
+from evenhand.protocol.asking import Body
 from evenhand.protocol.messages import Message, Schema
 from evenhand.protocol.roles import SERVER, Sends
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
-from evenhand.arrays import Array
+from evenhand.arrays import Array, Integers
 from evenhand.constraints.inequality_parts import NO_SUMS
 from evenhand.constraints.leave_one_out import Response
 from evenhand.errors import ProtocolError
@@ -14,11 +15,32 @@ from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.sqp.counting import CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.options import LENGTHS
-from evenhand.horizontal.sqp.triangles import symmetric, upper_triangle
 from evenhand.programs.program import Program, ProgramPoint
 from evenhand.programs.slices import SliceProgram
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
+
+
+@lru_cache(maxsize=8)
+def _places(size: int) -> tuple[Integers, Integers]:
+    # Cached, because computing the indices takes longer than copying a small matrix.
+    rows, columns = np.triu_indices(size)
+    rows.setflags(write=False)
+    columns.setflags(write=False)
+    return rows, columns
+
+
+def upper_triangle(matrix: Array) -> Array:
+    return matrix[_places(len(matrix))]
+
+
+def symmetric(triangle: Array, size: int) -> Array:
+    """Return the matrix of an upper triangle, or zeros if none was sent."""
+    matrix = np.zeros((size, size))
+    if len(triangle):
+        rows, columns = _places(size)
+        matrix[rows, columns] = matrix[columns, rows] = triangle
+    return matrix
 
 
 class SQPClient(HorizontalClient):

@@ -1,7 +1,7 @@
 """Move the bounds of an SQP server, for constraints on exact rates or on new people.
 
 Whenever the program under the current bounds is solved, its solution is evaluated. Either it is accepted, or the bounds
-move by what it shows (`constraints/exact_rates.py`, `constraints/proving.py`), or it is the last attempt. The best
+move by what it shows (`constraints/proving.py`, `constraints/proving.py`), or it is the last attempt. The best
 solution so far is kept.
 """
 
@@ -15,15 +15,14 @@ from typing import ClassVar
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import Bounds
-from evenhand.constraints.exact_rates import ShiftedBounds
 from evenhand.constraints.inequality_parts import PartSums
 from evenhand.constraints.leave_one_out import optimism
-from evenhand.constraints.proving import Proof, Proving
+from evenhand.constraints.proving import Proof, Proving, ShiftedBounds
+from evenhand.constraints.slices import Bounds
 from evenhand.horizontal.sqp.counting import CountedParts
 from evenhand.horizontal.sqp.search import Evaluation
 from evenhand.programs.optimality import SHARED, Residual
-from evenhand.protocol.answers import Body
+from evenhand.protocol.asking import Body
 from evenhand.protocol.roles import SERVER
 
 PASSES = 8

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.linalg import eigh, lapack, solve_triangular
 
 from evenhand.arrays import Array
-from evenhand.constraints.bounds import Bounds
+from evenhand.constraints.slices import Bounds
 from evenhand.horizontal.sqp.options import LENGTHS
 from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep, elastic_step
 from evenhand.programs.minimise import ARMIJO, convexified

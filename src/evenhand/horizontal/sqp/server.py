@@ -25,16 +25,16 @@ from evenhand.constraints.leave_one_out import Response
 from evenhand.constraints.proving import Proof
 from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.horizontal.program_server import ProgramServer, ServerPart
+from evenhand.horizontal.sqp.client import symmetric, upper_triangle
 from evenhand.horizontal.sqp.counting import CountedParts, CountedRows
 from evenhand.horizontal.sqp.messages import FINISH, JUDGED, LEAVE_OUT, LEFT_OUT, TRIALS, VOCABULARY
 from evenhand.horizontal.sqp.moving import MovingBounds, Seen, Verdict
 from evenhand.horizontal.sqp.options import LENGTHS, SQP
 from evenhand.horizontal.sqp.search import Evaluation, SQPModel, bfgs
-from evenhand.horizontal.sqp.triangles import symmetric, upper_triangle
 from evenhand.programs.elastic_qp import PENALTY_LIMIT, QuadraticStep
 from evenhand.programs.optimality import SHARED, Residual, SolveStatus
 from evenhand.programs.regularisers import Zero
-from evenhand.protocol.answers import Body
+from evenhand.protocol.asking import Body
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 

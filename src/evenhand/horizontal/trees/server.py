@@ -45,10 +45,10 @@ from evenhand.horizontal.trees.strata import SliceStrata
 from evenhand.models.binned_trees import MOST_BINS, BinnedTrees
 from evenhand.programs.combining.leaf_values import LeafProblem, is_better
 from evenhand.programs.optimality import SHARED
-from evenhand.protocol.answers import Answers, Body
-from evenhand.protocol.certificate import Certificate
+from evenhand.protocol.asking import Answers, Body
 from evenhand.protocol.messages import Message, Schema
 from evenhand.protocol.roles import SERVER, Sends
+from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import HorizontalTerms
 
 FEWEST_ROUNDS = 6

@@ -13,8 +13,8 @@ import numpy as np
 
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.binding import BoundConstraints
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.groups import crossed_name
-from evenhand.constraints.lagrangian import Lagrangian
 from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows
 from evenhand.horizontal.trees.splits import UNIT, in_units

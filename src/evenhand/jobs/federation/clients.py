@@ -25,9 +25,9 @@ from evenhand.protocol.measuring import MeasureClient, MeasureServer
 from evenhand.protocol.state import State
 from evenhand.protocol.terms import HorizontalTerms, Terms
 from evenhand.protocol.transcript import Transcript
+from evenhand.runtime.checkpointfiles import state_bytes, state_from
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.site import Program
-from evenhand.runtime.statefiles import state_bytes, state_from
 from evenhand.solvers.agreeing import KnownBefore, draft_terms
 from evenhand.training.horizontal_steps import client_steps, server_steps
 from evenhand.training.run import certified

@@ -30,10 +30,10 @@ from evenhand.jobs.federation.notices import announcer, for_submitter, public_er
 from evenhand.jobs.schema import located
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.state import State
+from evenhand.runtime.files import hold
 from evenhand.runtime.flower.grid import GridPost, registered_nodes
 from evenhand.runtime.flower.records import keep_state, kept_state, packets_in, to_records, value_in
 from evenhand.runtime.folder import RunFolder, is_run
-from evenhand.runtime.lock import hold
 from evenhand.runtime.site import Site
 from evenhand.runtime.visits import NEVER_AGAIN, VisitedSite
 from evenhand.training.run import one_blas_thread

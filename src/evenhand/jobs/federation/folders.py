@@ -15,8 +15,8 @@ from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.state import State, restore, snapshot
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.checkpointfiles import Checkpoint
+from evenhand.runtime.files import check_not_held, hold
 from evenhand.runtime.folder import RunFolder, is_run
-from evenhand.runtime.lock import check_not_held, hold
 from evenhand.runtime.run_location import check_version
 
 _LETS_GO: Final = 60.0

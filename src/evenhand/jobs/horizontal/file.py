@@ -9,7 +9,7 @@ from pydantic import Field, PlainValidator
 
 from evenhand.constraints.groups import crossed_name
 from evenhand.constraints.scope import ConstraintScope, MissingSlices, Scope
-from evenhand.data.tables.libsvm import is_libsvm
+from evenhand.data.compressed import is_libsvm
 from evenhand.errors import InputError, JobError
 from evenhand.horizontal.problem import UpdateNoise
 from evenhand.jobs.schema import (
@@ -38,8 +38,7 @@ from evenhand.privacy.record_level import RecordGaussian, record_noise_for
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.solvers.checking import check_job
-from evenhand.solvers.choosing import choose_solver, has_multipliers
-from evenhand.solvers.registry import HORIZONTAL
+from evenhand.solvers.registry import HORIZONTAL, choose_solver, has_multipliers
 
 Plain = Annotated[str | int | float | bool, PlainValidator(as_plain)]
 

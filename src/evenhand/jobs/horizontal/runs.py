@@ -28,8 +28,8 @@ from evenhand.jobs.schema import located
 from evenhand.jobs.tables import Classes, Labels, naming
 from evenhand.models.binned_trees import BinnedTrees
 from evenhand.models.linear import SharedLinear
-from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.roles import SERVER, Report
+from evenhand.protocol.solver import Certificate
 from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from evenhand.data.tables.libsvm import is_libsvm
+from evenhand.data.compressed import is_libsvm
 from evenhand.data.tables.readers import TableSource
 from evenhand.errors import InputError, JobError
 from evenhand.jobs.schema import (
@@ -30,8 +30,7 @@ from evenhand.jobs.schema import (
 )
 from evenhand.protocol.job import Job, RuntimeName
 from evenhand.solvers.checking import check_job, check_takes_weights
-from evenhand.solvers.choosing import resolve
-from evenhand.solvers.registry import VERTICAL
+from evenhand.solvers.registry import VERTICAL, resolve
 
 
 class LabelPrivacySection(Strict):

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from evenhand.arrays import Array
 from evenhand.constraints.proving import Proof
+from evenhand.data.compressed import is_libsvm
 from evenhand.data.tables.encoding import PartyEncoder
-from evenhand.data.tables.libsvm import is_libsvm
 from evenhand.data.tables.party_tables import FrameTable, PartyTable, open_table, require_unchanged
 from evenhand.data.tables.readers import TableSource
 from evenhand.errors import DataError, RunError
@@ -20,13 +20,12 @@ from evenhand.jobs.quality import QualityRows, check_measurable, quality, scored
 from evenhand.jobs.tables import naming, not_used
 from evenhand.jobs.vertical.file import PartySection, VerticalJobFile, parse_vertical, table_source
 from evenhand.jobs.vertical.tables import VerticalTables, align_parties, load_vertical_tables
-from evenhand.models.across import joint_scores
 from evenhand.models.base import Scorer
-from evenhand.models.saved import from_state, state_is_of_trees, to_state
+from evenhand.models.saved import from_state, joint_scores, state_is_of_trees, to_state
 from evenhand.models.trees import TreesModel
-from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import Report
+from evenhand.protocol.solver import Certificate
 from evenhand.protocol.state import State
 from evenhand.protocol.transcript import Transcript
 from evenhand.runtime.folder import RunFolder

@@ -20,7 +20,7 @@ from evenhand.protocol.align import How
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import Part, VerticalTerms
 from evenhand.protocol.transcript import Transcript
-from evenhand.solvers.vertical_terms import vertical_terms
+from evenhand.solvers.roles import vertical_terms
 from evenhand.training.together import Together
 from evenhand.training.vertical_sources import Alignment, common_rows, named_problem
 from evenhand.training.vertical_steps import VerticalTraining, steps_together

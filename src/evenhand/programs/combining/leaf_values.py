@@ -7,7 +7,7 @@ Newton step and without rows, α_l = −η G_l / (H_l + μ): what boosting does 
 
 Trees exploit smooth rates and fit the training rows closely: constraints that hold there can fail for new people. So
 inequalities are *judged* by exact rates (or by the loss, if they bound it) at leave-one-out scores, where no row
-influences its own leaf values. Bounds are shifted by the difference of the two (`constraints/exact_rates.py`), and the
+influences its own leaf values. Bounds are shifted by the difference of the two (`constraints/proving.py`), and the
 problem is solved again, a few times, each time from the last solution.
 """
 
@@ -20,8 +20,8 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from evenhand.arrays import Array, Booleans
-from evenhand.constraints.exact_rates import ShiftedBounds
-from evenhand.constraints.lagrangian import Lagrangian, Point
+from evenhand.constraints.evaluation import Lagrangian, Point
+from evenhand.constraints.proving import ShiftedBounds
 from evenhand.programs.combining.leaves import LeafColumns, TiedColumns
 from evenhand.programs.combining.reduced import Quadratic, ReducedSolution, solve_reduced
 

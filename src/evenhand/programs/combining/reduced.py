@@ -28,7 +28,7 @@ import numpy as np
 from scipy.linalg import eigh, lapack, solve_triangular
 
 from evenhand.arrays import ALL, Array, Booleans
-from evenhand.constraints.lagrangian import Lagrangian, Point
+from evenhand.constraints.evaluation import Lagrangian, Point
 from evenhand.errors import DivergenceError
 from evenhand.programs.combining.columns import Columns, DenseColumns, SampledColumns
 from evenhand.programs.combining.elastic import ElasticStep, elastic_step, missed

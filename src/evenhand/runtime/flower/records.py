@@ -10,8 +10,8 @@ from flwr.app import ConfigRecord, Context, RecordDict
 
 from evenhand.errors import ProtocolError
 from evenhand.protocol.state import State
+from evenhand.runtime.checkpointfiles import state_bytes, state_from
 from evenhand.runtime.packets import Content
-from evenhand.runtime.statefiles import state_bytes, state_from
 
 _NAME: Final = "evenhand"
 _STATE: Final = Path("context.state")

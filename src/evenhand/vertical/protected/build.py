@@ -10,8 +10,7 @@ from evenhand.privacy.fixed_products import ProductGrid
 from evenhand.protocol.roles import Role
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyData, ServerData
+from evenhand.vertical.problem import Party, PartyData, ServerData
 from evenhand.vertical.protected.dealing import DealerRole, DealtParty, DealtServer
 from evenhand.vertical.protected.encrypting import EncryptedParty, EncryptedServer
 from evenhand.vertical.protected.guarding import check_columns

@@ -17,8 +17,7 @@ from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COEFFICIENTS, DERIVATIVE, DIRECTION, GO_BACK, OWN_COLUMNS, PRODUCT, SCORES
-from evenhand.vertical.parties import GradientParty
-from evenhand.vertical.problem import PartyData
+from evenhand.vertical.problem import GradientParty, PartyData
 from evenhand.vertical.subspace.blocks import split_step
 from evenhand.vertical.subspace.options import Subspace
 

@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.lagrangian import Point
+from evenhand.constraints.evaluation import Point
 from evenhand.constraints.proving import Proof
 from evenhand.errors import ProtocolError
 from evenhand.privacy.fixed_point import LEAST_COLUMN
@@ -38,9 +38,8 @@ from evenhand.vertical.problem import ServerData, has_intercept
 from evenhand.vertical.server import Server
 from evenhand.vertical.subspace.blocks import DirectionBlock, OwnBlock, PartyBlock
 from evenhand.vertical.subspace.options import Subspace
-from evenhand.vertical.subspace.rates import RateSchedule
 from evenhand.vertical.subspace.stopping import FEASIBLE, BestSeen, RoundProgress, near
-from evenhand.vertical.subspace.tiny_problem import TinyProblem, too_large_to_copy
+from evenhand.vertical.subspace.tiny_problem import RateSchedule, TinyProblem, too_large_to_copy
 
 SINGLE = 1e-6
 """Smallest tolerance at which the steps of a large table are kept in single precision.

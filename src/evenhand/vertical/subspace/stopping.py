@@ -1,6 +1,6 @@
 """Decide when a run of the subspace solver is as near to the optimum as its tolerance asks.
 
-Each round gives two numbers. The bound on the distance (`vertical/distance.py`) is several times the distance, and
+Each round gives two numbers. The bound on the distance (`vertical/server.py`) is several times the distance, and
 falls late where the server has only sums. The gain that parties' own quadratic models promise is a fraction of the
 distance, because they ignore the coupling between parties. `benchmarks/stopping.py` measures where runs stop by them.
 """

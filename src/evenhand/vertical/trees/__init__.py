@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyData, ServerData
+from evenhand.vertical.problem import Party, PartyData, ServerData
 from evenhand.vertical.server import Server
 from evenhand.vertical.trees.messages import VOCABULARY
 from evenhand.vertical.trees.options import Trees

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.lagrangian import Lagrangian
+from evenhand.constraints.evaluation import Lagrangian
 from evenhand.models.trees import TreesModel
 from evenhand.programs.combining.leaf_values import LeafProblem, is_better
 from evenhand.programs.combining.leaves import LeafColumns

@@ -9,14 +9,12 @@ import numpy as np
 from evenhand.arrays import Array
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.across import Routes, routes_from_state
-from evenhand.models.tree_text import leaf_count, leaf_values
-from evenhand.models.trees import TreeShape, TreesModel
+from evenhand.models.trees import TreeShape, TreesModel, leaf_count, leaf_values
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
 from evenhand.protocol.state import State
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyData, check_rows, has_intercept
+from evenhand.vertical.problem import Party, PartyData, check_rows, has_intercept
 from evenhand.vertical.trees.messages import (
     DERIVATIVES,
     LEAF_VALUES,

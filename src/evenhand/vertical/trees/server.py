@@ -17,14 +17,14 @@ import numpy as np
 
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.debiased import DebiasedLagrangian
-from evenhand.constraints.lagrangian import Point
+from evenhand.constraints.evaluation import Point
 from evenhand.errors import InputError, ProtocolError
 from evenhand.models.across import CrossTree, Routes, routes_state
 from evenhand.programs.combining.leaf_values import LeafFit, LeafProblem, is_better
 from evenhand.programs.combining.leaves import LeafColumns, TiedColumns, tied
-from evenhand.protocol.certificate import Certificate
 from evenhand.protocol.messages import Message
 from evenhand.protocol.roles import SERVER, Sends
+from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import ServerData
 from evenhand.vertical.server import Server

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 
 from evenhand.protocol.solver import Solver
 from evenhand.protocol.terms import VerticalTerms
-from evenhand.vertical.parties import Party
-from evenhand.vertical.problem import PartyData, ServerData
+from evenhand.vertical.problem import Party, PartyData, ServerData
 from evenhand.vertical.server import CompiledRun, Server
 from evenhand.vertical.vfb2.messages import VOCABULARY
 from evenhand.vertical.vfb2.options import AFSVRGVP, VFB2, VFB2SAGA, VFB2SGD, VFB2SVRG

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.lagrangian import Point
+from evenhand.constraints.evaluation import Point
 
 
 class BestPoint:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.lagrangian import Point
+from evenhand.constraints.evaluation import Point
 from evenhand.errors import DivergenceError, ProtocolError
 from evenhand.privacy.fixed_point import largest
 from evenhand.privacy.masks import mask_states

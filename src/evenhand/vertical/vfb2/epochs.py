@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evenhand.arrays import Array, Integers
-from evenhand.constraints.lagrangian import Lagrangian, Point
+from evenhand.constraints.evaluation import Lagrangian, Point
 from evenhand.constraints.losses import MEASURES
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.problem import ServerData

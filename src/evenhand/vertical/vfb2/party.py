@@ -17,8 +17,7 @@ from evenhand.protocol.messages import Expected, Message, Schema
 from evenhand.protocol.roles import SERVER, Sends, Task
 from evenhand.protocol.terms import VerticalTerms
 from evenhand.vertical.messages import COMBINED_SCORES, WEIGHTED_DERIVATIVE
-from evenhand.vertical.parties import GradientParty
-from evenhand.vertical.problem import PartyData, has_intercept
+from evenhand.vertical.problem import GradientParty, PartyData, has_intercept
 from evenhand.vertical.vfb2.aggregation import Aggregation, MaskStream, Sums
 from evenhand.vertical.vfb2.batches import batch_scores, batch_update
 from evenhand.vertical.vfb2.block_work import BlockWork

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evenhand.arrays import Array, Booleans
-from evenhand.constraints.lagrangian import Point
+from evenhand.constraints.evaluation import Point
 from evenhand.errors import ProtocolError
 from evenhand.protocol.messages import Message, Schema
 from evenhand.protocol.roles import SERVER, Sends
