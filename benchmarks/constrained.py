@@ -17,8 +17,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from evenhand.horizontal.sqp.options import SQP
 from evenhand_reproductions.constrained import numbers
-from evenhand_reproductions.constrained.methods import BALANCED, METHODS, POOLED, PUBLISHED, SQP, TOLERANCE, timed
+from evenhand_reproductions.constrained.methods import BALANCED, METHODS, POOLED, PUBLISHED, TOLERANCE, timed
 from evenhand_reproductions.constrained.numbers import Reference
 from evenhand_reproductions.constrained.pages import FASTER, MOST_ROUNDS, MOST_TIMES_POOLED
 from evenhand_reproductions.constrained.problems import (

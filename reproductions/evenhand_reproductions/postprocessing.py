@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit, logit
 
-from evenhand.central import CalibratedEqualOddsPostprocessor, EqualOddsPostprocessor
+from evenhand_reproductions.central import CalibratedEqualOddsPostprocessor, EqualOddsPostprocessor
 from evenhand_reproductions.experiments import FairVFLProblem, Fit, head, measured, on_test_rows, published
 from evenhand_reproductions.settings import Record
 

@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runtime",),
     ("solvers",),
     ("vertical", "horizontal"),
-    ("models", "privacy", "data", "metrics", "central", "programs"),
+    ("models", "privacy", "data", "metrics", "programs"),
     ("constraints", "protocol"),
     ("arrays", "errors", "printing"),
 )

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from evenhand.central import CalibratedEqualOddsPostprocessor
-from evenhand.central.calibrated_equal_odds import mixing
 from evenhand.errors import ConstraintError, DataError, InputError
+from evenhand_reproductions.central import CalibratedEqualOddsPostprocessor
+from evenhand_reproductions.central.calibrated_equal_odds import mixing
 
 COSTS = ["fnr", "fpr", "weighted"]
 Sample = tuple[Any, Any, Any]

@@ -13,8 +13,8 @@ from scipy.optimize import linprog
 from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
-from evenhand.central import EqualOddsPostprocessor
 from evenhand.errors import DataError, InputError
+from evenhand_reproductions.central import EqualOddsPostprocessor
 
 CONSTRAINTS = ["equalized_odds", "true_positive_rate_parity"]
 OBJECTIVES = ["balanced_accuracy_score", "accuracy_score"]

@@ -13,28 +13,19 @@ from support.problems import pooled_weights, small, train
 from support.program_roles import ProgramRolesContract
 from support.programs import KINDS, by_scipy, contradicting, net_of, samples, strongly_convex, unit_discs
 
-from evenhand.central.prox_al import prox_al as pooled_prox_al
 from evenhand.constraints.kinds import Constraint, EqualOpportunity, LossParity, NeymanPearson
+from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.errors import InputError
 from evenhand.horizontal.sqp.options import SQP
 from evenhand.horizontal.sqp.search import bfgs, positive
-from evenhand.programs import (
-    L1,
-    ZERO,
-    Ball,
-    Box,
-    FeatureRows,
-    Pooled,
-    QuadraticProgram,
-    Regulariser,
-    SmoothProgram,
-    SolveStatus,
-    constrained,
-    measure,
-    neyman_pearson,
-    random_quadratic_programs,
-)
-from evenhand.training.programs import deal, sqp, sqp_roles
+from evenhand.programs.optimality import SolveStatus
+from evenhand.programs.quadratic import QuadraticProgram
+from evenhand.programs.regularisers import L1, ZERO, Ball, Box, Regulariser
+from evenhand_reproductions.central.prox_al import prox_al as pooled_prox_al
+from evenhand_reproductions.programs.pooled import Pooled
+from evenhand_reproductions.programs.problems import constrained, neyman_pearson, random_quadratic_programs
+from evenhand_reproductions.programs.smooth import SmoothProgram
+from evenhand_reproductions.programs.solving import deal, measure, sqp, sqp_roles
 
 NAMES = ["c0", "c1", "c2"]
 TIGHT: dict[str, Any] = {"stationarity": 1e-7, "feasibility": 1e-7}

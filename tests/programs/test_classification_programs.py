@@ -9,8 +9,10 @@ from support.problems import phi
 from support.programs import samples
 
 from evenhand.constraints.kinds import EqualizedOdds, LossParity
+from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.errors import ConstraintError, DataError, InputError
-from evenhand.programs import FeatureRows, Pooled, constrained, neyman_pearson
+from evenhand_reproductions.programs.pooled import Pooled
+from evenhand_reproductions.programs.problems import constrained, neyman_pearson
 
 
 def test_neyman_pearson_is_equation_30() -> None:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from support.programs import by_scipy, random_sides
 
 from evenhand.errors import InputError
-from evenhand.programs import L1, ZERO, Ball, Box, QuadraticProgram, Regulariser
 from evenhand.programs.elastic_qp import elastic_step
+from evenhand.programs.quadratic import QuadraticProgram
+from evenhand.programs.regularisers import L1, ZERO, Ball, Box, Regulariser
 from evenhand.programs.shared import OnFirst
 
 

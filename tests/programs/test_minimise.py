@@ -10,10 +10,12 @@ from support.programs import samples
 
 from evenhand.constraints.kinds import LossParity
 from evenhand.errors import InputError
-from evenhand.programs import L1, Ball, Box, Regulariser, SmoothProgram, constrained, neyman_pearson
 from evenhand.programs.augmented import Augmented
 from evenhand.programs.composite import minimise_composite
 from evenhand.programs.minimise import Method, Minimiser, Pull, convex_inverse, convexified
+from evenhand.programs.regularisers import L1, Ball, Box, Regulariser
+from evenhand_reproductions.programs.problems import constrained, neyman_pearson
+from evenhand_reproductions.programs.smooth import SmoothProgram
 
 
 def local_problem(seed: int = 0) -> tuple[Augmented, Pull]:

@@ -13,9 +13,14 @@ from support.programs import KINDS, check_derivatives, samples, strongly_convex,
 
 from evenhand.constraints.kinds import Constraint, EqualOpportunity, LossParity
 from evenhand.errors import InputError
-from evenhand.programs import ZERO, Pooled, SliceProgram, SmoothProgram, TorchProgram, constrained, neyman_pearson
 from evenhand.programs.augmented import Augmented
+from evenhand.programs.regularisers import ZERO
 from evenhand.programs.shared import decoupled, widened
+from evenhand.programs.slices import SliceProgram
+from evenhand_reproductions.programs.pooled import Pooled
+from evenhand_reproductions.programs.problems import constrained, neyman_pearson
+from evenhand_reproductions.programs.smooth import SmoothProgram
+from evenhand_reproductions.programs.torch_program import TorchProgram
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.kind}-{kind.measure}")

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evenhand.programs import measure
 from evenhand_reproductions.constrained import curves, numbers, pages, table4
 from evenhand_reproductions.constrained.methods import BALANCED, BY_SQP, METHODS, POOLED, PUBLISHED, measured
 from evenhand_reproductions.constrained.numbers import CLIENTS, FEDERATED, TABLE1, TABLE2, TABLE4, Reference
@@ -20,6 +19,7 @@ from evenhand_reproductions.constrained.problems import (
     neyman_pearson_problem,
     quadratic_problem,
 )
+from evenhand_reproductions.programs.solving import measure
 from evenhand_reproductions.running import reproduce
 from evenhand_reproductions.settings import Settings
 

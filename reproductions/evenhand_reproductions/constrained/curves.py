@@ -19,11 +19,11 @@ from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.sqp.options import SQP
 from evenhand.runtime.files import make_folder, write_figure
 from evenhand.runtime.inprocess import InProcess, Mailbox
-from evenhand.training.programs import deal, prox_al_roles, solution, sqp_roles
 from evenhand.training.run import one_blas_thread
 from evenhand_reproductions.constrained import pages
 from evenhand_reproductions.constrained.methods import BALANCED, BY_SQP, PUBLISHED, ROUNDS, TOLERANCE
 from evenhand_reproductions.constrained.problems import ConstrainedProblem, SetRows, read
+from evenhand_reproductions.programs.solving import deal, prox_al_roles, solution, sqp_roles
 from evenhand_reproductions.settings import SETS, Meter, Record, Settings
 from evenhand_reproductions.writing import markdown_table
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from evenhand.central.prox_al import prox_al as pooled_prox_al
-from evenhand.programs import Pooled, Solution
-from evenhand.training.programs import prox_al, sqp
+from evenhand_reproductions.central.prox_al import prox_al as pooled_prox_al
 from evenhand_reproductions.constrained.problems import ConstrainedProblem, quadratic_problem
+from evenhand_reproductions.programs.pooled import Pooled
+from evenhand_reproductions.programs.solving import Solution, prox_al, sqp
 from evenhand_reproductions.settings import Record
 
 TOLERANCE: Final = 1e-3

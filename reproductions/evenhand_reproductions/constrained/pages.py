@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from evenhand.programs import SolveStatus
+from evenhand.programs.optimality import SolveStatus
 from evenhand_reproductions.constrained import numbers
 from evenhand_reproductions.constrained.methods import (
     BY_SQP,

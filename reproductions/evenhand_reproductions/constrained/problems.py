@@ -12,10 +12,11 @@ import pandas as pd
 
 from evenhand.arrays import Array, Integers
 from evenhand.constraints.kinds import LossParity
+from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.data import fetch, load
-from evenhand.programs import FeatureRows, Federated, constrained, neyman_pearson, random_quadratic_programs
 from evenhand_reproductions.constrained.numbers import FAIRNESS_SET, QUADRATIC_SET
 from evenhand_reproductions.data.np_sets import adult_a, adult_b, load_standardised
+from evenhand_reproductions.programs.problems import Federated, constrained, neyman_pearson, random_quadratic_programs
 
 LOSS_LIMIT: Final = 0.2
 """r_i of Eq. (30)."""

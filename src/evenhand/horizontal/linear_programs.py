@@ -13,9 +13,8 @@ from evenhand.errors import InputError
 from evenhand.horizontal.problem import ClientRows, HorizontalServerData
 from evenhand.horizontal.program_server import ServerPart
 from evenhand.horizontal.roles import HorizontalClient, HorizontalServer
-from evenhand.programs.classification import sample_program
 from evenhand.programs.regularisers import ZERO
-from evenhand.programs.slices import SliceProgram
+from evenhand.programs.slices import SliceProgram, sample_program
 from evenhand.protocol.job import Job
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.solver import Solver

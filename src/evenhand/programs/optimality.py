@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
@@ -10,11 +10,9 @@ from typing import Literal
 import numpy as np
 
 from evenhand.arrays import Array
-from evenhand.constraints.slices import NO_BOUNDS, Bounds
-from evenhand.programs.program import Program, ProgramPoint
+from evenhand.constraints.slices import Bounds
 from evenhand.programs.regularisers import ZERO, Regulariser
 from evenhand.protocol.job import CheckedOptions, Count, Positive
-from evenhand.protocol.roles import SERVER, Report
 from evenhand.protocol.solver import Certificate
 
 SHARED = "shared"
@@ -64,71 +62,6 @@ class Residual:
         return Certificate(self.stationarity, self.violation, self.complementarity, self.objective, rounds, converged)
 
 
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """Result of a solver of programs.
-
-    Attributes
-    ----------
-    weights
-        w.
-    multipliers
-        (2, rows): λ⁺ and λ⁻ of each row, by holder: the clients' names, ``"server"`` and ``"shared"``.
-    residual
-        The optimality conditions at these weights and multipliers.
-    rounds
-        Exchanges of messages between the server and all clients.
-    outer
-        Outer iterations (steps of the multipliers, or quadratic programs).
-    history
-        One entry per outer iteration.
-    """
-
-    weights: Array
-    multipliers: Mapping[str, Array]
-    residual: Residual
-    status: SolveStatus
-    rounds: int
-    outer: int
-    history: Sequence[Report] = ()
-
-    @property
-    def converged(self) -> bool:
-        return self.status is SolveStatus.CONVERGED
-
-    @property
-    def certificate(self) -> Certificate:
-        return self.residual.certificate(self.rounds, self.converged)
-
-
-def measure(
-    weights: Array,
-    multipliers: Mapping[str, Array],
-    clients: Mapping[str, Program],
-    server: Program | None = None,
-    shared: Bounds = NO_BOUNDS,
-    regulariser: Regulariser = ZERO,
-) -> Residual:
-    """Measure the residual at w and at the multipliers of a `Solution`, on all participants' functions."""
-    slope, value = np.zeros(len(weights)), 0.0
-    sums = np.zeros(shared.n_rows)
-    everybody = dict(clients) if server is None else {**clients, SERVER: server}
-    parts: list[tuple[Bounds, Array, Array]] = []
-    shared_table = multipliers.get(SHARED, np.zeros((2, shared.n_rows)))
-    for name, program in everybody.items():
-        point = program.at(weights)
-        table = multipliers.get(name, np.zeros((2, program.own.n_rows)))
-        own = program.own.n_rows
-        net = np.concatenate([table[0] - table[1], (shared_table[0] - shared_table[1])[: program.shared]])
-        value += point.value
-        slope += point.gradient + net @ point.jacobian
-        sums[: program.shared] += point.constraints[own:]
-        parts.append((program.own, point.constraints[:own], table))
-    parts.append((shared, sums, shared_table))
-    known = [(bounds, values, bounds.table(bounds.of_net(table[0] - table[1]))) for bounds, values, table in parts]
-    return kkt_residual(weights, value, slope, known, regulariser)
-
-
 def kkt_residual(
     weights: Array,
     value: float,
@@ -162,17 +95,6 @@ def feasible_radius(missed: float, slope: Array) -> float:
 def is_infeasible(missed: float, slope: Array, weights: Array) -> bool:
     """Return whether the measure is too flat at w for a feasible point nearby."""
     return missed > 0.0 and feasible_radius(missed, slope) > FAR * (1.0 + float(np.linalg.norm(weights)))
-
-
-def residual_at(
-    point: ProgramPoint, program: Program, weights: Array, multipliers: Array, regulariser: Regulariser
-) -> Residual:
-    """Compute the optimality conditions of one program at an evaluated point."""
-    bounds = program.own
-    slope = point.gradient + bounds.net(multipliers) @ point.jacobian
-    return kkt_residual(
-        weights, point.value, slope, [(bounds, point.constraints, bounds.table(multipliers))], regulariser
-    )
 
 
 @dataclass(frozen=True)

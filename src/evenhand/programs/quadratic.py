@@ -81,31 +81,3 @@ class QuadraticPoint:
 
     def hessian_product(self, net: Array, direction: Array) -> Array:
         return self._of.matrix @ direction
-
-
-def random_quadratic_programs(
-    clients: int, weights: int, rows: int, seed: int = 0
-) -> tuple[list[QuadraticProgram], QuadraticProgram]:
-    """Draw the clients and the server of Appendix E.2.
-
-    A_i = U D Uᵀ with D uniform over [0.5, 1] and U orthogonal, C_i normal with deviation 1/√d, b_i and d_i uniform on
-    the unit sphere.
-    """
-    rng = np.random.default_rng(seed)
-
-    def sphere(size: int) -> Array:
-        drawn = rng.standard_normal(size)
-        return np.asarray(drawn / np.linalg.norm(drawn))
-
-    def equalities() -> tuple[Array, Array]:
-        return rng.standard_normal((rows, weights)) / np.sqrt(weights), -sphere(rows)
-
-    server_rows, server_bound = equalities()
-    server = QuadraticProgram(None, None, server_rows, server_bound, server_bound)
-    found = []
-    for _ in range(clients):
-        basis = np.linalg.qr(rng.standard_normal((weights, weights)))[0]
-        matrix = (basis * rng.uniform(0.5, 1.0, weights)) @ basis.T
-        own_rows, bound = equalities()
-        found.append(QuadraticProgram(0.5 * (matrix + matrix.T), sphere(weights), own_rows, bound, bound))
-    return found, server

@@ -8,18 +8,18 @@ Gram matrix of the data with weights o_j l″ + Σ_r y_r a_rj φ_r″, which til
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 
 from evenhand.arrays import ALL, Array, Matrix, Rows
-from evenhand.constraints.binding import SliceWeights
-from evenhand.constraints.evaluation import EvaluatedScores, SliceEvaluator
+from evenhand.constraints.evaluation import EvaluatedScores, SliceEvaluator, SliceWeights
+from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.constraints.losses import PART, Loss, Measure, by_measure
-from evenhand.constraints.slices import NO_BOUNDS, Bounds
-from evenhand.errors import InputError
+from evenhand.constraints.slices import NO_BOUNDS, Bounds, Inequality, Slice, bounds_of
+from evenhand.errors import ConstraintError, InputError
 from evenhand.programs.program import Curvature
 
 
@@ -209,3 +209,51 @@ class SlicePoint(EvaluatedScores):
         of = self._of
         found: Array = of.transposed @ (self.second_derivative(net) * (of.features @ direction))
         return found + of.regulariser * direction
+
+
+def sample_program(
+    sample: FeatureRows,
+    own: Sequence[Inequality],
+    shared: Sequence[Inequality] = (),
+    *,
+    each: float = 0.0,
+    counts: Mapping[Slice, int] | None = None,
+    regulariser: float | Array = 0.0,
+) -> SliceProgram:
+    """Build the program of one holder of data from its own rows and the inequalities.
+
+    Parameters
+    ----------
+    own
+        Inequalities over these rows of data alone.
+    shared
+        Inequalities over all clients' data; this program has its summands of them.
+    each
+        Weight of a row of data in the objective; zero for the server.
+    counts
+        Number of rows of data that all clients together have in each slice of the shared inequalities.
+    """
+    size = len(sample.labels)
+    combinations = [_combination(row, sample, None) for row in own]
+    combinations += [_combination(row, sample, counts or {}) for row in shared]
+    return SliceProgram(
+        sample.features,
+        sample.labels,
+        np.full(size, each),
+        np.array(combinations).reshape(-1, size),
+        [row.measure for row in [*own, *shared]],
+        bounds_of(own),
+        regulariser=regulariser,
+    )
+
+
+def _combination(row: Inequality, sample: FeatureRows, counts: Mapping[Slice, int] | None) -> Array:
+    """Return each row's weight in an inequality: a_s / |s|, with |s| counted here or over all clients."""
+    weights = np.zeros(len(sample.labels))
+    for coefficient, part in row.terms:
+        inside = sample.inside(part)
+        count = int(inside.sum()) if counts is None else counts[part]
+        if count == 0:
+            raise ConstraintError(f"slice [{part}] is empty at all clients; merge or drop that group")
+        weights[inside] += coefficient / count
+    return weights

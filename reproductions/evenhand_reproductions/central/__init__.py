@@ -4,7 +4,7 @@ FairVFL compares itself with both ("FedBCD + EO", "FedBCD + CEO"). Neither works
 score and the group of every row, and its label for fitting.
 """
 
-from evenhand.central.calibrated_equal_odds import CalibratedEqualOddsPostprocessor
-from evenhand.central.equal_odds import EqualOddsPostprocessor
+from evenhand_reproductions.central.calibrated_equal_odds import CalibratedEqualOddsPostprocessor
+from evenhand_reproductions.central.equal_odds import EqualOddsPostprocessor
 
 __all__ = ["CalibratedEqualOddsPostprocessor", "EqualOddsPostprocessor"]

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array, Integers
-from evenhand.central.erm import (
+from evenhand_reproductions.central.pooled_rows import (
     Groups,
     Seed,
     decisions,

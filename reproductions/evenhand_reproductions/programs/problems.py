@@ -1,4 +1,4 @@
-"""Classification as programs: Neyman-Pearson (proximal AL Eq. 30), constraints on slice means (proximal AL Eq. 32)."""
+"""Problems as programs: Neyman-Pearson (proximal AL Eq. 30), slice means (proximal AL Eq. 32), quadratic programs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from evenhand.constraints.kinds import Constraints
 from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.constraints.losses import Measure, MeasureName
 from evenhand.constraints.scope import Scope
-from evenhand.constraints.slices import NO_BOUNDS, Bounds, Inequality, Slice, bounds_of
+from evenhand.constraints.slices import NO_BOUNDS, Bounds, Inequality, bounds_of
 from evenhand.errors import ConstraintError, DataError, InputError
 from evenhand.programs.program import Program
-from evenhand.programs.slices import SliceProgram
+from evenhand.programs.quadratic import QuadraticProgram
+from evenhand.programs.slices import SliceProgram, sample_program
 
 Weighting = Literal["clients", "rows"]
 
@@ -120,42 +121,6 @@ def constrained(
     return Federated(clients, head, bounds_of(shared))
 
 
-def sample_program(
-    sample: FeatureRows,
-    own: Sequence[Inequality],
-    shared: Sequence[Inequality] = (),
-    *,
-    each: float = 0.0,
-    counts: Mapping[Slice, int] | None = None,
-    regulariser: float | Array = 0.0,
-) -> SliceProgram:
-    """Build the program of one holder of data from its own rows and the inequalities.
-
-    Parameters
-    ----------
-    own
-        Inequalities over these rows of data alone.
-    shared
-        Inequalities over all clients' data; this program has its summands of them.
-    each
-        Weight of a row of data in the objective; zero for the server.
-    counts
-        Number of rows of data that all clients together have in each slice of the shared inequalities.
-    """
-    size = len(sample.labels)
-    combinations = [_combination(row, sample, None) for row in own]
-    combinations += [_combination(row, sample, counts or {}) for row in shared]
-    return SliceProgram(
-        sample.features,
-        sample.labels,
-        np.full(size, each),
-        np.array(combinations).reshape(-1, size),
-        [row.measure for row in [*own, *shared]],
-        bounds_of(own),
-        regulariser=regulariser,
-    )
-
-
 def _rows(
     constraints: Constraints, samples: Sequence[FeatureRows], groups: Mapping[str, Sequence[Hashable]] | None
 ) -> list[Inequality]:
@@ -179,13 +144,29 @@ def _filled(rows: Sequence[Inequality], sample: FeatureRows, who: str, missing_s
     return kept
 
 
-def _combination(row: Inequality, sample: FeatureRows, counts: Mapping[Slice, int] | None) -> Array:
-    """Return each row's weight in an inequality: a_s / |s|, with |s| counted here or over all clients."""
-    weights = np.zeros(len(sample.labels))
-    for coefficient, part in row.terms:
-        inside = sample.inside(part)
-        count = int(inside.sum()) if counts is None else counts[part]
-        if count == 0:
-            raise ConstraintError(f"slice [{part}] is empty at all clients; merge or drop that group")
-        weights[inside] += coefficient / count
-    return weights
+def random_quadratic_programs(
+    clients: int, weights: int, rows: int, seed: int = 0
+) -> tuple[list[QuadraticProgram], QuadraticProgram]:
+    """Draw the clients and the server of Appendix E.2.
+
+    A_i = U D Uᵀ with D uniform over [0.5, 1] and U orthogonal, C_i normal with deviation 1/√d, b_i and d_i uniform on
+    the unit sphere.
+    """
+    rng = np.random.default_rng(seed)
+
+    def sphere(size: int) -> Array:
+        drawn = rng.standard_normal(size)
+        return np.asarray(drawn / np.linalg.norm(drawn))
+
+    def equalities() -> tuple[Array, Array]:
+        return rng.standard_normal((rows, weights)) / np.sqrt(weights), -sphere(rows)
+
+    server_rows, server_bound = equalities()
+    server = QuadraticProgram(None, None, server_rows, server_bound, server_bound)
+    found = []
+    for _ in range(clients):
+        basis = np.linalg.qr(rng.standard_normal((weights, weights)))[0]
+        matrix = (basis * rng.uniform(0.5, 1.0, weights)) @ basis.T
+        own_rows, bound = equalities()
+        found.append(QuadraticProgram(0.5 * (matrix + matrix.T), sphere(weights), own_rows, bound, bound))
+    return found, server

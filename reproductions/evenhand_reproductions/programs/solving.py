@@ -1,4 +1,4 @@
-"""Users' own programs across clients, solved by the roles of `prox-al` and `sqp` in this process."""
+"""Solve programs across clients by the roles of `prox-al` and `sqp`, in this process."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from evenhand.horizontal.roles import HorizontalClient
 from evenhand.horizontal.sqp.client import SQPClient
 from evenhand.horizontal.sqp.options import SQP
 from evenhand.horizontal.sqp.server import SQPServer
-from evenhand.programs.optimality import SHARED, Solution
-from evenhand.programs.program import Program
+from evenhand.programs.optimality import SHARED, Residual, SolveStatus, kkt_residual
+from evenhand.programs.program import Program, ProgramPoint
 from evenhand.programs.regularisers import ZERO, Regulariser
-from evenhand.protocol.roles import Report
+from evenhand.protocol.roles import SERVER, Report
+from evenhand.protocol.solver import Certificate
 from evenhand.protocol.terms import check_name
 from evenhand.training.run import RunSettings, carry_out
 
@@ -184,3 +185,79 @@ def _check_fit(clients: Mapping[str, Program], server: Program | None, shared: B
     if server is not None and server.shared:
         raise InputError("the server's program has shared inequalities; only clients may have them")
     return sizes.pop()
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Result of a solver of programs.
+
+    Attributes
+    ----------
+    weights
+        w.
+    multipliers
+        (2, rows): λ⁺ and λ⁻ of each row, by holder: the clients' names, ``"server"`` and ``"shared"``.
+    residual
+        The optimality conditions at these weights and multipliers.
+    rounds
+        Exchanges of messages between the server and all clients.
+    outer
+        Outer iterations (steps of the multipliers, or quadratic programs).
+    history
+        One entry per outer iteration.
+    """
+
+    weights: Array
+    multipliers: Mapping[str, Array]
+    residual: Residual
+    status: SolveStatus
+    rounds: int
+    outer: int
+    history: Sequence[Report] = ()
+
+    @property
+    def converged(self) -> bool:
+        return self.status is SolveStatus.CONVERGED
+
+    @property
+    def certificate(self) -> Certificate:
+        return self.residual.certificate(self.rounds, self.converged)
+
+
+def measure(
+    weights: Array,
+    multipliers: Mapping[str, Array],
+    clients: Mapping[str, Program],
+    server: Program | None = None,
+    shared: Bounds = NO_BOUNDS,
+    regulariser: Regulariser = ZERO,
+) -> Residual:
+    """Measure the residual at w and at the multipliers of a `Solution`, on all participants' functions."""
+    slope, value = np.zeros(len(weights)), 0.0
+    sums = np.zeros(shared.n_rows)
+    everybody = dict(clients) if server is None else {**clients, SERVER: server}
+    parts: list[tuple[Bounds, Array, Array]] = []
+    shared_table = multipliers.get(SHARED, np.zeros((2, shared.n_rows)))
+    for name, program in everybody.items():
+        point = program.at(weights)
+        table = multipliers.get(name, np.zeros((2, program.own.n_rows)))
+        own = program.own.n_rows
+        net = np.concatenate([table[0] - table[1], (shared_table[0] - shared_table[1])[: program.shared]])
+        value += point.value
+        slope += point.gradient + net @ point.jacobian
+        sums[: program.shared] += point.constraints[own:]
+        parts.append((program.own, point.constraints[:own], table))
+    parts.append((shared, sums, shared_table))
+    known = [(bounds, values, bounds.table(bounds.of_net(table[0] - table[1]))) for bounds, values, table in parts]
+    return kkt_residual(weights, value, slope, known, regulariser)
+
+
+def residual_at(
+    point: ProgramPoint, program: Program, weights: Array, multipliers: Array, regulariser: Regulariser
+) -> Residual:
+    """Compute the optimality conditions of one program at an evaluated point."""
+    bounds = program.own
+    slope = point.gradient + bounds.net(multipliers) @ point.jacobian
+    return kkt_residual(
+        weights, point.value, slope, [(bounds, point.constraints, bounds.table(multipliers))], regulariser
+    )

@@ -11,7 +11,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arrays import Array, Booleans, Integers
-from evenhand.central.erm import (
+from evenhand.errors import ConstraintError, DataError
+from evenhand_reproductions.central.pooled_rows import (
     Groups,
     Seed,
     decisions,
@@ -21,7 +22,6 @@ from evenhand.central.erm import (
     require_rows,
     truths,
 )
-from evenhand.errors import ConstraintError, DataError
 
 CostConstraint = Literal["fnr", "fpr", "weighted"]
 OnInfeasible = Literal["raise", "clip"]
