@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -39,6 +40,12 @@ def listed(values: Iterable[Any], most: int = 10) -> str:
     """Return the first few values, quoted."""
     few = list(islice(values, most + 1))
     return ", ".join([*map(quoted, few[:most]), *(["..."] if len(few) > most else [])])
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """Return the end of a message about an unknown name: the closest known name, or all of them."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; choose one of {', '.join(known)}"
 
 
 def toml_key(name: str) -> str:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenhand.data import split_columns, train_test_split_ids
-from evenhand.data.splits import held_out, split_raw_columns
+from evenhand.data.splits import held_out, split_columns
 from evenhand.errors import InputError
 
 
@@ -34,14 +33,6 @@ def test_split_columns_by_sizes_names_and_frames() -> None:
 def test_shares_that_do_not_fit(parties: int | tuple[int, ...]) -> None:
     with pytest.raises(InputError):
         split_columns(5, parties, seed=0)
-
-
-def test_split_raw_columns() -> None:
-    assert split_raw_columns(list("abcde"), 2) == [["a", "b", "c"], ["d", "e"]]
-    drawn = split_raw_columns(pd.DataFrame(columns=list("abcde")), 2, seed=1)
-    assert sorted(name for share in drawn for name in share) == list("abcde")
-    with pytest.raises(InputError, match="2 columns cannot be shared between 3 parties"):
-        split_raw_columns(["a", "b"], 3)
 
 
 @given(st.lists(st.one_of(st.integers(), st.text()), unique_by=str, max_size=40), st.integers(0, 2**64), st.randoms())
@@ -73,23 +64,7 @@ def test_numbers_of_any_type_agree() -> None:
     assert np.array_equal(held_out(list(range(50)), 0.5, 0), held_out(np.arange(50, dtype=np.int32), 0.5, 0))
 
 
-def test_train_test_split_ids_keeps_order() -> None:
-    ids = pd.Index([f"p{k}" for k in range(100)], name="id")
-    train, test = train_test_split_ids(ids, 0.25, seed=0)
-    assert list(train) == [one for one in ids if one in set(train)]
-    assert set(train) | set(test) == set(ids)
-    assert not set(train) & set(test)
-    assert train.name == test.name == "id"
-
-
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -1.0, float("nan")])
 def test_fraction_out_of_range(fraction: float) -> None:
     with pytest.raises(InputError, match="between 0 and 1"):
         held_out([1, 2], fraction, 0)
-
-
-def test_too_few_ids() -> None:
-    with pytest.raises(InputError, match="all 1 ids fell on the"):
-        train_test_split_ids(["only"], 0.5, seed=0)
-    with pytest.raises(InputError, match="all 0 ids"):
-        train_test_split_ids([], 0.5, seed=0)

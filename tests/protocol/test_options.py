@@ -26,7 +26,7 @@ def test_known_names_become_options() -> None:
 
 
 def test_an_unknown_name_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(InputError, match="solver 'walk' has no option 'speed'; it has steps, pace"):
+    with pytest.raises(InputError, match="walk has no option 'speed'; choose one of steps, pace"):
         check_options("walk", Options, {"steps": 5, "speed": 1})
 
 

@@ -5,7 +5,7 @@ from evenhand.data.public.dataset import Dataset, SparseDataset
 from evenhand.data.public.fetch import fetch
 from evenhand.data.public.loaders import load
 from evenhand.data.public.sparse_loaders import load_sparse
-from evenhand.data.splits import split_columns, split_raw_columns, train_test_split_ids
+from evenhand.data.splits import split_columns
 from evenhand.data.tables.encoding import PartyEncoder
 from evenhand.data.tables.libsvm import read_libsvm, write_libsvm
 from evenhand.data.tables.readers import TableSource, read_table
@@ -25,7 +25,5 @@ __all__ = [
     "read_table",
     "skewed_clients",
     "split_columns",
-    "split_raw_columns",
-    "train_test_split_ids",
     "write_libsvm",
 ]

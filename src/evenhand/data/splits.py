@@ -38,14 +38,6 @@ def split_columns(
     return [np.sort(share) for share in np.split(order, np.cumsum(sizes)[:-1])]
 
 
-def split_raw_columns(columns: Sequence[str] | pd.DataFrame, parties: int, seed: int | None = None) -> list[list[str]]:
-    """Split raw columns among parties: neighbours together, or at random if a seed is given."""
-    names = _names(columns)
-    sizes = _equal_sizes(names.size, parties)
-    order = np.arange(names.size) if seed is None else np.random.default_rng(seed).permutation(names.size)
-    return [list(names[np.sort(share)]) for share in np.split(order, np.cumsum(sizes)[:-1])]
-
-
 def held_out(ids: Sequence[Any] | pd.Index, fraction: float, seed: int) -> Booleans:
     """Tell for each id whether it belongs to the test rows.
 
@@ -71,18 +63,6 @@ def _places(ids: Sequence[Any] | pd.Index, seed: int) -> Array:
     digests = b"".join(hashlib.blake2b(str(one).encode(), digest_size=8, key=key).digest() for one in ids)
     # The top 53 of 64 bits fill a float exactly.
     return (np.frombuffer(digests, dtype=">u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def train_test_split_ids(ids: Sequence[Any] | pd.Index, test_fraction: float, seed: int) -> tuple[pd.Index, pd.Index]:
-    """Split ids into training and test ones by :func:`held_out`, each in the order given."""
-    index = pd.Index(ids)
-    test = held_out(index, test_fraction, seed)
-    if test.all() or not test.any():
-        side = "test" if test.all() else "training"
-        raise InputError(
-            f"all {index.size} ids fell on the {side} side; there are too few for test_fraction={test_fraction}"
-        )
-    return index[~test], index[test]
 
 
 def _names(columns: Sequence[str] | pd.DataFrame) -> np.ndarray[Any, np.dtype[np.object_]]:

@@ -26,7 +26,7 @@ from evenhand.jobs.folder import JobFile, own_job, read_job, require_password
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
 from evenhand.jobs.horizontal.rows import SERVER_ROWS
 from evenhand.jobs.horizontal.tables import load_horizontal_tables
-from evenhand.jobs.schema import read_toml
+from evenhand.jobs.parsing import read_toml
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
 from evenhand.jobs.vertical.tables import load_vertical_tables
 from evenhand.privacy.masks import SECRET_WORDS, fresh_masks

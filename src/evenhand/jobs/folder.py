@@ -14,7 +14,8 @@ from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.redaction import shown_file
 from evenhand.errors import DataError, JobError, RunError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, parse_horizontal
-from evenhand.jobs.schema import read_toml, to_constraint
+from evenhand.jobs.parsing import read_toml
+from evenhand.jobs.schema import to_constraint
 from evenhand.jobs.vertical.file import VerticalJobFile, parse_vertical
 from evenhand.printing import quoted
 from evenhand.runtime import run_location

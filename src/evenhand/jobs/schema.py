@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
-from functools import wraps
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, Self, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic import PlainSerializer, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from evenhand.constraints.kinds import KINDS, Constraint
@@ -18,17 +14,13 @@ from evenhand.data.tables.addresses import Address
 from evenhand.data.tables.as_types import TypeName
 from evenhand.data.tables.columns import MissingRule, Rules
 from evenhand.data.tables.readers import TableSource, require_file_name
-from evenhand.data.tables.redaction import Scrubber
-from evenhand.errors import InputError, JobError
-from evenhand.printing import quoted
-from evenhand.protocol.job import Job, Protection
+from evenhand.errors import JobError
+from evenhand.jobs.parsing import Strict, key, under
+from evenhand.printing import near, quoted
+from evenhand.protocol.job import Job, Protection, check_options
 from evenhand.protocol.roles import SERVER
 from evenhand.protocol.terms import check_name
 from evenhand.runtime.inprocess import VirtualClock
-
-T = TypeVar("T")
-Section = TypeVar("Section", bound=BaseModel)
-File = TypeVar("File", bound=BaseModel)
 
 
 def as_tables(value: Any) -> list[dict[str, Any]]:
@@ -50,44 +42,12 @@ def as_address(value: Any) -> Address | None:
     return None if value is None else Address.of(value)
 
 
-def _recorded(address: Address | None) -> str | None:
-    return None if address is None else str(address)
-
-
-def key(meaning: str, example: Any, default: Any = ..., **limits: Any) -> Any:
-    """Declare a key by its meaning in a sentence, an example value and its default; `docs/job-keys.md` shows them."""
-    return Field(default, description=meaning, examples=[example], **limits)
-
-
-class Strict(BaseModel):
-    """A section that refuses unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    def __copy__(self) -> Self:
-        """Copy the keys only: values cached by `once` may not fit the copy."""
-        copied = super().__copy__()
-        for name in copied.__dict__.keys() - type(self).model_fields.keys():
-            del copied.__dict__[name]
-        return copied
-
-
-def once(method: Callable[[File], T]) -> Callable[[File], T]:
-    """Cache a method's value for each section; sections never change."""
-    name = f"once {method.__name__}"
-
-    @wraps(method)
-    def kept(self: File) -> T:
-        if name not in self.__dict__:
-            self.__dict__[name] = method(self)
-        found: T = self.__dict__[name]
-        return found
-
-    return kept
-
-
 # Record the address as it is shown, so that no run folder can hold a password.
-DatabaseAddress = Annotated[Address | None, PlainValidator(as_address), PlainSerializer(_recorded)]
+DatabaseAddress = Annotated[
+    Address | None,
+    PlainValidator(as_address),
+    PlainSerializer(lambda address: None if address is None else str(address)),
+]
 ConstraintTables = Annotated[list[dict[str, Any]], PlainValidator(as_tables)]
 
 
@@ -99,6 +59,9 @@ class ClockSection(Strict):
     bandwidth: float = key("Bytes per second of every link.", 1e6, float("inf"))
     speeds: dict[str, float] = key("`speed` of single participants, by name.", {"shop": 1e8}, {})
     latencies: dict[str, float] = key("`latency` of single participants, by name.", {"shop": 0.2}, {})
+
+    def to_clock(self) -> VirtualClock:
+        return VirtualClock(**self.model_dump())
 
 
 class LabelSection(Strict):
@@ -209,7 +172,7 @@ class ClockedFile(Strict):
     clock: ClockSection | None = None
 
     def to_clock(self) -> VirtualClock | None:
-        return to_clock(self.clock)
+        return None if self.clock is None else self.clock.to_clock()
 
 
 class Columned(Protocol):
@@ -227,82 +190,6 @@ class Columned(Protocol):
     def types(self) -> dict[str, TypeName]: ...
 
 
-def read_toml(path: Path, what: str = "job file") -> dict[str, Any]:
-    """Return the unchecked content of a job file or another TOML file."""
-    if not path.is_file():
-        raise JobError(f"there is no {what} {path}")
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        problem = str(error)
-    except OSError as error:
-        raise JobError(f"{path} cannot be read: {error.strerror}") from error
-    # Raise outside the handler: such errors contain the whole file, which may hold a password.
-    raise JobError(f"{path}: not valid TOML: {problem}")
-
-
-class SeveralProblems(JobError):
-    """Several problems at once."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = list(problems)
-
-
-def every(*checks: Callable[[], None]) -> None:
-    """Run all checks, even if some fail; then raise all problems together."""
-    found: list[InputError] = []
-    for check in checks:
-        try:
-            check()
-        except InputError as error:
-            found.append(error)
-    if len(found) == 1:
-        raise found[0]
-    if found:
-        raise SeveralProblems([problem for error in found for problem in problems_of(error)])
-
-
-def problems_of(error: Exception) -> list[str]:
-    return error.problems if isinstance(error, SeveralProblems) else [str(error)]
-
-
-def parsed(section: type[Section], check: Callable[[Section], None], content: dict[str, Any], where: str) -> Section:
-    """Return a file as its sections; every problem is a JobError that names file and keys, and shows no password.
-
-    Parameters
-    ----------
-    check
-        Raises an InputError for problems that no single section can see.
-    """
-    try:
-        job = section.model_validate(content)
-        check(job)
-    except ValidationError as error:
-        problems = [_explain(problem, section) for problem in error.errors()]
-    except InputError as error:
-        problems = problems_of(error)
-    else:
-        return job
-    # Raise outside the handler: pydantic's error contains its input, which may be an address with a password. An
-    # address under the wrong key is not shown either.
-    scrub = Scrubber.of_addresses(_texts(content))
-    raise SeveralProblems([f"{where}: {scrub(problem)}" for problem in problems])
-
-
-def _texts(content: Any) -> Iterator[str]:
-    """Yield every text in a file's content; without recursion, because nesting may exceed the recursion limit."""
-    rest = [content]
-    while rest:
-        one = rest.pop()
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, dict):
-            rest += [*one, *one.values()]
-        elif isinstance(one, list):
-            rest += one
-
-
 def check_columns(section: Columned) -> None:
     """Refuse a column with two roles; only sensitive columns may also be features."""
     label = None if section.label is None else section.label.column
@@ -313,16 +200,16 @@ def check_columns(section: Columned) -> None:
         "label": [label] if label else [],
         "weight": [weight] if weight else [],
     }
-    for key, columns in named.items():
+    for role, columns in named.items():
         if section.id in columns:
-            raise JobError(f"{key} lists the id {section.id!r}, which says who a row is and nothing about them")
-        if key != "label" and label in columns:
-            raise JobError(f"{key} lists the label {label!r}; a model must not see it")
-        if key not in ("weight", "label") and weight in columns:
-            raise JobError(f"{key} lists the weight {weight!r}, which says how much a row counts and nothing about it")
+            raise JobError(f"{role} lists the id {section.id!r}, which says who a row is and nothing about them")
+        if role != "label" and label in columns:
+            raise JobError(f"{role} lists the label {label!r}; a model must not see it")
+        if role not in ("weight", "label") and weight in columns:
+            raise JobError(f"{role} lists the weight {weight!r}, which says how much a row counts and nothing about it")
         for name in columns:
             if columns.count(name) > 1:
-                raise JobError(f"{key} lists {name!r} twice")
+                raise JobError(f"{role} lists {name!r} twice")
     for name in section.types:
         if name in (section.id, label, *section.sensitive) and name not in (section.columns or []):
             raise JobError(f"types names {name!r}, which is no feature; it is for features only")
@@ -335,10 +222,8 @@ def check_columns(section: Columned) -> None:
 def check_names(kind: Literal["party", "client"], names: list[str]) -> None:
     """Refuse names that cannot be folder names, and duplicate names."""
     for number, name in enumerate(names):
-        try:
+        with under(f"key {kind}.{number}.name"):
             check_name(kind, name)
-        except InputError as error:
-            raise JobError(f"key {kind}.{number}.name: {error}") from error
         if names.count(name) > 1:
             both = "two parties" if kind == "party" else "two clients"
             raise JobError(f"{both} are called {name!r}; names must differ")
@@ -349,15 +234,11 @@ def check_clock(clock: ClockSection | None, kind: str, names: list[str]) -> None
     if clock is None:
         return
     known = [SERVER, *names]
-    for key, table in {"speeds": clock.speeds, "latencies": clock.latencies}.items():
-        for name in table:
+    for table, given in {"speeds": clock.speeds, "latencies": clock.latencies}.items():
+        for name in given:
             if name not in known:
-                raise JobError(f"clock.{key} names {name!r}, which is no {kind}{near(name, known)}")
-    to_clock(clock)
-
-
-def to_clock(clock: ClockSection | None) -> VirtualClock | None:
-    return None if clock is None else VirtualClock(**clock.model_dump())
+                raise JobError(f"clock.{table} names {name!r}, which is no {kind}{near(name, known)}")
+    clock.to_clock()
 
 
 def located(
@@ -392,69 +273,5 @@ def to_constraint(given: dict[str, Any]) -> Constraint:
     kind = given.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
         raise JobError(f"job.constraint.kind is {quoted(kind)}; choose one of {', '.join(KINDS)}")
-    return build(KINDS[kind], given, "job.constraint", kind)
-
-
-def build(what: type[T], given: Mapping[str, Any], where: str, owner: str, make: Callable[[], T] | None = None) -> T:
-    """Make a dataclass from a table of the file; check types before the dataclass's own checks run.
-
-    Parameters
-    ----------
-    make
-        Function that makes the dataclass; None calls the class itself.
-    """
-    kinds = {field.name: get_type_hints(what)[field.name] for field in fields(what)}  # type: ignore[arg-type]
-    for key, value in given.items():
-        if key not in kinds:
-            raise JobError(f"{where}: {owner} has no key {key!r}{near(key, list(kinds))}")
-        try:
-            TypeAdapter(kinds[key]).validate_python(value, strict=True)
-        except ValidationError as error:
-            raise JobError(f"key {where}.{key}: {_said(*error.errors())}") from None
-    try:
-        return what(**given) if make is None else make()
-    except InputError as error:
-        raise JobError(f"{where}: {error}") from error
-
-
-def _explain(problem: Any, whole: type[BaseModel]) -> str:
-    """Return one pydantic problem as a sentence, with the key's full path."""
-    path = [str(part) for part in problem["loc"]]
-    key = ".".join(path)
-    if problem["type"] == "extra_forbidden":
-        return f"unknown key {key}{near(path[-1], _known_keys(path[:-1], whole))}"
-    if path in (["party"], ["client"]):
-        return f"key {key}: a job needs at least one {key}, each under a heading [[{key}]]"
-    if problem["type"] == "missing":
-        return f"key {key} is missing"
-    return f"key {key}: {_said(problem)}"
-
-
-def _said(*problems: Any) -> str:
-    """Return pydantic's message about one value; the value is shown only if it is short."""
-    text = " or ".join(problem["msg"] for problem in problems).replace(" or Input should be", " or")
-    value = problems[0]["input"]
-    return f"{text} (it is {quoted(value)})" if isinstance(value, (str, bool, int, float)) else text
-
-
-def _known_keys(path: list[str], whole: type[BaseModel]) -> list[str]:
-    """Return the allowed keys at a place in the file."""
-    section = whole
-    for part in path:
-        if part.isdigit():
-            continue
-        annotation = section.model_fields[part].annotation
-        section = next(
-            (
-                kind
-                for kind in (annotation, *get_args(annotation))
-                if isinstance(kind, type) and issubclass(kind, BaseModel)
-            ),
-            whole,
-        )
-    return list(section.model_fields)
-
-
-def near(key: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(key, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known keys are {', '.join(known)}"
+    with under("job.constraint"):
+        return check_options(kind, KINDS[kind], given)

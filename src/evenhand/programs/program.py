@@ -4,8 +4,8 @@
     subject to    lower_i ≤ c_i(w) ≤ upper_i            own rows of a client (or of the server, i = 0)
                   lower ≤ Σ_i s_i(w) ≤ upper            shared rows: each client knows its summand only
 
-This is proximal AL Eq. 5 with two-sided rows, and proximal AL Eq. 3 for shared rows. `SmoothProgram` wraps plain numpy
-functions; slice means, quadratic programs and torch functions have their own modules.
+This is proximal AL Eq. 5 with two-sided rows, and proximal AL Eq. 3 for shared rows. Slice means
+(`slices.py`) and quadratic programs (`quadratic.py`) implement it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from evenhand.constraints.groups import Groups
 from evenhand.constraints.kinds import Constraint
 from evenhand.constraints.responses import ResponseMechanism
 from evenhand.errors import InputError
-from evenhand.printing import is_number, is_whole
+from evenhand.printing import is_number, is_whole, near
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,12 @@ def _adapters(options: type[Any]) -> dict[str, TypeAdapter[Any]]:
     return {field.name: TypeAdapter(kinds[field.name]) for field in fields(options)}
 
 
-def check_options(solver: str, options: type[Options], given: Mapping[str, Any]) -> Options:
-    """Return the options as the solver's dataclass; refuse unknown names. The dataclass refuses wrong values."""
+def check_options(owner: str, options: type[Options], given: Mapping[str, Any]) -> Options:
+    """Return the options as a dataclass; refuse unknown names. The dataclass refuses wrong values."""
     known = [field.name for field in fields(options)]  # type: ignore[arg-type]
     for name in given:
         if name not in known:
-            raise InputError(f"solver {solver!r} has no option {name!r}; it has {', '.join(known)}")
+            raise InputError(f"{owner} has no option {name!r}{near(name, known)}")
     return options(**given)
 
 
@@ -261,7 +261,7 @@ class Job:
         """
         known: dict[type[Any], Any] = self.__dict__.setdefault("_settings", {})
         if kind not in known:
-            known[kind] = check_options(self.solver, kind, {**(defaults or {}), **self.options})
+            known[kind] = check_options(f"solver {self.solver!r}", kind, {**(defaults or {}), **self.options})
         found: Options = known[kind]
         return found
 

@@ -35,7 +35,7 @@ from evenhand.jobs.federation.files import (
 from evenhand.jobs.federation.folders import side_folder
 from evenhand.jobs.federation.notices import announcer, for_submitter, public_error
 from evenhand.jobs.federation.predicting import Answered, Question, answering_program, asked_run, asking_program
-from evenhand.jobs.schema import parsed
+from evenhand.jobs.parsing import parsed
 from evenhand.protocol.roles import SERVER, Report
 from evenhand.runtime.folder import RunFolder
 from evenhand.runtime.nvflare.flare_transport import FlareTransport, peers_of

@@ -12,7 +12,8 @@ from pydantic import Field
 
 from evenhand.errors import JobError, RunError
 from evenhand.jobs.horizontal.file import HorizontalJobFile, check_agreed
-from evenhand.jobs.schema import Strict, check_names, key, located, once, parsed, read_toml
+from evenhand.jobs.parsing import Strict, key, once, parsed, read_toml
+from evenhand.jobs.schema import check_names, located
 from evenhand.jobs.vertical.file import PartySection, VerticalJobSection, check_party, check_training
 from evenhand.protocol.job import Job, Protection, check_experimental
 from evenhand.protocol.policy import OwnPolicy

@@ -18,7 +18,7 @@ from evenhand.data.tables.party_tables import FrameTable, open_table
 from evenhand.errors import RunError
 from evenhand.jobs.federation.files import FederationJob, PartyFile, parse_federation_job
 from evenhand.jobs.federation.sites import draft_terms, scoring_party, scoring_server
-from evenhand.jobs.schema import Strict
+from evenhand.jobs.parsing import Strict
 from evenhand.jobs.tables import naming
 from evenhand.jobs.vertical.file import table_source
 from evenhand.jobs.vertical.runs import party_encoder, party_model

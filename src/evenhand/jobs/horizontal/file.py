@@ -12,23 +12,18 @@ from evenhand.constraints.scope import ConstraintScope, MissingSlices, Scope
 from evenhand.data.compressed import is_libsvm
 from evenhand.errors import InputError, JobError
 from evenhand.horizontal.problem import UpdateNoise
+from evenhand.jobs.parsing import Strict, every, key, once, parsed, under
 from evenhand.jobs.schema import (
     ClockedFile,
     EncodedSection,
     LabelSection,
-    Strict,
     TableSection,
     TrainingSection,
     as_plain,
-    build,
     check_clock,
     check_columns,
     check_names,
-    every,
-    key,
     located,
-    once,
-    parsed,
 )
 from evenhand.printing import quoted
 from evenhand.privacy.accounting import noise_for, privacy_statement
@@ -275,8 +270,8 @@ def _check_training(job: HorizontalJobFile) -> None:
     for constraint in trained.constraints:
         if constraint.compares_groups and not job.data.sensitive:
             raise JobError(f"constraint {constraint.kind} compares groups: name the columns in data.sensitive")
-    solver = HORIZONTAL[trained.solver]
-    build(solver.options, trained.options, "job.options", f"solver {trained.solver!r}", lambda: job._settings)
+    with under("job.options"):
+        HORIZONTAL[trained.solver].settings(trained)
     check_job(
         trained,
         "horizontal",

@@ -11,22 +11,17 @@ from pydantic import Field
 from evenhand.data.compressed import is_libsvm
 from evenhand.data.tables.readers import TableSource
 from evenhand.errors import InputError, JobError
+from evenhand.jobs.parsing import Strict, every, key, once, parsed, under
 from evenhand.jobs.schema import (
     ClockedFile,
     EncodedSection,
     LabelSection,
-    Strict,
     TableSection,
     TrainingSection,
-    build,
     check_clock,
     check_columns,
     check_names,
-    every,
-    key,
     located,
-    once,
-    parsed,
 )
 from evenhand.protocol.job import Job, RuntimeName
 from evenhand.solvers.checking import check_job, check_takes_weights
@@ -177,8 +172,8 @@ def check_party(party: PartySection, where: str) -> None:
 def check_training(job: Job, weighted: bool = False) -> None:
     """Refuse a job that its solver cannot do."""
     if solver := VERTICAL.get(job.solver):
-        options = solver.options
-        build(options, job.options, "job.options", f"solver {job.solver!r}", lambda: job.settings(options))
+        with under("job.options"):
+            solver.settings(job)
     check_takes_weights(job) if weighted else check_job(job, "vertical")
 
 

@@ -1,0 +1,174 @@
+"""Read TOML files and parse them into sections; every error names the file and the key, and shows no password."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, Self, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from evenhand.data.tables.redaction import Scrubber
+from evenhand.errors import InputError, JobError
+from evenhand.printing import near, quoted
+
+Section = TypeVar("Section", bound=BaseModel)
+T = TypeVar("T")
+
+
+def key(meaning: str, example: Any, default: Any = ..., **limits: Any) -> Any:
+    """Declare a key by its meaning in a sentence, an example value and its default; `docs/job-keys.md` shows them."""
+    return Field(default, description=meaning, examples=[example], **limits)
+
+
+class Strict(BaseModel):
+    """A section that refuses unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    def __copy__(self) -> Self:
+        """Copy the keys only: values cached by `once` may not fit the copy."""
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
+
+
+def once(method: Callable[[Section], T]) -> Callable[[Section], T]:
+    """Cache a method's value for each section; sections never change."""
+    name = f"once {method.__name__}"
+
+    @wraps(method)
+    def kept(self: Section) -> T:
+        if name not in self.__dict__:
+            self.__dict__[name] = method(self)
+        found: T = self.__dict__[name]
+        return found
+
+    return kept
+
+
+def read_toml(path: Path, what: str = "job file") -> dict[str, Any]:
+    """Return the unchecked content of a job file or another TOML file."""
+    if not path.is_file():
+        raise JobError(f"there is no {what} {path}")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        problem = str(error)
+    except OSError as error:
+        raise JobError(f"{path} cannot be read: {error.strerror}") from error
+    # Raise outside the handler: such errors contain the whole file, which may hold a password.
+    raise JobError(f"{path}: not valid TOML: {problem}")
+
+
+@contextmanager
+def under(key: str) -> Iterator[None]:
+    """Name the key of the file in errors about its value."""
+    try:
+        yield
+    except InputError as error:
+        raise JobError(f"{key}: {error}") from error
+
+
+class SeveralProblems(JobError):
+    """Several problems at once."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = list(problems)
+
+
+def every(*checks: Callable[[], None]) -> None:
+    """Run all checks, even if some fail; then raise all problems together."""
+    found: list[InputError] = []
+    for check in checks:
+        try:
+            check()
+        except InputError as error:
+            found.append(error)
+    if len(found) == 1:
+        raise found[0]
+    if found:
+        raise SeveralProblems([problem for error in found for problem in problems_of(error)])
+
+
+def problems_of(error: Exception) -> list[str]:
+    return error.problems if isinstance(error, SeveralProblems) else [str(error)]
+
+
+def parsed(section: type[Section], check: Callable[[Section], None], content: dict[str, Any], where: str) -> Section:
+    """Return a file as its sections; every problem is a JobError that names file and keys, and shows no password.
+
+    Parameters
+    ----------
+    check
+        Raises an InputError for problems that no single section can see.
+    """
+    try:
+        job = section.model_validate(content)
+        check(job)
+    except ValidationError as error:
+        problems = [_explain(problem, section) for problem in error.errors()]
+    except InputError as error:
+        problems = problems_of(error)
+    else:
+        return job
+    # Raise outside the handler: pydantic's error contains its input, which may be an address with a password. An
+    # address under the wrong key is not shown either.
+    scrub = Scrubber.of_addresses(_texts(content))
+    raise SeveralProblems([f"{where}: {scrub(problem)}" for problem in problems])
+
+
+def _texts(content: Any) -> Iterator[str]:
+    """Yield every text in a file's content; without recursion, because nesting may exceed the recursion limit."""
+    rest = [content]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            rest += [*one, *one.values()]
+        elif isinstance(one, list):
+            rest += one
+
+
+def _explain(problem: Any, whole: type[BaseModel]) -> str:
+    """Return one pydantic problem as a sentence, with the key's full path."""
+    path = [str(part) for part in problem["loc"]]
+    key = ".".join(path)
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {key}{near(path[-1], _known_keys(path[:-1], whole))}"
+    if path in (["party"], ["client"]):
+        return f"key {key}: a job needs at least one {key}, each under a heading [[{key}]]"
+    if problem["type"] == "missing":
+        return f"key {key} is missing"
+    return f"key {key}: {_said(problem)}"
+
+
+def _said(*problems: Any) -> str:
+    """Return pydantic's message about one value; the value is shown only if it is short."""
+    text = " or ".join(problem["msg"] for problem in problems).replace(" or Input should be", " or")
+    value = problems[0]["input"]
+    return f"{text} (it is {quoted(value)})" if isinstance(value, (str, bool, int, float)) else text
+
+
+def _known_keys(path: list[str], whole: type[BaseModel]) -> list[str]:
+    """Return the allowed keys at a place in the file."""
+    section = whole
+    for part in path:
+        if part.isdigit():
+            continue
+        annotation = section.model_fields[part].annotation
+        section = next(
+            (
+                kind
+                for kind in (annotation, *get_args(annotation))
+                if isinstance(kind, type) and issubclass(kind, BaseModel)
+            ),
+            whole,
+        )
+    return list(section.model_fields)
