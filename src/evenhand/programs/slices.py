@@ -15,7 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from evenhand.arrays import ALL, Array, Matrix, Rows
-from evenhand.constraints.evaluation import EvaluatedScores, SliceEvaluator, SliceWeights
+from evenhand.constraints.binding import SliceWeights
+from evenhand.constraints.evaluation import EvaluatedScores, SliceEvaluator
 from evenhand.constraints.labelled_rows import FeatureRows
 from evenhand.constraints.losses import PART, Loss, Measure, by_measure
 from evenhand.constraints.slices import NO_BOUNDS, Bounds, Inequality, Slice, bounds_of
