@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from evenhand.constraints.evaluation import Lagrangian
 from evenhand.constraints.groups import group_codes, groups_frame
 from evenhand.constraints.labelled_rows import LabelledRows
 from evenhand.constraints.losses import LOSSES
-from evenhand.errors import DataError, DivergenceError, InputError
+from evenhand.errors import DataError, DivergenceError, InputError, ProtocolError
 from evenhand.models.base import PartyModel, Scorer
 from evenhand.models.linear import LinearModel
 from evenhand.models.mlp import MLPModel
@@ -168,11 +168,22 @@ def has_intercept(terms: VerticalTerms, name: str) -> bool:
     return terms.job.fit_intercept and name == terms.active[0]
 
 
+LARGEST_DERIVATIVE: Final = 2.0**40
+"""Maximum of n·|ν_i|."""
+FEW_ROWS: Final = 60
+"""Below this number of rows, derivatives may concentrate on any of them."""
+NARROW: Final = 5.0
+NARROWEST: Final = 1.5
+"""Derivatives are narrow below the first effective number of rows, and refused below the second."""
+MOST_NARROW_ROUNDS: Final = 3
+"""Maximum number of rounds with narrow derivatives that a party answers in a run."""
+
+
 class Party(Follower):
     """A participant with a model over its own columns. Its data never leave it; only its messages do."""
 
     vocabulary = VOCABULARY
-    state_fields: ClassVar = {"round": int, "model_weights": Array}
+    state_fields: ClassVar = {"round": int, "model_weights": Array, "narrow_rounds": int}
     model: Scorer
 
     def __init__(self, terms: VerticalTerms, name: str, model: Scorer) -> None:
@@ -180,6 +191,34 @@ class Party(Follower):
         self.terms = terms
         self.model = model
         self.round = 0
+        self.narrow_rounds = 0
+
+    def check_derivatives(self, nu: Array) -> None:
+        """Refuse derivatives that probe single rows: the party's answer would describe those rows, not the data.
+
+        The effective number of rows is (Σν²)² / Σν⁴: 1 if one row has all the weight, n if all rows weigh the same.
+        Sharp rates under a bound that cannot hold may concentrate honest derivatives on a few rows, so that a few such
+        rounds pass. The label holder does not check its own server. Tables of few rows are not checked: there every
+        answer describes single rows.
+        """
+        if self.name in self.terms.active:
+            return
+        largest = float(np.abs(nu).max(initial=0.0))
+        if largest * len(nu) > LARGEST_DERIVATIVE:
+            raise DivergenceError(
+                f"{self.name}: a derivative in round {self.round} is {largest:.3g}, too large to come from training; "
+                "the steps are too long. Scale the columns, or choose a smaller step"
+            )
+        if largest == 0.0 or len(nu) < FEW_ROWS:
+            return
+        squares = (nu / largest) ** 2
+        effective = float(squares.sum() ** 2 / (squares**2).sum())
+        self.narrow_rounds += effective < NARROW
+        if effective < NARROWEST or self.narrow_rounds > MOST_NARROW_ROUNDS:
+            raise ProtocolError(
+                f"{self.name}: the derivatives of round {self.round} concentrate on {effective:.1f} rows, and an "
+                f"answer would describe its columns in those rows; {self.name} ends the run"
+            )
 
     @property
     def model_weights(self) -> Array:
@@ -218,6 +257,7 @@ class GradientParty(Party):
     def gradient_told(self, message: Message) -> Array:
         """Return the gradient from ν, or from the product of ν with the party's columns where ν is hidden from it."""
         if message.kind != PRODUCT.kind:
+            self.check_derivatives(message["nu"])
             return self.gradient(message["nu"])
         return message["product"] + self.terms.regulariser * self.model.weights
 

@@ -88,6 +88,7 @@ class TreesParty(Party):
         gradient, curvature = (
             message[name].astype(np.float64) * unit for name, unit in zip(("gradient", "curvature"), units, strict=True)
         )
+        self.check_derivatives(gradient)
         # Half precision may round to zero. A row without curvature would not count as a row.
         curvature = np.maximum(curvature, 1e-8 * units[1])
         across = message.integer("across")
